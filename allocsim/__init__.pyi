@@ -40,7 +40,9 @@ from .outcomes.verification import verify_lifetimes as verify_lifetimes
 from .outcomes.verification import verify_program as verify_program
 from .outcomes.verification import verify_session as verify_session
 from .p_sanitizer import Sanitized as Sanitized
+from .p_sanitizer import Watched as Watched
 from .p_sanitizer import sanitized as sanitized
+from .p_sanitizer import watched as watched
 from .programs.allocator_trace import trace as trace
 from .programs.builder import ProgramBuilder as ProgramBuilder
 from .programs.builder import plan_of as plan_of

@@ -66,6 +66,14 @@ SERVICES: Final = {
         "engine",
         "(library, examples, seed, shrink, out, as_json, minutes, corpus, jobs) -> exit status: fuzz a real libggml",
     ),
+    "diagnose_model": (
+        "repro",
+        "(model, data, steps=, out=, ...) -> repro.run.EngineResult: a model of one's own by three runs and every detector",
+    ),
+    "diagnose_named": (
+        "repro",
+        "(name, asked, out, as_json=) -> exit status: the same for package.module:attribute or a training file, printed",
+    ),
     "bisect_scenario": ("repro", "(name, sizes, seconds) -> allocsim.cli.bisect.Bisected"),
     "replay_scenario": ("repro", "(name, allocator, sizes) -> context of (head, rows)"),
 }

@@ -1,10 +1,11 @@
-"""Guilt by counterfactual by the thousand: planted faults with the right answer, and the cures of random faulty documents judged again.
+"""Guilt by counterfactual by the thousand: planted faults with the right answer, alone and together, and every cure judged again.
 
-    python benchmarks/causes.py [--faults 0:14500] [--documents 101:140] [--laws 0:500] [--evidence 0:2000] [--out FILE]
+    python benchmarks/causes.py [--faults 0:14500] [--several 0:5000] [--documents 101:140] [--laws 0:500] [--evidence 0:2000] [--out FILE]
 
-`--faults` are seeds of planted faults (`tests/culprits.py`), `--documents` seeds of pieces of 300 random documents each, `--laws` seeds of faults on
-which every law of company and names is tried (`tests/company.py`), `--evidence` seeds of faults executed on the engine, on which no larger set of detectors may find less (`tests/evidences.py`). What is run for some hundreds in the suite, with the same seeds. Every miss is
-printed, and each piece added to the results under its own name as soon as it is done, so that a campaign can be run in pieces and goes on where it
+`--faults` are seeds of planted faults (`tests/culprits.py`), `--several` of two and of three faults within one program (`tests/several.py`), `--documents`
+seeds of pieces of 100 random documents each, `--laws` seeds of faults on which every law of company and names is tried (`tests/company.py`), `--evidence`
+seeds of faults executed on the engine, on which no larger set of detectors may find less (`tests/evidences.py`). What is run for some hundreds in the suite,
+with the same seeds. Every miss is printed, and each piece added to the results under its own name as soon as it is done, so that a campaign can be run in pieces and goes on where it
 stopped. Exit status 1 where anything was missed.
 """
 
@@ -22,17 +23,20 @@ sys.path[:0] = [str(HERE.parent), str(TESTS), str(TESTS / "laws")]
 
 from company import LAWS, broken  # noqa: E402
 from culprits import PLANTS, culprits  # noqa: E402
+from cures import faults_of_cures, wrong_cures  # noqa: E402
 from evidences import executed, lost  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
+from several import several, wrong_with_several  # noqa: E402
 from strategies import documents  # noqa: E402
-from test_causes import faults_of_cures, wrong_with  # noqa: E402
+from test_causes import wrong_with  # noqa: E402
 
 import allocsim.outcomes  # noqa: E402, F401 - first, so that what it imports is whole
 from allocsim.checks import check  # noqa: E402
 from allocsim.files import write_atomic  # noqa: E402
+from allocsim.verdict import judge  # noqa: E402
 
-FAULTS, DOCUMENTS, SEEDS, EXECUTED = 1000, 300, 50, 500
-"""Seeds of faults, random documents, seeds of laws and of executions in a piece."""
+FAULTS, SEVERAL, DOCUMENTS, SEEDS, EXECUTED = 1000, 250, 100, 50, 100
+"""Seeds of faults and of several together, random documents, seeds of laws and of executions in a piece."""
 
 
 def planted(first: int, stop: int) -> Counter[str]:
@@ -40,9 +44,29 @@ def planted(first: int, stop: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for culprit in culprits(range(first, stop), tuple(PLANTS)):
         counts[culprit.name.split()[0]] += 1
-        if wrong := wrong_with(culprit):
-            counts["wrong: " + wrong.split(":")[0]] += 1
-            print(culprit.name, wrong, flush=True)
+        verdict = judge(culprit.evidence)
+        _told(counts, culprit.name, verdict, wrong_with(culprit, verdict))
+    return counts
+
+
+def _told(counts: Counter[str], name: str, verdict: Any, wrong: str) -> None:
+    """Count the cures of a verdict, judged again, and what is wrong with them or with it; print the latter."""
+    faults, cures = wrong_cures(verdict)
+    counts["cures"] += cures
+    for what in [wrong] * bool(wrong) + faults:
+        counts["wrong: " + what.split(":")[0]] += 1
+        print(name, what, flush=True)
+
+
+def together(first: int, stop: int) -> Counter[str]:
+    """Return how many documents had two or three planted faults, how many of these show, and how many were answered wrong."""
+    counts: Counter[str] = Counter()
+    for count in (2, 3):
+        for one in several(range(first, stop), count):
+            shown = sum(shows for *_, shows in one.faults)
+            counts.update({f"{count} planted": 1, f"{count} planted, {shown} to be seen": 1})
+            verdict = judge(one.evidence)
+            _told(counts, one.name, verdict, wrong_with_several(one, verdict))
     return counts
 
 
@@ -100,15 +124,24 @@ def evidence(first: int, stop: int) -> Counter[str]:
     return counts
 
 
+PIECES = (
+    ("faults", FAULTS, planted),
+    ("several", SEVERAL, together),
+    ("laws", SEEDS, laws),
+    ("evidence", EXECUTED, evidence),
+)
+"""What is run by seeds: its name, how many seeds a piece has, and what runs it."""
+
+
 def pieces(options: argparse.Namespace) -> dict[str, Any]:
     """Return the name of each piece asked for, and what runs it."""
     found: dict[str, Any] = {}
-    for name, step, run in (("faults", FAULTS, planted), ("laws", SEEDS, laws), ("evidence", EXECUTED, evidence)):
+    for name, step, run in PIECES:
         for low in range(*getattr(options, name), step):
             high = min(low + step, getattr(options, name)[1])
             found[f"{name} {low}:{high}"] = lambda low=low, high=high, run=run: run(low, high)
     for piece in range(*options.documents):
-        found[f"documents {piece}"] = lambda piece=piece: random(piece)
+        found[f"documents {piece} of {DOCUMENTS}"] = lambda piece=piece: random(piece)
     return found
 
 
@@ -128,7 +161,7 @@ def main() -> int:
         return int(low), int(high)
 
     parser = argparse.ArgumentParser(description="Planted faults, and cures judged again.")
-    for name in ("faults", "documents", "laws", "evidence"):
+    for name in (*(name for name, *_ in PIECES), "documents"):
         parser.add_argument(f"--{name}", type=span, default=(0, 0), metavar="LOW:HIGH")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "causes.json")
     options = parser.parse_args()

@@ -11,6 +11,7 @@ out a little above 1.
 | overlap | a tiling of time x address by random cuts, no gap and no conflict: `check_overlap` alone, in order of start and shuffled |
 | overlap-large | the same for 1e7, in order |
 | replay | values that are every other byte of their buffers, written and read: `check_dataflow` alone, by byte runs |
+| same | the chain of `ops` where every eighth op hands the last result on by a `same`, to another place or to its own, beside its twin of version 1, where `same` is a kind like any other: all checks |
 | ops | a chain of ops that read two earlier results, in a ring of slots: all checks, and the most memory taken |
 | streams | the clean case of `order.py`: `check_order` alone |
 | peers | the tilings of `overlap` through the validators below, as CPU time for each pair |
@@ -33,7 +34,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -53,7 +54,7 @@ from allocsim.checks.s_overlap import check_overlap  # noqa: E402
 from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.document import read  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
-from allocsim.model import Document, Plan, Problem  # noqa: E402
+from allocsim.model import SAME, Document, Plan, Problem, Program  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -180,13 +181,29 @@ def combed(runs: int) -> Document:
 
 def chained(ops: int) -> Document:
     """Each op reads the last result and one up to twenty ops old, and makes one of 32 to 3,200 bytes in a ring of slots."""
+    program, offset = chain_of(ops, ops)
+    return hurtful.document(program, offset)
+
+
+def chain_of(ops: int, every: int) -> tuple[Program, Any]:
+    """The chain and its slots; each `every`-th op is a `same` of the last result."""
     rng = np.random.default_rng(0)
     step = np.arange(ops)
+    handed = (step % every == every - 1) & (step > 1)
     older = np.maximum(step - 1 - rng.integers(0, 20, ops), 0)
-    reads = np.minimum(step, 1) * 2, np.stack([step - 1, older], axis=1)[1:].ravel()
     sizes = rng.integers(1, 100, ops) * 32
-    program = hurtful.program(sizes, step, reads, hurtful.one_each(step), count=sizes)
-    return hurtful.document(program, step % 22 * 4096)
+    sizes[handed] = sizes[np.flatnonzero(handed) - 1]
+    pairs, wanted = np.stack([step - 1, older], axis=1), np.stack([step > 0, (step > 0) & ~handed], axis=1)
+    program = hurtful.program(
+        sizes,
+        step,
+        (wanted.sum(axis=1), pairs[wanted]),
+        hurtful.one_each(step),
+        count=sizes,
+        kinds=("f", SAME),
+        kind=handed,
+    )
+    return program, step % 22 * 4096
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------------
@@ -239,6 +256,31 @@ def ops(options: Any) -> Iterator[Row]:
         return {"seconds": seconds, "replay_alone": round(alone, 3), "most_mebibytes_so_far": most}
 
     yield from growing("chain", scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+
+
+def same(options: Any) -> Iterator[Row]:
+    """Time all checks on the chain with a `same` at every eighth op."""
+    program, offset = chain_of(scaled(options, 1_000_000)[0], 8)
+    home = np.where(program.same_ops, np.roll(offset, 1), offset)
+    documents = {
+        "version 1": hurtful.document(replace(program, version=1), offset),
+        "to another place": hurtful.document(program, offset),
+        "to its own place": hurtful.document(program, home),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in documents}
+    for _ in range(options.repeat + 1):
+        for name, document in documents.items():
+            start = time.process_time()
+            assert check(document).clean
+            seconds[name].append(time.process_time() - start)
+    middle = {name: median(found[1:]) for name, found in seconds.items()}
+    for name, found in middle.items():
+        yield {
+            "case": name,
+            "size": len(program.ops),
+            "seconds": round(found, 3),
+            "to version 1": round(found / middle["version 1"], 3),
+        }
 
 
 def streams(options: Any) -> Iterator[Row]:
@@ -394,6 +436,7 @@ PARTS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "overlap-large": overlap_large,
     "replay": replay,
     "ops": ops,
+    "same": same,
     "streams": streams,
     "peers": peers,
     "hurtful": hurt,

@@ -1,53 +1,52 @@
 """The judge, the verdict and the cure with one line changed at a time: does a test of that part fail?
 
-    python benchmarks/judge_mutants.py --part verdict [--count 100] [--seed 1] [--first 0] [--out FILE]
+    python benchmarks/judge_mutants.py [--part verdict] [--each 3] [--seed 1] [--minutes 4] [--files naming.py] [--out FILE]
 
-A mutant changes one comparison, operator, constant, `not`, `and`/`or`, `any`/`all` or `min`/`max` of one module of a part (`PARTS`), never an
-annotation or a text. Each runs in a process of its own, in which the changed source stands in place of the module, under the tests of its part until
-the first that fails. It is *killed* by a failing test, *endless* beyond `SECONDS` of processor time, else it *survived*: the tests are then to be
-bettered, or `EXPLAINED` says why nothing can tell it from the source. The sample is drawn by seed from all sites, without replacement. The JSON is
-written after every mutant; run again, it goes on where it stopped. Exit status 1 where a survivor is not explained.
+A mutant changes one comparison, operator, constant, `not`, `and`/`or`, `any`/`all` or `min`/`max` within one function of a part (`PARTS`), never an
+annotation, a default or a text. The tests of the part are collected once; each mutant runs in a process parted from there, in which the function has the
+changed code, until the first test that fails, those that kill most first. It is *killed* by a failing test, *endless* beyond `SECONDS` of processor time, else it *survived*: the
+tests are then to be bettered, or `EXPLAINED` says why nothing can tell it from the source. Of each module `--each` sites are drawn by seed, without
+replacement; a larger `--each` of the same seed takes up the smaller. The results are written after every mutant, as JSON and, beside it, as a page; run
+again, it goes on where it stopped, and with `--thorough` asks all tests of those that survived the quick ones. Exit status 1 where a survivor is not explained.
 """
 
 import argparse
 import ast
 import contextlib
 import copy
-import importlib
-import importlib.abc
-import importlib.util
-import io
+import gc
 import json
 import os
 import random
 import resource
 import sys
+import time
+import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS: Final = 120
-TESTS: Final = (
-    "tests/unit/verdict",
-    "tests/unit/cure",
-    "tests/laws/test_causes.py",
-    "tests/laws/test_company.py",
+SECONDS: Final = 300
+"""Of processor time; several times what all tests of a part take."""
+VERDICT: Final = tuple(
+    f"tests/unit/verdict/test_{name}.py" for name in ("cases", "naming", "carries", "attribution", "measured", "races")
 )
-PARTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "verdict": ("allocsim/verdict", TESTS),
-    "cure": ("allocsim/cure", (TESTS[1], TESTS[0], *TESTS[2:])),
+LAWS: Final = ("tests/laws/test_several.py", "tests/laws/test_causes.py", "tests/laws/test_company.py")
+PARTS: Final[dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]]] = {
+    "verdict": ("allocsim/verdict", VERDICT, ("tests/unit/verdict", *LAWS, "tests/unit/cure")),
+    "cure": ("allocsim/cure", ("tests/unit/cure", VERDICT[0]), (*LAWS, "tests/unit/verdict")),
     "checks": (
         "allocsim/checks",
-        ("tests/unit/checks", "tests/sensitivity/test_planted_faults.py", "tests/laws/test_checks.py"),
+        ("tests/unit/checks", "tests/sensitivity/test_planted_faults.py"),
+        ("tests/laws/test_checks.py", VERDICT[0], *LAWS),
     ),
 }
-"""Part -> its folder, and the tests that must tell it from another, the quickest first."""
-
-PRELOADED: Final = ("numpy", "msgspec", "networkx", "numba", "pytest")
-"""Loaded once, before processes part."""
+"""Part -> its folder, the quick tests that must tell it from another, and the others that do."""
 
 COMPARISONS: Final = {
     ast.Lt: ast.LtE,
@@ -74,7 +73,7 @@ OPERATORS: Final = {
 NAMES: Final = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 EXPLAINED: Final[dict[tuple[str, str], str]] = {}
-"""(Module, source line) of survivors -> why no test can tell them from the source."""
+"""(Path of the module, source line) of survivors -> why no test can tell them from the source."""
 
 
 @dataclass(frozen=True, order=True)
@@ -84,11 +83,6 @@ class Mutant:
     path: str
     line: int
     place: int
-
-    @property
-    def module(self) -> str:
-        """The module's name."""
-        return ".".join(Path(self.path).with_suffix("").parts).removesuffix(".__init__")
 
 
 def sites(tree: ast.AST) -> Iterator[tuple[ast.AST, Any]]:
@@ -113,6 +107,12 @@ def sites(tree: ast.AST) -> Iterator[tuple[ast.AST, Any]]:
 
 
 def _unread(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is not part of what a function does: texts, annotations, and, outside of functions, everything."""
+    if isinstance(node, ast.Module | ast.ClassDef):
+        yield from (part for part in node.body if not isinstance(part, ast.FunctionDef | ast.ClassDef))
+        yield from getattr(node, "bases", ())
+    if isinstance(node, ast.FunctionDef):
+        yield node.args
     for name in ("annotation", "returns", "decorator_list"):
         part = getattr(node, name, None)
         yield from part if isinstance(part, list) else [part] if part is not None else []
@@ -146,101 +146,180 @@ def mutated(mutant: Mutant) -> tuple[ast.Module, str]:
     return tree, f"{was} -> {ast.unparse(node)}"
 
 
-class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds one module, and gives it the changed source."""
+def change(mutant: Mutant) -> int:
+    """Give the functions of the loaded module the code of the changed source; return how many got it."""
+    path = str(ROOT / mutant.path)
+    before = codes(compile(ast.parse((ROOT / mutant.path).read_text(encoding="utf-8")), path, "exec"))
+    after = codes(compile(mutated(mutant)[0], path, "exec"))
+    new = {key: code for key, code in after.items() if code != before[key]}
+    made = 0
+    for function in gc.get_objects():
+        if isinstance(function, types.FunctionType) and function.__code__.co_filename == path:
+            code = new.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+            if code is not None:
+                function.__code__ = code
+                made += 1
+    return made
 
-    def __init__(self, mutant: Mutant, tree: ast.Module) -> None:
-        self.mutant, self.tree = mutant, tree
 
-    def find_spec(self, name: str, *_: Any) -> Any:
-        """Find the module that is changed, and no other."""
-        if name != self.mutant.module:
-            return None
-        file = str(ROOT / self.mutant.path)
-        return importlib.util.spec_from_file_location(
-            name,
-            file,
-            loader=self,
-            submodule_search_locations=[str(Path(file).parent)] if file.endswith("__init__.py") else None,
+def codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
+    """Return the code of every function in a module's, by name and line."""
+    found: dict[tuple[str, int], types.CodeType] = {}
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            found |= {(part.co_qualname, part.co_firstlineno): part, **codes(part)}
+    return found
+
+
+class Trials:
+    """A plugin of pytest: where it would run the tests that it has collected, each mutant is tried in a process of its own."""
+
+    def __init__(self, body: Callable[["Trials"], None]) -> None:
+        self.body, self.items, self.failed = body, [], ""
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Do what is to be done with the tests collected, and run none here."""
+        self.items = session.items
+        self.body(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Remember a failure."""
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+    def outcome(self, mutant: Mutant | None) -> tuple[str, str]:
+        """Return what became of a mutant (None: of the source as it is), and the first test that failed."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reading)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+            for stream in (1, 2):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+            said = "not changed"
+            with contextlib.suppress(BaseException):
+                if mutant is None or change(mutant):
+                    self._run()
+                    said = self.failed or "survived"
+            with os.fdopen(writing, "w") as pipe:
+                pipe.write(said)
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        if said in {"", "survived", "not changed"}:
+            return said or "endless", ""
+        return "killed", said[:160]
+
+    def _run(self) -> None:
+        for item, following in zip(self.items, [*self.items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.failed:
+                return
+
+
+def drawn(folder: str, each: int, seed: int, files: tuple[str, ...]) -> list[Mutant]:
+    """Return as many mutants of each module as asked for, module by module in turn."""
+    modules: dict[str, list[Mutant]] = {}
+    for mutant in mutants(folder):
+        if not files or Path(mutant.path).name in files:
+            modules.setdefault(mutant.path, []).append(mutant)
+    shuffled = [random.Random(f"{seed} {path}").sample(found, len(found)) for path, found in sorted(modules.items())]  # noqa: S311
+    return [found[turn] for turn in range(each) for found in shuffled if turn < len(found)]
+
+
+def page(record: dict[str, Any]) -> str:
+    """Return the results as a page: how many of each part, and each survivor with its reason."""
+    lines = [
+        "# The judge with one line changed at a time",
+        "",
+        "Written by `benchmarks/judge_mutants.py`; how it is done is said in its header. `sites` is how",
+        "many lines could be changed in that way, a seeded sample of which was tried, module by module.",
+        "",
+        "| part | sites | tried | killed | endless | survived | of these explained |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for part, sites_ in record["sites"].items():
+        rows = [row for row in record["rows"] if row["part"] == part]
+        left = [row for row in rows if row["outcome"] == "survived"]
+        counts = Counter(row["outcome"] for row in rows)
+        explained = sum(bool(row["why"]) for row in left)
+        lines.append(
+            f"| {part} | {sites_:,} | {len(rows)} | {counts['killed']} | {counts['endless']} | {len(left)} | {explained} |"
         )
-
-    def create_module(self, _: Any) -> Any:
-        """Make the module as usual."""
-        return None
-
-    def exec_module(self, module: Any) -> None:
-        """Run the changed source."""
-        exec(compile(self.tree, str(ROOT / self.mutant.path), "exec"), module.__dict__)  # noqa: S102 - our own source, changed
+    lines += ["", "## Survivors", "", "| module | line | change | of which tests | why |", "|---|---|---|---|---|"]
+    for row in record["rows"]:
+        if row["outcome"] == "survived":
+            cells = [row["path"], row["source"], row["change"], row["tests"], row["why"] or "not explained"]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
-def outcome(mutant: Mutant | None, tests: tuple[str, ...]) -> tuple[str, str]:
-    """Return what became of a mutant (None: of the source as it is), and the first test that failed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
-        said, code = io.StringIO(), 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        with contextlib.redirect_stdout(said), contextlib.suppress(BaseException):
-            if mutant is not None:  # plain assertions: what rewrites them would load the project's modules itself
-                sys.meta_path.insert(0, Changed(mutant, mutated(mutant)[0]))
-            import pytest  # noqa: PLC0415 - loads the project's plugin, which must see the changed module
-
-            code = int(pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "--no-header", *tests]))
-        first = next((line for line in said.getvalue().splitlines() if line.startswith(("FAILED", "ERROR"))), "")
-        with os.fdopen(writing, "w") as pipe:
-            pipe.write(f"{code}\n{first}")
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        code, _, first = pipe.read().partition("\n")
-    os.waitpid(child, 0)
-    if not code:
-        return "endless", ""
-    return ("survived" if code == "0" else "killed"), first[:160]
+def write(rows: list[dict[str, Any]], out: Path) -> None:
+    """Write the rows, with their counts, as JSON and as a page beside it."""
+    for row in rows:
+        row["why"] = EXPLAINED.get((row["path"], row["source"]), "")
+    record = {
+        "sites": {part: len(mutants(where)) for part, (where, *_) in PARTS.items()},
+        "counts": Counter(f"{row['part']} {row['outcome']}" for row in rows),
+        "rows": rows,
+    }
+    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(page(record), encoding="utf-8")
 
 
 def main() -> int:
     """Try a sample of a part's mutants, write what became of each; return the exit status."""
     parser = argparse.ArgumentParser(description="The judge with one line changed at a time.")
     parser.add_argument("--part", choices=sorted(PARTS), default="verdict")
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--each", type=int, default=3, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=0, help="start no mutant after so many; 0: no limit")
+    parser.add_argument(
+        "--thorough", action="store_true", help="try again those that survive the quick tests, with all"
+    )
     parser.add_argument("--files", nargs="*", default=(), help="only these modules, by file name")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "judge_mutants.json")
     options = parser.parse_args()
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT)]
-    for name in PRELOADED:
-        importlib.import_module(name)
-    folder, tests = PARTS[options.part]
-    population = [m for m in mutants(folder) if not options.files or Path(m.path).name in options.files]
-    wanted = random.Random(options.seed).sample(population, min(options.count, len(population)))  # noqa: S311
+    folder, tests, more = PARTS[options.part]
+    tests = (*tests, *more) if options.thorough else tests
+    how = "all" if options.thorough else "quick"
+    wanted = drawn(folder, options.each, options.seed, tuple(options.files))
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    known = {(row["path"], row["place"], row["source"]) for row in rows}
-    if not any(row["part"] == options.part for row in rows) and outcome(None, tests)[0] != "survived":
-        sys.exit("the tests fail on the source as it is")
-    for number, mutant in enumerate(wanted, 1):
-        source = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
-        if (mutant.path, mutant.place, source) in known:
-            continue
-        what, test = outcome(mutant, tests)
-        row = {
-            "part": options.part, "path": mutant.path, "line": mutant.line, "place": mutant.place, "source": source,
-            "change": mutated(mutant)[1][:200], "outcome": what, "test": test,
-            "why": EXPLAINED.get((mutant.module, source), ""),
-        }  # fmt: skip
-        rows.append(row)
-        print(f"{number}/{len(wanted)} {what:8} {mutant.path}:{mutant.line} {row['change'][:90]}", flush=True)
-        counts = Counter(f"{row['part']} {row['outcome']}" for row in rows)
-        record = {
-            "sites": {part: len(mutants(where)) for part, (where, _) in PARTS.items()},
-            "counts": counts,
-            "rows": rows,
-        }
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+    open_ = {"survived"} if options.thorough else set()
+    known = {
+        (row["path"], row["place"], row["source"])
+        for row in rows
+        if row["why"] or row["outcome"] not in open_ or row["tests"] == how
+    }
+    began = time.monotonic()
+
+    def body(trials: Trials) -> None:
+        for number, mutant in enumerate(wanted, 1):
+            source = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
+            if (mutant.path, mutant.place, source) in known:
+                continue
+            if options.minutes and time.monotonic() - began > 60 * options.minutes:
+                break
+            what, test = trials.outcome(mutant)
+            row = {
+                "part": options.part, "path": mutant.path, "line": mutant.line, "place": mutant.place, "source": source,
+                "change": mutated(mutant)[1][:200], "outcome": what, "tests": how, "test": test, "why": "",
+            }  # fmt: skip
+            rows[:] = [r for r in rows if (r["path"], r["place"], r["source"]) != (mutant.path, mutant.place, source)]
+            rows.append(row)
+            print(f"{number}/{len(wanted)} {what:8} {mutant.path}:{mutant.line} {row['change'][:90]}", flush=True)
+            write(rows, options.out)
+
+    trials = Trials(body)
+    status = pytest.main(["-q", "-s", "-p", "no:cacheprovider", "--no-header", *tests], plugins=[trials])
+    if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
+        sys.exit("the tests cannot be collected")
+    write(rows, options.out)
     left = [row for row in rows if row["outcome"] == "survived" and not row["why"]]
     print(Counter(f"{row['part']} {row['outcome']}" for row in rows), f"{len(left)} not explained")
     return int(bool(left))

@@ -1,6 +1,6 @@
 """Random graphs on two backends through ggml's scheduler: accusations of right ones, and how the imitation places them.
 
-    python benchmarks/split_graphs.py [--out FILE] [--graphs 1000] [--ggml after]
+    python benchmarks/split_graphs.py [--out FILE] [--graphs 1000] [--ggml after] [--pipelined]
 
 Of each graph: the plan is captured and judged (S), placed again by the imitation, run, and compared with memory of its own for each tensor. A graph whose numbers differ must be one that reads
 an old copy (`engine.ggml.capture.stale_copies`), or K must name its kernel.
@@ -32,12 +32,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--graphs", type=int, default=1000)
     parser.add_argument("--ggml", default="after")
+    parser.add_argument("--pipelined", action="store_true", help="a scheduler that keeps several copies of a tensor")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     began = time.process_time()
     with open_library(options.ggml) as child:
         for seed in range(options.graphs):
-            counts.update(figures(child, seed))
+            counts.update(figures(child, seed, pipelined=options.pipelined))
     found = {"graphs": options.graphs, "ggml": options.ggml, **dict(sorted(counts.items()))}
     found["cpu_s_here"] = round(time.process_time() - began, 1)
     for name, figure in found.items():
@@ -46,10 +47,10 @@ def main() -> None:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def figures(child: Child, seed: int) -> Counter[str]:
+def figures(child: Child, seed: int, *, pipelined: bool = False) -> Counter[str]:
     """Return what one graph adds to the counts."""
     try:
-        ran = child.call(run_split, generate(seed), seed)
+        ran = child.call(run_split, generate(seed), seed, pipelined=pipelined)
     except ChildDiedError as died:
         return Counter({f"ended by: {died.said}": 1})
     captured = document(ran.rows)

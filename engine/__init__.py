@@ -13,94 +13,11 @@ or, typed at a prompt (`engine.front`; what is no method is in `engine.front.fun
     y = (engine.tensor(2.0, requires_grad=True) * 3 + 1) ** 2
     y.backward()
 
-Names are imported when they are first used: importing the package loads neither numpy nor numba. A
-new op is a row of `engine.ops.OPS` and a kernel of `engine.kernels.KERNELS`; models are in
-`engine.models`.
+Names are imported when they are first used: importing the package loads neither numpy nor numba.
+`__init__.pyi` beside this file is the one list of them. A new op is a row of `engine.ops.OPS` and a
+kernel of `engine.kernels.KERNELS`; models are in `engine.models`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+import lazy_loader
 
-if TYPE_CHECKING:
-    from engine.autodiff import backward
-    from engine.front import (
-        clear,
-        detect_anomaly,
-        gradcheck,
-        hessian,
-        jacobian,
-        jvp,
-        kept_bytes,
-        model,
-        no_grad,
-        scope,
-        tensor,
-        vmap,
-    )
-    from engine.front.custom_ops import custom_op
-    from engine.graph import Graph, Tensor
-    from engine.graph.lowering import Lowered
-    from engine.kernels import KERNELS, Kernel
-    from engine.ops import OPS, Rule
-    from engine.runtime import Runtime
-
-_HOMES: Final = {
-    "Graph": "engine.graph",
-    "KERNELS": "engine.kernels",
-    "Kernel": "engine.kernels",
-    "Lowered": "engine.graph.lowering",
-    "OPS": "engine.ops",
-    "Rule": "engine.ops",
-    "Runtime": "engine.runtime",
-    "Tensor": "engine.graph",
-    "backward": "engine.autodiff",
-    "clear": "engine.front",
-    "custom_op": "engine.front.custom_ops",
-    "detect_anomaly": "engine.front",
-    "gradcheck": "engine.front",
-    "hessian": "engine.front",
-    "jacobian": "engine.front",
-    "jvp": "engine.front",
-    "kept_bytes": "engine.front",
-    "model": "engine.front",
-    "no_grad": "engine.front",
-    "scope": "engine.front",
-    "tensor": "engine.front",
-    "vmap": "engine.front",
-}
-"""Where each public name lives."""
-
-__all__ = [
-    "KERNELS",
-    "OPS",
-    "Graph",
-    "Kernel",
-    "Lowered",
-    "Rule",
-    "Runtime",
-    "Tensor",
-    "backward",
-    "clear",
-    "custom_op",
-    "detect_anomaly",
-    "gradcheck",
-    "hessian",
-    "jacobian",
-    "jvp",
-    "kept_bytes",
-    "model",
-    "no_grad",
-    "scope",
-    "tensor",
-    "vmap",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -21,7 +21,6 @@ What this module does not see: which scenario runs, and whether the plan is mean
 """
 
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -64,8 +63,8 @@ class Sanitizer:
 
         Arguments and errors are those of `Runtime`.
 
-        `every_op` verifies all memory after each op, so that every change is pinned on its op in
-        the first run, at O(pool) for each op.
+        `every_op` compares all memory after each op with what it was before, so that every change
+        is pinned on its op in the first run, at O(pool) for each op.
         """
         program = lowered.program
         buffers = program.buffers
@@ -134,9 +133,7 @@ class Sanitizer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _blocks(self) -> list[TrackedBlock]:

@@ -39,7 +39,7 @@ def batch(rows=24, seed=1):
     return {name: array.astype(np.float32) for name, array in (("data", points), ("time", time), ("labels", noise))}
 
 
-NET = model(diffusion, weights())
+NET = model(diffusion, weights(), example=batch())
 CASE = repro.trial(
     NET, batch(), loss="mean_squared_error", hyper={"alpha": 0.1}, steps=6, title="a denoiser learns a circle"
 )

@@ -42,5 +42,5 @@ def batch(rows=18, seed=1):
     return {"data": (centres[classes] + rng.normal(size=(rows, INPUTS))).astype(np.float32), "labels": classes.astype(np.int32)}  # fmt: skip
 
 
-NET = model(mixture, weights())
+NET = model(mixture, weights(), example=batch())
 CASE = repro.trial(NET, batch(), hyper={"alpha": 0.2}, steps=6, title="a mixture of experts learns three clusters")

@@ -36,5 +36,5 @@ def batch(rows=6, seed=1):
     return {"data": text[:, :-1].astype(np.int32), "labels": text[:, 1:].astype(np.int32)}
 
 
-NET = model(rnn, weights(), dtypes={"data": "int32"})
+NET = model(rnn, weights(), dtypes={"data": "int32"}, example=batch())
 CASE = repro.trial(NET, batch(), hyper={"alpha": 0.3}, steps=6, title="a recurrent network learns to count")

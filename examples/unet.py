@@ -55,7 +55,7 @@ def batch(rows=4, seed=1):
     return {"data": (masks + noise).astype(np.float32), "labels": masks}
 
 
-NET = model(unet, weights())
+NET = model(unet, weights(), example=batch())
 CASE = repro.trial(
     NET, batch(), loss="mean_squared_error", hyper={"alpha": 0.05}, steps=6, title="a U-Net finds a square"
 )

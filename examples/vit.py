@@ -60,5 +60,5 @@ def batch(rows=12, seed=1):
     return {"data": images.astype(np.float32), "labels": classes.astype(np.int32)}
 
 
-NET = model(vit, weights())
+NET = model(vit, weights(), example=batch())
 CASE = repro.trial(NET, batch(), hyper={"alpha": 0.1}, steps=6, title="a vision transformer learns three marks")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import replacing
-from reports.figures import FIGURES
+from reports.figures import FIGURES, RECORD_FIGURES, drawing, judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".png", ".svg", ".pdf")
 """Of the files that pictures are written to."""
 
-__all__ = ["draw", "plot", "plot_audit", "plot_comparison", "write_report"]
+__all__ = [
+    "check_suffix",
+    "draw",
+    "plot",
+    "plot_audit",
+    "plot_comparison",
+    "plot_figure",
+    "plot_record",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,24 +42,25 @@ def __getattr__(name: str) -> Any:
     return import_module("reports.folder").write_report
 
 
-def draw(document: "Document", kind: str, *, run: int = 0) -> "Figure":
+def draw(document: "Document", kind: str, *, run: int | None = None) -> "Figure":
     """Return the figure of a kind (a key of `reports.figures.FIGURES`).
 
-    For `map` and `lifetimes`, the conflicts the checks find are in it.
+    The conflicts that the checks find are in it, where the kind shows conflicts. `run` chooses one;
+    None is the run of the first late read, else of the first violation, else the first, and for
+    `live` the plans of all.
 
     Raises UnknownNameError for another kind, ModelError for a run that does not exist.
     """
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
-    module, function = FIGURES[kind]
-    options: dict[str, Any] = (
-        {"report": import_module("allocsim.checks").check(document)} if kind in {"map", "lifetimes"} else {}
-    )
-    figure: Figure = getattr(import_module(f"reports.figures.{module}"), function)(document, run=run, **options)
+    found = judged(document) if FIGURES[kind].wants else {}
+    if run is None and found and kind != "live":
+        run = import_module("reports.figures.conflicts").telling_run(found["report"])
+    figure: Figure = drawing(kind, document, found)(**({} if run is None else {"run": run}))
     return figure
 
 
-def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> None:
+def plot(document: "Document", kind: str, path: str | Path, *, run: int | None = None) -> None:
     """Draw one run of a document into a file; its suffix (a row of `SUFFIXES`) decides the format.
 
     Raises OutputError for another suffix or where the file cannot be written, UnknownNameError for
@@ -58,7 +68,7 @@ def plot(document: "Document", kind: str, path: str | Path, *, run: int = 0) -> 
     """
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
-    _write(path, lambda: draw(document, kind, run=run))
+    plot_figure(lambda: draw(document, kind, run=run), path)
 
 
 def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: str | Path) -> None:
@@ -66,7 +76,7 @@ def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: s
 
     File and errors are as of `plot`.
     """
-    _write(path, lambda: import_module("reports.figures.planners").planner_ratios(rows))
+    plot_record("planners", rows, path)
 
 
 def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> None:
@@ -74,13 +84,28 @@ def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> 
 
     File and errors are as of `plot`.
     """
-    _write(path, lambda: import_module("reports.figures.audit_figure").audit_matrix(rows, of))
+    plot_figure(lambda: import_module("reports.figures.audit_figure").audit_matrix(rows, of), path)
 
 
-def _write(path: str | Path, drawn: "Callable[[], Figure]") -> None:
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise OutputError(f"{path}: the suffix {target.suffix!r} names no format of pictures; .png, .svg and .pdf do")
-    with replacing(target) as place:
+def plot_record(name: str, rows: Sequence[Any], path: str | Path) -> None:
+    """Draw a figure of a record (a key of `reports.figures.RECORD_FIGURES`) into a file.
+
+    File and errors are as of `plot`.
+    """
+    module, function = RECORD_FIGURES[name]
+    plot_figure(lambda: getattr(import_module(f"reports.figures.{module}"), function)(rows), path)
+
+
+def plot_figure(drawn: "Callable[[], Figure]", path: str | Path) -> None:
+    """Write the figure that `drawn` returns into a file; file and errors are as of `plot`."""
+    suffix = check_suffix(path)
+    with replacing(Path(path)) as place:
         place.write_bytes(import_module("reports.figures.style").render(drawn(), suffix))
+
+
+def check_suffix(path: str | Path) -> str:
+    """Return the suffix of a picture; raises OutputError for one that names no format."""
+    suffix = Path(path).suffix
+    if suffix.lower() not in SUFFIXES:
+        raise OutputError(f"{path}: the suffix {suffix!r} names no format of pictures; .png, .svg and .pdf do")
+    return suffix.lower()

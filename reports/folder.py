@@ -3,7 +3,7 @@
     report.json           the run's record, as given (an entry of the command line's `--json` "runs")
     report.md             the verdict in words, losses, detectors, gradients, the cure, the pictures
     figures/NAME.png      each picture once for reading and
-    figures/NAME.svg      once for printing; NAME is loss, gradients, modes, map, lifetimes or live
+    figures/NAME.svg      once for printing; NAME is loss, gradients, modes or a kind of `reports.figures.FIGURES`
     modes.csv             the comparison of modes by layer and step, if one was asked for
 
 Everything is made in a temporary folder beside the one asked for, then swapped with it by renaming:
@@ -25,10 +25,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from allocsim.checks import check
 from allocsim.errors import OutputError
 from allocsim.model import Document
-from reports.figures import FIGURES, RECORD_FIGURES
+from reports.figures import FIGURES, RECORD_FIGURES, drawing, judged
 from reports.mode_rows import as_csv
 from reports.page import page
 
@@ -96,9 +95,9 @@ def pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Cal
         found["modes"] = partial(_function(RECORD_FIGURES["modes"]), run["differential"])
     if document is None:
         return found
-    options: dict[str, dict[str, Any]] = {"map": {"report": check(document), "verdict": run.get("verdict")}}
-    for kind, row in FIGURES.items():
-        found[kind] = partial(_function(row), document, **options.get(kind, {}))
+    said = judged(document)
+    for kind in FIGURES:
+        found[kind] = drawing(kind, document, said, **({"verdict": run.get("verdict")} if kind == "map" else {}))
     return found
 
 

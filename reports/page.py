@@ -28,6 +28,9 @@ CAPTIONS: Final = {
     "map": "Memory map of the default run",
     "lifetimes": "Lifetimes: what the ops need and what the planner believed",
     "live": "Bytes alive against the size of the plans",
+    "interference": "Who lives together with whom, round the first fault",
+    "chain": "The graph forward, then backward, beside its memory",
+    "categories": "Bytes alive by category",
 }
 
 MOST_STEPS: Final = 40

@@ -55,6 +55,8 @@ class EngineOptions(RunSizes):
     """A file with a llama (`engine.models.weights`) to train instead of random weights."""
     base: LlamaConfig = SMOLLM2_135M
     """The shape of the model."""
+    measure: bool = False
+    """Measure the memory of the first step under the default plan, by category."""
 
     def check_own(self) -> None:
         """Raise ModelError for a size that a model of one's own does not take: it states them all

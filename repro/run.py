@@ -14,13 +14,14 @@ from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential import compare
 from engine.d_differential.side_comparison import Progress, silent
+from engine.training.measured_memory import MemoryOfRun
 from repro import mode_words
 from repro.detectors import LOCKSTEP_RUNS, ask
 from repro.options import EngineOptions
 from repro.pipeline import MODES, prepare, train_three
 from repro.run_records import GradientRatio, TrainingSummary, agree, by_name, run_entry
 from repro.scenario import Scenario
-from repro.workload import Trained, Workload
+from repro.workload import Trained, Workload, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class EngineResult:
     differential: tuple[dict[str, Any], ...] = ()
     """The further modes asked for, each with its rows by layer and step
     (`repro.mode_words.record`)."""
+    memory: MemoryOfRun | None = None
+    """Of the first step under the default plan, where that was asked for."""
 
     @property
     def title(self) -> str:
@@ -56,7 +59,9 @@ class EngineResult:
 
         Of joined scenarios, `expected` is the first one's, `matches` about all.
         """
-        more = {"differential": list(self.differential)} if self.differential else {}
+        more: dict[str, Any] = {"differential": list(self.differential)} if self.differential else {}
+        if self.memory is not None:
+            more["memory"] = self.memory.as_json()
         return run_entry(
             self.scenario.name,
             self.verdict,
@@ -86,6 +91,7 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
             for name in MODES
         },
         differential=tuple(mode_words.record(course, workload.lowered, workload.loss) for course in compared),
+        memory=measured(workload, experiment.plans["default"]) if options.measure else None,
     )
 
 

@@ -113,6 +113,8 @@ class GgmlFault:
     """Detectors that must report it; all others look and report nothing."""
     not_run: str
     """Detectors that have nothing to look at on a library of ggml."""
+    caught: str
+    """What would have caught it in ggml."""
     runtime: str = "ggml"
 
 
@@ -213,6 +215,8 @@ class Scenario:
     reports: str = ""
     """Detectors that must report it at any size; all others look and report nothing. Empty where
     nobody has said."""
+    caught: str = ""
+    """What would have caught it in the project it happened to."""
     on_ggml: OnGgml | None = None
     """Where it can be run on real ggml too: what it must show there."""
     runtime: str = "engine"

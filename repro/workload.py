@@ -28,6 +28,7 @@ from engine.d_differential.side_comparison import Progress, silent
 from engine.graph import Tensor
 from engine.graph.lowering import Lowered
 from engine.runtime import Runtime
+from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 
 Array = NDArray[Any]
 
@@ -136,6 +137,19 @@ def train(
     return Trained(plan=plan, loss=tuple(losses), gradients=tuple(gradients), first_difference=differs)
 
 
+def measured(workload: Workload, plan: Plan) -> MemoryOfRun:
+    """Return what the first step by a plan, sound or not, holds by category, beside what was
+    predicted.
+    """
+    with bind(workload, plan) as runtime:
+        probe = MemoryProbe(runtime)
+        if workload.order is None:
+            runtime.run(workload.inputs, observer=probe)
+        else:
+            run_in(runtime, workload.order, workload.inputs, observer=probe)
+        return probe.measured()
+
+
 def _same_step(losses: Sequence[float], gradients: Sequence[Mapping[int, Array]], against: Trained) -> bool:
     number = len(losses) - 1
     if not np.array_equal(np.float64(losses[number]), np.float64(against.loss[number]), equal_nan=True):
@@ -144,4 +158,4 @@ def _same_step(losses: Sequence[float], gradients: Sequence[Mapping[int, Array]]
     return all(same_bits(gradient, right[value]) for value, gradient in gradients[number].items())
 
 
-__all__ = ["Trained", "Workload", "bind", "host_runs", "session", "train"]
+__all__ = ["Trained", "Workload", "bind", "host_runs", "measured", "session", "train"]

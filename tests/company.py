@@ -1,7 +1,9 @@
 """What may not change an answer: other names and numbers, true calls, dead ops, a buffer in two pieces, company in one document, another legal order.
 
-Each law takes a planted fault (`culprits`) and returns the same fault told otherwise. Compared are party, class, places and mend of every cause, and its price;
-under another order the price is left out, for what lives at once is something else there; under calls the class.
+Each law takes a planted fault (`culprits`) and returns the same fault told otherwise. Compared are party, class, places and mend of every cause, the kinds of
+change that its cure makes, and its prices: bytes, bytes with everything apart, and overlap. Under calls the class is left out; with more ops the overlap, for
+these could have run at once too; in company what everything apart costs, for that is everything of both. Under another order the cure and its prices are compared where the same buffers live at once, really and as believed; elsewhere
+the question is another one.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any
 
 from culprits import Culprit, ground
 from renumbering import shuffled
-from retelling import exchanged, halved, merged_of, retold, splittable, with_a_dead_op, with_calls
+from retelling import exchanged, halved, living_at_once, merged_of, retold, splittable, with_a_dead_op, with_calls
 
 from allocsim.model import Document
 from allocsim.verdict import judge
@@ -25,7 +27,9 @@ class Law:
     told: Callable[[Culprit], Evidence | None]
     """None where it cannot be told so."""
     classes: bool = True
-    prices: bool = True
+    cures: bool = True
+    overlap: bool = True
+    everything: bool = True
 
 
 def broken(name: str, culprit: Culprit) -> str | None:
@@ -34,24 +38,25 @@ def broken(name: str, culprit: Culprit) -> str | None:
     told = law.told(culprit)
     if told is None:
         return None
-    before, after = (_said(judge(evidence, cures=law.prices), law) for evidence in (culprit.evidence, told))
+    before, after = (_said(judge(evidence, cures=law.cures), law) for evidence in (culprit.evidence, told))
     return "" if before == after else f"{before} became {after}"
 
 
-def said(verdict, *, classes=True):
-    """Return what must not change: party, class, places, mend and price of every cause, and the price of all."""
-    return (
-        sorted(
-            (c.party, c.class_ if classes else "", c.places, c.charge.kind, -1 if c.cure is None else c.cure.nbytes)
-            for c in verdict.causes
-        ),
-        verdict.cure_bytes,
-    )
-
-
 def _said(verdict: Any, law: Law) -> Any:
-    causes, price = said(verdict, classes=law.classes)
-    return (causes, price) if law.prices else [row[:4] for row in causes]
+    """Return what must not change: party, class, places, mend and cure of every cause, and the cure of all."""
+    rows = sorted(
+        (c.party, c.class_ if law.classes else "", c.places, c.charge.kind, _cured(c.cure, law)) for c in verdict.causes
+    )
+    return rows, _cured(verdict.cure, law)
+
+
+def _cured(cure: Any, law: Law) -> tuple[Any, ...]:
+    if cure is None or not law.cures:
+        return ()
+    kinds = tuple(sorted(element["kind"] for element in cure.as_json()["elements"]))
+    everything = -1 if cure.pin_all_bytes is None or not law.everything else cure.pin_all_bytes
+    other = () if cure.alternative is None else _cured(cure.alternative, law)
+    return kinds, cure.nbytes, everything, cure.overlap if law.overlap else 0, cure.minimal, other
 
 
 def _of(culprit: Culprit, document: Document) -> Evidence:
@@ -100,6 +105,15 @@ def with_an_op_amid(culprit: Culprit) -> Evidence | None:
 
 def reordered(culprit: Culprit) -> Evidence | None:
     """Neighbours that meet in no byte of the plan change places, a few times over; beliefs and book move along."""
+    return _reordered(culprit, lambda _old, _new: True)
+
+
+def reordered_alike(culprit: Culprit) -> Evidence | None:
+    """The same, where it leaves alone which buffers live at once."""
+    return _reordered(culprit, lambda old, new: living_at_once(old) == living_at_once(new))
+
+
+def _reordered(culprit: Culprit, wanted: Callable[[Document, Document], bool]) -> Evidence | None:
     document = culprit.evidence.document
     if _measured(culprit) or len(document.programs) != 1 or len(document.programs[0].streams) > 1:
         return None
@@ -108,7 +122,7 @@ def reordered(culprit: Culprit) -> Evidence | None:
     rng, swaps = Random(len(document.programs[0].values)), 0
     for place in rng.sample(range(len(document.programs[0].ops) - 1), len(document.programs[0].ops) - 1):
         changed = exchanged(document, place)
-        if changed is not None:
+        if changed is not None and wanted(document, changed):
             document, swaps = changed, swaps + 1
     return _of(culprit, document) if swaps else None
 
@@ -128,9 +142,10 @@ def split(culprit: Culprit) -> Evidence | None:
 LAWS: dict[str, Law] = {
     "renumbered": Law(told=renumbered),
     "with true calls": Law(told=with_true_calls, classes=False),
-    "with a last op": Law(told=with_a_last_op),
-    "with an op amid": Law(told=with_an_op_amid),
-    "merged": Law(told=merged),
-    "reordered": Law(told=reordered, prices=False),
+    "with a last op": Law(told=with_a_last_op, overlap=False),
+    "with an op amid": Law(told=with_an_op_amid, overlap=False),
+    "merged": Law(told=merged, everything=False),
+    "reordered": Law(told=reordered, cures=False),
+    "reordered alike": Law(told=reordered_alike),
     "split": Law(told=split),
 }

@@ -127,13 +127,14 @@ def _reads(program: Program, buffer: int) -> list[tuple[int, bool, bool]]:
     """Return (step, by the host, through a view) of each op that reads a buffer."""
     made = program.producer.tolist()
     ops = program.ops
+    written = {int(program.values.buffer[v]) for op in ops if op.kind != VIEW for v in op.results}
     found = []
     for op in ops:
         if op.kind == VIEW:
             continue
         mine = [v for v in op.operands if program.values.buffer[v] == buffer]
         if mine:
-            own = any(made[v] < 0 or ops.kinds[ops.kind[made[v]]] != VIEW for v in mine)
+            own = any(buffer not in written if made[v] < 0 else ops.kinds[ops.kind[made[v]]] != VIEW for v in mine)
             found.append((op.step, op.kind == HOST_READ, not own))
     return found
 
@@ -345,8 +346,16 @@ def left_out(g: Ground) -> Planted | None:
     uploads = np.flatnonzero(g.program.ops.is_kind(HOST_WRITE)).tolist()
     step = g.rng.choice(uploads)
     if g.rng.random() < 0.25:
-        return g.document(runs=((step,),)), "caller", frozenset({"C14"})
-    return g.document(runs=((), (step,))), "caller", frozenset({"C06", "C14"})
+        return g.document(runs=_skipping(g, 0, step)), "caller", frozenset({"C14"})
+    return g.document(runs=_skipping(g, 1, step)), "caller", frozenset({"C06", "C14"})
+
+
+def _skipping(g: Ground, run: int, step: int) -> tuple[tuple[int, ...], ...]:
+    """Return the runs up to one that leaves out an upload; those that leave out others already stay."""
+    last = max([run, *(n for n, skip in enumerate(g.runs) if skip)])
+    runs = [g.runs[n] if n < len(g.runs) else () for n in range(last + 1)]
+    runs[run] = tuple(sorted({*runs[run], step}))
+    return tuple(runs)
 
 
 def no_wait(g: Ground) -> Planted | None:
@@ -359,7 +368,7 @@ def no_wait(g: Ground) -> Planted | None:
     problem = replace(g.problem, program=program)
     plan = replace(g.plan, program=program, problem=problem)
     own = replace(plan, problem=None, arena=np.full(len(plan.arena), OWN, dtype=np.int32))
-    apart = check(Document.of(own)).of_kind("Race")
+    apart = check(g.document(plan=own)).of_kind("Race")
     if apart and all(v.op != op for v in apart):
         return None  # it was reuse's at this op, and the program's at a later one: two promises in one wait
     changed = replace(g, program=program, problem=problem, plan=plan)
@@ -541,8 +550,9 @@ def _add(b: ProgramBuilder, what: str, source: int) -> list[int]:
 def _rebuilt(program: Program, *, extra_read: bool = False, mutates: str = "", adds: str = "") -> Program:
     """Return the program with a few more ops at its end, before the host reads."""
     b = ProgramBuilder("p", arenas=program.arenas)
-    for n, name in enumerate(program.buffers.names):
-        b.buffer(name, int(program.buffers.nbytes[n]), role=Role(int(program.buffers.role[n])))
+    rows = program.buffers
+    for n, name in enumerate(rows.names):
+        b.buffer(name, int(rows.nbytes[n]), role=Role(int(rows.role[n])), read_only=bool(rows.read_only[n]))
     for value in program.values:
         b.value(value.name, value.buffer, value.dtype, value.shape, strides=value.strides, offset=value.offset)
     new_result: list[int] = []
@@ -577,7 +587,7 @@ def _rebuilt(program: Program, *, extra_read: bool = False, mutates: str = "", a
 def _replanned(g: Ground, program: Program) -> Document:
     problem = exact.believe(program, Constraints.of(program))
     plan = find(g.placement).place(problem)
-    return Document.of(*(Run.of(plan) for _ in g.runs))
+    return Document.of(*(Run.of(plan, skip=skip) for skip in g.runs))
 
 
 def stale(g: Ground) -> Planted | None:

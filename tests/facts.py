@@ -247,25 +247,48 @@ def unsafe(op: Op, alias: Alias) -> bool:
 
 def permitted(program: Program, donor: int, recipient: int, where: Where, skip: Iterable[int] = ()) -> set[int]:
     """Return the steps at which an op may hand a donor's bytes to a recipient, with all buffers lying as `where` says."""
-    ops = list(ops_of(program, skip))
-    gives, takes = life(program, donor, ops), life(program, recipient, ops)
     return {
         op.step
-        for op in ops
-        if gives.ends(op.step)
-        and takes.begins(op.step)
-        and hands_over(program, op, donor, recipient, where, takes.full)
+        for op, full in meetings(program, donor, recipient, skip)
+        if hands_over(program, op, donor, recipient, where, full)
     }
+
+
+def joined(program: Program, donor: int, recipient: int, skip: Iterable[int] = ()) -> set[int]:
+    """Return the steps at which some plan may be permitted to lay the two over each other, wherever it puts them."""
+    return {
+        op.step
+        for op, full in meetings(program, donor, recipient, skip)
+        if one_sided(program, op, donor, recipient, full)
+        and any(
+            program.values[v].buffer == donor and program.values[w].buffer == recipient
+            for o, v in enumerate(op.operands)
+            for r, w in enumerate(op.results)
+            if ((same_layout(program, v, w) and touched(program, v)) if op.in_place is None else (o, r) in op.in_place)
+        )
+    }
+
+
+def meetings(program: Program, donor: int, recipient: int, skip: Iterable[int]) -> Iterator[tuple[Op, frozenset[int]]]:
+    """Yield each op at which the one's life ends and the other's begins, and the steps that fill the other."""
+    ops = list(ops_of(program, skip))
+    gives, takes = life(program, donor, ops), life(program, recipient, ops)
+    yield from ((op, takes.full) for op in ops if gives.ends(op.step) and takes.begins(op.step))
+
+
+def one_sided(program: Program, op: Op, donor: int, recipient: int, full: frozenset[int]) -> bool:
+    """Return whether an op only reads the one and only writes the other, fully where it persists."""
+    reads, writes = {program.values[v].buffer for v in op.operands}, {program.values[v].buffer for v in op.results}
+    if donor not in reads or donor in writes or recipient in reads or recipient not in writes:
+        return False
+    return not persistent(program, recipient) or op.step in full
 
 
 def hands_over(  # noqa: PLR0917 - facts
     program: Program, op: Op, donor: int, recipient: int, where: Where, full: frozenset[int]
 ) -> bool:
     """Return whether an op only reads the one, only writes the other, joins the two, and breaks the in-place rule nowhere."""
-    reads, writes = {program.values[v].buffer for v in op.operands}, {program.values[v].buffer for v in op.results}
-    if donor not in reads or donor in writes or recipient in reads or recipient not in writes:
-        return False
-    if persistent(program, recipient) and op.step not in full:
+    if not one_sided(program, op, donor, recipient, full):
         return False
     found = aliases(program, op, where)
     if any(unsafe(op, alias) for alias in found):

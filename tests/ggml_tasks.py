@@ -2,15 +2,24 @@
 
 import ctypes
 import json
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
 
-from engine.ggml.access import probe, structs
+from engine.ggml.access import llama_model, probe, structs
+from engine.ggml.access.call_slots import redirected, slots_of
+from engine.ggml.access.llama_model import LlamaModel
 from engine.ggml.access.second_backend import second_backend
+from engine.ggml.access.structs import TENSOR
 from engine.ggml.access.workspace import LibraryWorkspace
+from engine.ggml.capture import computed_graphs
+from engine.ggml.capture.computed_graphs import HOOKS, watch
 from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
 from engine.ggml.capture.scheduled_graph import scheduled_graph
+from engine.ggml.capture_evidence import depart
+from engine.ggml.faults.training_faults import opt_accumulates
+from engine.ggml.llama_decoding import decoded
 from engine.ggml.lora_training.transformer import TINY, build, differentiate
 from engine.ggml.random_graphs.graph_recipes import build as build_recipe
 from engine.ggml.random_graphs.graph_recipes import fill, place
@@ -159,3 +168,118 @@ def dumped_and_walked(library, dumper, recipe, seed, path):
             inner = scheduled_graph(library, scheduler, ws.nodes(built.graph)).address
             wrong, rows = dump(inner, path.encode()), walk(library, built.graph, scheduler=scheduler)
         return wrong, json.loads(Path(path).read_text()), rows
+
+
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def decode_rewired(library, path, reader, slot, source):
+    """Decode a model whose graphs are changed just before each is allocated: node `reader` reads `source` in a slot.
+
+    Counts and sizes stay what they were, so that the scheduler uses the plan that it has.
+    """
+    allocate = ALLOCATE(library.address("ggml_backend_sched_alloc_graph"))
+
+    def rewired(scheduler, graph):
+        nodes = {bytes(library.ggml_get_name(node)).decode(): node for node in _nodes(library, graph)}
+        place = nodes[reader] + TENSOR.fields["src"][1] + 8 * slot
+        ctypes.c_uint64.from_address(place).value = nodes[source]
+        return allocate(scheduler, graph)
+
+    hook = ALLOCATE(rewired)
+    address = ctypes.cast(hook, ctypes.c_void_p).value
+    with redirected([library.path], {"ggml_backend_sched_alloc_graph": address}):
+        return decoded(library, path, prompt=4, steps=2)
+
+
+def _nodes(library, graph):
+    return [library.ggml_graph_node(graph, index) for index in range(library.ggml_graph_n_nodes(graph))]
+
+
+def decode_unwatched(library, path, prompt, steps):
+    """Return the tokens that a model decodes by itself, and those it decodes while it is watched."""
+
+    def run(watched):
+        with LlamaModel(library, Path(path)) as model, watch(library) if watched else nullcontext():
+            tokens = [*prompt]
+            model.decode(tokens)
+            for _ in range(steps):
+                tokens.append(model.next_token())
+                model.decode(tokens[-1:])
+            return tokens
+
+    return run(False), run(True)
+
+
+def departures_over_other_bytes(library, rows, offsets):
+    """D with each buffer filled with bytes of its own, so that what nobody writes differs."""
+    memory, filled = LibraryWorkspace.memory, []
+
+    def other(ws, nbytes):
+        buffer = memory(ws, nbytes)
+        filled.append(buffer)
+        ctypes.memset(library.ggml_backend_buffer_get_base(buffer), 0x11 * len(filled), nbytes)
+        return buffer
+
+    LibraryWorkspace.memory = other
+    found, _ = depart(library, rows, offsets, seed=0)
+    return len(filled), found
+
+
+def a_watch_in_a_watch(library):
+    """Watch while it is watched."""
+    with watch(library), watch(library):
+        pass
+
+
+def watched_by_a_broken_walker(library, recipe):
+    """Compute while the walker of graphs fails by a defect of its own."""
+    computed_graphs.walk = lambda *_, **__: 1 / 0
+    watched_plans(library, recipe)
+
+
+def logger_after(library, path):
+    """Return the callbacks that llama.cpp was given by a model that was opened and closed: whether each is one."""
+    given, typed = [], llama_model._typed
+
+    def seen(library, name, *types):
+        call = typed(library, name, *types)
+        return call if name != "llama_log_set" else lambda log, data: (given.append(bool(log)), call(log, data))
+
+    llama_model._typed = seen
+    with LlamaModel(library, Path(path)):
+        pass
+    return given
+
+
+def slots_around_a_watch(library):
+    """Return what the slots of the hooks hold before, in and after a watch that ends by an error."""
+
+    def held():
+        found = slots_of(library.path, HOOKS)
+        return [ctypes.c_uint64.from_address(slot).value for slots in found.values() for slot in slots]
+
+    before, inside = held(), []
+    with suppress(RuntimeError), watch(library):
+        inside = held()
+        raise RuntimeError
+    return before, inside, held()
+
+
+def watched_plans(library, recipe):
+    """Compute one recipe, planned at once and then pinned, twice each, while it is watched."""
+    with watch(library) as seen:
+        for mode in ("default", "default", "pinned", "pinned"):
+            with LibraryWorkspace(library) as ws:
+                built = build_recipe(ws, recipe)
+                scheduler = place(ws, built, mode=mode, planner="sched")
+                fill(ws, built)
+                ws.compute_scheduled(scheduler, built.graph)
+    return seen
+
+
+def watched_training(library):
+    """Watch three steps of ggml-opt with graphs of their own."""
+    with watch(library) as seen:
+        opt_accumulates(library)
+    return seen

@@ -26,6 +26,7 @@ from facts import (
     apart,
     as_ranges,
     bytes_of,
+    joined,
     live_steps,
     ops_of,
     permissible,
@@ -663,7 +664,7 @@ def lower_bound(run: Run) -> int:
         pairs = [
             (donor, recipient)
             for donor, recipient in product(now, now)
-            if donor != recipient and step in permissible(program, donor, recipient, run.skip)
+            if donor != recipient and step in joined(program, donor, recipient, run.skip)
         ]
         best = max(best, sum(classes(now, pairs, size)))
     return best

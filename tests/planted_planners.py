@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -219,3 +220,28 @@ def in_a_thread(program, constraints):
 
 
 large_gaps.guarantees = pages.guarantees = ("sound", "deterministic")
+
+
+# beside the answers -----------------------------------------------------------------------------------------------------------
+
+HELD = []
+
+
+def keeps_memory(program, constraints):
+    """Sound; every call keeps half a megabyte for ever."""
+    HELD.append(np.ones(1 << 16))
+    return SHELF.plan(program, constraints)
+
+
+def writes_files(program, constraints):
+    """Sound; every call leaves a file where it is run."""
+    ASKED[0] += 1
+    Path(f"plan{ASKED[0]}.txt").write_text("planned", encoding="utf-8")
+    return SHELF.plan(program, constraints)
+
+
+def bursts(program, constraints):
+    """Begins processes without end in one call."""
+    while True:
+        if os.fork() == 0:
+            time.sleep(600)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder
 
@@ -272,6 +273,16 @@ def _together(plan: Any, size: Any, start: Any, stop: Any) -> set[tuple[int, int
         and plan.arena[a] == plan.arena[b] >= 0
         and max(plan.offset[a], plan.offset[b]) < min(plan.offset[a] + size[a], plan.offset[b] + size[b])
     }
+
+
+def living_at_once(document: Document) -> list[set[tuple[int, int]]]:
+    """Return the pairs of buffers that live at once, as the program has it and as each problem believes."""
+    spans = [lifetimes(program).T for program in document.programs]
+    spans += [(problem.start, problem.stop) for problem in document.problems]
+    return [
+        {(a, b) for a in range(len(start)) for b in range(a) if max(start[a], start[b]) < min(stop[a], stop[b])}
+        for start, stop in spans
+    ]
 
 
 def splittable(document: Document) -> list[int]:

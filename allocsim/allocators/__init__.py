@@ -46,6 +46,7 @@ from allocsim.allocators.constraints import (
     pin_values,
     resolve_pins,
 )
+from allocsim.allocators.live_planners import LIVE_PLANNERS, find_live
 from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
 from allocsim.errors import PlannerError, UnknownNameError
 
@@ -95,7 +96,8 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
 
 def find(name: str) -> Planner:
     """Return the planner called `name`: a row of `ALLOCATORS`, an installed entry point, a
-    stranger's `package.module:function`, or a command, `cmd:./planner --flag` (`by_command`).
+    stranger's `package.module:function`, a planner of another system (`live_planners`), a command,
+    `cmd:./planner --flag` (`by_command`), or a shared library, `lib:./planner.so` (`by_library`).
 
     An entry point of the group `allocsim.allocators` is such a function, or an `Allocator`, under a
     name of its own; names of the table cannot be taken. Raises UnknownNameError where there is
@@ -108,11 +110,17 @@ def find(name: str) -> Planner:
         from allocsim.allocators.by_command import find_command  # noqa: PLC0415 - rarely asked for
 
         return find_command(name)
+    if name in LIVE_PLANNERS:
+        return find_live(name)
+    if name.startswith("lib:"):
+        from allocsim.allocators.by_library import find_library  # noqa: PLC0415 - rarely asked for
+
+        return find_library(name)
     if ":" not in name:
         from allocsim.allocators.strangers import entry_points, find_entry_point  # noqa: PLC0415 - as below
 
         if name not in entry_points():
-            raise UnknownNameError("allocator", name, {*ALLOCATORS, *entry_points()})
+            raise UnknownNameError("allocator", name, {*ALLOCATORS, *LIVE_PLANNERS, *entry_points()})
         return find_entry_point(name)
     from allocsim.allocators.strangers import find_stranger  # noqa: PLC0415 - a stranger's import may be anything
 
@@ -123,10 +131,11 @@ def find_installed(name: str) -> Planner:
     """Return the planner that data name, say a configuration or a plan's `source`: one of the table
     or of an installed entry point.
 
-    Data never name code: PlannerError for `package.module:function`, which only a person (or a
-    program of theirs) may ask for; UnknownNameError where there is none of that name.
+    Data never name code: PlannerError for `package.module:function` and for live planners, which
+    only a person (or a program of theirs) may ask for; UnknownNameError where there is none of that
+    name.
     """
-    if ":" in name:
+    if ":" in name or name in LIVE_PLANNERS:
         raise PlannerError(
             f"allocator {name!r} names code, which a file may not; the command line may: --allocator {name}"
         )

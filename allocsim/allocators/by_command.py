@@ -19,7 +19,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import weakref
@@ -33,6 +32,7 @@ from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
 from allocsim.document import dumps
 from allocsim.errors import CapacityError, PlannerError
+from allocsim.files.signals import signal_name
 from allocsim.model import Document, Plan, Problem, Program, Role
 
 PREFIX: Final = "cmd:"
@@ -51,6 +51,8 @@ class CommandPlanner:
     said: "IO[bytes] | None" = field(default=None, repr=False)
     owner: int = 0
     """The process that started it: a fork starts its own."""
+    folder: str = field(default_factory=os.getcwd)
+    """Where it is started: where it was named, whatever folder this process has gone to since."""
 
     @property
     def processes(self) -> int:
@@ -99,7 +101,7 @@ class CommandPlanner:
         if answer.endswith(b"\n"):
             return answer
         code = process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        how = signal_name(-code) if code < 0 else f"exit status {code}"
         last = self._last_words()
         self.close()
         raise PlannerError(
@@ -111,7 +113,7 @@ class CommandPlanner:
             self.said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the command
             try:
                 self.process = subprocess.Popen(  # noqa: S603 - a person named it
-                    self.arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said
+                    self.arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, cwd=self.folder
                 )
             except OSError as error:
                 raise PlannerError(f"allocator {self.name!r} cannot be started: {error.strerror or error}") from None

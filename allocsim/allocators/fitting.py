@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from allocsim.allocators.footprints import Footprints, footprints, plan
+from allocsim.allocators.footprints import FootprintColumns, Footprints, footprints, plan
 from allocsim.allocators.reference import check_fits
 from allocsim.errors import CapacityError
 from allocsim.model import Plan, Problem
@@ -47,18 +47,18 @@ def fit_rows(name: str, placed: Footprints, arena: int, rows: Int64s, order: Int
         return np.zeros(0, dtype=np.int64)
     from allocsim.allocators.placement_kernels import fit  # noqa: PLC0415 - numba
 
-    offsets, row = fit(np.searchsorted(rows, order), *columns(placed, rows), placed.limit(arena), best)
+    offsets, row = fit(np.searchsorted(rows, order), columns(placed, rows), placed.limit(arena), best)
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets
     return found
 
 
-def columns(placed: Footprints, rows: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """Return start, stop, nbytes, alignment and fixed offset of some footprints, as the kernels
-    take them.
-    """
-    return placed.start[rows], placed.stop[rows], placed.nbytes[rows], placed.alignment[rows], placed.fixed[rows]
+def columns(placed: Footprints, rows: Int64s) -> FootprintColumns:
+    """Return some footprints as the kernels take them."""
+    return FootprintColumns(
+        placed.start[rows], placed.stop[rows], placed.nbytes[rows], placed.alignment[rows], placed.fixed[rows]
+    )
 
 
 def no_room(name: str, placed: Footprints, row: int) -> CapacityError:

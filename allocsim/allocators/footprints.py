@@ -27,7 +27,7 @@ O(n + pairs). What this module does not see: how offsets are found.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,16 @@ from allocsim.model.layout import LIMIT, Int64s
 
 FREE = -(1 << 63)
 """`Footprints.fixed` of a footprint whose offset is not decided yet."""
+
+
+class FootprintColumns(NamedTuple):
+    """What compiled kernels take of some footprints, one row each."""
+
+    start: Int64s
+    stop: Int64s
+    nbytes: Int64s
+    alignment: Int64s
+    fixed: Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

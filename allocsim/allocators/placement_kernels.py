@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
+from allocsim.allocators.footprints import FootprintColumns
 from allocsim.model.layout import Int64s
 
 FREE = -(1 << 63)  # as in footprints; numba wants a literal of its own module
@@ -20,7 +21,7 @@ NEVER = (1 << 63) - 1
 
 
 WINDOW = 64
-"""Starts in half a window of the smallest kind, at least; the next kind is four times as large."""
+"""Starts in half a window of the smallest kind, at least; the next kind is twice as large."""
 
 ROOM = 48
 """Entries of windows for each row, at most; windows are made larger until that holds."""
@@ -34,12 +35,12 @@ def _kinds(first: Int64s, past: Int64s, half: int) -> tuple[Int64s, Int64s]:
     for row in range(count):
         longest = max(longest, past[row] - first[row])
     kinds = 1
-    while half << (2 * (kinds - 1)) < longest:
+    while half << (kinds - 1) < longest:
         kinds += 1
     halves = np.empty(kinds, dtype=np.int64)
     begins = np.zeros(kinds + 1, dtype=np.int64)
     for kind in range(kinds):
-        halves[kind] = half << (2 * kind)
+        halves[kind] = half << kind
         begins[kind + 1] = begins[kind] + count // halves[kind] + 2
     return halves, begins
 
@@ -73,14 +74,14 @@ def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> Int64
 
 
 @compiled()
-def _in_order(entries: Int64s, begin: Any, done: Any, end: Any, offset: Int64s) -> None:
+def _in_order(entries: Int64s, begin: Any, done: Any, end: Any, boxes: Int64s) -> None:
     """Put the entries from `done` on among those before it, which are in order of offset."""
     late = entries[done:end].copy()
-    late = late[np.argsort(offset[late])]
+    late = late[np.argsort(boxes[late, 2])]
     here, place = done - 1, end - 1
     for turn in range(len(late) - 1, -1, -1):
         row = late[turn]
-        while here >= begin and offset[entries[here]] > offset[row]:
+        while here >= begin and boxes[entries[here], 2] > boxes[row, 2]:
             entries[place] = entries[here]
             here -= 1
             place -= 1
@@ -89,16 +90,39 @@ def _in_order(entries: Int64s, begin: Any, done: Any, end: Any, offset: Int64s) 
 
 
 @compiled()
-def fit(  # noqa: PLR0917 - compiled
-    order: Int64s,
-    start: Int64s,
-    stop: Int64s,
-    nbytes: Int64s,
-    alignment: Int64s,
-    fixed: Int64s,
-    limit: int,
+def _gap(  # noqa: PLR0917 - compiled
+    entries: Int64s,
+    boxes: Int64s,
+    first: Any,
+    past: Any,
+    size: Any,
+    step: Any,
     best: bool,  # noqa: FBT001
-) -> tuple[Int64s, int]:
+) -> int:
+    """Return the offset of the lowest gap (or, if `best`, the smallest) that holds `size` bytes at
+    a multiple of `step` between the entries, which are in order of offset, that live in
+    [first, past); the top of them all where none does. O(entries).
+    """
+    floor, at, least = np.int64(0), np.int64(-1), NEVER
+    for other in entries:
+        if boxes[other, 0] >= past or boxes[other, 1] <= first:
+            continue
+        bottom = boxes[other, 2]
+        if bottom - floor >= size:
+            raised = (floor + step - 1) // step * step
+            gap = bottom - raised
+            if size <= gap < least:
+                at, least = raised, gap
+                if not best or gap == size:
+                    break
+        floor = max(floor, boxes[other, 3])
+    if at < 0:
+        at = (floor + step - 1) // step * step
+    return int(at)
+
+
+@compiled()
+def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tuple[Int64s, int]:  # noqa: FBT001
     """Place rows in `order`, each in the lowest gap (or, if `best`, the smallest) between those
     placed that live beside it.
 
@@ -112,11 +136,13 @@ def fit(  # noqa: PLR0917 - compiled
     O(n) windows' worth of rows, a few times those that live beside it;
     O(n^2) where most rows live all the time.
     """
+    start, stop, nbytes, alignment, fixed = placed
     count = len(order)
     offset = np.zeros(count, dtype=np.int64)
     if count == 0:
         return offset, -1
-    born = np.sort(start)
+    by_birth = np.argsort(start, kind="mergesort")
+    born = start[by_birth]
     first, past = np.searchsorted(born, start), np.searchsorted(born, stop)
     half = WINDOW
     halves, begins = _kinds(first, past, half)
@@ -133,6 +159,11 @@ def fit(  # noqa: PLR0917 - compiled
     room = _rooms(first, past, halves, begins)
     entries = np.empty(room[-1], dtype=np.int64)
     done, filled = room[:-1].copy(), room[:-1].copy()  # entries in order, entries
+    # entries are places by birth: what a window holds lies close together
+    place_of = np.empty(count, dtype=np.int64)
+    place_of[by_birth] = np.arange(count)
+    boxes = np.zeros((count, 4), dtype=np.int64)  # first, past, bottom, top
+    boxes[:, 0], boxes[:, 1] = first[by_birth], past[by_birth]
     for turn in range(2):
         for row in order:
             if (fixed[row] != FREE) != (turn == 0):
@@ -143,40 +174,24 @@ def fit(  # noqa: PLR0917 - compiled
                 if at < 0 or at > limit - size:
                     return offset, int(row)
             else:
-                step = alignment[row]
                 kind = _kind(halves, past[row] - first[row])
                 window = begins[kind] + first[row] // halves[kind]
                 if done[window] < filled[window]:
-                    _in_order(entries, room[window], done[window], filled[window], offset)
+                    _in_order(entries, room[window], done[window], filled[window], boxes)
                     done[window] = filled[window]
-                floor = np.int64(0)
-                at = np.int64(-1)
-                least = np.int64(0)
-                for place in range(room[window], filled[window]):
-                    other = entries[place]
-                    if first[other] >= past[row] or past[other] <= first[row]:
-                        continue
-                    bottom = offset[other]
-                    if bottom - floor >= size:
-                        raised = (floor + step - 1) // step * step
-                        gap = bottom - raised
-                        if gap >= size and (at < 0 or gap < least):
-                            at, least = raised, gap
-                            if not best or gap == size:
-                                break
-                    top = bottom + nbytes[other]
-                    floor = max(floor, top)
-                if at < 0:
-                    at = (floor + step - 1) // step * step
-                    if at > limit - size:
-                        return offset, int(row)
+                here = entries[room[window] : filled[window]]
+                at = _gap(here, boxes, first[row], past[row], size, alignment[row], best)
+                if at > limit - size:
+                    return offset, int(row)
             offset[row] = at
+            mine = place_of[row]
+            boxes[mine, 2], boxes[mine, 3] = at, at + size
             for kind in range(len(halves)):
                 half = halves[kind]
                 for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
                     window = begins[kind] + place
                     if filled[window] < room[window + 1]:
-                        entries[filled[window]] = row
+                        entries[filled[window]] = mine
                         filled[window] += 1
     return offset, -1
 
@@ -225,16 +240,7 @@ def _wanted(ends: Int64s, places: Int64s, leaves: int, low: Any, high: Any, righ
 
 
 @compiled()
-def skyline(  # noqa: PLR0917 - compiled
-    order: Int64s,
-    by_start: Int64s,
-    start: Int64s,
-    stop: Int64s,
-    nbytes: Int64s,
-    alignment: Int64s,
-    fixed: Int64s,
-    limit: int,
-) -> tuple[Int64s, int]:
+def skyline(order: Int64s, by_start: Int64s, placed: FootprintColumns, limit: int) -> tuple[Int64s, int]:
     """Place rows on the lowest stretch of a skyline, the first of `order` that fits into its steps.
 
     Lift the stretch where none does.
@@ -243,6 +249,7 @@ def skyline(  # noqa: PLR0917 - compiled
     row) as `fit`. A stretch and a row are found in trees of minima: O(log n) for the stretch, as
     `_wanted` for the row.
     """
+    start, stop, nbytes, alignment, fixed = placed
     count, width = len(order), np.int64(0)
     offset = np.zeros(count, dtype=np.int64)
     obstacles = np.empty(count, dtype=np.int64)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from allocsim.allocators.fitting import no_room
-from allocsim.allocators.footprints import Footprints, footprints, plan
+from allocsim.allocators.footprints import FootprintColumns, Footprints, footprints, plan
 from allocsim.model import Plan, Problem
 from allocsim.model.layout import LIMIT, Int64s
 
@@ -52,9 +52,8 @@ def lift(name: str, placed: Footprints, arena: int, rows: Int64s, preference: Pr
     ranks = np.searchsorted(marks, start), np.searchsorted(marks, stop)
     order = preference(start, stop, nbytes)
     by_start = np.argsort(ranks[0], kind="stable")
-    offsets, row = skyline(
-        order, by_start, *ranks, nbytes, placed.alignment[rows], placed.fixed[rows], placed.limit(arena)
-    )
+    boxes = FootprintColumns(*ranks, nbytes, placed.alignment[rows], placed.fixed[rows])
+    offsets, row = skyline(order, by_start, boxes, placed.limit(arena))
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

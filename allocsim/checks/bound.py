@@ -5,8 +5,8 @@ go below.
   nothing runs.
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
 * `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that
-  live there and have a slot in an arena. A class of buffers that might share an address there, by
-  permissible pairs (`s_in_place`) or by holding the same with both at one address (`s_tags`),
+  live there and have a slot in an arena. A class of buffers that might share bytes there, by an op
+  that joins them (`s_in_place.joined`) or by holding the same (`s_tags`), whatever their offsets,
   counts once, as its largest: whatever a plan makes of the class, it needs that many bytes for it.
 
 When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has
@@ -19,16 +19,18 @@ What this module does not see: defects.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import distinct
+from allocsim.checks.s_in_place import joined
 from allocsim.checks.s_overlap import believed_sharing
 from allocsim.checks.s_tags import shares_tags, ties
 from allocsim.checks.trial import Trial, TrialDocument
 from allocsim.checks.violations import Stats
-from allocsim.model import Plan
+from allocsim.model import Bools, Plan
 from allocsim.model.layout import LIMIT, Int64s
 
 
@@ -75,12 +77,12 @@ def _lower_bound(case: TrialDocument, trial: Trial) -> int:
 
 
 def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers with slots that might share an address in
+    """Return (n, 4): first step, stop, and two buffers with slots that might share bytes in
     between.
     """
     tied = np.empty((0, 4), dtype=np.int64)
     if trial.problem is None:
-        sharing = case.permissible(trial.accesses)
+        sharing = case.kept(("joined", id(trial.accesses)), lambda: joined(case.hand_overs(trial.accesses)))
         op, donor, recipient = sharing.op, sharing.donor, sharing.recipient
         tied = ties(case, trial)
     else:
@@ -99,39 +101,75 @@ def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
     """
     first, last = np.searchsorted(steps, pairs[:, 0]), np.searchsorted(steps, pairs[:, 1])
     weight = np.minimum(nbytes[pairs[:, 2]], nbytes[pairs[:, 3]])
-    covers = np.cumsum(np.bincount(first, minlength=len(steps) + 1) - np.bincount(last, minlength=len(steps) + 1))[:-1]
-    most: Int64s = np.zeros(len(steps), dtype=object if float(weight.sum(dtype=np.float64)) > LIMIT else np.int64)
-    # what one pair covers is right at once; where several do, classes are made one by one
-    short = np.flatnonzero(last - first == 1)
-    most[first[short]] = weight[short]
-    alone, crowded = np.flatnonzero(covers == 1), np.flatnonzero(covers > 1)
-    for row in np.flatnonzero(last - first > 1).tolist():
-        most[alone[np.searchsorted(alone, first[row]) : np.searchsorted(alone, last[row])]] = weight[row]
-    begins = np.argsort(first, kind="stable")
-    begins = begins[np.searchsorted(crowded, last[begins]) > np.searchsorted(crowded, first[begins])]
-    at, open_ = 0, list[int]()
-    for step in crowded.tolist():
-        upto = int(np.searchsorted(first[begins], step, side="right"))
-        open_ = [row for row in (*open_, *begins[at:upto].tolist()) if last[row] > step]
-        at = upto
-        most[step] = saving(pairs[open_, 2:].tolist(), nbytes)
+    much = float(nbytes[distinct(pairs[:, 2:].ravel())].sum(dtype=np.float64)) > LIMIT
+    change: Int64s = np.zeros(len(steps) + 1, dtype=object if much else np.int64)
+    # a pair that meets no other is a class of its own; the others make classes, which change only
+    # where one of them begins or ends
+    tangled = _tangled(first, last, pairs[:, 2:])
+    np.add.at(change, first[~tangled], weight[~tangled])
+    np.subtract.at(change, last[~tangled], weight[~tangled])
+    for group in _groups(np.flatnonzero(tangled).tolist(), pairs[:, 2:]):
+        rows = sorted(group, key=first.__getitem__)
+        at, open_ = 0, list[int]()
+        for low, high in pairwise(sorted({*first[rows].tolist(), *last[rows].tolist()})):
+            while at < len(rows) and first[rows[at]] <= low:
+                open_.append(rows[at])
+                at += 1
+            open_ = [row for row in open_ if last[row] > low]
+            saved = saving(pairs[open_, 2:].tolist(), nbytes) if open_ else 0
+            change[low] += saved
+            change[high] -= saved
+    most: Int64s = np.cumsum(change)[:-1]
     return most
+
+
+def _tangled(first: Int64s, last: Int64s, pairs: Int64s) -> Bools:
+    """Return which pairs have a buffer in common with another at some step."""
+    buffer, row = pairs.T.ravel(), np.tile(np.arange(len(pairs)), 2)
+    order = np.lexsort((first[row], buffer))
+    buffer, row = buffer[order], row[order]
+    meets = (buffer[1:] == buffer[:-1]) & (first[row[1:]] < last[row[:-1]])
+    mask = np.zeros(len(pairs), dtype=np.bool_)
+    # of those of one buffer, in order of start, the longest so far may reach beyond the one before
+    width = int(last.max(initial=0)) + 1
+    reach = np.maximum.accumulate(np.searchsorted(np.unique(buffer), buffer) * width + last[row]) % width
+    meets |= (buffer[1:] == buffer[:-1]) & (first[row[1:]] < reach[:-1])
+    mask[row[1:][meets]] = mask[row[:-1][meets]] = True
+    return mask
+
+
+def _groups(rows: list[int], pairs: Int64s) -> list[list[int]]:
+    """Return some pairs in groups that have no buffer in common."""
+    head, found = _Heads(), defaultdict[int, list[int]](list)
+    for row in rows:
+        head.join(*pairs[row].tolist())
+    for row in rows:
+        found[head.of(int(pairs[row, 0]))].append(row)
+    return list(found.values())
+
+
+class _Heads(dict[int, int]):
+    """Sets of buffers that pairs join, each with one buffer as its head."""
+
+    def of(self, buffer: int) -> int:
+        """Return the head of the set of a buffer."""
+        while self.setdefault(buffer, buffer) != buffer:
+            self[buffer] = buffer = self[self[buffer]]
+        return buffer
+
+    def join(self, one: int, other: int) -> None:
+        """Make one set of those of two buffers."""
+        self[self.of(one)] = self.of(other)
 
 
 def saving(pairs: Iterable[tuple[int, int]], nbytes: Int64s) -> int:
     """Return by how much the classes that pairs of buffers make, each as its largest, are smaller
     than the buffers together.
     """
-    head: dict[int, int] = {}
-
-    def root(buffer: int) -> int:
-        while head.setdefault(buffer, buffer) != buffer:
-            head[buffer] = buffer = head[head[buffer]]
-        return buffer
-
+    head = _Heads()
     for one, other in pairs:
-        head[root(one)] = root(other)
+        head.join(one, other)
     largest: dict[int, int] = defaultdict(int)
-    for buffer in head:
-        largest[root(buffer)] = max(largest[root(buffer)], int(nbytes[buffer]))
+    for buffer in list(head):
+        largest[head.of(buffer)] = max(largest[head.of(buffer)], int(nbytes[buffer]))
     return sum(int(nbytes[buffer]) for buffer in head) - sum(largest.values())

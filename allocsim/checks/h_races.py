@@ -37,20 +37,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from allocsim.checks import wording
 from allocsim.checks.h_clocks import Order
 from allocsim.checks.h_pairs import Races, races
 from allocsim.checks.h_sessions import NO_RACES, RacingPair, Session, at_rest, in_bytes, part_of
 from allocsim.checks.owners import Range, merged, shared
-from allocsim.checks.trial import (
-    Findings,
-    Trial,
-    TrialDocument,
-    buffer_words,
-    bytes_words,
-    op_words,
-    slot_words,
-    value_words,
-)
+from allocsim.checks.trial import Findings, Trial, TrialDocument
 from allocsim.checks.violations import Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
@@ -182,10 +174,10 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
     streams = [ran.program.streams[ran.program.ops.stream[step]] for ran, step in ((trial, op), (other_trial, other))]
     elsewhere = "" if trial is other_trial else f" of run {other_trial.index}"
     message = (
-        f"{op_words(program, op)} on stream {streams[0]!r} {verbs[first.writes]} {bytes_words(ranges)} of "
-        f"{buffer_words(program, pair.buffer)} in {slot_words(program, plan, pair.buffer)} as {value_words(program, first.value)}; "
-        f"{op_words(others, other)}{elsewhere} on stream {streams[1]!r} {verbs[first.other_writes]} them as "
-        f"{value_words(others, first.other_value)}, and neither waits for the other"
+        f"{wording.op(program, op)} on stream {streams[0]!r} {verbs[first.writes]} {wording.ranges(ranges)} of "
+        f"{wording.buffer(program, pair.buffer)} in {wording.slot(program, plan, pair.buffer)} as {wording.value(program, first.value)}; "
+        f"{wording.op(others, other)}{elsewhere} on stream {streams[1]!r} {verbs[first.other_writes]} them as "
+        f"{wording.value(others, first.other_value)}, and neither waits for the other"
     )
     return trial.record(
         "Race",

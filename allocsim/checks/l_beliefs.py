@@ -31,13 +31,14 @@ from typing import Any
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.intervals import among
 from allocsim.checks.live import LiveSegments
 from allocsim.checks.owners import Range, left_over, merged, shared
 from allocsim.checks.s_in_place import HandOvers
 from allocsim.checks.s_tags import agreement, spans_alone
-from allocsim.checks.trial import Findings, TrialDocument, buffer_words, named, op_words, value_words
+from allocsim.checks.trial import Findings, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program
 from allocsim.model.layout import Int64s
@@ -185,8 +186,8 @@ class _Book:
         verb, values = ("reads", program.ops[op].operands) if late == op else ("writes", program.ops[op].results)
         value = next(v for v in values if program.values.buffer[v] == buffer)
         message = (
-            f"{buffer_words(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses are in [{first}, {last + 1}): "
-            f"{op_words(program, op)} {verb} {value_words(program, value)}"
+            f"{wording.buffer(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses are in [{first}, {last + 1}): "
+            f"{wording.op(program, op)} {verb} {wording.value(program, value)}"
         )
         return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
 
@@ -201,7 +202,7 @@ class _Book:
         op = int(later.min()) if len(later) else None
         words = ", ".join(f"[{low}, {high})" for low, high in gaps[:3])
         message = (
-            f"{buffer_words(self.program, buffer)} is believed to be free in steps {words}; it is live in "
+            f"{wording.buffer(self.program, buffer)} is believed to be free in steps {words}; it is live in "
             f"{_segment_words(self.live, buffer)}, so at step {max(step, 0)}"
         )
         return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
@@ -209,25 +210,25 @@ class _Book:
     def too_long(self, kind: str, buffer: int) -> Violation:
         start, stop = int(self.problem.start[buffer]), int(self.problem.stop[buffer])
         needed = f"it is live in {_segment_words(self.live, buffer)}"
-        message = f"{buffer_words(self.program, buffer)} is believed to live in steps [{start}, {stop}); {needed}"
+        message = f"{wording.buffer(self.program, buffer)} is believed to live in steps [{start}, {stop}); {needed}"
         return self._record(kind=kind, buffer=buffer, message=message)
 
     def bad_size(self, kind: str, buffer: int) -> Violation:
         believed, size = int(self.problem.nbytes[buffer]), int(self.program.buffers.nbytes[buffer])
-        message = f"{buffer_words(self.program, buffer)} is believed to have {believed} bytes; it has {size}: {size - believed} are lost"
+        message = f"{wording.buffer(self.program, buffer)} is believed to have {believed} bytes; it has {size}: {size - believed} are lost"
         return self._record(kind=kind, buffer=buffer, message=message)
 
     def bad_share(self, kind: str, row: int) -> Violation:
         donor, recipient = self.problem.may_share[row].tolist()
         program = self.program
         message = (
-            f"{buffer_words(program, recipient)} is believed to be free to take the place of {buffer_words(program, donor)}, "
+            f"{wording.buffer(program, recipient)} is believed to be free to take the place of {wording.buffer(program, donor)}, "
             f"and must not: {_why(self.hand_overs, donor, recipient)}"
         )
         return self._record(kind=kind, buffer=donor, other_buffer=recipient, message=message)
 
     def _record(self, **fields: Any) -> Violation:
-        return named(Violation(program=self.program_index, problem=self.index, **fields), self.program)
+        return wording.named(Violation(program=self.program_index, problem=self.index, **fields), self.program)
 
 
 def _segment_words(live: LiveSegments, buffer: int) -> str:
@@ -250,7 +251,7 @@ def _why(hand_overs: HandOvers, donor: int, recipient: int) -> str:
     meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
     if not len(meeting):
         return f"at no op does a segment of the donor, {_segment_words(live, donor)}, end and one of the recipient, {_segment_words(live, recipient)}, begin"
-    op = op_words(program, int(meeting[0]))
+    op = wording.op(program, int(meeting[0]))
     if not np.any(hand_overs.given[gives] >= 0):
         return f"{op} does not only read the donor"
     if not np.any(hand_overs.taken[takes] >= 0):

@@ -56,21 +56,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.accesses import pieces_moved
 from allocsim.checks.intervals import distinct
 from allocsim.checks.owners import NEVER, OwnerAxis, Piece
 from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
 from allocsim.checks.s_script import Runs, Script, Step
-from allocsim.checks.trial import (
-    Findings,
-    Trial,
-    TrialDocument,
-    buffer_words,
-    bytes_words,
-    op_words,
-    slot_words,
-    value_words,
-)
+from allocsim.checks.trial import Findings, Trial, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, Bools, Program
@@ -426,8 +418,8 @@ class _Memory:
         found = self.marks.number(places[0].found)
         wanted = self._own_write(position, value) if kind == "OverwrittenRead" else self.marks.number(places[0].wanted)
         finder, wanter = self._witness(found, trial), self._witness(wanted, trial)
-        read = f"{op_words(program, op)} reads {bytes_words(ranges)} of {buffer_words(program, buffer)} as {value_words(program, value)}"
-        where = slot_words(program, trial.plan, buffer)
+        read = f"{wording.op(program, op)} reads {wording.ranges(ranges)} of {wording.buffer(program, buffer)} as {wording.value(program, value)}"
+        where = wording.slot(program, trial.plan, buffer)
         messages = {
             "UninitialisedRead": f"{read}: nothing wrote them before",
             "OverwrittenRead": f"{read}: the program itself wrote over them, by {finder.words}",
@@ -462,7 +454,7 @@ class _Memory:
             return _Witness(words="nobody")
         if number <= CONTENT:
             position, buffer = self.identities.home(CONTENT - number)
-            words = f"the content laid for {buffer_words(self.trials[position].program, buffer)}"
+            words = f"the content laid for {wording.buffer(self.trials[position].program, buffer)}"
             # content has no run, so its buffer is named as the reader knows it
             mine = np.flatnonzero(self.identities.of[reader.index - self.trials[0].index] == CONTENT - number)
             known = int(mine[0]) if len(mine) else None
@@ -476,7 +468,7 @@ class _Memory:
             op=op,
             buffer=int(trial.program.values.buffer[value]),
             program=trial.program,
-            words=f"{op_words(trial.program, op)} of run {trial.index} ({value_words(trial.program, value)})",
+            words=f"{wording.op(trial.program, op)} of run {trial.index} ({wording.value(trial.program, value)})",
         )
 
 

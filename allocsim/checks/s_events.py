@@ -25,9 +25,10 @@ from functools import partial
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.intervals import conflicts, end_of
 from allocsim.checks.s_overlap import permitted_pairs
-from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument, buffer_words, bytes_words, named, slot_words
+from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.model import Event, Plan
 
@@ -134,7 +135,7 @@ class _Book:
     def _record(self, kind: str, number: int, other: int | None) -> Violation:
         plan, program = self.plan, self.plan.program
         step, _, buffer = self.plan.events[number].tolist()
-        what = f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} {buffer_words(program, buffer)}"
+        what = f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} {wording.buffer(program, buffer)}"
         ranges: tuple[tuple[int, int], ...] = ()
         if kind == "DoubleFree":
             message = f"{what}, which was freed already"
@@ -145,8 +146,8 @@ class _Book:
         else:
             ranges = self._shared(buffer, other or 0)
             message = (
-                f"{what} in {slot_words(program, plan, buffer)} over {buffer_words(program, other or 0)} in "
-                f"{slot_words(program, plan, other or 0)}, which is still allocated; they share {bytes_words(ranges)} of the first"
+                f"{what} in {wording.slot(program, plan, buffer)} over {wording.buffer(program, other or 0)} in "
+                f"{wording.slot(program, plan, other or 0)}, which is still allocated; they share {wording.ranges(ranges)} of the first"
             )
         record = Violation(
             kind=kind,
@@ -157,4 +158,4 @@ class _Book:
             other_buffer=other,
             message=message,
         )
-        return named(record, program)
+        return wording.named(record, program)

@@ -27,6 +27,9 @@ one. It is
     permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
     permitted     under a plan, if the op breaks the rule nowhere as planned.
 
+Whatever a plan may lay over each other is among the joined pairs, where operand and result of an
+assumed one have equal layouts (`joined`): the bound counts with these.
+
 Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one
 only for layouts with holes. Where more than a million pairs come near, and more than eight for each
 access, those beyond are not judged: a bound on memory. If what was judged is sound, that is no
@@ -220,6 +223,48 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     return joined.chosen(~bad)
 
 
+def joined(hand_overs: HandOvers) -> Sharing:
+    """Return all pairs that a plan may be permitted to lay over each other, whatever the offsets.
+
+    O(accesses log accesses + pairs). Raises ModelError where ops that declare nothing have more
+    than `PAIR_CAP` pairs of equal size, and more than eight for each access.
+    """
+    reads, writes = declared_pairs(hand_overs.accesses)
+    if not hand_overs.accesses.contract.known.all():
+        more_reads, more_writes = _alike(hand_overs)
+        reads, writes = np.concatenate([reads, more_reads]), np.concatenate([writes, more_writes])
+    return hand_overs.sharing(reads, writes)
+
+
+def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
+    """Return the reads and writes of equal layout of ops that declare nothing, where the one gives
+    a buffer and the other takes one, and no table calls the pair unsafe.
+    """
+    accesses, contract, values = hand_overs.accesses, hand_overs.accesses.contract, hand_overs.accesses.program.values
+    reads = np.flatnonzero((hand_overs.given >= 0) & ~contract.known[accesses.read_op])
+    writes = np.flatnonzero((hand_overs.taken >= 0) & ~contract.known[accesses.write_op])
+    if not len(reads) or not len(writes):
+        return reads[:0], writes[:0]
+    read_value, write_value = accesses.read_value[reads], accesses.write_value[writes]
+    op = np.concatenate([accesses.read_op[reads], accesses.write_op[writes]])
+    value = np.concatenate([read_value, write_value])
+    key = np.unique(np.stack([op, values.counts[value], values.width[value]]), axis=1, return_inverse=True)[1].ravel()
+    sizes = (
+        np.bincount(key[: len(reads)], minlength=len(key) + 1),
+        np.bincount(key[len(reads) :], minlength=len(key) + 1),
+    )
+    total, most = int((sizes[0] * sizes[1]).sum()), PAIR_CAP + 8 * len(key)
+    if total > most:
+        rule = f"ops that declare nothing have {total} pairs of operand and result of one size; at most {most} can be told apart"
+        raise ModelError("ops", rule)
+    write, read = _members(key[: len(reads)], key[len(reads) :])
+    a, b = read_value[read], write_value[write]
+    results = len(accesses.program.ops.results)
+    pair = accesses.read_row[reads[read]] * results + accesses.write_row[writes[write]]
+    fine = accesses.extents.same_layout(a, b) & (values.counts[a] > 0) & ~among(pair, contract.refused)
+    return reads[read[fine]], writes[write[fine]]
+
+
 def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
     reads, writes = declared_pairs(hand_overs.accesses)
@@ -351,17 +396,19 @@ def _kept(
         fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (nbytes[b] <= nbytes[a]) & ~same
         safe |= fits & among(pair, promised[contract.strength == BYTES])
     known = contract.known[op] | among(pair, contract.refused) | among(pair, promised)
-    for row in np.flatnonzero(same & ~safe).tolist():
-        safe[row] = _one_set(accesses, int(read[row]), int(write[row]), int(shift[row]))
+    asked = np.flatnonzero(same & ~safe)
+    safe[asked] = _one_set(accesses, read[asked], write[asked], shift[asked])
     return safe, exact & ~known
 
 
-def _one_set(accesses: Accesses, read: int, write: int, shift: int) -> bool:
-    """Return whether an operand and a result cover the same units, laid `shift` apart."""
-    extents, a, b = accesses.extents, int(accesses.read_value[read]), int(accesses.write_value[write])
-    if extents.dense[a] and extents.dense[b]:
-        return bool(extents.low[a] == extents.low[b] + shift and extents.high[a] == extents.high[b] + shift)
-    return extents.runs(a) == [(low + shift, high + shift) for low, high in extents.runs(b)]
+def _one_set(accesses: Accesses, read: Int64s, write: Int64s, shift: Int64s) -> Bools:
+    """Return which operands and results cover the same units, laid `shift` apart."""
+    extents, a, b = accesses.extents, accesses.read_value[read], accesses.write_value[write]
+    alike: Bools = (extents.low[a] == extents.low[b] + shift) & (extents.high[a] == extents.high[b] + shift)
+    for row in np.flatnonzero(~(extents.dense[a] & extents.dense[b])).tolist():
+        moved = [(low + int(shift[row]), high + int(shift[row])) for low, high in extents.runs(int(b[row]))]
+        alike[row] = extents.runs(int(a[row])) == moved
+    return alike
 
 
 def declared_pairs(accesses: Accesses) -> tuple[Int64s, Int64s]:

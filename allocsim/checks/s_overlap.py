@@ -30,22 +30,13 @@ from functools import partial
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
 from allocsim.checks.owners import left_over
 from allocsim.checks.s_in_place import as_planned, permitted
 from allocsim.checks.s_tags import agreement, copies, shares_tags, spans
-from allocsim.checks.trial import (
-    COUNT_LIMIT,
-    Findings,
-    Trial,
-    TrialDocument,
-    buffer_words,
-    bytes_words,
-    op_words,
-    problem_of,
-    slot_words,
-)
+from allocsim.checks.trial import COUNT_LIMIT, Findings, Trial, TrialDocument, problem_of
 from allocsim.checks.violations import Violation
 from allocsim.model import Plan, Problem, Program
 from allocsim.model.layout import Int64s
@@ -184,7 +175,7 @@ def _record(trial: Trial, found: _Conflicts, row: int) -> Violation:
     nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     shift = int(plan.offset[other]) - int(plan.offset[buffer])
     shared = ((max(shift, 0), min(int(nbytes[buffer]), shift + int(nbytes[other]))),)
-    at = f"when {op_words(program, step)} runs" if len(program.ops) else f"at step {step}"
+    at = f"when {wording.op(program, step)} runs" if len(program.ops) else f"at step {step}"
     return trial.record(
         "Overlap",
         op=step if len(program.ops) else None,
@@ -192,7 +183,7 @@ def _record(trial: Trial, found: _Conflicts, row: int) -> Violation:
         other_buffer=other,
         bytes=shared,
         message=(
-            f"{buffer_words(program, buffer)} in {slot_words(program, plan, buffer)} and {buffer_words(program, other)} in "
-            f"{slot_words(program, plan, other)} both live {at}; they share {bytes_words(shared)} of the first"
+            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)} and {wording.buffer(program, other)} in "
+            f"{wording.slot(program, plan, other)} both live {at}; they share {wording.ranges(shared)} of the first"
         ),
     )

@@ -57,10 +57,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import TOP, among, conflicts, end_of
 from allocsim.checks.owners import Range
-from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument, buffer_words, bytes_words, named, slot_words
+from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
 from allocsim.model.layout import Int64s
@@ -266,8 +267,8 @@ class _Promises:
         known = {"start", "stop"} <= problem.stated
         lives_too = f"believed to live in steps {_span(problem, other)}" if known else "pinned as well"
         message = (
-            f"{buffer_words(program, buffer)} in {slot_words(program, plan, buffer)}, {lives}, and {buffer_words(program, other)} in "
-            f"{slot_words(program, plan, other)}, {lives_too}, share {bytes_words(shared)} of the first from step {step} on"
+            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}, {lives}, and {wording.buffer(program, other)} in "
+            f"{wording.slot(program, plan, other)}, {lives_too}, share {wording.ranges(shared)} of the first from step {step} on"
         )
         return self._record(
             "PinIgnored" if by_pin else "LifetimeIgnored",
@@ -302,11 +303,11 @@ class _Promises:
         )
 
     def _place(self, buffer: int) -> str:
-        place = slot_words(self.plan.program, self.plan, buffer)
+        place = wording.slot(self.plan.program, self.plan, buffer)
         return place if self.plan.arena[buffer] < 0 else f"a slot in {place}"
 
     def _slot(self, kind: str, buffer: int, words: str) -> Violation:
-        return self._record(kind, buffer=buffer, message=f"{buffer_words(self.plan.program, buffer)} {words}")
+        return self._record(kind, buffer=buffer, message=f"{wording.buffer(self.plan.program, buffer)} {words}")
 
     # events ---------------------------------------------------------------------------------------
 
@@ -342,14 +343,14 @@ class _Promises:
         done = "allocates" if event == Event.ALLOC else "frees"
         pin = " and is pinned" if self.problem.pinned[buffer] else ""
         message = (
-            f"event {number} (step {step}) {done} {buffer_words(self.plan.program, buffer)}, which is believed to live in steps "
+            f"event {number} (step {step}) {done} {wording.buffer(self.plan.program, buffer)}, which is believed to live in steps "
             f"{_span(self.problem, buffer)}{pin}: it is nowhere in step {missed}"
         )
         return self._record("EventOutsideLifetime", step=step, buffer=buffer, message=message)
 
     def _record(self, kind: str, **fields: Any) -> Violation:
         record = Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
-        return named(record, self.plan.program)
+        return wording.named(record, self.plan.program)
 
 
 def _without_lives(problem: Problem) -> Problem:

@@ -25,7 +25,8 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.checks.trial import Findings, Trial, TrialDocument, buffer_words, slot_words, value_words
+from allocsim.checks import wording
+from allocsim.checks.trial import Findings, Trial, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.model import UNPLACED, Bools
 from allocsim.model.layout import Int64s
@@ -105,10 +106,10 @@ def _slot(trial: Trial, kind: str, buffer: int, message: str, *, value: int | No
 
 def _out_of_bounds(reaching: Int64s, trial: Trial, buffer: int) -> Violation:
     plan, program = trial.plan, trial.program
-    words = buffer_words(program, buffer)
+    words = wording.buffer(program, buffer)
     first = int(reaching[buffer])
     reasons = (
-        [f"{value_words(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"]
+        [f"{wording.value(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"]
         if first >= 0
         else []
     )
@@ -125,14 +126,14 @@ def _out_of_bounds(reaching: Int64s, trial: Trial, buffer: int) -> Violation:
 
 def _undersized(trial: Trial, buffer: int) -> Violation:
     room, size = int(trial.plan.nbytes[buffer]), int(_sizes(trial)[buffer])
-    message = f"{buffer_words(trial.program, buffer)} needs {size} bytes; its slot has {room}"
+    message = f"{wording.buffer(trial.program, buffer)} needs {size} bytes; its slot has {room}"
     return _slot(trial, "Undersized", buffer, message)
 
 
 def _misaligned(trial: Trial, buffer: int) -> Violation:
     alignment = int(trial.program.buffers.alignment[buffer])
-    place = slot_words(trial.program, trial.plan, buffer)
-    message = f"{buffer_words(trial.program, buffer)} in {place} does not begin at a multiple of {alignment}"
+    place = wording.slot(trial.program, trial.plan, buffer)
+    message = f"{wording.buffer(trial.program, buffer)} in {place} does not begin at a multiple of {alignment}"
     return _slot(trial, "Misaligned", buffer, message)
 
 
@@ -140,9 +141,9 @@ def _wrong_arena(trial: Trial, buffer: int) -> Violation:
     arenas, program = trial.program.arenas, trial.program
     wanted, found = arenas[program.buffers.arena[buffer]].name, arenas[trial.plan.arena[buffer]].name
     return _slot(
-        trial, "WrongArena", buffer, f"{buffer_words(program, buffer)} belongs in {wanted}; its slot is in {found}"
+        trial, "WrongArena", buffer, f"{wording.buffer(program, buffer)} belongs in {wanted}; its slot is in {found}"
     )
 
 
 def _unplaced(trial: Trial, buffer: int) -> Violation:
-    return _slot(trial, "Unplaced", buffer, f"{buffer_words(trial.program, buffer)} is used and has no slot")
+    return _slot(trial, "Unplaced", buffer, f"{wording.buffer(trial.program, buffer)} is used and has no slot")

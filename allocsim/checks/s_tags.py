@@ -39,9 +39,9 @@ Span = tuple[int, int, int, int, tuple[int, int] | None]
 """low, high, first and last step, and the tag: number of a write and shift; None for no tag."""
 
 PAIRS: Final = 1 << 20
-"""Pairs of buffers compared for one bound.
+"""Pairs of buffers, and of stretches of them at some distance, compared for one bound.
 
-Where there are more, all of them count as one class, and the bound is lower than it might be.
+Those beyond count as one class, and the bound is lower than it might be.
 """
 
 
@@ -50,7 +50,7 @@ class Copies:
     """Buffers with one tag each in a run."""
 
     plain: Bools
-    """bool (buffers,): written once, whole, and only read whole."""
+    """bool (buffers,): touched by a `same`, written once, whole, and only read whole."""
     root: Int64s
     """int64 (buffers,): the buffer whose write a plain buffer holds."""
     shift: Int64s
@@ -62,11 +62,15 @@ class Copies:
         extents, program, ops = accesses.extents, accesses.program, accesses.program.ops
         count = len(program.buffers)
         low, high = np.full(count, 1 << 62, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        buffer = np.concatenate([accesses.read_buffer, accesses.write_buffer])
-        value = np.concatenate([accesses.read_value, accesses.write_value])
+        handed = np.zeros(count, dtype=np.bool_)
+        handed[accesses.read_buffer[program.same_ops[accesses.read_op]]] = True
+        handed[accesses.write_buffer[program.same_ops[accesses.write_op]]] = True
+        reads, writes = np.flatnonzero(handed[accesses.read_buffer]), np.flatnonzero(handed[accesses.write_buffer])
+        buffer = np.concatenate([accesses.read_buffer[reads], accesses.write_buffer[writes]])
+        value = np.concatenate([accesses.read_value[reads], accesses.write_value[writes]])
         np.minimum.at(low, buffer, extents.low[value])
         np.maximum.at(high, buffer, extents.high[value])
-        plain = ~program.buffers.persistent & (np.bincount(accesses.write_buffer, minlength=count) == 1)
+        plain = handed & ~program.buffers.persistent & (np.bincount(accesses.write_buffer, minlength=count) == 1)
         plain &= accesses.first_write < accesses.first_read
         bad = (
             ~extents.dense[value]
@@ -252,7 +256,7 @@ def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]
 
 def ties(case: TrialDocument, trial: Trial) -> Int64s:
     """Return (n, 4): first step, stop, and two buffers that hold the same from the one to the
-    other, both laid at one address.
+    other, laid at some distance.
 
     At each step the buffers that hold the same are connected by the rows that cover it; not every
     two of them have a row.
@@ -264,24 +268,19 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
     chosen = trial.plan.placed & (trial.program.buffers.nbytes > 0)
     rows = np.flatnonzero((plain.plain & chosen)[live.buffer])
     buffer = live.buffer[rows]
-    rows = rows[np.lexsort((live.start[rows], plain.shift[buffer], plain.root[buffer]))]
+    rows = rows[np.lexsort((live.start[rows], plain.root[buffer]))]
     buffer = live.buffer[rows]
     fresh = np.ones(len(rows), dtype=np.bool_)
-    fresh[1:] = (plain.root[buffer[1:]] != plain.root[buffer[:-1]]) | (
-        plain.shift[buffer[1:]] != plain.shift[buffer[:-1]]
-    )
-    several = np.flatnonzero(~(fresh & np.append(fresh[1:], True)))
-    joins: list[tuple[int, int, int, int]] = []
-    columns = (live.start[rows], live.stop[rows], buffer, fresh)
-    longest, until = -1, -1
-    for start, stop, mine, first in zip(*(column[several].tolist() for column in columns), strict=True):
-        if not first and start < until:
-            joins.append(
-                (start, min(stop, until), longest, mine)
-            )  # whoever of the class lives now is outlived by the longest
-        if first or stop > until:
-            longest, until = mine, stop
-    found = [np.array(joins, dtype=np.int64).reshape(-1, 4)]
+    fresh[1:] = plain.root[buffer[1:]] != plain.root[buffer[:-1]]
+    start, stop = live.start[rows], live.stop[rows]
+    # whoever of a class lives now is outlived by the longest so far: classes go by number, so that
+    # the reach of one never counts in the next
+    reach = np.cumsum(fresh) * (len(trial.program.ops) + 2) + stop
+    until = np.maximum.accumulate(reach)
+    longest = np.maximum.accumulate(np.where(np.append(True, reach[1:] > until[:-1]), np.arange(len(rows)), 0))
+    met = 1 + np.flatnonzero(~fresh[1:] & (start[1:] < stop[longest[:-1]]))
+    before = longest[met - 1]
+    found = [np.stack([start[met], np.minimum(stop[met], stop[before]), buffer[before], buffer[met]], axis=1)]
     if np.any(_strange(case, trial, plain)):
         found.append(np.array(_ties_by_spans(case, trial, plain, chosen), dtype=np.int64).reshape(-1, 4))
     return np.concatenate(found)
@@ -318,12 +317,25 @@ def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Boo
     if len(pairs) > PAIRS:
         steps = len(trial.program.ops)
         return [(0, steps, a, b) for buffers in holders.values() for a, b in pairwise(buffers)]
-    rows = []
+    tags = {buffer: defaultdict[int, set[int]](set) for buffer in known}
+    for buffer, mine in known.items():
+        for *_, tag in mine:
+            if tag is not None:
+                tags[buffer][tag[0]].add(tag[1])
+    rows, spent = list[tuple[int, int, int, int]](), 0
     for a, b in sorted(pairs):
         if plain.plain[a] and plain.plain[b]:
             continue
-        same, differ = agreement(known[a], known[b], 0)
-        rows += [(low, high, a, b) for low, high in left_over(same, differ)]
+        common = [(tags[a][number], tags[b][number]) for number in tags[a].keys() & tags[b].keys()]
+        spent += sum(len(mine) * len(its) for mine, its in common)
+        deltas = {one - other for mine, its in common for one in mine for other in its} if spent <= PAIRS else set()
+        spent += len(deltas) * len(known[a]) * len(known[b])
+        if spent > PAIRS:
+            rows.append((0, len(trial.program.ops), a, b))
+            continue
+        for delta in deltas:
+            same, differ = agreement(known[a], known[b], delta)
+            rows += [(low, high, a, b) for low, high in left_over(same, differ)]
     return rows
 
 

@@ -24,19 +24,11 @@ from functools import partial
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.intervals import Ranges, join
 from allocsim.checks.owners import Range, shared
 from allocsim.checks.s_in_place import PAIR_CAP, addresses
-from allocsim.checks.trial import (
-    Findings,
-    Trial,
-    TrialDocument,
-    buffer_words,
-    bytes_words,
-    op_words,
-    slot_words,
-    value_words,
-)
+from allocsim.checks.trial import Findings, Trial, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
 from allocsim.model import BYTES
@@ -130,7 +122,7 @@ def _shared_bytes(trial: Trial, value: int, other: int) -> tuple[Range, ...]:
 def _record(trial: Trial, defect: _Defect) -> Violation:
     program, plan, value, other = trial.program, trial.plan, defect.value, defect.other
     buffer = int(program.values.buffer[value])
-    at = f"{op_words(program, defect.op)} writes {value_words(program, value)}"
+    at = f"{wording.op(program, defect.op)} writes {wording.value(program, value)}"
     if other is None:
         ranges = trial.accesses.extents.in_bytes(trial.accesses.extents.runs(value))
         return trial.record(
@@ -139,17 +131,17 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
             value=value,
             buffer=buffer,
             bytes=ranges,
-            message=f"{at} into the read-only {buffer_words(program, buffer)}",
+            message=f"{at} into the read-only {wording.buffer(program, buffer)}",
         )
     other_buffer = int(program.values.buffer[other])
     ranges = trial.accesses.extents.in_bytes(_shared_bytes(trial, value, other))
-    place = f"{bytes_words(ranges)} of {buffer_words(program, buffer)} in {slot_words(program, plan, buffer)}"
+    place = f"{wording.ranges(ranges)} of {wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}"
     reason = {
         "UnsafeInPlace": "unsafely: " + _why(trial, defect),
         "AssumedInPlace": "exactly; nobody knows what the kernel promises",
         "ResultsOverlap": "both are results of the op",
     }[defect.kind]
-    message = f"{op_words(program, defect.op)} lays {value_words(program, other)} over {value_words(program, value)}, {place}, {reason}"
+    message = f"{wording.op(program, defect.op)} lays {wording.value(program, other)} over {wording.value(program, value)}, {place}, {reason}"
     return trial.record(
         defect.kind,
         op=defect.op,

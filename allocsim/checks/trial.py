@@ -13,19 +13,19 @@ What this module does not see: what is a defect. That is for the checks, one fil
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from allocsim.checks import wording
 from allocsim.checks.accesses import Accesses, Extents
 from allocsim.checks.contract import Contract, KindsTable
-from allocsim.checks.owners import Range
 from allocsim.checks.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
 from allocsim.checks.selector import SCREENED, Selector
 from allocsim.checks.violations import KINDS, Violation, in_order
 from allocsim.errors import ModelError
-from allocsim.model import OWN, Document, Plan, Problem, Program
+from allocsim.model import Document, Plan, Problem, Program
 from allocsim.model.layout import PACKED_LIMIT
 
 COUNT_LIMIT = 1_000_000
@@ -80,7 +80,7 @@ class Trial:
             op=op,
             **{"run": self.index, **fields},
         )
-        return named(record, self.program, other=other, wanted=wanted)
+        return wording.named(record, self.program, other=other, wanted=wanted)
 
 
 class TrialDocument:
@@ -258,55 +258,3 @@ def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> P
     if plan.problem is not None and plan.problem.program is program:
         return plan.problem
     return next((problem for problem in problems if problem.program is program), None)
-
-
-def named(
-    record: Violation, program: Program, *, other: Program | None = None, wanted: Program | None = None
-) -> Violation:
-    """Return the record with names: its own from `program`, those of `other_*` from `other`, those
-    of `want_*` from `wanted`.
-    """
-    other, wanted = other or program, wanted or program
-    rows = (
-        ("op_name", record.op, program.ops.names),
-        ("value_name", record.value, program.values.names),
-        ("buffer_name", record.buffer, program.buffers.names),
-        ("other_op_name", record.other_op, other.ops.names),
-        ("other_buffer_name", record.other_buffer, other.buffers.names),
-        ("want_op_name", record.want_op, wanted.ops.names),
-    )
-    return replace(record, names={key: names[index] for key, index, names in rows if index is not None})
-
-
-# words for people ---------------------------------------------------------------------------------
-
-
-def op_words(program: Program, step: int) -> str:
-    """Return `op 17 'mul_1'`."""
-    return f"op {step} {program.ops.names[step]!r}"
-
-
-def value_words(program: Program, value: int) -> str:
-    """Return `value 4 'x'`."""
-    return f"value {value} {program.values.names[value]!r}"
-
-
-def buffer_words(program: Program, buffer: int) -> str:
-    """Return `buffer 2 'x'`."""
-    return f"buffer {buffer} {program.buffers.names[buffer]!r}"
-
-
-def slot_words(program: Program, plan: Plan, buffer: int) -> str:
-    """Return `cpu[128, 384)`, the addresses of the buffer's bytes, or where else it is."""
-    arena = int(plan.arena[buffer])
-    if arena < 0:
-        return "memory of its own" if arena == OWN else "no slot"
-    low = int(plan.offset[buffer])
-    return f"{program.arenas[arena].name}[{low}, {low + int(program.buffers.nbytes[buffer])})"
-
-
-def bytes_words(ranges: Sequence[Range]) -> str:
-    """Return `bytes [0, 4), [8, 12)`, at most three ranges and how many more."""
-    shown = ", ".join(f"[{low}, {high})" for low, high in ranges[:3])
-    more = f" and {len(ranges) - 3} more ranges" if len(ranges) > 3 else ""
-    return f"bytes {shown}{more}" if ranges else "no bytes"

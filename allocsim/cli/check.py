@@ -23,7 +23,6 @@ What this module does not see: how plans are judged (`allocsim.checks`) and what
 (`allocsim.outcomes.telling`).
 """
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +36,7 @@ from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import print_error, print_json, print_line
 from allocsim.errors import AllocsimError, DocumentError, ModelError
 from allocsim.files import write_atomic
+from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.files.sizes import bytes_of
 from allocsim.model import Document
 from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif
@@ -137,17 +137,17 @@ def check(
 def kinds_table(path: Path | None) -> Any:
     """Return the table of kinds in a file, None without one.
 
-    Raises DocumentError for what is no table, OSError where it cannot be read.
+    Raises DocumentError for what is no table, or cannot be read.
     """
     if path is None:
         return None
+    table: dict[str, Any] = record_of(
+        content(path, CEILINGS["record"]), dict[str, Any], str(path), what="table of kinds"
+    )
     try:
-        table = json.loads(path.read_bytes())
         rows_of(table)
     except ModelError as error:
         raise DocumentError(str(path), error.place, error.rule) from None
-    except ValueError as error:
-        raise DocumentError(str(path), "", f"is no table of kinds: {error}") from None
     return table
 
 

@@ -1,7 +1,10 @@
 """`allocsim diagnose X`: the one door for whoever does not know which command: everything that can
 be run on X, and one answer.
 
-X is a document, a captured graph, any other supported format, or a folder of evidence. S, L and H
+X is a document, a captured graph, any other supported format, or a folder of evidence; or a model
+of one's own, as `package.module:attribute` or a training file (`.toml`). A model is trained three
+ways, by default, pinned and by the reference, and asked about by every detector (the service
+`diagnose_named`); such a name runs code, so only a person gives it. Of a file S, L and H
 judge it; where the engine has a kernel for every op, K, D and P run it with the engine's kernels
 (the service `examine_document`), which are not those of whoever made the plan, and the answer says
 so. A captured graph of ggml is run by K and D with the kernels of the library it came from (the
@@ -15,9 +18,10 @@ What this module does not see: how anything is found, and what the evidence mean
 (`allocsim.outcomes`, `allocsim.verdict`).
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -31,9 +35,18 @@ from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
 from allocsim.verdict.evidence import Evidence
 
+NAME: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+"""A `package.module:attribute`."""
+
 
 def diagnose(
-    target: Annotated[Path, typer.Argument(metavar="X", help="A document, a captured graph, or a folder of evidence.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="X",
+            help="A document, a captured graph, a folder of evidence, a model as package.module:attribute (runs its code), or a training file.",
+        ),
+    ],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N violations.")] = 1,
@@ -43,8 +56,40 @@ def diagnose(
     ggml: Annotated[
         str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")
     ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a model: another batch, as package.module:attribute.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Of a model.", show_default="cross_entropy")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Of a model.", show_default="sgd")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of a model: training steps.", show_default="5")] = None,
+    allocator: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a model: the planner under test, a name or package.module:function.", show_default="ggml"
+        ),
+    ] = None,
+    modes: Annotated[
+        str | None, typer.Option(metavar="MODE,...", help="Of a model: compare these too, as `repro run` does.")
+    ] = None,
+    pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="Of a model: the pinned run pins inputs too.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of a model: of the matrix products.", show_default="1")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Of a model: write the report here.")] = None,
 ) -> int:
     """Exit status: 0 nothing found, 1 found, 2 it cannot be judged."""
+    asked = {
+        "data": data, "loss": loss, "optimizer": optimizer, "steps": steps, "allocator": allocator,
+        "modes": None if modes is None else tuple(filter(None, modes.split(","))),
+        "pin_leafs": pin_leafs or None, "threads": threads,
+    }  # fmt: skip
+    given = {key: value for key, value in asked.items() if value is not None}
+    if is_model(target):
+        for_files = {"--explain": explain != 1, "--require": require, "--kinds": kinds, "--seed": seed, "--ggml": ggml}
+        _refuse(target, "is a model; of files", [option for option, value in for_files.items() if value])
+        return service("diagnose_named")(str(target), given, out, as_json=as_json)  # type: ignore[no-any-return]
+    options = [*given, *([] if out is None else ["out"])]
+    _refuse(target, "is no model; of models", [f"--{key.replace('_', '-')}" for key in options])
     required = letters_of(require)
     rules = JudgeRules(kinds=kinds_table(kinds))
     evidence, whys, by = _evidence(target, seed, ggml)
@@ -62,6 +107,18 @@ def diagnose(
         return outcome.status
     print_error(f"{show_path(target)}: {NO_PLAN}")
     return BAD_INPUT
+
+
+def is_model(target: Path) -> bool:
+    """Return whether X names a model: `package.module:attribute` where no file is called that, or
+    a training file.
+    """
+    return target.suffix == ".toml" or (NAME.fullmatch(str(target)) is not None and not target.exists())
+
+
+def _refuse(target: Path, what: str, options: list[str]) -> None:
+    if options:
+        raise typer.BadParameter(f"{show_path(target)} {what} alone: {', '.join(options)}")
 
 
 def _evidence(target: Path, seed: int, library: str | None) -> tuple[Evidence, dict[str, str], str]:
@@ -103,4 +160,4 @@ def _next(outcome: Outcome) -> Iterator[str]:
         yield from ("", f"`allocsim replay {path}` tries second runs, left-out inputs and single pins")
 
 
-__all__ = ["diagnose"]
+__all__ = ["diagnose", "is_model"]

@@ -1,8 +1,10 @@
 """`allocsim fuzz TARGET`: judge the plans that a planner makes for generated programs.
 
 A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own
-(`allocsim.fuzzing`); or `ggml`, a real libggml (the service `fuzz_library`). The project's own
-planner after ggml is `shelf:ggml`, and `shelf:` may stand before every name of the shelf.
+(`allocsim.fuzzing`), those of tinygrad, ExecuTorch and TorchInductor among them where the
+interpreter that `ALLOCSIM_PEERS` names has them (`allocsim.allocators.live_planners`); or `ggml`, a
+real libggml (the service `fuzz_library`). The project's own planner after ggml is `shelf:ggml`, and
+`shelf:` may stand before every name of the shelf.
 
 | source | programs |
 |---|---|
@@ -41,7 +43,7 @@ from allocsim.files.sizes import bytes_of
 from allocsim.plugins import service, service_target
 
 if TYPE_CHECKING:
-    from allocsim.fuzzing import BrokenProperty, CampaignResult, CampaignSpec, Tally, Target
+    from allocsim.fuzzing import BrokenProperty, CampaignResult, CampaignSpec, JoinedFindings, Tally, Target
 
 SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
@@ -161,11 +163,13 @@ def _known_guarantees(names: list[str]) -> tuple[str, ...]:
 def _known(target: str) -> None:
     """Refuse a name that nobody has; a stranger's module is looked at by the process it runs in."""
     from allocsim.allocators import ALLOCATORS  # noqa: PLC0415  # not for --help
+    from allocsim.allocators.live_planners import LIVE_PLANNERS  # noqa: PLC0415  # as above
     from allocsim.allocators.strangers import entry_points  # noqa: PLC0415  # as above
 
     name = target.removeprefix(SHELF)
-    if ":" not in name and name not in ALLOCATORS and name not in entry_points():
-        raise UnknownNameError("target", target, {LIVE, *ALLOCATORS, *entry_points()})
+    known = {*ALLOCATORS, *LIVE_PLANNERS, *entry_points()}
+    if ":" not in name and name not in known:
+        raise UnknownNameError("target", target, {LIVE, *known})
 
 
 def _refuse(options: Mapping[str, bool]) -> None:
@@ -246,7 +250,8 @@ def _campaign(
     out: Path | None,
     as_json: bool,
 ) -> tuple[bool, bool]:
-    from allocsim.fuzzing import campaign  # noqa: PLC0415  # not for --help
+    from allocsim.document import dumps  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing import campaign  # noqa: PLC0415  # as above
 
     with ExitStack() as claims, counting("fuzz", asked.examples) as advance:
         for folder in dict.fromkeys(folder.resolve() for folder in (corpus, out) if folder is not None):
@@ -255,6 +260,10 @@ def _campaign(
         for finding in result.findings:
             if out is not None:
                 _write(finding, asked.target, out)
+        for note in result.notes:
+            if out is not None:
+                _make(out / note.key)
+                write_atomic(out / note.key / "smallest.json", dumps(note.as_document()))
     if as_json:
         print_json(_record(asked, result))
     else:
@@ -271,16 +280,14 @@ def _campaign(
 
 
 def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> None:
-    for finding in result.findings:
-        small = "" if finding.reduced else ", not shown minimal"
-        print_line(f"{finding.breaks}: {finding.cause} ({finding.ops} op{'s'[: finding.ops != 1]}{small})")
-        print_line(f"  {finding.message}")
-        if out is not None:
-            print_line(f"  {show_path(out / finding.key)}")
+    defects = result.defects
+    for defect in defects:
+        _say_defect(defect, out)
     many = result.tally.programs
     what = f"every program of up to {asked.options['ops']} ops" if asked.source == "exhaustive" else f"{many} programs"
     if result.findings:
-        print_line(f"{len(result.findings)} finding{'s'[: len(result.findings) != 1]} in {many} programs")
+        symptoms = f" of {len(result.findings)} symptoms" if len(result.findings) > len(defects) else ""
+        print_line(f"{len(defects)} finding{'s'[: len(defects) != 1]}{symptoms} in {many} programs")
     elif asked.source == "exhaustive" and result.complete:
         proven = ", ".join(_proven(result))
         print_line(f"nothing found in {what}: {many} of them; proven for that scope: {proven or 'nothing'}")
@@ -288,9 +295,32 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
         print_line(f"nothing found in {many} programs")
     if not result.complete:
         print_line("the campaign was ended before it was done")
+    first = {note.cause: note for note in result.notes}
     for what, answers in sorted(result.tally.noted.items()):
-        print_line(f"noted: the target {what} ({answers} answer{'s'[: answers != 1]})")
+        at = f", first after a program of {first[what].ops} ops" if what in first else ""
+        where = f": {show_path(out / first[what].key)}" if what in first and out is not None else ""
+        print_line(f"noted: the target {what} ({answers} answer{'s'[: answers != 1]}{at}){where}")
     _say_exercised(result.tally, features=not asked.target.trace)
+
+
+def _say_defect(defect: "JoinedFindings", out: Path | None) -> None:
+    """Print the smallest finding of a defect, and in one line what else is explained with it."""
+    from allocsim.fuzzing.joining import MENDED  # noqa: PLC0415  # not for --help
+
+    finding = defect.smallest
+    small = "" if finding.reduced else ", not shown minimal"
+    print_line(f"{finding.breaks}: {finding.cause} ({finding.ops} op{'s'[: finding.ops != 1]}{small})")
+    print_line(f"  {finding.message}")
+    if out is not None:
+        print_line(f"  {show_path(out / finding.key)}")
+    others = defect.symptoms[1:]
+    if others:
+        shown = "; ".join(f"{other.breaks} {other.cause}" for other in others)
+        mend = MENDED[defect.mend]
+        print_line(
+            f"  one mend would explain all {len(defect.symptoms)}: {mend}; there may be more than one defect. "
+            f"The others: {shown}"
+        )
 
 
 def _proven(result: "CampaignResult") -> list[str]:
@@ -316,7 +346,7 @@ def _say_exercised(tally: "Tally", *, features: bool) -> None:
 
 
 def _say_features(tally: "Tally") -> None:
-    from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.features import in_pairs, never, singly, size_in_words  # noqa: PLC0415  # not for --help
 
     counts, pairs = singly(tally.features), in_pairs(tally.features)
     share = max(tally.programs, 1)
@@ -325,11 +355,13 @@ def _say_features(tally: "Tally") -> None:
         [(name, number, f"{100 * number / share:.1f}%") for name, number in counts.items()],
         right=("programs", "share"),
     )
-    never = [
+    print_line(f"never drawn: {', '.join(never(tally.features)) or 'none'}")
+    print_line(size_in_words(tally.sizes, tally.programs))
+    apart = [
         f"{one} + {other}" for (one, other), number in pairs.items() if not number and counts[one] and counts[other]
     ]
-    together = f"{len(never)} never together" + (
-        f": {', '.join(never[:6])}{', ...' * (len(never) > 6)}" if never else ""
+    together = f"{len(apart)} never together" + (
+        f": {', '.join(apart[:6])}{', ...' * (len(apart) > 6)}" if apart else ""
     )
     print_line(f"pairs of features seen: {sum(1 for n in pairs.values() if n)}; {together}")
 
@@ -368,6 +400,10 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
             }
             for finding in result.findings
         ],
+        "defects": [
+            {"mend": defect.mend or None, "symptoms": [finding.key for finding in defect.symptoms]}
+            for defect in result.defects
+        ],
         "exercised": {
             "programs": result.tally.programs,
             "questions": result.tally.questions,
@@ -375,6 +411,7 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
             "refusals": result.tally.refusals,
             "executed": result.tally.executed,
             "noted": dict(result.tally.noted),
+            "sizes": dict(result.tally.sizes),
             "features": singly(result.tally.features),
             "pairs": {f"{one} + {other}": number for (one, other), number in in_pairs(result.tally.features).items()},
             "cpu_seconds": {what: spent / 1e6 for what, spent in result.tally.microseconds.items()},

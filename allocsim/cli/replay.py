@@ -13,22 +13,21 @@ says what was replayed; a replay into the same folder goes on where the last one
 What this module does not see: the cases (`allocsim.r_replay`) and how they are executed.
 """
 
-import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import typer
 
 from allocsim.allocators import Planner, find, find_installed
 from allocsim.cli.output import print_error, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError, NotInstalledError, OutputError, PlannerError, UnknownNameError
-from allocsim.files import claimed, write_atomic
+from allocsim.files import claimed
+from allocsim.files.journal import Journal
 from allocsim.formats import load
 from allocsim.model import Plan
 from allocsim.plugins import service
@@ -45,6 +44,49 @@ SHOWN: Final = 20
 """Pin cases with a finding that are printed."""
 
 Row = dict[str, Any]
+
+
+StaticRow = TypedDict(
+    "StaticRow",
+    {
+        "status": str, "count": int, "class": str | None, "fault": str | None, "kind": str | None, "run": int | None,
+        "message": str | None,
+    },
+)  # fmt: skip
+"""What S says of a case (`Static.as_json`)."""
+
+
+class FirstRow(TypedDict):
+    """Where an execution first differs (`numbers_of`)."""
+
+    run: int
+    op: int
+    name: str
+    kind: str
+    what: str
+    ulp: int | None
+    relative: float | None
+
+
+class NumbersRow(TypedDict):
+    """What an execution says of a case."""
+
+    status: str
+    why: str | None
+    first: FirstRow | None
+
+
+class ReplayRow(TypedDict):
+    """A line of the log (`allocsim.r_replay.row_of`)."""
+
+    case: str
+    group: str
+    promised: bool
+    fits: bool
+    fingerprint: str
+    peak_bytes: int
+    S: StaticRow
+    D: NumbersRow
 
 
 class Group(StrEnum):
@@ -83,7 +125,7 @@ def replay(
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
     job = _of_file if Path(target).exists() else service("replay_scenario")
     with job(target, allocator, sizes) as (head, rows), nullcontext() if out is None else _claimed(out):
-        log = None if out is None else _Log(out / LOG, head)
+        log: Journal[Row] | None = None if out is None else Journal(out / LOG, head, ReplayRow, what="replay")
         found = [row for row in (() if log is None else log.rows) if row["group"] in groups]
         for row in rows(groups, limit, every, {row["case"] for row in found}):
             found.append(row)
@@ -166,41 +208,6 @@ def _planner(plan: Plan, name: str | None) -> Planner | None:
     except PlannerError as error:  # the file is replayed without it, and the line says how to have it
         print_error(f"pins are not tried: {error}")
         return None
-
-
-class _Log:
-    """The rows of a replay in a file, each there as soon as it is known."""
-
-    def __init__(self, path: Path, head: Row) -> None:
-        """Read what an earlier replay of the same thing has left.
-
-        Raise OutputError where it was of another.
-        """
-        self.path, self.rows = path, list[Row]()
-        line = json.dumps(head, ensure_ascii=False)
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [one for one in lines if one.endswith("\n")]  # an interrupted one is no line
-            if not whole or _decoded(path, whole[0]) != json.loads(line):
-                raise OutputError(f"{path}: is of another replay; name another folder")
-            self.rows = [_decoded(path, one) for one in whole[1:]]
-            write_atomic(path, "".join(whole).encode())
-            return
-        write_atomic(path, f"{line}\n".encode())
-
-    def add(self, row: Row) -> None:
-        """Write one row behind the others."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _decoded(path: Path, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise OutputError(f"{path}: is no record of a replay; name another folder") from None
 
 
 def _print(target: str, head: Row, found: list[Row]) -> None:

@@ -16,8 +16,9 @@ from typing import Annotated, Any
 import typer
 
 from allocsim.cli.output import print_line, show_path
-from allocsim.document import MAX_BYTES, write
+from allocsim.document import write
 from allocsim.errors import DocumentError, ModelError
+from allocsim.files.gate import content, stream_content
 from allocsim.programs.allocator_trace import trace as document_of
 
 
@@ -41,14 +42,7 @@ def trace(
 
 
 def _bytes(events: str, source: str) -> bytes:
-    if events == "-":
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    else:
-        with Path(events).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise DocumentError(source, "", f"is larger than {MAX_BYTES >> 20} MiB, the most that is read")
-    return data
+    return stream_content(sys.stdin.buffer, source) if events == "-" else content(events)
 
 
 def _events(data: bytes, source: str, numbers: list[int]) -> Iterator[Any]:

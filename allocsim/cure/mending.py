@@ -75,7 +75,7 @@ def with_book(plan: Plan, problem: Problem) -> Plan:
         return plan
     end = len(plan.program.ops)
     stop = np.where(problem.pinned, end, problem.stop)
-    grown = (old.start != problem.start) | (np.where(old.pinned, end, old.stop) != stop)
+    grown = (old.start != problem.start) | (old.stop != problem.stop) | (old.pinned != problem.pinned)
     step, action, buffer = plan.events.T
     mine, freed = grown[buffer], action == 1
     if not mine.any():

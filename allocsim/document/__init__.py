@@ -29,6 +29,7 @@ from allocsim.document.reader import document_from
 from allocsim.document.writer import encode
 from allocsim.errors import DocumentError, ModelError
 from allocsim.files import write_atomic
+from allocsim.files.gate import content
 from allocsim.model import Document
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "read", "schema", "write"]
@@ -54,16 +55,13 @@ def loads(data: bytes | str, source: str = "document") -> Document:
 def read(path: str | Path) -> Document:
     """Return the document in a file.
 
-    Raises DocumentError as `loads` does, OSError where the file cannot be read.
+    Raises DocumentError as `loads` does, and where the file cannot be read.
     """
-    with Path(path).open("rb") as file:
-        data = file.read(1 << 16)
-        if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (
-            b"{",
-            b"",
-        ):  # else refused by its first bytes, however long it is
-            data += file.read(MAX_BYTES + 1 - len(data))
-    return loads(data, str(path))
+    return loads(content(path, begins=_may_be_json), str(path))
+
+
+def _may_be_json(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"")
 
 
 def dumps(document: Document) -> bytes:

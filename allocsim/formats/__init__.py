@@ -18,9 +18,21 @@ from pathlib import Path
 from typing import Final
 
 from allocsim import document
-from allocsim.errors import DocumentError, OutputError, UnknownNameError
+from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import write_atomic
-from allocsim.formats import executorch, ggml, inductor, litert_pointers, minimalloc, tflite, torch_snapshot, xla_dump
+from allocsim.files.gate import content
+from allocsim.formats import (
+    executorch,
+    ggml,
+    inductor,
+    litert_pointers,
+    minimalloc,
+    tflite,
+    tinygrad_schedule,
+    torch_snapshot,
+    tvm_script,
+    xla_dump,
+)
 from allocsim.model import Document
 
 HEAD: Final = 1 << 16
@@ -108,6 +120,18 @@ FORMATS: Final[dict[str, Format]] = {
             loads=torch_snapshot.loads,
         ),
         Format(
+            name="tinygrad",
+            what="schedules of tinygrad after its memory planner, as JSON",
+            matches=tinygrad_schedule.looks_like,
+            loads=tinygrad_schedule.loads,
+        ),
+        Format(
+            name="tvm",
+            what="a Relax module of TVM after memory planning, as TVMScript",
+            matches=tvm_script.looks_like,
+            loads=tvm_script.loads,
+        ),
+        Format(
             name="minimalloc",
             what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
             matches=minimalloc.looks_like,
@@ -131,20 +155,11 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     folder = folder_format(Path(path), format_name)
     if folder is not None and folder.load_folder is not None:
         return folder.load_folder(Path(path))
-    try:
-        with Path(path).open("rb") as file:
-            head = file.read(HEAD)
-        if format_name is None:
-            format_name = detect(head)
-        if format_name == "native":
-            return document.read(path)
-        with Path(path).open("rb") as file:
-            data = file.read(document.MAX_BYTES + 1)
-    except OSError as error:
-        raise DocumentError(str(path), "", f"cannot be read: {error.strerror or error}") from None
-    if len(data) > document.MAX_BYTES:
-        raise DocumentError(str(path), "", f"is larger than {document.MAX_BYTES >> 20} MiB, the most that is read")
-    return FORMATS[format_name].loads(data, str(path))
+    if format_name is None:
+        format_name = detect(content(path, begins=lambda _: False)[:HEAD])
+    if format_name == "native":
+        return document.read(path)
+    return FORMATS[format_name].loads(content(path), str(path))
 
 
 def folder_format(path: Path, format_name: str | None = None) -> Format | None:

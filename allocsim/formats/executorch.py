@@ -41,7 +41,7 @@ from allocsim.formats.executorch_file import IDENTIFIER, Call, Jump, Listed, Met
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Plan, Role
-from allocsim.programs.paths import TIMES, Where
+from allocsim.programs.routines import TIMES, Where
 from allocsim.programs.ways import ways
 
 MAX_OPS: Final = 1 << 22

@@ -15,6 +15,7 @@ Source: XLA's `HloModule::ToString` and `docs/shapes.md`, with and without shape
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from allocsim.errors import DocumentError
@@ -75,6 +76,8 @@ _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .* )?\{")
 _LINE: Final = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
 _OPCODE: Final = re.compile(r"\s*([\w\-]+)\(")
 _NAME: Final = re.compile(r"%([\w.\-]+)")
+_GAP: Final = re.compile(r"(?:\s|/\*[^*]*\*/)*")
+_BRACKET: Final = re.compile(r"[()]")
 _ARRAY: Final = re.compile(r"([a-z]\w*)\[([\d,<=?]*)\](?:\{([^}]*)\})?")
 
 
@@ -141,7 +144,7 @@ def _operands(argument: str) -> Iterator[str]:
 def _closing(line: str, at: int) -> int:
     """Return where the bracket closes that opened before `at`, or the end of the line."""
     depth = 1
-    for found in re.compile(r"[()]").finditer(line, at):
+    for found in _BRACKET.finditer(line, at):
         depth += 1 if found[0] == "(" else -1
         if depth == 0:
             return found.start()
@@ -156,7 +159,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
     found: dict[Index, Leaf] = {}
 
     def skip(at: int) -> int:
-        gap = re.compile(r"(?:\s|/\*[^*]*\*/)*").match(text, at)
+        gap = _GAP.match(text, at)
         return gap.end() if gap else at
 
     def read(at: int, index: Index) -> int:
@@ -167,7 +170,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
             array = _ARRAY.match(text, at)
             if array is None:
                 raise ValueError(f"{text[at : at + 20]!r} is no array")
-            found[index] = _leaf(array)
+            found[index] = _leaf(*array.groups())
             return array.end()
         found[index] = Leaf("tuple", None)
         at, place = skip(at + 1), 0
@@ -183,18 +186,20 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
     return found, read(at, ())
 
 
-def _leaf(array: "re.Match[str]") -> Leaf:
+@lru_cache(maxsize=1 << 12)
+def _leaf(dtype: str, lengths: str, layout: str | None) -> Leaf:
+    """Return an array as the module spells it; most of its shapes come many times."""
     dims = []
-    for text in array[2].split(",") if array[2] else ():
+    for text in lengths.split(",") if lengths else ():
         digits = text.removeprefix("<=")
         if not re.fullmatch(r"\d{1,18}", digits):
             raise ValueError(f"{text[:20]!r} is no length")
         dims.append(int(digits))
-    layout, _, tiles = (array[3] or "").partition(":")
-    order = tuple(int(word) for word in layout.split(",") if re.fullmatch(r"\d{1,3}", word))
+    minor, _, tiles = (layout or "").partition(":")
+    order = tuple(int(word) for word in minor.split(",") if re.fullmatch(r"\d{1,3}", word))
     if sorted(order) != list(range(len(dims))):
         order = tuple(reversed(range(len(dims))))
-    return Leaf(array[1], tuple(dims), order, "T(" in tiles)
+    return Leaf(dtype, tuple(dims), order, "T(" in tiles)
 
 
 def parse_module(text: str, source: str) -> HloModule:

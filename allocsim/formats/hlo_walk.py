@@ -35,7 +35,7 @@ from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
-from allocsim.programs.paths import TIMES, Where
+from allocsim.programs.routines import TIMES, Where
 
 MAX_OPS: Final = 1 << 22
 """Of all programs of a dump."""

@@ -7,10 +7,12 @@ Time: the statements of `call` in order, after one `host.write` of the inputs an
 What becomes of it. `empty_strided_*` is memory of its own. `new = old; del old  # reuse`, with or
 without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the plan's.
 `reinterpret_tensor` without a `del` is a view. A kernel's arguments are told by the names in its
-source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place (`exact`); of
-`extern_kernels` `out` is written and the rest read, none of it in place. A second write to a name
-is a mutation of its buffer. Inputs have an arena of their own, since their memory is taken too;
-`get_args` says their sizes.
+source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place: `exact`, or
+`bytes` where reuses gave it another shape of as many elements of its dtype, since the kernel stores
+each element where it loaded it; of another dtype or number nothing. Of `extern_kernels` `out`
+is written and the rest read, none of it in place. A second write to a name is a mutation of its
+buffer. Inputs have an arena of their own, since their memory is taken too; `get_args` says their
+sizes.
 
 The text has no addresses: what `del` gives back to the caching allocator, and who gets it next, is
 not in it, so each allocation has a place of its own and the peak is the sum of all.
@@ -21,12 +23,13 @@ their results and whatever else is no statement of this list; it refuses them.
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final
 
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import Placing, Slot
+from allocsim.formats.python_text import parsed
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, WIDTHS, Arena, Document, Role
 from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.programs.dtype_names import dtype_code
@@ -52,12 +55,7 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
 
     Raise DocumentError with line and rule. O(size of the text).
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python thinks of the text is no finding
-            tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise DocumentError(source, "", f"is no Python text: {str(error)[:200]}") from None
+    tree = parsed(data, source)
     call = next((row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef) and row.name == "call"), None)
     if call is None:
         raise DocumentError(source, "", "no plan here: it has no function `call`")
@@ -91,6 +89,10 @@ def _called(call: ast.Call) -> str:
     )
 
 
+Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""dtype, shape, strides in elements."""
+
+
 class _Wrapper:
     """A wrapper while its statements are written down."""
 
@@ -121,11 +123,13 @@ class _Wrapper:
         self.ends = [0, 0]
         """Of each arena."""
         self.slot: dict[str, Slot] = {}
-        self.layout: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+        self.layout: dict[str, Layout] = {}
         self.now: dict[str, int] = {}
         """Name -> the value it is now; a name without is memory that nobody wrote yet."""
         self.before: dict[str, int] = {}
         """Name that took another's place, and is not written yet -> the value that lies there."""
+        self.lies: dict[str, Layout] = {}
+        """Name in `before` -> the layout in which that value was written."""
 
     def plan(self, call: ast.FunctionDef) -> Any:
         """Write the function down."""
@@ -201,10 +205,11 @@ class _Wrapper:
             value = self.now.get(old, self.before.get(old))
             if value is not None:
                 self.before[name] = value
+                self.lies[name] = self.layout[old] if old in self.now else self.lies[old]
         elif old in self.now:
             self.now[name] = self.view(name, self.now[old], layout, offset)
 
-    def view(self, name: str, value: int, layout: tuple[str, tuple[int, ...], tuple[int, ...]], offset: int) -> int:
+    def view(self, name: str, value: int, layout: Layout, offset: int) -> int:
         dtype, shape, strides = layout
         width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
         made = self.growing.value(
@@ -238,12 +243,20 @@ class _Wrapper:
             parts = [part for part in call.args if not isinstance(part, ast.Constant)]
             read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
             written = [(self.argument(row, out), None)]
-        pairs = tuple((at, place) for place, (_, at) in enumerate(written) if at is not None)
+        pairs = [(at, place, self.strength(tensor)) for place, (tensor, at) in enumerate(written) if at is not None]
         made = [self.written(tensor) for tensor, _ in written]
-        self.growing.builder.op(name, read, made, name=name, in_place=pairs)
+        self.growing.builder.op(name, read, made, name=name, in_place=[pair for pair in pairs if pair[2]])
         for (tensor, _), value in zip(written, made, strict=True):
             self.now[tensor] = value
             self.before.pop(tensor, None)
+            self.lies.pop(tensor, None)
+
+    def strength(self, name: str) -> str:
+        """Return how a kernel may write a name over what lies there, "" for not at all."""
+        new, old = self.layout[name], self.lies.get(name, self.layout[name])
+        if new == old:
+            return "exact"
+        return "bytes" if new[0] == old[0] and prod(new[1]) == prod(old[1]) else ""
 
     def old(self, name: str) -> int | None:
         """Return what lies under a name, None where nobody wrote it."""
@@ -283,9 +296,7 @@ class _Wrapper:
             return name
         raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
 
-    def reinterpreted(
-        self, row: ast.AST, call: ast.Call
-    ) -> tuple[str, tuple[str, tuple[int, ...], tuple[int, ...]], int]:
+    def reinterpreted(self, row: ast.AST, call: ast.Call) -> tuple[str, Layout, int]:
         """Return what a `reinterpret_tensor` is of, its layout and offset (elements)."""
         if len(call.args) != 4:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor that is known")
@@ -295,7 +306,7 @@ class _Wrapper:
             raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
         return old, (self.layout[old][0], shape, strides), offset[0]
 
-    def described(self, row: ast.AST, call: ast.Call) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    def described(self, row: ast.AST, call: ast.Call) -> Layout:
         """Return dtype, shape and strides (elements) of an allocation."""
         words = [*call.args[2:], *(word.value for word in call.keywords if word.arg == "dtype")]
         dtype = next(

@@ -34,7 +34,7 @@ from allocsim.formats.placing import APART, Placing
 from allocsim.formats.tflite_file import IDENTIFIER, Operator, Subgraph, parse
 from allocsim.formats.tflite_in_place import UNMODIFIED, pairs
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Plan, Role
-from allocsim.programs.paths import TIMES, Where
+from allocsim.programs.routines import TIMES, Where
 from allocsim.programs.ways import ways
 
 MAX_OPS: Final = 1 << 22

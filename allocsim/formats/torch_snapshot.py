@@ -21,15 +21,19 @@ allocator, and what fell out of the ring of events before the dump.
 
 import io
 import pickle
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from allocsim.collector import paused
 from allocsim.errors import DocumentError
-from allocsim.model import Arena, Document, Problem
+from allocsim.model import Arena, Buffers, Document, Plan, Problem, Role
 from allocsim.model.layout import LIMIT
-from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.programs.addresses import compacted
+from allocsim.programs.builder import ProgramBuilder
 
 MAX_EVENTS: Final = 1 << 22
 """Events of all devices."""
@@ -55,6 +59,19 @@ _COUNTED: Final = {
 
 _MEMO, _STOP = b"r"[0], b"."[0]
 
+_RUN: Final = re.compile(
+    b"(?s:%s)*+"
+    % b"|".join(
+        b"[%s]%s"
+        % (
+            re.escape(bytes(op for op in _FIXED if _FIXED[op] == width and op not in (_MEMO, _STOP))),
+            b"." * (width - 1),
+        )
+        for width in sorted({*_FIXED.values()})
+    )
+)
+"""As many ops as follow each other that need no look at their arguments."""
+
 
 class _PlainUnpickler(pickle.Unpickler):
     """Containers, numbers and texts only."""
@@ -78,13 +95,14 @@ def loads(data: bytes, source: str = "snapshot") -> Document:
 
     Raise DocumentError with place and rule. O(events log events).
     """
-    whole = _unpickled(data, source)
-    if not isinstance(whole, dict) or not isinstance(whole.get("device_traces"), list):
-        raise DocumentError(source, "device_traces", "is no list: no memory history was recorded")
-    traces = whole["device_traces"]
-    if len(traces) > MAX_DEVICES:
-        raise DocumentError(source, "device_traces", f"has {len(traces)} devices; at most {MAX_DEVICES} are read")
-    return _Blocks(source, whole).document(traces)
+    with paused():  # a million small dicts, none of them in a cycle
+        whole = _unpickled(data, source)
+        if not isinstance(whole, dict) or not isinstance(whole.get("device_traces"), list):
+            raise DocumentError(source, "device_traces", "is no list: no memory history was recorded")
+        traces = whole["device_traces"]
+        if len(traces) > MAX_DEVICES:
+            raise DocumentError(source, "device_traces", f"has {len(traces)} devices; at most {MAX_DEVICES} are read")
+        return _Blocks(source, whole).document(traces)
 
 
 def _unpickled(data: bytes, source: str) -> Any:
@@ -103,11 +121,13 @@ def _scan(data: bytes) -> None:
     """Raise ValueError at an op that is not one of plain containers, and at a length or an entry of
     the memo beyond the file: a reader makes room for it before it looks. O(bytes).
     """
-    steps = [_FIXED.get(op, 0) for op in range(256)]
     at, size = 0, len(data)
     while at < size:
+        at = _RUN.match(data, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if at >= size:
+            break
         op = data[at]
-        step = steps[op]
+        step = _FIXED.get(op, 0)
         if step == 0:
             width = _COUNTED.get(op, 0)
             if width == 0:
@@ -142,14 +162,13 @@ class _Blocks:
             if action in ("segment_alloc", "segment_map"):
                 self.range(device, event)
             elif action == "alloc":
-                address, nbytes = self.range(device, event)
+                address, nbytes, stream = self.block(event)
                 live[device, address] = len(self.rows)
-                self.rows.append((device, address, nbytes, step, -1, self.whole_number(event, "stream", default=0)))
+                self.rows.append((device, address, nbytes, step, -1, stream))
                 step += 1
             elif action == "free_completed":
-                address, nbytes = self.range(device, event)
+                address, nbytes, stream = self.block(event)
                 row = live.pop((device, address), None)
-                stream = self.whole_number(event, "stream", default=0)
                 if row is None:
                     self.rows.append((device, address, nbytes, 0, step, stream))
                 else:
@@ -163,7 +182,7 @@ class _Blocks:
     def events(self, traces: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield device and event, in order of time."""
         found: list[tuple[int, int, dict[str, Any]]] = []
-        timed = True
+        timed = len(traces) > 1
         for device, events in enumerate(traces):
             if not isinstance(events, list):
                 raise DocumentError(self.source, f"device_traces[{device}]", "is no list")
@@ -174,15 +193,33 @@ class _Blocks:
                     raise DocumentError(self.source, f"device_traces[{device}][{number}]", "is no event")
                 time = event.get("time_us")
                 timed = timed and type(time) is int
-                found.append((time if type(time) is int else 0, device, event))
-        if timed and len(traces) > 1:
+                found.append((time if timed and type(time) is int else 0, device, event))
+        if timed:
             found.sort(key=lambda row: row[0])
         return ((device, event) for _, device, event in found)
 
     def range(self, device: int, event: dict[str, Any], address: str = "addr", size: str = "size") -> tuple[int, int]:
         """Return address and bytes of an event, and remember them."""
-        low, nbytes = self.whole_number(event, address), self.whole_number(event, size)
+        low, nbytes = self.end_of(event, address, size)
         self.ranges.setdefault(device, []).append((low, low + nbytes))
+        return low, nbytes
+
+    def block(self, event: dict[str, Any]) -> tuple[int, int, int]:
+        """Return address, bytes and stream of an event."""
+        address: Any = event.get("addr")
+        nbytes: Any = event.get("size")
+        stream: Any = event.get("stream", 0)
+        whole = type(address) is type(nbytes) is type(stream) is int
+        if whole and address >= 0 and nbytes >= 0 and address + nbytes <= LIMIT and 0 <= stream <= LIMIT:
+            return address, nbytes, stream
+        low, length = self.end_of(event, "addr", "size")
+        return low, length, self.whole_number(event, "stream", default=0)
+
+    def end_of(self, event: dict[str, Any], address: str, size: str) -> tuple[int, int]:
+        """Return address and bytes of what an event names."""
+        low, nbytes = self.whole_number(event, address), self.whole_number(event, size)
+        if low + nbytes > LIMIT:
+            raise DocumentError(self.source, "device_traces", f"{address} {low} with {nbytes} bytes is beyond 2^62")
         return low, nbytes
 
     def whole_number(self, event: dict[str, Any], key: str, *, default: int | None = None) -> int:
@@ -210,6 +247,8 @@ class _Blocks:
                 nbytes = self.whole_number(block, "size")
                 at = self.whole_number(block, "address", default=low)
                 low = at + nbytes
+                if low > LIMIT:
+                    raise DocumentError(self.source, f"segments[{number}]", f"a block ends at {low}, beyond 2^62")
                 if block.get("state") == "active_allocated" and (device, at) not in known:
                     self.ranges[device].append((at, at + nbytes))
                     self.rows.append((device, at, nbytes, 0, -1, self.whole_number(segment, "stream", default=0)))
@@ -218,34 +257,38 @@ class _Blocks:
         """Return blocks as buffers, lives as a problem, addresses as a plan."""
         devices = max(devices, max(row[0] for row in self.rows) + 1)
         columns = np.array(self.rows, dtype=np.int64)
+        device, address, nbytes = columns[:, 0], columns[:, 1], columns[:, 2]
         offsets = np.zeros(len(columns), dtype=np.int64)
         arenas = []
-        for device in range(devices):
-            here = columns[:, 0] == device
-            offsets[here], reserved = _compacted(columns[here, 1], self.ranges.get(device, []))
-            arenas.append(Arena(name=f"device {device}", alignment=1, capacity=reserved))
-        builder = ProgramBuilder("snapshot", arenas=arenas)
-        for number, (device, address, nbytes, _, _, stream) in enumerate(self.rows):
-            meta = {"address": address, "stream": stream}
-            builder.buffer(f"block {number}", nbytes, arena=device, alignment=1, meta=meta)
-        program = builder.build()
+        for number in range(devices):
+            here = device == number
+            low, high = np.array(self.ranges.get(number, ()), dtype=np.int64).reshape(-1, 2).T
+            low, high = np.append(low, address[here]), np.append(high, (address + nbytes)[here])
+            offsets[here], reserved = compacted(address[here], low, high, granule=GRANULE)
+            arenas.append(Arena(name=f"device {number}", alignment=1, capacity=reserved))
+        program = replace(
+            ProgramBuilder("snapshot", arenas=arenas).build(),
+            buffers=Buffers(
+                names=tuple(f"block {number}" for number in range(len(columns))),
+                nbytes=nbytes,
+                alignment=np.ones(len(columns), dtype=np.int64),
+                arena=device.astype(np.int32),
+                role=np.full(len(columns), Role.TEMPORARY, dtype=np.int8),
+                read_only=np.zeros(len(columns), dtype=np.bool_),
+                meta={number: {"address": row[1], "stream": row[5]} for number, row in enumerate(self.rows)},
+            ),
+        )
         start, stop = columns[:, 3], np.where(columns[:, 4] < 0, steps, columns[:, 4])
         problem = Problem.of(program, start=start, stop=np.maximum(start, stop))
-        return Document.of(plan_of(program, offsets.tolist(), problem=problem, source="torch memory snapshot"))
-
-
-def _compacted(addresses: "np.ndarray[Any, Any]", ranges: list[tuple[int, int]]) -> tuple["np.ndarray[Any, Any]", int]:
-    """Return addresses without what no range holds between them, and the bytes of all ranges."""
-    if not ranges:
-        return addresses, 0
-    table = np.array(sorted(set(ranges)), dtype=np.int64)
-    reach = np.maximum.accumulate(table[:, 1])
-    first = np.flatnonzero(np.concatenate(([True], table[1:, 0] > reach[:-1])))
-    low, high = table[first, 0], reach[np.concatenate((first[1:] - 1, [len(table) - 1]))]
-    sizes = -(-(high - low) // GRANULE) * GRANULE
-    base = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    home = np.searchsorted(low, addresses, side="right") - 1
-    return base[home] + addresses - low[home], int(sizes.sum())
+        plan = Plan(
+            program=program,
+            problem=problem,
+            source="torch memory snapshot",
+            arena=program.buffers.arena,
+            offset=offsets,
+            nbytes=nbytes,
+        )
+        return Document.of(plan)
 
 
 __all__ = ["GRANULE", "MAX_EVENTS", "loads", "looks_like"]

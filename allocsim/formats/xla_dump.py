@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from allocsim.errors import DocumentError, ModelError
+from allocsim.files.gate import content
 from allocsim.formats.hlo_assignment import parse_assignment
 from allocsim.formats.hlo_text import parse_module
 from allocsim.formats.hlo_walk import MAX_OPS, choices, plan_of_way
@@ -90,14 +91,7 @@ def _document(modules: Iterable[tuple[Path, Path]], source: str) -> Document:
 
 
 def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise DocumentError(str(path), "", f"cannot be read: {error.strerror or error}") from None
-    if len(data) > MAX_BYTES:
-        raise DocumentError(str(path), "", f"is larger than {MAX_BYTES >> 20} MiB, the most that is read")
-    return data.decode("utf-8", "replace")
+    return content(path).decode("utf-8", "replace")
 
 
 __all__ = ["ASSIGNED", "SCHEDULED", "load_folder", "loads", "looks_like", "looks_like_folder"]

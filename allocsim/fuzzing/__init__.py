@@ -15,6 +15,7 @@ The data
 | `Answer` | what it says: a plan, a refusal, or one of the `FAILURES` | a target |
 | `Property` | one row of `PROPERTIES`: what holds of every planner, and how to see that it does not | - |
 | `BrokenProperty` | a property broken by a case, for a cause; a document that `allocsim check` reads | the examiner |
+| `JoinedFindings` | findings that one mend of the answers explains: one defect | `joining` |
 | `Batch` | many programs as one, disjoint in time and space, so that one check judges them all | `join` |
 | `SourceChunk` | a stretch of a source: the same cases each time | `chunks` |
 | `Tally` | what was exercised, in numbers that add up | the examiner |
@@ -47,6 +48,7 @@ from allocsim.fuzzing.examination import Examiner
 from allocsim.fuzzing.explorer import CampaignSpec, Explorer, explore
 from allocsim.fuzzing.features import FEATURES
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, Failure, FuzzCase
+from allocsim.fuzzing.joining import JoinedFindings
 from allocsim.fuzzing.properties import PROPERTIES
 from allocsim.fuzzing.sources import SOURCES, SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally
@@ -66,6 +68,7 @@ __all__ = [
     "Explorer",
     "Failure",
     "FuzzCase",
+    "JoinedFindings",
     "SourceChunk",
     "Tally",
     "Target",

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from allocsim.document import dumps, loads
 from allocsim.errors import ModelError
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import Document, Problem, Program
+
+NOTED: Final = "noted"
+"""Stands in the place of a property for what a target does beside its answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -69,6 +69,8 @@ class Cut(Sequence[FuzzCase]):
     case: FuzzCase | None = None
     """The batch as one case; None where nothing is told."""
     first: int = 0
+    in_parts: bool = False
+    """Whether the planner of the batch as one case plans each of its programs by itself."""
 
     def __len__(self) -> int:
         return len(self.batch) - self.first
@@ -81,7 +83,7 @@ class Cut(Sequence[FuzzCase]):
         if isinstance(index, slice):
             begin, end, step = index.indices(len(self))
             if step == 1 and end == len(self):
-                return Cut(self.batch, self.case, self.first + begin)
+                return Cut(self.batch, self.case, self.first + begin, self.in_parts)
             return [self[place] for place in range(begin, end, step)]
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -108,11 +110,12 @@ class Cut(Sequence[FuzzCase]):
     @property
     def whole(self) -> FuzzCase:
         """The batch as one case."""
-        return self.case if self.case is not None else FuzzCase(program=self.batch.program)
+        whole = self.case if self.case is not None else FuzzCase(program=self.batch.program)
+        return replace(whole, parts=self.batch) if self.in_parts else whole
 
     def told(self, kind: str) -> "Cut":
         """Return the same cases, told something of a kind of `TELLINGS`."""
-        return Cut(self.batch, TELLINGS[kind](self.batch.program), self.first)
+        return Cut(self.batch, TELLINGS[kind](self.batch.program), self.first, self.in_parts)
 
 
 def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Iterator[Batch]:

@@ -3,6 +3,7 @@
     asked = CampaignSpec(target=Target(name="my_package.planner:plan"), source="hypothesis", seed=0, examples=10_000)
     result = campaign(asked, corpus=Path("corpus"), jobs=2)
     result.findings                                    # one for each cause, the smallest first
+    result.defects                                     # those joined that one mend of the answers explains
     result.tally.programs, result.tally.features
 
 Chunks are explored (`allocsim.fuzzing.explorer`) in this process, in several, or on a cluster.
@@ -31,9 +32,10 @@ from time import time
 from typing import Final
 
 from allocsim.errors import PlannerError
-from allocsim.fuzzing.broken_property import BrokenProperty
+from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.corpus import Corpus, keep_in
 from allocsim.fuzzing.explorer import CampaignSpec, Explored, Explorer, Told
+from allocsim.fuzzing.joining import JoinedFindings, joined
 from allocsim.fuzzing.sources import SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.worker import die_with_parent
@@ -54,6 +56,13 @@ class CampaignResult:
     tally: Tally
     complete: bool
     """Whether every case that was asked for was asked."""
+    notes: tuple[BrokenProperty, ...] = ()
+    """What the target did beside its answers, each with the first case after which it was seen."""
+
+    @property
+    def defects(self) -> tuple[JoinedFindings, ...]:
+        """The findings; those that one mend of the planner's answers explains are joined."""
+        return joined(self.findings)
 
 
 def campaign(
@@ -82,7 +91,7 @@ def campaign(
     Raises:
         PlannerError: there is no such target, or it does not start, or processes of the campaign
             were killed again and again.
-        ModelError, OutputError: the corpus is another campaign's, or cannot be written.
+        OutputError: the corpus is another campaign's, is not as it was written, or cannot be written.
         ClusterError: the scheduler cannot be reached, or its workers cannot do this.
     """
     folder = None if corpus is None else Corpus(corpus, asked.identity)
@@ -119,7 +128,9 @@ def campaign(
         complete = False
     complete &= next(wanted, None) is None
     found = sorted(known.values(), key=lambda finding: (finding.ops, finding.breaks, finding.cause))
-    return CampaignResult(findings=tuple(found), tally=tally, complete=complete)
+    findings = tuple(finding for finding in found if finding.breaks != NOTED)
+    notes = tuple(finding for finding in found if finding.breaks == NOTED)
+    return CampaignResult(findings=findings, tally=tally, complete=complete, notes=notes)
 
 
 Gone = Iterator[tuple[SourceChunk, Tally, bool]]

@@ -27,7 +27,7 @@ from allocsim.fuzzing.history import CHANCE, HASHES, HISTORY, UNKNOWN, Questions
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker
-from allocsim.model import Document, Plan
+from allocsim.model import Document, Plan, Program
 
 Execute = Callable[[Plan], str | None]
 """Runs a plan's program under it and without reuse.
@@ -213,13 +213,13 @@ class Examiner:
         `thorough`: ask it twice, and with everything pinned. `every` and `until` as for `examine`.
         """
         again = thorough and "deterministic" in self.rows
-        (answer,) = self._asked([FuzzCase(program=batch.program)], again=again)
+        plain = Cut(batch, in_parts=bool(getattr(self.asker, "in_parts", False)))
+        (answer,) = self._asked([plain.whole], again=again)
         if answer.plan is None:
             return self.examine(Cut(batch), every=every, until=until)
         self._count(batch)
         self._note(len(batch))
         self._note(len(batch) * again, again=True)
-        plain = Cut(batch)
         self._described(plain)
         found = self._closer(plain, answer, answer.plan)
         for kind in self.kinds if thorough else ():
@@ -305,6 +305,7 @@ class Examiner:
             joined = batches(cases)
             for batch, _ in joined:
                 self.tally.features.update(tallied(marks(batch)))
+                self.tally.sizes.update(sizes_of(batch.program))
         return joined
 
     def _judged(self, cases: Sequence[FuzzCase], joined: Joined, answers: Sequence[Answer]) -> list[BrokenProperty]:
@@ -407,6 +408,18 @@ def bits(execute: Execute, tally: Tally) -> Property:
         return range(len(batch))
 
     return Property(claim="results are bit for bit those without reuse", broken=broken, suspects=among)
+
+
+def sizes_of(program: Program) -> dict[str, int]:
+    """Return what there is in a program, or in the programs of a batch, in numbers."""
+    ops = program.ops
+    return {
+        "ops": len(ops),
+        "buffers": len(program.buffers),
+        "operands": len(ops.operands),
+        "results": len(ops.results),
+        "bytes": int(program.buffers.nbytes.sum()),
+    }
 
 
 def speaks_of(row: Property, case: FuzzCase) -> bool:

@@ -26,7 +26,7 @@ from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, Examiner
 from allocsim.fuzzing.explorer import CampaignSpec
-from allocsim.fuzzing.features import in_pairs, singly
+from allocsim.fuzzing.features import in_pairs, singly, size_in_words
 from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase, same_plan
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import asked_of
@@ -47,6 +47,8 @@ class Exercised:
     """Programs that had each feature."""
     pairs: dict[tuple[str, str], int]
     """Programs that had both of two features."""
+    sizes: dict[str, int]
+    """Ops, buffers, operands, results and bytes of all programs, added up."""
     branches: tuple[Branches, ...]
     """Of the target's own files; none where it was not traced."""
     mutants: dict[str, str | None]
@@ -84,6 +86,8 @@ class Exercised:
         most = max(self.features.values(), default=0) or 1
         for name, count in sorted(self.features.items(), key=lambda row: -row[1]):
             yield f"{name:22} {count:8}  {'#' * -(-40 * count // most)}"
+        yield f"never drawn: {', '.join(name for name, count in self.features.items() if not count) or 'none'}"
+        yield size_in_words(self.sizes, self.programs)
         never = [f"{one} + {other}" for (one, other), count in self.pairs.items() if not count]
         told = f"; never {', '.join(never[:6])}{' and others' if len(never) > 6 else ''}" if never else ""
         yield f"pairs of features: {self.pairs_met} of {len(self.pairs)}{told}"
@@ -109,6 +113,7 @@ def exercised(
     return Exercised(
         programs=tally.programs,
         features=singly(tally.features),
+        sizes=dict(tally.sizes),
         pairs=in_pairs(tally.features),
         branches=tuple(branches(tally.arcs)),
         mutants={

@@ -11,22 +11,8 @@ Importing this module imports numba. O(ops x values^2) for each program.
 import numpy as np
 
 from allocsim.allocators.compiling import compiled
-from allocsim.fuzzing.program_tables import (
-    ADD,
-    BUFFER,
-    DIM,
-    LOOK,
-    NEG,
-    OP,
-    OPERAND,
-    PAIR,
-    READ,
-    RESULT,
-    STORE,
-    VALUE,
-    WRITE,
-    ProgramTables,
-)
+from allocsim.fuzzing import program_tables
+from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.model import Role
 from allocsim.model.layout import Int64s
 
@@ -107,11 +93,11 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                     two += 4 if size[able[one]] == size[able[other]] else 2
             way = choose(2 + 3 * n + two + n + 2 * wide + n, digits, radix, cursor)
             # 0: host.write of one unit or two
-            kind, first, second, units, buffer, begin, over, known = WRITE, -1, -1, way + 1, -1, 0, 0, 0
+            kind, first, second, units, buffer, begin, over, known = program_tables.WRITE, -1, -1, way + 1, -1, 0, 0, 0
             if way >= 2:
                 way -= 2
                 if way < 3 * n:  # one operand: declared, not declared, of another size
-                    kind, first = (NEG if way % 3 == 0 else STORE), able[way // 3]
+                    kind, first = (program_tables.NEG if way % 3 == 0 else program_tables.STORE), able[way // 3]
                     units = size[first] if way % 3 < 2 else 3 - size[first]
                     over = 1 if way % 3 == 0 else 0
                 elif way < 3 * n + two:  # two operands: what is declared of those of the result's size
@@ -127,13 +113,13 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                             first, second = able[one], able[other]
                             units = max(size[first], size[second])
                             over = way if ways == 4 else way * (1 if size[first] == units else 2)
-                            kind = ADD if over == 3 else STORE
+                            kind = program_tables.ADD if over == 3 else program_tables.STORE
                 elif way < 3 * n + two + n:  # written over itself
-                    kind, first = STORE, able[way - 3 * n - two]
+                    kind, first = program_tables.STORE, able[way - 3 * n - two]
                     units, buffer, begin, over = size[first], home[first], low[first], 1
                 elif way < 3 * n + two + n + 2 * wide:  # half of it
                     way -= 3 * n + two + n
-                    kind, begin = LOOK, way % 2
+                    kind, begin = program_tables.LOOK, way % 2
                     left = way // 2
                     for place in range(n):
                         if size[able[place]] == 2:
@@ -143,16 +129,16 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                     units, buffer = 1, home[first]
                     begin += low[first]
                 else:
-                    kind, first = READ, able[way - 3 * n - two - n - 2 * wide]
+                    kind, first = program_tables.READ, able[way - 3 * n - two - n - 2 * wide]
             # carry it out
-            if kind != READ:
+            if kind != program_tables.READ:
                 if buffer < 0:
                     buffer = stores
                     stores += 1
                     if write:
-                        buffers[at[BUFFER]] = units, 0, 4, INPUT if kind == WRITE else 0
-                        at[BUFFER] += 1
-                if kind != LOOK:
+                        buffers[at[program_tables.BUFFER]] = units, 0, 4, INPUT if kind == program_tables.WRITE else 0
+                        at[program_tables.BUFFER] += 1
+                if kind != program_tables.LOOK:
                     for value in range(many):
                         meets = (
                             home[value] == buffer and low[value] < begin + units and begin < low[value] + size[value]
@@ -160,35 +146,35 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                         if meets and made[value]:
                             lost[value] = 1
                 size[many], home[many], low[many], lost[many] = units, buffer, begin, 0
-                made[many] = 0 if kind == LOOK else 1
+                made[many] = 0 if kind == program_tables.LOOK else 1
                 if write:
-                    values[at[VALUE]] = buffer, begin, 1
-                    dims[at[DIM]] = units, 1
-                    results[at[RESULT]] = many
-                    at[VALUE] += 1
-                    at[DIM] += 1
-                    at[RESULT] += 1
+                    values[at[program_tables.VALUE]] = buffer, begin, 1
+                    dims[at[program_tables.DIM]] = units, 1
+                    results[at[program_tables.RESULT]] = many
+                    at[program_tables.VALUE] += 1
+                    at[program_tables.DIM] += 1
+                    at[program_tables.RESULT] += 1
                 many += 1
             if not write:
                 continue
-            op = at[OP]
+            op = at[program_tables.OP]
             known = 0
             if first >= 0:
-                operands[at[OPERAND]] = first
-                at[OPERAND] += 1
+                operands[at[program_tables.OPERAND]] = first
+                at[program_tables.OPERAND] += 1
                 known += 1
             if second >= 0:
-                operands[at[OPERAND]] = second
-                at[OPERAND] += 1
+                operands[at[program_tables.OPERAND]] = second
+                at[program_tables.OPERAND] += 1
                 known += 1
             declared = 0
             for operand in range(2):
                 if over >> operand & 1:
-                    pairs[at[PAIR]] = operand, 0
-                    at[PAIR] += 1
+                    pairs[at[program_tables.PAIR]] = operand, 0
+                    at[program_tables.PAIR] += 1
                     declared += 1
-            ops[op] = kind, 1, 0, known, 0 if kind == READ else 1, declared
-            at[OP] += 1
+            ops[op] = kind, 1, 0, known, 0 if kind == program_tables.READ else 1, declared
+            at[program_tables.OP] += 1
         if write:
             starts[program + 1] = at
         advance(digits, radix, cursor)

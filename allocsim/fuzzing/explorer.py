@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from allocsim.allocators import ALLOCATORS
 from allocsim.checks.violations import KINDS
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.broken_property import BrokenProperty
+from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
@@ -152,6 +152,11 @@ class Explorer:
         examiner.tally.arcs.update(self.asker.take_seen())
         examiner.tally.noted.update(self.asker.noted)
         self.asker.noted.clear()
+        for what, case in self.asker.noted_at.items():
+            note = finding_of(NOTED, (what, f"the target {what}"), case, Answer())
+            self.known.setdefault(note.key, note)
+            tell(replace(self.known[note.key], origin=dict(origin)))
+        self.asker.noted_at.clear()
         return examiner.tally, complete
 
     def found(self, finding: BrokenProperty, tell: Told, examiner: Examiner) -> None:
@@ -228,8 +233,8 @@ class _Asking:
         return answer
 
     def batch(self, batch: Batch) -> None:
-        """Examine a batch: as one program if the planner is of this project and nothing is capped,
-        else one by one.
+        """Examine a batch: as one program if the planner is of this project, or one that plans the
+        parts of a batch, and nothing is capped, else one by one.
 
         Of an exhaustive source every program is asked twice and with everything pinned, so that all
         properties are proven.
@@ -238,7 +243,8 @@ class _Asking:
         all_of_them = self.explorer.asked.source == "exhaustive"
         thorough, every = all_of_them or self.turn() % THOROUGH == 0, 1 if all_of_them else AGAIN
         capped = any(arena.capacity is not None for arena in batch.program.arenas)
-        whole = self.explorer.asked.target.name in ALLOCATORS and not capped
+        in_one = self.explorer.asked.target.name in ALLOCATORS or self.explorer.asker.in_parts
+        whole = in_one and not capped
         self.keep(
             self.examiner.examine_whole(batch, thorough=thorough, every=every, until=self.until)
             if whole

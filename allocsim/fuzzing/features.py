@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.files.sizes import in_bytes
 from allocsim.fuzzing.batch import Batch
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Program
 from allocsim.model.layout import Int64s
@@ -199,6 +200,19 @@ def in_pairs(counts: Mapping[int, int]) -> dict[tuple[str, str], int]:
         for a, one in bits
         for b, other in bits[a + 1 :]
     }
+
+
+def never(counts: Mapping[int, int]) -> list[str]:
+    """Return the features that no program has, from how many there are of each mask."""
+    return [name for name, count in singly(counts).items() if not count]
+
+
+def size_in_words(sizes: Mapping[str, int], programs: int) -> str:
+    """Return in one line how large a program was at the mean."""
+    of = {name: sizes.get(name, 0) for name in ("ops", "buffers", "operands", "results", "bytes")}
+    each, op = max(programs, 1), max(of["ops"], 1)
+    shown = f"{of['ops'] / each:.1f} ops and {of['buffers'] / each:.1f} buffers of {in_bytes(of['bytes'] // each)}"
+    return f"at the mean: {shown} in all; {of['operands'] / op:.2f} operands and {of['results'] / op:.2f} results an op"
 
 
 def tallied(masks: Iterable[int]) -> dict[int, int]:

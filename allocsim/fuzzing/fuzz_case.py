@@ -14,13 +14,16 @@ What this module does not see: planners, and how cases are made.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from allocsim.allocators import Constraints, pin_reads
 from allocsim.errors import ModelError
 from allocsim.model import Bools, Document, Plan, Problem, Program
+
+if TYPE_CHECKING:
+    from allocsim.fuzzing.batch import Batch
 
 FAILURES: Final[dict[str, str]] = {
     "raises": "it raised an exception",
@@ -29,6 +32,7 @@ FAILURES: Final[dict[str, str]] = {
     "hangs": "it did not answer in time",
     "memory": "it asked for more memory than it may have",
     "dies": "it ended its process",
+    "processes": "it began more processes than it may have",
 }
 """How a planner can fail to answer."""
 
@@ -44,6 +48,8 @@ class FuzzCase:
     """Buffers the planner is told to keep in memory of their own; None: parameters and states."""
     fixed: Mapping[int, int] = field(default_factory=dict)
     """Buffer -> offset in bytes that the planner is told is decided."""
+    parts: "Batch | None" = None
+    """Where the program is many joined as one, to be planned each by itself: these."""
 
     @property
     def kind(self) -> str:

@@ -10,6 +10,7 @@ What this module does not see: targets, findings, processes.
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -63,6 +64,10 @@ class Source:
     explore: Callable[[SourceChunk, Asking], None]
     size: int
     """Cases in a chunk."""
+    first: tuple[int, ...] = ()
+    """Cases of the first chunks, where these have fewer: a campaign that is killed in its first
+    seconds loses little.
+    """
 
 
 def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[SourceChunk]:
@@ -70,17 +75,19 @@ def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | N
 
     What is exhaustive has its own end.
     """
-    size, number = SOURCES[source].size, 0
     if source == "exhaustive":
         from allocsim.fuzzing.exhaustive import stretches  # noqa: PLC0415 - only for this source
 
-        for number, (begin, count) in enumerate(stretches(int(options["ops"]), size)):
+        for number, (begin, count) in enumerate(stretches(int(options["ops"]), SOURCES[source].size)):
             yield SourceChunk(seed=seed, number=number, count=count, options=options, begin=begin)
         return
-    while total is None or number * size < total:
-        count = size if total is None else min(size, total - number * size)
+    begun = 0
+    for number, size in enumerate(chain(SOURCES[source].first, repeat(SOURCES[source].size))):
+        if total is not None and begun >= total:
+            return
+        count = size if total is None else min(size, total - begun)
         yield SourceChunk(seed=seed, number=number, count=count, options=options)
-        number += 1
+        begun += count
 
 
 def by_hypothesis(chunk: SourceChunk, asking: Asking) -> None:
@@ -188,9 +195,12 @@ def waste(plan: Plan) -> float:
 
 SOURCES: Final[dict[str, Source]] = {
     "hypothesis": Source(
-        what="drawn by Hypothesis, half of them steered to waste and chains", explore=by_hypothesis, size=250
+        what="drawn by Hypothesis, half of them steered to waste and chains",
+        explore=by_hypothesis,
+        size=250,
+        first=(10, 40, 100, 100),
     ),
-    "bulk": Source(what="drawn in batches from a seed", explore=in_bulk, size=4096),
+    "bulk": Source(what="drawn in batches from a seed", explore=in_bulk, size=4096, first=(512,) * 4),
     "exhaustive": Source(what="every program of a small scope", explore=exhaustively, size=1 << 14),
 }
 """Every source by name."""

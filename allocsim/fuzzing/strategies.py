@@ -19,6 +19,8 @@ Small parts are drawn and nothing is filtered: a program is a list of small reci
 it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list
 takes one for each element, so whole recipes go. What is drawn is measured by the tests.
 
+A test that fails is shown, beside its arguments, the Python that builds what was drawn.
+
 What this module does not see: the planner under test. Sound plans come from the shelf, and those of
 programs from recipes only.
 """
@@ -29,6 +31,7 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
+from hypothesis import note
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
@@ -122,7 +125,25 @@ def programs(
     """
     drawn = draw(recipes(max_size=max_ops, wide=real))
     program = _assembled(draw, drawn, capacities=capacities, streams=streams, free=free)
-    return grown(program, draw(GROWTH)) if real and not free else program
+    return _shown(grown(program, draw(GROWTH)) if real and not free else program)
+
+
+class _Script:
+    """The Python that builds something, made where a failing test shows it."""
+
+    def __init__(self, document: Callable[[], Document]) -> None:
+        self.document = document
+
+    def __repr__(self) -> str:
+        from allocsim.reduction.reproducer import builder_script  # noqa: PLC0415 - where a test fails
+
+        return f"# what was drawn is built by\n{builder_script(self.document())}"
+
+
+def _shown(program: Program) -> Program:
+    """Have a failing test show the program as the Python that builds it; return it."""
+    note(_Script(lambda: Document(programs=(program,))))
+    return program
 
 
 def _assembled(
@@ -175,7 +196,9 @@ def problems(draw: Any, /, *, mistakes: bool = False, **options: Any) -> Problem
     """
     program, planted = _with_faults(draw, MISTAKES if mistakes else (), **options)
     believed = ALLOCATORS["reference"].believe(program)
-    return mistaken(believed, [(name, at, other - at - 1 if name == "shares" else j) for name, at, j, other in planted])
+    made = mistaken(believed, [(name, at, other - at - 1 if name == "shares" else j) for name, at, j, other in planted])
+    note(_Script(lambda: Document(programs=(program,), problems=(made,))))
+    return made
 
 
 @st.composite
@@ -186,9 +209,11 @@ def plans(draw: Any, /, *, faults: bool = True, **options: Any) -> Plan:
     options.setdefault("capacities", (None,))
     program, planted = _with_faults(draw, FAULTS if faults else (), **options)
     plan = ALLOCATORS[draw(st.sampled_from(PLANNERS))].plan(program)
-    return faulty(
+    made = faulty(
         replace(plan, problem=None), [(name, at, other if name in ONTO else j) for name, at, j, other in planted]
     )
+    note(_Script(lambda: Document.of(made)))
+    return made
 
 
 def _with_faults(

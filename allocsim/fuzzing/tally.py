@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import process_time
-from typing import Any, Self
+from typing import Any, Final, Self
+
+MOST: Final = 1 << 62
+"""No count is as large."""
 
 
 @dataclass(kw_only=True)
@@ -31,6 +34,8 @@ class Tally:
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)
     """How many programs had each set of features (`features.names`)."""
+    sizes: Counter[str] = field(default_factory=Counter)
+    """Ops, buffers, operands, results and bytes of all programs, added up."""
     arcs: Counter[str] = field(default_factory=Counter)
     """Steps from line to line seen in the target's own files (`tracing`), where that was asked
     for.
@@ -71,14 +76,30 @@ class Tally:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Tally":
-        """Return the tally a journal holds; what is missing is nought."""
+        """Return the tally a journal holds; what is missing is nought.
+
+        Raises ValueError for what is no count.
+        """
         found = cls()
         for name, value in vars(found).items():
             kept = record.get(name, value)
-            if name == "features":
-                found.features.update({int(mask): count for mask, count in kept.items()})
-            elif isinstance(value, Counter):
-                value.update(kept)
-            else:
-                setattr(found, name, int(kept))
+            if not isinstance(value, Counter):
+                setattr(found, name, counted(name, kept))
+                continue
+            if not isinstance(kept, Mapping):
+                raise ValueError(f"{name} is {_shown(kept)}, not counts by name")  # noqa: TRY004 - data, not a call
+            counts = {key: counted(f"{name}[{key!r}]", number) for key, number in kept.items()}
+            value.update({int(key): number for key, number in counts.items()} if name == "features" else counts)
         return found
+
+
+def counted(name: str, number: Any) -> int:
+    """Return a count of a record. Raises ValueError where it is none."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MOST:
+        raise ValueError(f"{name} is {_shown(number)}, not a count")
+    return number
+
+
+def _shown(thing: Any) -> str:
+    text = repr(thing)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -30,12 +30,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
+from allocsim.files.signals import signal_name
 from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
-from allocsim.fuzzing.worker import HEAD, children_of, send, warm_up
+from allocsim.fuzzing.worker import HEAD, PROCESSES, children_of, send, warm_up
 from allocsim.model import Plan, Problem
 
 GRACE: Final = 60.0
@@ -52,6 +52,12 @@ SECONDS: Final = 10.0
 
 ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Of workers: a fork loses threads."""
+
+LOOK: Final = 0.25
+"""Seconds after which the processes of a target that is at work are counted."""
+
+WITHIN: Final = 4 * PROCESSES
+"""Processes that are too many within one call; those that calls leave are ended between them."""
 
 HASH_SEED: Final = 0
 
@@ -88,12 +94,16 @@ class Asker:
         """What the planner states of itself; None for one that states nothing."""
         self.told = True
         """Whether it is told what is pinned."""
+        self.in_parts = False
+        """Whether it plans many programs that are joined as one, each by itself."""
         self.seen: set[str] = set()
         """Steps from line to line in its own files that were not told yet (`take_seen`)."""
         self.deaths = 0
         """How often it had to be started again."""
         self.noted: Counter[str] = Counter()
         """What it did beside its answers, and after how many of them."""
+        self.noted_at: dict[str, FuzzCase] = {}
+        """The first case of each thing noted."""
         self.asked: deque[tuple[FuzzCase, bool]] = deque(maxlen=KEPT)
         """What this process was asked, and whether twice, since it was fresh."""
         self.fresh = True
@@ -102,6 +112,7 @@ class Asker:
         """CPU seconds that warming up may take beyond the limit; 0 where it did not end well."""
         self._number = 0
         """Of the next case."""
+        self._folder = tempfile.TemporaryDirectory(prefix="target-", ignore_cleanup_errors=True)
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self._start()
@@ -112,9 +123,7 @@ class Asker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
@@ -165,6 +174,7 @@ class Asker:
         """End the target. Safe to call twice."""
         self._stop()
         self._said.close()
+        self._folder.cleanup()
 
     # one answer -----------------------------------------------------------------------------------
 
@@ -180,7 +190,7 @@ class Asker:
         try:
             send(self._requests, (self._number, [FuzzCase(program=warm_up())], False))
             self._reply(self.target.seconds, grace=self._grace)
-        except TimeoutError:
+        except (TimeoutError, ChildProcessError):
             self.renew()
         except (BrokenPipeError, EOFError):
             self._ended()
@@ -192,7 +202,11 @@ class Asker:
     def _one(self, case: FuzzCase, *, again: bool) -> Answer:
         limit = self.target.seconds * (2 if again else 1)
         try:
-            return _answer(case, self._reply(limit))
+            return _answer(case, self._reply(limit, case=case))
+        except ChildProcessError:
+            self.renew()
+            words = f"{WITHIN} at once"
+            return Answer(failure=Failure(kind="processes", words=words))
         except TimeoutError:
             self.renew()
             words = f"no answer in {self.target.seconds:g} s"
@@ -200,10 +214,10 @@ class Asker:
         except EOFError:
             return self._death()
 
-    def _reply(self, limit: float, *, grace: float = 0.0) -> Any:
+    def _reply(self, limit: float, *, grace: float = 0.0, case: FuzzCase | None = None) -> Any:
         """Return the reply to the case that is asked; others are not looked at.
 
-        Raises TimeoutError and EOFError as `_waited_for`.
+        Raises TimeoutError, ChildProcessError and EOFError as `_waited_for`.
         """
         spent = _cpu_seconds(self._child), _waited_seconds(self._child), time.monotonic()
         while True:
@@ -212,26 +226,36 @@ class Asker:
                 self.seen |= reply
             elif number == self._number:
                 self.noted.update(noted)
+                if case is not None:
+                    self.noted_at = dict.fromkeys(noted, case) | self.noted_at
                 return reply
 
     def _death(self) -> Answer:
         code, said = self._ended()
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        how = signal_name(-code) if code < 0 else f"exit status {code}"
         return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
 
     def _waited_for(self, limit: float, spent: tuple[float, float, float], grace: float) -> Any:
         """Return the next frame.
 
         Raises TimeoutError after `limit` seconds of CPU and `grace`, or so many seconds in which it
-        was let run and did not, or `PATIENCE` times that on the clock; EOFError.
+        was let run and did not, or `PATIENCE` times that on the clock; ChildProcessError where it
+        has `WITHIN` processes at once; EOFError.
         """
         cpu, waited, begun = spent
         last = begun + PATIENCE * (limit + grace)
         left = limit
         while True:
+            now = time.monotonic()
+            until = min(now + left, last)
             try:
-                return self._replies.receive(min(time.monotonic() + left, last), other=self._control)
+                return self._replies.receive(min(until, now + LOOK), other=self._control)
             except TimeoutError:
+                if _descendants(self._process.pid, WITHIN) == WITHIN:
+                    raise ChildProcessError from None
+                if time.monotonic() < until:
+                    left = until - time.monotonic()
+                    continue
                 computed = _cpu_seconds(self._child) - cpu
                 slept = time.monotonic() - begun - computed - (_waited_seconds(self._child) - waited)
                 allowed = limit * (2 if children_of(self._child) else 1)  # a helper of its own may wait for the machine
@@ -245,7 +269,7 @@ class Asker:
         replies, their_replies = os.pipe()
         control, their_control = os.pipe()
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        what = [self.target.name, str(self.target.memory), str(their_replies), str(their_control)]
+        what = [self.target.name, str(self.target.memory), str(their_replies), str(their_control), self._folder.name]
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our module
             [sys.executable, "-m", "allocsim.fuzzing.worker", *what],
             stdin=subprocess.PIPE,
@@ -268,7 +292,7 @@ class Asker:
         news = self._news("be imported")
         if news[0] == "refused":
             raise PlannerError(news[1])
-        _, self.guarantees, self.told = news
+        _, self.guarantees, self.told, self.in_parts = news
         self._child = self._news("start")[1]
         self.fresh = True
         self._hush()
@@ -391,6 +415,18 @@ class Frames:
 
 def _over(until: float | None) -> bool:
     return until is not None and time.time() >= until
+
+
+def _descendants(process: int, most: int) -> int:
+    """Return how many processes a process and those after it have begun that are still there,
+    `most` where they are as many or more.
+    """
+    count, waiting = 0, [process]
+    while waiting and count < most:
+        children = children_of(waiting.pop())
+        count += len(children)
+        waiting += children
+    return min(count, most)
 
 
 def _cpu_seconds(process: int) -> float:

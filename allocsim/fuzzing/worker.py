@@ -1,6 +1,6 @@
 """The process that runs a target; `allocsim.fuzzing.target` starts it.
 
-    python -m allocsim.fuzzing.worker NAME MEMORY REPLIES CONTROL
+    python -m allocsim.fuzzing.worker NAME MEMORY REPLIES CONTROL FOLDER
 
 Contract
 --------
@@ -18,6 +18,7 @@ Contract
   its own, and whoever loses his parent becomes a child of the nursery, which ends him.
 * A target that forks leaves a copy of the child; as soon as the copy comes back from the planner it
   ends. Each answer carries the number of its case.
+* A child works in FOLDER, which is thrown away with the campaign.
 * What the target prints goes to a file that is shown only if it dies.
 
 A frame is its length, eight bytes, then a pickle; both ends are one program. What this module does
@@ -48,6 +49,22 @@ PROCESSES: Final = 64
 
 FILE_NBYTES: Final = 1 << 30
 """Bytes of any file that it writes."""
+
+WRITES, LEAVES, FILES, KEEPS = (
+    "writes to its output",
+    "leaves processes",
+    "writes into its working directory",
+    "keeps more memory after every call",
+)
+"""What is noted of a target beside its answers."""
+
+CALLS: Final = 128
+"""Calls after which the memory that a target keeps is looked at for the first time, then after
+twice as many, and so on.
+"""
+
+KEPT_NBYTES: Final = 1 << 15
+"""Bytes a call by which it grows, twice in turn, where it is noted."""
 
 
 def send(stream: BinaryIO, thing: Any) -> None:
@@ -112,10 +129,10 @@ def end_orphans() -> None:
             os.waitpid(-1, 0)
 
 
-def main(name: str, memory: int, answers: int, news: int) -> None:
+def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
     """Import the target and keep a child alive that answers for it, on the descriptor `answers`.
 
-    Say on `news` what becomes of it.
+    Say on `news` what becomes of it. The child works in `folder`.
     """
     _control(PR_SET_CHILD_SUBREAPER, 1)
     die_with_parent(signal.SIGTERM)
@@ -135,7 +152,7 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
         with contextlib.suppress(AllocsimError):
             planner.plan(warm_up())  # ours: what it compiles is compiled once, not by each child
     stated = getattr(planner, "guarantees", None) or None  # no guarantees are none stated
-    send(control, ("ready", stated, bool(getattr(planner, "told", True))))
+    send(control, ("ready", stated, bool(getattr(planner, "told", True)), hasattr(planner, "plan_parts")))
     tracer = None
     if os.environ.get("ALLOCSIM_TRACE"):
         from allocsim.fuzzing.tracing import BranchTracer  # noqa: PLC0415 - only where it is asked for
@@ -153,6 +170,7 @@ def main(name: str, memory: int, answers: int, news: int) -> None:
             if os.getppid() != nursery:
                 os._exit(0)
             _limit(memory)
+            os.chdir(folder)
             _serve(planner, replies, tracer)
         send(control, ("child", child))
         _, status = os.waitpid(child, 0)
@@ -206,7 +224,7 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
     if tracer is not None:
         tracer.start()
     me = os.getpid()
-    written, begun = os.fstat(2).st_size, 0
+    seen = _Seen(planner)
     while True:
         try:
             number, cases, again = receive(requests)
@@ -218,17 +236,55 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
                 os._exit(0)  # a copy that the target made of its process; the first one answers
             if tracer is not None and left == 0:
                 send(replies, (number, "seen", tracer.news()))
-            size, there = os.fstat(2).st_size, len(children_of(me)) - getattr(planner, "processes", 0)
-            noted = ("writes to its output",) * (size > written) + ("leaves processes",) * (there > begun)
-            written, begun = size, there
-            if there > PROCESSES:
-                end_all(me)
-                for child in children_of(me):
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(child, 0)
-                begun = 0
-            send(replies, (number, noted, answer))
+            send(replies, (number, seen.since(me), answer))
             number += 1
+
+
+class _Seen:
+    """What a target did beside its answers, looked at after each of them."""
+
+    def __init__(self, planner: Any) -> None:
+        self.planner = planner
+        self.written, self.begun, self.changed = os.fstat(2).st_size, 0, Path().stat().st_mtime_ns
+        self.calls, self.next_look, self.resident, self.grew = 0, CALLS, 0, False
+
+    def since(self, me: int) -> tuple[str, ...]:
+        """Return what is to be noted since the last look; of too many processes the rest end."""
+        size, there = os.fstat(2).st_size, len(children_of(me)) - getattr(self.planner, "processes", 0)
+        changed = Path().stat().st_mtime_ns
+        found = {
+            WRITES: size > self.written,
+            LEAVES: there > self.begun,
+            FILES: changed != self.changed,
+            KEEPS: self._grows(),
+        }
+        self.written, self.begun, self.changed = size, there, changed
+        if there > PROCESSES:
+            end_all(me)
+            for child in children_of(me):
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(child, 0)
+            self.begun = 0
+        return tuple(what for what, so in found.items() if so)
+
+    def _grows(self) -> bool:
+        """Return whether the memory it has in use grew in step with the calls, twice in turn."""
+        self.calls += 1
+        if self.calls < self.next_look:
+            return False
+        now = resident()
+        grew = bool(self.resident) and now - self.resident > KEPT_NBYTES * (self.calls // 2)
+        twice = grew and self.grew
+        self.grew, self.resident, self.next_look = grew, now, 2 * self.calls
+        return twice
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process has in use, 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
@@ -239,13 +295,21 @@ def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
 
     begun = time.process_time()
     try:
-        plan = planner.plan(case.program, case.constraints)
-        same = True if not again else same_plan(plan, planner.plan(case.program, case.constraints))
+        plan = _planned(planner, case)
+        same = True if not again else same_plan(plan, _planned(planner, case))
         return ("plan", *_columns(plan), same, time.process_time() - begun)
     except MemoryError as error:
         return ("failure", "memory", _line(error), "")
     except BaseException as error:  # noqa: BLE001 - whatever a stranger raises
         return _failure(error)
+
+
+def _planned(planner: Any, case: Any) -> Any:
+    parts = case.parts
+    if parts is None:
+        return planner.plan(case.program, case.constraints)
+    starts = {"op_starts": parts.op_starts, "buffer_starts": parts.buffer_starts}
+    return planner.plan_parts(case.program, case.constraints, **starts, arenas=parts.arenas)
 
 
 def frozen(case: Any) -> Any:
@@ -300,7 +364,9 @@ def _where(error: BaseException) -> str:
         f
         for f in frames
         if "/numpy/" not in f.filename
-        and not f.filename.endswith(("allocators/planner.py", "allocators/strangers.py", "allocators/by_command.py"))
+        and not f.filename.endswith(
+            ("allocators/planner.py", "allocators/strangers.py", "allocators/by_command.py", "allocators/by_library.py")
+        )
     ]
     if not own:
         return type(error).__name__
@@ -308,4 +374,5 @@ def _where(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    NAME, MEMORY, REPLIES, CONTROL, FOLDER = sys.argv[1:]
+    main(NAME, int(MEMORY), int(REPLIES), int(CONTROL), FOLDER)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -61,6 +61,10 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({self.program!r}, {self.source!r}, {self.peak_bytes} bytes)"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
+        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        printer.text(repr(self))
 
     @cached_property
     def placed(self) -> Bools:

@@ -69,6 +69,10 @@ class Problem:
     def __repr__(self) -> str:
         return f"Problem({self.program!r}, {int(self.pinned.sum())} pinned, {len(self.may_share)} pairs)"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
+        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        printer.text(repr(self))
+
     @classmethod
     def of(cls, program: Program, **columns: Any) -> "Problem":
         """Build a problem from the columns given, the rest as a document's defaults.

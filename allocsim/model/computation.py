@@ -9,7 +9,7 @@ What this module does not see: plans, runs, and what a kernel computes.
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -62,3 +62,7 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self.buffers)} buffers, {len(self.values)} values, {len(self.ops)} ops)"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
+        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        printer.text(repr(self))

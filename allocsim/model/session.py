@@ -64,6 +64,10 @@ class Document:
         parts = (len(self.programs), len(self.problems), len(self.plans), len(self.runs))
         return "Document({} programs, {} problems, {} plans, {} runs)".format(*parts)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
+        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        printer.text(repr(self))
+
     @property
     def arenas(self) -> tuple[Arena, ...]:
         """The arenas all programs share."""

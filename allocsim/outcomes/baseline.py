@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from allocsim.errors import DocumentError
+from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.outcomes import Outcome
 
 
@@ -65,15 +65,13 @@ def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
 
     Raise DocumentError with the place of what is wrong.
     """
-    try:
-        return frozenset(entry.fingerprint for entry in msgspec.json.decode(data, type=_Baseline).known)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DocumentError(source, "", f"is no file of known faults: {error}") from None
+    found: _Baseline = record_of(data, _Baseline, source, what="file of known faults")
+    return frozenset(entry.fingerprint for entry in found.known)
 
 
 def read(path: str | Path) -> frozenset[str]:
     """Return the fingerprints in a file.
 
-    Raise DocumentError where it is no such file, OSError where it cannot be read.
+    Raise DocumentError where it is no such file, or cannot be read.
     """
-    return loads(Path(path).read_bytes(), str(path))
+    return loads(content(path, CEILINGS["record"]), str(path))

@@ -19,7 +19,7 @@ Complexity: O(accesses) for each violation.
 What this module does not see: how the fault was found, and cures.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,6 +113,15 @@ def describe_program(program: Program, plan: Plan | None = None) -> str:
     ops = [f"    {op.step:>6}  {_op_line(program, op)}".rstrip() for op in program.ops]
     buffers = [f"  {_buffer_line(program, buffer, plan, None)}" for buffer in range(len(program.buffers))]
     return "\n".join([f"program {_quoted(program.name)}", *ops, *buffers])
+
+
+def describe_round(program: Program, plan: Plan | None, deeds: Mapping[int, str], buffers: Iterable[int] = ()) -> str:
+    """Return the ops round some steps, each with what it did, and the places of some buffers, as
+    text of several lines.
+    """
+    parties = [_Party(run=None, op=step, deed=deed, main=bool(deed)) for step, deed in deeds.items()]
+    lines = [*_listing(program, parties, CONTEXT), *(_buffer_line(program, buffer, plan, None) for buffer in buffers)]
+    return "\n".join(lines)
 
 
 def _at(document: Document, violation: Violation, run: int | None) -> tuple[Program, Plan | None]:

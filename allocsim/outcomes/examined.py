@@ -23,9 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from allocsim.allocators import ggml_kinds
 from allocsim.checks.violations import KINDS, Report, Violation
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Program
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.verdict.dossier import BELIEF_KINDS, only_later
 from allocsim.verdict.evidence import Evidence
 
@@ -34,7 +36,7 @@ CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
 DETECTORS: Final = "SLHPDKR"
 """Letters of all detectors, in the order in which they are listed."""
 
-DIAGNOSE: Final = "(`allocsim diagnose FILE` does it)"
+DIAGNOSE: Final = "(`allocsim diagnose FILE` tries)"
 AUDIT_GGML: Final = "(`allocsim audit --ggml LIBRARY` measures ggml's; `allocsim diagnose FILE` runs a capture)"
 NO_PLAN: Final = "no plan here"
 
@@ -84,7 +86,7 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
         "K": (
             evidence.audit is not None,
             sum(row.measured == "unsafe" and row.declared for row in evidence.audit or ()),
-            counted(len({row.kind for row in evidence.audit or ()}), "kind") + " of kernels",
+            _audited(evidence),
             f"no audit of these kinds {AUDIT_GGML if _is_ggml(document) else DIAGNOSE}",
         ),
         "R": (
@@ -104,6 +106,48 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
         else Examined(state=NOT_RUN, why=whys.get(letter) or why)
         for letter, (ran, found, of, why) in rows.items()
     }
+
+
+def unaudited(evidence: Evidence) -> tuple[str, ...]:
+    """Return the kinds of ops that lie in place in some run, and of which an audit that was made
+    says nothing.
+
+    Of an op whose results lie apart from its operands there is nothing to audit.
+    """
+    if evidence.audit is None:
+        return ()
+    known = {row.kind for row in evidence.audit}
+    pairs = {(id(run.program), id(run.plan)): (run.program, run.plan) for run in evidence.document.runs}
+    found = {kind for program, plan in pairs.values() for kind in _kinds_in_place(program, plan)}
+    return tuple(sorted(found - known))
+
+
+def _kinds_in_place(program: Program, plan: Plan) -> set[str]:
+    """Return the kinds of which a plan lays some result over an operand of the op, in another
+    buffer, from first byte to last. A mutation is the program's own, and a `same` moves nothing
+    that a kernel could spoil.
+    """
+    ops, values = program.ops, program.values
+    space = np.where(plan.placed, plan.arena, len(program.arenas) + np.arange(len(plan.arena)))
+    low, high = values.hulls.T + np.where(plan.placed, plan.offset, 0)[values.buffer]
+    readers, writers = np.diff(ops.operand_starts), np.diff(ops.result_starts)
+    op = np.repeat(np.arange(len(ops)), readers * writers)
+    place = np.arange(len(op)) - np.repeat(np.cumsum(readers * writers) - readers * writers, readers * writers)
+    source = ops.operands[ops.operand_starts[op] + place // np.maximum(writers[op], 1)]
+    target = ops.results[ops.result_starts[op] + place % np.maximum(writers[op], 1)]
+    meets = (space[values.buffer[source]] == space[values.buffer[target]]) & (
+        values.buffer[source] != values.buffer[target]
+    )
+    meets &= (low[source] < high[target]) & (low[target] < high[source])
+    meets &= ~(ops.is_kind(VIEW) | program.same_ops)[op]
+    return {ops.kinds[kind] for kind in np.unique(ops.kind[op[meets]]).tolist()}
+
+
+def _audited(evidence: Evidence) -> str:
+    audited = len({row.kind for row in evidence.audit or ()})
+    missing = len(unaudited(evidence))
+    whole = counted(audited + missing, "kind") + " of kernels"
+    return f"{audited:,} of {whole}" if missing else whole
 
 
 def unvouched(evidence: Evidence, report: Report) -> int:
@@ -158,5 +202,5 @@ def _kind(program: Program, v: Violation) -> str | None:
 
 
 __all__ = [
-    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "counted", "examination", "kept_outside", "unvouched",
+    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "counted", "examination", "kept_outside", "unaudited", "unvouched",
 ]  # fmt: skip

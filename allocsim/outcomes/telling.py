@@ -25,7 +25,7 @@ from allocsim.cure import Cure
 from allocsim.files.sizes import in_bytes
 from allocsim.model import Program
 from allocsim.outcomes import FiledViolation, Outcome
-from allocsim.outcomes.examined import CLEAN, NO_PLAN, NOT_RUN, Examined, counted, kept_outside
+from allocsim.outcomes.examined import CLEAN, NO_PLAN, NOT_RUN, Examined, counted, kept_outside, unaudited
 from allocsim.verdict.records import Cause, FirstPlace
 
 WIDTH: Final = 80
@@ -46,6 +46,12 @@ def _head_parts(outcome: Outcome) -> list[str]:
         parts.insert(0, NO_PLAN)
     if outcome.examined["K"].state == NOT_RUN and _has_kernels(outcome.examined):
         parts.append("kernels not examined")
+    elif (
+        outcome.evidence is not None
+        and outcome.examined["D"].state == NOT_RUN  # which runs every kernel, whatever K asked of
+        and (left := unaudited(outcome.evidence))
+    ):
+        parts.append(f"{counted(len(left), 'kind')} of kernels not examined")
     executed = [letter for letter in "PDK" if outcome.examined[letter].state != NOT_RUN]
     if executed and outcome.executed_by:
         parts.append(f"{_listed(executed)} by {outcome.executed_by}")

@@ -10,6 +10,7 @@
 What the kernels get are views of one block of memory in which each buffer lies where the plan puts
 it, so what they do to each other there they do as in your runtime, except that dead bytes hold
 poison and red zones lie round each arena (`pools`). For a ctypes kernel pass `view.ctypes.data`.
+Packed values (`i4`, `u2`, ...) come as the bytes that hold them, the last dimension in bytes.
 The host uploads by writing into the results of a `host.write` op, and reads in the operands of a
 `host.read` op, or later with `value` until the next run begins.
 
@@ -21,8 +22,9 @@ What this module does not see: a kernel that keeps a view and reads it in a late
 from there shows in a result.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -30,13 +32,15 @@ from numpy.typing import NDArray
 
 from allocsim.errors import ModelError
 from allocsim.model import OWN, UNPLACED, Plan, Program, Value
+from allocsim.model.dtypes import DTYPE_CODES, WIDTHS
 from allocsim.model.layout import hull
+from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.incident_words import describe
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.monitor import Monitor
 from allocsim.p_sanitizer.pools import Pool, TrackedBlock
-from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, needs_pool
-from allocsim.p_sanitizer.row_actions import Bytes, Plain, RowExecutor
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range, needs_pool
+from allocsim.p_sanitizer.row_actions import Bytes, Other, Plain, RowExecutor, pattern
 from allocsim.programs.placed_plans import Slots, placed
 
 Array = NDArray[Any]
@@ -47,16 +51,27 @@ NUMPY: Final[dict[str, str]] = {
 }  # fmt: skip
 """numpy's dtype for each of a document's."""
 
+SMALL: Final = 1_000_000
+"""Bytes of memory up to which all of it is compared after each op, unless told otherwise."""
+
 
 class Sanitized:
     """Memory laid out by a plan, and a monitor over it."""
 
     def __init__(
-        self, plan: Plan, content: Mapping[str, Array], *, executor: Callable[[Bytes], RowExecutor], every_op: bool
+        self,
+        plan: Plan,
+        content: Mapping[str, Array],
+        *,
+        executor: Callable[[Bytes], RowExecutor],
+        every_op: bool | None,
+        other: Other | None = None,
     ) -> None:
         program = plan.program
         self.program, self.plan = program, plan
         pool, blocks, origin = lay_out(plan)
+        if other is not None:
+            _dead(pool.memory, blocks, other)
         self._pool = pool.memory
         self._facts = Facts(program=program, origin=origin, size=len(pool.memory))
         nbytes = program.buffers.nbytes.tolist()
@@ -64,7 +79,8 @@ class Sanitized:
             _bind(value, pool.memory, origin[value.buffer], nbytes[value.buffer]) for value in program.values
         ]
         _lay(self._facts, pool.memory, content)
-        self._monitor = Monitor(self._facts, pool.memory, blocks, executor=executor, every_op=every_op)
+        every = len(pool.memory) <= SMALL if every_op is None else every_op
+        self._monitor = Monitor(self._facts, pool.memory, blocks, executor=executor, every_op=every)
         self._next: int | None = None
         self._skip: frozenset[int] = frozenset()
         ops = program.ops
@@ -85,6 +101,37 @@ class Sanitized:
         """Return all incidents as text, a block of lines each; `clean` where there are none."""
         return "\n\n".join(describe(self.program, incident) for incident in self.incidents) or "clean"
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory, red zones included."""
+        return len(self._pool)
+
+    @property
+    def base(self) -> int:
+        """Address of the first byte of memory."""
+        return int(self._pool.ctypes.data)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """For each buffer where in memory it begins, -1 where it needs none."""
+        return self._facts.origin
+
+    def image(self, value: int) -> bytes:
+        """Return the bytes of a value as they lie in memory, lowest address first."""
+        start = self._facts.origin[self._facts.owner[value]]
+        return b"".join(self._pool[start + low : start + high].tobytes() for low, high in self._facts.runs[value])
+
+    def places(self, value: int) -> tuple[Range, ...]:
+        """Return where in memory the bytes of a value lie."""
+        start = self._facts.origin[self._facts.owner[value]]
+        return tuple((start + low, start + high) for low, high in self._facts.runs[value])
+
+    def undeclared(self, step: int, value: int, places: Sequence[Range]) -> None:
+        """Report that a result of the op at `step`, which has just run and has not been left,
+        depends on dead bytes of some ranges of memory.
+        """
+        self._monitor.blame.undeclared(step, value, places)
+
     def value(self, index: int) -> Array:
         """Return the memory of a value: what lies there now, whether or not it is still that
         value.
@@ -104,7 +151,7 @@ class Sanitized:
         """
         if self._next is not None:
             raise ModelError("", "a run has begun and has not ended")
-        self._skip = frozenset(self._steps(skip))
+        self._skip = frozenset(self.steps_of(skip))
         self._monitor.begin(self._skip)
         self._next = 0
         yield self
@@ -146,7 +193,8 @@ class Sanitized:
         self._monitor.between(step)
         self._next = step + 1
 
-    def _steps(self, skip: Collection[int | str]) -> tuple[int, ...]:
+    def steps_of(self, skip: Collection[int | str]) -> tuple[int, ...]:
+        """Return the steps of the uploads named; raise ModelError for what is none."""
         ops = self.program.ops
         uploads = [step for step, upload in enumerate(self._uploads) if upload]
         found: list[int] = []
@@ -165,8 +213,9 @@ def sanitized(
     plan: Slots,
     *,
     content: Mapping[str, Array] | None = None,
-    every_op: bool = False,
+    every_op: bool | None = None,
     compiled: bool = False,
+    other: Other | None = None,
 ) -> Sanitized:
     """Lay memory out by a plan for your own kernels, and watch what they do to it.
 
@@ -177,38 +226,34 @@ def sanitized(
             ends within its arena's capacity.
         content: name -> array of the bytes a parameter or state holds before the first run; zeros
             where none is given.
-        every_op: verify all memory after each op, so that every change is pinned on its op in the
-            first run; O(arena) for each op.
+        every_op: compare all memory after each op with what it was before, so that every change is
+            pinned on its op in the first run, to the byte; O(arena) for each op. Unless told, up to
+            `SMALL` bytes of memory.
         compiled: look at bytes with numba: quicker from about a thousand ops on, after a
             compilation.
+        other: a range of memory in which dead bytes hold another form of poison, and which
+            (`p_sanitizer.watched`); never compiled.
 
     Raises:
         ModelError: plan and program do not fit, a buffer in use has no slot or one outside its
-            arena, a value reaches outside its buffer or is packed, content of another size, or a
-            `same` with its sides over each other: who wrote such bytes last says nothing of them.
+            arena, a value reaches outside its buffer, a packed value does not fill its bytes (two
+            values may then share one, and bytes are told by who wrote them last), or content of
+            another size.
     """
     made = placed(program, plan)
-    _refuse_shared_sides(made)
-    if compiled:
+    executor: Callable[[Bytes], RowExecutor] = partial(Plain, other=other)
+    if compiled and other is None:
         from allocsim.p_sanitizer.compiled_executor import Compiled  # noqa: PLC0415 - compiles
 
-        return Sanitized(made, content or {}, executor=Compiled, every_op=every_op)
-    return Sanitized(made, content or {}, executor=Plain, every_op=every_op)
+        executor = Compiled
+    return Sanitized(made, content or {}, executor=executor, every_op=every_op, other=other)
 
 
-def _refuse_shared_sides(plan: Plan) -> None:
-    """Raise ModelError where a plan lays the two sides of a `same` over each other."""
-    program, home = plan.program, plan.program.values.buffer
-    for step in np.flatnonzero(program.same_ops).tolist():
-        op = program.ops[step]
-        for one, other in zip(home[list(op.operands)].tolist(), home[list(op.results)].tolist(), strict=True):
-            (low, end), (begin, high) = (
-                (int(plan.offset[b]), int(plan.offset[b] + plan.nbytes[b])) for b in (one, other)
-            )
-            met = plan.placed[one] and plan.arena[one] == plan.arena[other] and max(low, begin) < min(end, high)
-            if one == other or met:
-                rule = f"({op.name}) is a `same` with its sides over each other; the sanitizer tells bytes by who wrote them last"
-                raise ModelError(f"ops[{step}]", rule)
+def _dead(memory: Bytes, blocks: Sequence[TrackedBlock], other: Other) -> None:
+    """Give memory that nobody has written another form of poison in a range."""
+    memory[:] = pattern(0, len(memory), poison.ZONE, other)
+    for block in blocks:
+        memory[block.start : block.start + block.nbytes] = pattern(block.start, block.nbytes, poison.NEVER, other)
 
 
 def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
@@ -269,16 +314,27 @@ def _lay(facts: Facts, pool: Bytes, content: Mapping[str, Array]) -> None:
 
 
 def _bind(value: Value, pool: Bytes, start: int, nbytes: int) -> Array:
-    if value.dtype not in NUMPY:
-        rule = f"{value.name!r} is {value.dtype}, several elements to a byte; the sanitizer follows bytes"
-        raise ModelError(f"values[{value.index}].dtype", rule)
-    dtype = np.dtype(NUMPY[value.dtype])
-    if 0 in value.shape:
-        return np.empty(value.shape, dtype=dtype)
-    low, high = hull(value.shape, value.strides, value.offset, value.itemsize)
+    shape, strides = _in_bytes(value) if value.dtype not in NUMPY else (value.shape, value.strides)
+    dtype = np.dtype(NUMPY.get(value.dtype, "u1"))
+    if 0 in shape:
+        return np.empty(shape, dtype=dtype)
+    low, high = hull(shape, strides, value.offset, value.itemsize)
     if low < 0 or high > nbytes:
         rule = (
             f"{value.name!r} [{low}, {high}) reaches outside its buffer of {nbytes} bytes; no kernel can be given that"
         )
         raise ModelError(f"values[{value.index}]", rule)
-    return np.ndarray(value.shape, dtype, pool.data, start + value.offset, value.strides)
+    return np.ndarray(shape, dtype, pool.data, start + value.offset, strides)
+
+
+def _in_bytes(value: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return shape and strides of a packed value as bytes.
+
+    Raise ModelError unless it fills them.
+    """
+    width = int(WIDTHS[DTYPE_CODES[value.dtype]])
+    bits = value.shape[-1] * width if value.shape else width
+    if value.bit_offset or bits % 8:
+        rule = f"{value.name!r} is {bits} bits a row from bit {value.bit_offset} on, and does not fill its bytes"
+        raise ModelError(f"values[{value.index}]", f"{rule}; the sanitizer follows bytes")
+    return (*value.shape[:-1], bits // 8), (*value.strides[:-1], 1)

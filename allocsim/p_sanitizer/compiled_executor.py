@@ -20,8 +20,8 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 
-from allocsim.p_sanitizer.poison import BASE, MASK
-from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH4, HASH8, SAME, SNAP, VERIFY, Bytes, Rows
+from allocsim.p_sanitizer.poison import AWAITED, BASE, MASK
+from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH4, HASH8, HASHA, SAME, SNAP, VERIFY, Bytes, Rows
 
 _LOW = np.uint64(0xFFFFFFFF)
 _STEP, _ONE = np.uint64(0x9E3779B2), np.uint64(1)
@@ -94,6 +94,15 @@ def _clean8(longs: Any, at: int, nbytes: int) -> Any:
 
 
 @_inline
+def _none_awaited(words: Any, at: int, nbytes: int, word: int) -> Any:
+    body = words[(at + 3) // 4 : max((at + nbytes) // 4, (at + 3) // 4)]
+    hits, wanted = np.uint32(0), np.uint32(word)
+    for i in range(len(body)):
+        hits += np.uint32(body[i] == wanted)
+    return hits == 0
+
+
+@_inline
 def _filled(pool: Any, words: Any, at: int, nbytes: int, word: int) -> Any:
     stop = at + nbytes
     head = min((at + 3) // 4 * 4, stop)
@@ -151,9 +160,11 @@ def _run(state: Any, first: int, stop: int) -> int:
                 good = _clean4(words, at, nbytes)
             elif action == HASH8:
                 good = _clean8(longs, at, nbytes)
+            elif action == HASHA:
+                good = _none_awaited(words, at, nbytes, state[12])
             hashes[key] = content
         elif action == FILL:
-            _fill(pool, words, at, nbytes, key)
+            _fill(pool, words, at, nbytes, state[12] if key == AWAITED else key)
         elif action == EXPECT:
             good = _filled(pool, words, at, nbytes, key)
         elif action == SNAP:
@@ -182,6 +193,7 @@ class Compiled:
     def __init__(self, pool: Bytes) -> None:
         self._pool = pool
         self._hashes = np.zeros(0, dtype=np.uint64)
+        self._awaited = AWAITED
         self.load(Rows.of([]), hashes=0, snaps=0)
 
     def load(self, rows: Rows, *, hashes: int, snaps: int) -> None:
@@ -195,7 +207,12 @@ class Compiled:
         self._state = np.array([
             self._pool.ctypes.data, len(self._pool), rows.action.ctypes.data, len(rows.at), *(c.ctypes.data for c in columns),
             self._hashes.ctypes.data, len(self._hashes), self._snaps.ctypes.data, snaps, self._bad.ctypes.data,
+            self._awaited,
         ], dtype=np.int64)  # fmt: skip
+
+    def await_with(self, word: int) -> None:
+        """Use this word from now on for what waits to be written."""
+        self._awaited = self._state[12] = word
 
     def run(self, first: int, stop: int) -> list[int]:
         """Carry out rows `[first, stop)` and return the bad ones."""

@@ -24,7 +24,7 @@ from allocsim.p_sanitizer.incident_words import tell
 from allocsim.p_sanitizer.incidents import KINDS, Incident
 from allocsim.p_sanitizer.pools import TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range
-from allocsim.p_sanitizer.row_actions import EXPECT, HASH4, HASH8, SAME, VERIFY, Bytes, pattern
+from allocsim.p_sanitizer.row_actions import EXPECT, HASH4, HASH8, HASHA, SAME, VERIFY, Bytes, pattern
 from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, gone
 from allocsim.p_sanitizer.trace import RunTracer
 
@@ -39,6 +39,9 @@ WATCHES: Final = 64
 
 Told = dict[str, Any]
 
+_FLOATS: Final[Mapping[int, np.dtype[Any]]] = {4: np.dtype("f4"), 8: np.dtype("f8")}
+"""By size, the elements that are searched for poison."""
+
 
 class Blame:
     """The incidents of one monitor."""
@@ -48,6 +51,8 @@ class Blame:
         self._found: list[Incident] = []
         self._hurt: list[tuple[int, int, int]] = []
         self._tainted: set[int] = set()
+        self._left: dict[tuple[int, int], tuple[int, list[Range]]] = {}
+        """(op, value) -> the last run that ended with words there that wait, and their places."""
         self.watch: tuple[WatchedBytes, ...] = ()
         self.count = 0
         """Incidents met, listed or not."""
@@ -105,7 +110,7 @@ class Blame:
         """Tell of a row that came out bad; `copy` is what SAME left."""
         action, at, nbytes, key = trace.rows[row]
         phase, tag, since, value = trace.guards[row]
-        if action in (HASH4, HASH8):
+        if action in (HASH4, HASH8, HASHA):
             self._poisoned((phase - 1) // 2, value, (at, at + nbytes))
         elif action == SAME:
             self._overran((phase - 1) // 2, value, _ranges(copy != 0, at))
@@ -118,6 +123,40 @@ class Blame:
             low < at + nbytes and at < high and p >= since for low, high, p in self._hurt
         ):
             self._changed([(at, at + nbytes)], tag, (since, phase))
+
+    def overran(self, step: int, changed: NDArray[np.bool_]) -> None:
+        """Tell of bytes of the pool that changed while op `step` ran; `changed` has all of it."""
+        results = self._facts.results[step]
+        self._overran(step, results[0] if results else None, _ranges(changed, 0))
+
+    def undeclared(self, step: int, value: int, places: Sequence[Range]) -> None:
+        """Tell that a result of op `step`, which has just run, depends on dead bytes of some ranges
+        of the pool: bytes of its own that it left, or bytes that it read.
+        """
+        facts = self._facts
+        planned = self._tracer().trace(stop=step).planned
+        own = [
+            (facts.origin[facts.owner[v]] + a, facts.origin[facts.owner[v]] + b)
+            for v in facts.results[step]
+            for a, b in facts.runs[v]
+        ]
+        met = [(max(a, low), min(b, high)) for low, high in places for a, b in own if max(a, low) < min(b, high)]
+        left = [span for a, b in met for span in self._waiting(a, b)]
+        if left:
+            self._poison_told(step, value, "ResultUnwritten", left, NEVER)
+        told: dict[int, list[Range]] = {}
+        for low, high in places:
+            if any(a < high and low < b for a, b in left):
+                continue
+            for a, b, tag, _ in planned.within(low, high):
+                if tag < 0:
+                    told.setdefault(tag, []).append((a, b))
+        for tag, ranges in told.items():
+            self._report(self._written(ranges, tag, value=value), op=step, kind="UndeclaredRead")
+
+    def _waiting(self, low: int, high: int) -> list[Range]:
+        """Return the bytes of a range that still say that they wait to be written."""
+        return _ranges(self._pool[low:high] == pattern(low, high - low, poison.awaited(self._run)), low)
 
     def outside_changed(self, buffer: int, steps: Range) -> None:
         """Report that the memory of a buffer outside the pool changed while the ops of a range of
@@ -151,7 +190,7 @@ class Blame:
             "released_op": last if buffer not in self._facts.carried and not self._facts.persistent[buffer] else None,
         }
 
-    def _overran(self, step: int, value: int, changed: list[Range]) -> None:
+    def _overran(self, step: int, value: int | None, changed: list[Range]) -> None:
         """A guard band of op `step` changed: that op did it."""
         planned = self._tracer().trace(stop=step).planned
         told: dict[tuple[int, int], list[Range]] = {}
@@ -185,37 +224,56 @@ class Blame:
             self.watch = (*self.watch, WatchedBytes(low=low, high=high, first=span[0], stop=span[1]))
 
     def _poisoned(self, step: int, value: int, place: Range) -> None:
-        """A result holds poison: it was read in an operand, left where it was, or read somewhere
-        else.
+        """A result holds poison: bytes that were not written, or that were computed from dead
+        ones.
         """
         facts = self._facts
         buffer = facts.owner[value]
-        if facts.uploads[step] or self._poison_came_in(step):
-            self._tainted.add(buffer)
-            return
+        came_in = facts.uploads[step] or self._poison_came_in(step)
         self._tainted.add(buffer)
+        if came_in:
+            return
         low, high = place
-        dtype = np.float32 if facts.scanned[value] == 4 else np.float64
-        words = poison.found(self._pool[low:high].view(dtype))
-        tracer = self._tracer()
-        # what was live is filled just before it is written over, as if it had been released
-        before = [
-            (a, b, tag if tag < 0 else gone(tag), key)
-            for a, b, tag, key in self._tracer().trace(stop=step).planned.within(low, high)
-        ]
-        left = [(a, b) for a, b, tag, _ in before if tracer.word(tag) in words]
-        left = [
-            r
-            for a, b in left
-            for r in _ranges(self._pool[a:b] == pattern(a, b - a, tracer.word(_tag_at(before, a))), a)
-        ]
-        left = [(a, b) for a, b in left if b - a >= facts.scanned[value]]
-        tag = self._whose(words)
-        kind = "ResultUnwritten" if left else "PoisonRead"
-        told = self._written(left or [place], NEVER if tag is None else tag, value=value)
-        base = facts.origin[buffer]
-        told |= {"buffer": buffer, "bytes": tuple((a - base, b - base) for a, b in (left or [place]))}
+        dtype = _FLOATS.get(facts.scanned[value])
+        left = self._awaited(low, high)
+        if dtype is None:
+            left = self._twice(step, value, left)
+        if left:
+            self._poison_told(step, value, "ResultUnwritten", left, NEVER)
+        if dtype is None:
+            return
+        marked = poison.marked(self._pool[low:high].view(dtype))
+        for a, b in left:
+            marked[(a - low) // dtype.itemsize : -((low - b) // dtype.itemsize)] = False
+        read = _ranges(np.repeat(marked, dtype.itemsize), low)
+        if read:
+            words = [word for a, b in read for word in poison.found(self._pool[a:b].view(dtype))]
+            tag = self._whose(words)
+            self._poison_told(step, value, "PoisonRead", read, NEVER if tag is None else tag)
+
+    def _poison_told(self, step: int, value: int, kind: str, ranges: list[Range], tag: int) -> None:
+        buffer = self._facts.owner[value]
+        base = self._facts.origin[buffer]
+        told = self._written(ranges, tag, value=value)
+        told |= {"buffer": buffer, "bytes": tuple((a - base, b - base) for a, b in ranges)}
         self._report(told, op=step, kind=kind)
+
+    def _awaited(self, low: int, high: int) -> list[Range]:
+        """Return the whole words within a range that still say that they wait to be written."""
+        first, stop = -(-low // 4) * 4, high // 4 * 4
+        if first >= stop:
+            return []
+        return _ranges(np.repeat(self._pool[first:stop].view(np.uint32) == poison.awaited(self._run), 4), first)
+
+    def _twice(self, step: int, value: int, left: list[Range]) -> list[Range]:
+        """Return those of the ranges that an earlier run showed as well: a whole number may look
+        like a word that waits, but not in two runs, which have different ones.
+        """
+        run, before = self._left.get((step, value), (self._run, []))
+        self._left[step, value] = self._run, left
+        if (run - self._run) % poison.AWAITING == 0:
+            return []
+        return [(max(a, c), min(b, d)) for a, b in left for c, d in before if max(a, c) < min(b, d)]
 
     def _poison_came_in(self, step: int) -> bool:
         """Return whether an operand may have held poison: it was told of before, came from outside,
@@ -329,10 +387,6 @@ def _ranges(mask: NDArray[np.bool_], at: int) -> list[Range]:
 
 def _outside(ranges: list[Range], hurt: list[tuple[int, int, int]]) -> list[Range]:
     return [(low, high) for low, high in ranges if not any(a < high and low < b for a, b, _ in hurt)]
-
-
-def _tag_at(pieces: list[tuple[int, int, int, int]], position: int) -> int:
-    return next(tag for low, high, tag, _ in pieces if low <= position < high)
 
 
 def _step(incident: Incident) -> int:

@@ -27,6 +27,8 @@ def describe(program: Program, incident: Incident) -> str:
     when they were released.
     """
     lines = [f"{incident.kind}: {KINDS[incident.kind]}", f"  {_headline(program, incident)}"]
+    if not incident.bytes:
+        return "\n".join(lines)
     where = _where(incident)
     lines.append(f"  bytes {_bytes(incident)} of {_whose(program, incident)}{f' at {where}' if where else ''}")
     if incident.kind in ("StaleRead", "OverwrittenRead"):
@@ -66,6 +68,8 @@ def suspects_words(program: Program, incident: Incident) -> str:
 
 def _headline(program: Program, incident: Incident) -> str:
     run = f" of run {incident.run}" if incident.run else ""
+    if not incident.bytes and incident.message:
+        return incident.message
     if incident.op is None:
         return f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: {suspects_words(program, incident)}"
     who = op_words(program, incident.op) + run
@@ -75,6 +79,7 @@ def _headline(program: Program, incident: Incident) -> str:
         "OverwrittenRead": f"reads {what} after another value was written over them",
         "StaleRead": f"reads {what}; they are another's by now",
         "PoisonRead": f"has poison in {what} and in no operand",
+        "UndeclaredRead": f"reads {what}, which it does not declare",
         "ResultUnwritten": f"leaves {what} unwritten",
         "Overrun": f"writes {what}, outside its results",
         "OperandWritten": f"writes {what}, its operand",

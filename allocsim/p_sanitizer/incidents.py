@@ -13,23 +13,26 @@ KINDS: Final[dict[str, str]] = {
     "OverwrittenRead": "an operand was overwritten within its own buffer by another value",
     "StaleRead": "an operand's bytes are another value's by now",
     "PoisonRead": "a result holds poison that no operand held: the kernel read bytes it does not declare",
+    "UndeclaredRead": "a result depends on dead bytes: the kernel read bytes it does not declare",
     "ResultUnwritten": "a kernel left bytes of its result as they were",
     "Overrun": "a kernel wrote outside its results",
     "OperandWritten": "a kernel wrote into an operand it may not write",
     "ReadOnlyWritten": "a read-only buffer, or a parameter nobody writes, changed",
     "Changed": "bytes changed that none of several ops may write; one of these did it",
+    "Crash": "the process ended within an op",
 }
 """Every kind, in the order in which those of one step are listed."""
 
 WRITES: Final = frozenset({"Overrun", "OperandWritten", "ReadOnlyWritten", "Changed"})
 """Kinds that say that bytes changed which the op may not write."""
 
-BY_KERNEL: Final = WRITES | {"PoisonRead", "ResultUnwritten"}
+BY_KERNEL: Final = WRITES | {"PoisonRead", "UndeclaredRead", "ResultUnwritten", "Crash"}
 """Kinds that a plan alone cannot bring about: what a kernel did against its declaration."""
 
 
 Kind = Literal[
-    "UninitialisedRead", "OverwrittenRead", "StaleRead", "PoisonRead", "ResultUnwritten", "Overrun", "OperandWritten", "ReadOnlyWritten", "Changed",
+    "UninitialisedRead", "OverwrittenRead", "StaleRead", "PoisonRead", "UndeclaredRead", "ResultUnwritten",
+    "Overrun", "OperandWritten", "ReadOnlyWritten", "Changed", "Crash",
 ]  # fmt: skip
 
 

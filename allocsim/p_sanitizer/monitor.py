@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import ModelError
+from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.culprits import Blame
 from allocsim.p_sanitizer.following import Following, first_entry, following
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.pools import TrackedBlock
-from allocsim.p_sanitizer.program_facts import Facts
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
 from allocsim.p_sanitizer.row_actions import HASH, SAME, SNAP, Bytes, Plain, RowExecutor, Rows
 from allocsim.p_sanitizer.run_script import RunStart, Trace
 from allocsim.p_sanitizer.trace import RunTracer
@@ -68,10 +69,12 @@ class Monitor:
             blocks: what lies where in it, sorted.
             executor: who carries rows out.
             outside: memory of the buffers that are `ELSEWHERE`; looked at for poison only.
-            every_op: verify everything after each op: each change is pinned on its op at once, at
-                O(pool) for each op.
+            every_op: compare the whole pool after each op with a copy of it from before: each
+                change is pinned on its op at once, to the byte, at two passes of the pool for each
+                op.
         """
-        self._facts, self._every = facts, every_op
+        self._facts, self._pool = facts, pool
+        self._shadow = np.empty_like(pool) if every_op else None
         self.blame = Blame(facts, pool, blocks, outside or {})
         """What was found."""
         self._executor = executor(pool)
@@ -124,6 +127,7 @@ class Monitor:
             trace = self._now.trace
             self._executor.load(self._now.rows, hashes=trace.hashes, snaps=trace.snaps)
             self._loaded = self._now
+        self._executor.await_with(poison.awaited(self._run))
         self.blame.begin(
             run=self._run,
             skip=self._skip,
@@ -138,21 +142,27 @@ class Monitor:
         """Do what comes before an op (for step 0, `begin` did)."""
         if step > 0 or self._now is not None:
             self._phases(2 * step, 2 * step + 1)
+        self._copy()
         self._tell_wrong(step)
 
     def after(self, step: int) -> None:
         """Do what comes after an op."""
+        self._compare(step)
         self._phases(2 * step + 1, 2 * step + 2)
 
     def between(self, step: int) -> None:
         """Do what comes after an op and before the next, or at the end."""
+        self._compare(step)
         self._phases(2 * step + 1, 2 * step + 3)
+        self._copy()
         self._tell_wrong(step + 1)
 
     def observer(self) -> Callable[[int, Any, Any], None]:
         """Return `between` for the run that has begun, as the engine's runtime calls it: with two
         arguments it does not need, and fast.
         """
+        if self._shadow is not None:
+            return lambda step, _operands, _results: self.between(step)
         starts, wrong, count = self._loading().trace.starts, self._loading().trace.wrong, self._executor.counter()
         bounds = list(zip(starts[1::2], starts[3::2], strict=False))
 
@@ -191,8 +201,27 @@ class Monitor:
         if low < high:
             self._bad_rows(self._executor.run(low, high), high)
 
+    def _copy(self) -> None:
+        if self._shadow is not None:
+            self._shadow[:] = self._pool
+
+    def _compare(self, step: int) -> None:
+        """Tell of every byte that changed while an op ran and is none of its results."""
+        if self._shadow is None:
+            return
+        base, facts = self._facts.origin, self._facts
+        for value in facts.results[step]:
+            start = base[facts.owner[value]]
+            for low, high in facts.runs[value] if start != ELSEWHERE else ():
+                self._shadow[start + low : start + high] = self._pool[start + low : start + high]
+        whole = len(self._pool) // 8 * 8
+        if not np.array_equal(
+            self._shadow[:whole].view(np.int64), self._pool[:whole].view(np.int64)
+        ) or not np.array_equal(self._shadow[whole:], self._pool[whole:]):
+            self.blame.overran(step, self._shadow != self._pool)
+
     def _tracer(self) -> RunTracer:
-        return RunTracer(self._facts, self._entry, skip=self._skip, watch=self.blame.watch, every_op=self._every)
+        return RunTracer(self._facts, self._entry, skip=self._skip, watch=self.blame.watch)
 
     def _tell_wrong(self, step: int) -> None:
         for wrong in self._loading().trace.wrong.get(step, ()):

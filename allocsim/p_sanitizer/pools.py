@@ -7,9 +7,17 @@ alignment (up to that) holds in memory as it does in the plan, and the offsets w
 the plan's. So *gaps* between slots are guarded only while they are free, and there is no red zone
 between two slots that touch.
 
+The pool lies between two stretches of `GUARD_BYTES` that nobody may touch (pages without any right)
+and has all between them; what no block needs of its last page is red zone. What reads or writes
+further than the red zones reach, and has left the pool, ends the process there, instead of changing
+the host's own memory unseen. `p_sanitizer.watched` makes an incident of that. Where a system has no
+`mprotect` there are no guards (`Pool.guarded` says so).
+
 What this module does not see: what lies in a block.
 """
 
+import ctypes
+import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +30,10 @@ from allocsim.p_sanitizer.row_actions import Bytes, pattern
 
 ZONE_BYTES: Final = 256
 ALIGNMENT: Final = 64
+GUARD_BYTES: Final = 1 << 26
+"""On each side; addresses, not memory: no page of it is ever there."""
+HUGE: Final = 1 << 22
+"""From so many bytes on huge pages are asked for, as numpy does."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +44,8 @@ class Pool:
     """All of it; poisoned throughout."""
     used: int = ZONE_BYTES
     """Where the next block begins."""
+    guarded: bool = False
+    """Whether guard pages lie round it."""
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> "Pool":
@@ -39,15 +53,14 @@ class Pool:
 
         Raises ModelError where there is not that much memory.
         """
-        nbytes = ZONE_BYTES + sum(-(-size // ALIGNMENT) * ALIGNMENT + ZONE_BYTES for size in sizes)
+        needed = ZONE_BYTES + sum(-(-size // ALIGNMENT) * ALIGNMENT + ZONE_BYTES for size in sizes)
+        nbytes = -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
-        except (MemoryError, ValueError) as error:
+            memory, guarded = _between_guards(nbytes)
+            memory[:] = pattern(0, nbytes, poison.ZONE)
+        except (MemoryError, ValueError, OverflowError, OSError) as error:
             raise ModelError("", f"{nbytes} bytes cannot be allocated") from error
-        start = -raw.ctypes.data % ALIGNMENT
-        memory = raw[start : start + nbytes]
-        memory[:] = pattern(0, nbytes, poison.ZONE)
-        return cls(memory)
+        return cls(memory, guarded=guarded)
 
     def take(self, nbytes: int) -> Bytes:
         """Return the next block, filled with what says that nobody has written it."""
@@ -63,6 +76,31 @@ class Pool:
         """Return where in the pool an array begins, None if it lies elsewhere."""
         offset = int(array.__array_interface__["data"][0]) - int(self.memory.__array_interface__["data"][0])
         return offset if offset >= 0 and offset + array.nbytes <= len(self.memory) else None
+
+
+def _between_guards(nbytes: int) -> tuple[Bytes, bool]:
+    """Return whole pages of memory between two guards, and whether the system gave any.
+
+    It is private: what a fork writes stays the fork's.
+    """
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    region = mmap.mmap(-1, nbytes + 2 * GUARD_BYTES, **private)
+    whole = np.frombuffer(region, dtype=np.uint8)
+    if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        region.madvise(mmap.MADV_HUGEPAGE, GUARD_BYTES, nbytes)
+    base = int(whole.ctypes.data)
+    guarded = all(_forbid(at) for at in (base, base + GUARD_BYTES + nbytes))
+    return whole[GUARD_BYTES : GUARD_BYTES + nbytes], guarded
+
+
+def _forbid(address: int) -> bool:
+    """Take all rights from a guard's pages; return whether that could be done."""
+    try:
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+    except (AttributeError, OSError, TypeError):  # a system without it
+        return False
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return bool(protect(address, GUARD_BYTES, 0) == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,9 @@ Conventions
   `origin` says where each buffer begins there, `ELSEWHERE` for memory the pool does not hold. Byte
   runs are clipped to the buffer.
 * Steps of `view` ops are no access. Neither is an op the host leaves out of a run.
+* A pair of a `same` *stays* where both sides have one layout at one address: nothing moves, the
+  bytes keep their writer, and their buffers are released together. Any other pair is read and
+  written as by any op.
 * A buffer is *released* by its last op in list order. Never: a `parameter` or `state`, and a buffer
   that is *carried*, that is one in which some run might read what an earlier run left: it is filled
   by a `host.write` (which the host may leave out), or some byte is read before it is written. A
@@ -68,6 +71,47 @@ class Facts:
             () if view else tuple(dict.fromkeys(values[low:high]))
             for view, low, high in zip(views, bounds[:-1], bounds[1:], strict=True)
         ]
+
+    @cached_property
+    def staying(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Step -> (operand, result) of each pair of a `same` that stays where it is."""
+        program = self.program
+        return {
+            step: tuple(
+                (one, two)
+                for one, two in zip(program.ops[step].operands, program.ops[step].results, strict=True)
+                if one != two and self._address(one) == self._address(two)
+            )
+            for step in np.flatnonzero(program.same_ops).tolist()
+        }
+
+    def _address(self, value: int) -> tuple[object, ...]:
+        """Return what two values have in common that are one layout at one address."""
+        made, start = self.program.values[value], self.origin[self.owner[value]]
+        if start == ELSEWHERE:
+            return ("elsewhere", value)
+        return (start + made.offset, made.bit_offset, made.shape, made.strides, made.itemsize)
+
+    @cached_property
+    def root(self) -> list[int]:
+        """For each value the one whose writer wrote its bytes: itself, unless it is a result that
+        stays.
+        """
+        roots = list(range(len(self.owner)))
+        for _, pairs in sorted(self.staying.items()):
+            for one, two in pairs:
+                roots[two] = roots[one]
+        return roots
+
+    @cached_property
+    def together(self) -> list[tuple[int, ...]]:
+        """For each buffer those that pairs that stay join it with, and itself."""
+        group = {buffer: {buffer} for buffer in range(len(self.origin))}
+        for pairs in self.staying.values():
+            for one, two in pairs:
+                joined = group[self.owner[one]] | group[self.owner[two]]
+                group.update(dict.fromkeys(joined, joined))
+        return [tuple(sorted(group[buffer])) for buffer in range(len(self.origin))]
 
     @cached_property
     def runs(self) -> list[list[Range]]:
@@ -147,7 +191,7 @@ class Facts:
         for step, (reads, writes) in enumerate(zip(self.operands, self.results, strict=True)):
             for value in (*reads, *writes):
                 last[self.owner[value]] = step
-        return last
+        return [max(last[other] for other in group) for group in self.together] if self.staying else last
 
     @cached_property
     def released(self) -> dict[int, tuple[int, ...]]:
@@ -166,7 +210,10 @@ class Facts:
         return frozenset(b for b, step in enumerate(self.last) if step >= 0 and host[step] and not self._kept(b))
 
     def _kept(self, buffer: int) -> bool:
-        return self.persistent[buffer] or buffer in self.carried or self.origin[buffer] == ELSEWHERE
+        """Return whether a buffer, or one that it shares bytes with, is never released."""
+        return self.origin[buffer] == ELSEWHERE or any(
+            self.persistent[other] or other in self.carried for other in self.together[buffer]
+        )
 
     def layer(self, step: int) -> str:
         """Return ` in layer 3` where the program says so (`meta.layer`), for people only."""

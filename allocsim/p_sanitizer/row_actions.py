@@ -6,13 +6,15 @@ A row is (action, at, nbytes, key) on the range `[at, at + nbytes)` of the pool:
 |---|---|---|
 | HASH | remember the content | place in `hashes` |
 | HASH4, HASH8 | the same, and look for poison among elements of 4 or 8 bytes | place in `hashes` |
+| HASHA | the same, and look for words of `poison.awaited`, whatever the elements | place in `hashes` |
 | VERIFY | is the content still the one remembered? | place in `hashes` |
-| FILL | write a word all over | the word |
+| FILL | write a word all over | the word; `poison.AWAITED` is that of the run |
 | EXPECT | is the word still everywhere? | the word |
 | SNAP | copy | place in `snaps` |
 | SAME | is it still the copy? Leaves in its place what differs (exclusive or) | place in `snaps` |
 
-A question answered "no" (for HASH4 and HASH8: poison found) is a *bad row*; its number is returned.
+A question answered "no" (for HASH4, HASH8 and HASHA: poison found) is a *bad row*; its number is
+returned.
 VERIFY then remembers what is there, so that one change is told once. Numbers of rows stand in order
 of execution.
 
@@ -34,9 +36,11 @@ from numpy.typing import NDArray
 from allocsim.model.layout import Int64s
 from allocsim.p_sanitizer import poison
 
-HASH, HASH4, HASH8, VERIFY, FILL, EXPECT, SNAP, SAME = range(8)
+HASH, HASH4, HASH8, HASHA, VERIFY, FILL, EXPECT, SNAP, SAME = range(9)
 
 Bytes = NDArray[np.uint8]
+Other = tuple[int, int, int]
+"""A range of the pool, and the form of poison in it (`poison.other`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,9 @@ class RowExecutor(Protocol):
     def load(self, rows: Rows, *, hashes: int, snaps: int) -> None:
         """Take other rows; hashes remembered under keys below the number given are kept."""
 
+    def await_with(self, word: int) -> None:
+        """Use this word from now on for what waits to be written."""
+
     def run(self, first: int, stop: int) -> list[int]:
         """Carry out rows `[first, stop)` and return the bad ones."""
 
@@ -86,15 +93,17 @@ class RowExecutor(Protocol):
 class Plain:
     """The executor without a compiler."""
 
-    def __init__(self, pool: Bytes) -> None:
-        self._pool = pool
+    def __init__(self, pool: Bytes, other: Other | None = None) -> None:
+        """Take a pool; in the range `other` of it dead bytes hold that form of poison."""
+        self._pool, self._other = pool, other
         self._view = memoryview(cast("Any", pool))
+        self._awaited = poison.AWAITED
         self._hashes: list[int] = []
         self._snaps = bytearray()
         self._rows: list[tuple[int, int, int, int]] = []
         self._bad: list[int] = []
         self._actions: tuple[Callable[[int, int, int], bool], ...] = (
-            self._hash, self._hash4, self._hash8, self._verify, self._fill, self._expect, self._snap, self._same,
+            self._hash, self._hash4, self._hash8, self._hash_awaited, self._verify, self._fill, self._expect, self._snap, self._same,
         )  # fmt: skip
 
     def load(self, rows: Rows, *, hashes: int, snaps: int) -> None:
@@ -103,6 +112,10 @@ class Plain:
         self._rows = list(zip(*(column.tolist() for column in columns), strict=True))
         self._hashes += [0] * (hashes - len(self._hashes))
         self._snaps = bytearray(snaps)
+
+    def await_with(self, word: int) -> None:
+        """Use this word from now on for what waits to be written."""
+        self._awaited = word
 
     def run(self, first: int, stop: int) -> list[int]:
         """Carry out rows `[first, stop)` and return the bad ones."""
@@ -145,17 +158,23 @@ class Plain:
         self._hash(at, nbytes, key)
         return not (at % 8 == 0 == nbytes % 8 and poison.found(self._pool[at : at + nbytes].view(np.float64)))
 
+    def _hash_awaited(self, at: int, nbytes: int, key: int) -> bool:
+        self._hash(at, nbytes, key)
+        low, high = -(-at // 4) * 4, (at + nbytes) // 4 * 4
+        return low >= high or not bool((self._pool[low:high].view(np.uint32) == self._awaited).any())
+
     def _verify(self, at: int, nbytes: int, key: int) -> bool:
         before = self._hashes[key]
         self._hash(at, nbytes, key)
         return self._hashes[key] == before
 
     def _fill(self, at: int, nbytes: int, key: int) -> bool:
-        self._pool[at : at + nbytes] = pattern(at, nbytes, key)
+        word = self._awaited if key == poison.AWAITED else key
+        self._pool[at : at + nbytes] = pattern(at, nbytes, word, self._other)
         return True
 
     def _expect(self, at: int, nbytes: int, key: int) -> bool:
-        return bool((self._pool[at : at + nbytes] == pattern(at, nbytes, key)).all())
+        return bool((self._pool[at : at + nbytes] == pattern(at, nbytes, key, self._other)).all())
 
     def _snap(self, at: int, nbytes: int, key: int) -> bool:
         self._snaps[key : key + nbytes] = self._view[at : at + nbytes]
@@ -167,9 +186,17 @@ class Plain:
         return not changed.any()
 
 
-def pattern(at: int, nbytes: int, word: int) -> Bytes:
-    """Return what `[at, at + nbytes)` holds when it is filled with a word."""
+def pattern(at: int, nbytes: int, word: int, other: Other | None = None) -> Bytes:
+    """Return what `[at, at + nbytes)` holds when it is filled with a word.
+
+    In the range of `other` it is another form of the word.
+    """
     shift = at % 4
     words: Any = np.full((shift + nbytes + 3) // 4, word, dtype="<u4")
     filled: Bytes = words.view(np.uint8)[shift : shift + nbytes]
+    if other is None:
+        return filled
+    low, high, form = max(other[0] - at, 0), min(other[1] - at, nbytes), other[2]
+    if low < high:
+        filled[low:high] = pattern(at, nbytes, poison.other(word, form))[low:high]
     return filled

@@ -11,9 +11,11 @@ did it.
 | when | rows |
 |---|---|
 | begin | what the host read last is released |
-| before an op | operands verified; what it will write verified and, where it reads none of it, filled (live) or expected to be poison (free); guard bands copied |
+| before an op | operands verified; what it will write verified (live) or expected to be poison (free) and, where it reads none of it, filled with `poison.AWAITED`; guard bands copied |
 | after an op | guard bands compared; results remembered and searched for poison; released bytes verified and filled |
 | end | everything verified, gaps and red zones as well |
+
+What an op has left of `AWAITED` it did not write.
 
 An operand is verified where the piece it lies in is at most twice its size (so that reading a row
 of a table does not cost the table) and at most `LARGE` bytes; whatever its size, it is verified
@@ -38,7 +40,7 @@ from typing import Final
 from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.held_ranges import Piece, Pieces
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range
-from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH, HASH4, HASH8, SAME, SNAP, VERIFY
+from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH, HASH4, HASH8, HASHA, SAME, SNAP, VERIFY
 from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, free_since, gone
 
 BAND: Final = 64
@@ -56,11 +58,10 @@ class RunTracer:
         *,
         skip: Collection[int] = (),
         watch: Iterable[WatchedBytes] = (),
-        every_op: bool = False,
     ) -> None:
-        self._facts, self._skip, self._every = facts, frozenset(skip), every_op
+        self._facts, self._skip = facts, frozenset(skip)
         self._watch = tuple(watch)
-        self._values = len(facts.program.values)
+        self._values, self._root = len(facts.program.values), facts.root
         self._buffer_of_old, self._value_of_old = entry.buffers, entry.values
         self._planned = entry.planned.copy()
         self._apart = {buffer: line.copy() for buffer, line in entry.apart.items()}
@@ -108,7 +109,9 @@ class RunTracer:
             return
         for value in facts.operands[step]:
             self._read(step, value)
-        results = facts.results[step]
+        for one, two in facts.staying.get(step, ()):
+            self._stay(one, two)
+        results = self._moved(step)
         if not results:
             return
         written = _union(place for value in results for place in self._places(value))
@@ -130,14 +133,15 @@ class RunTracer:
             if action == SNAP:
                 self._row(SAME, at, nbytes, key, since=self._phase - 1, value=out.guards[number][3])
         released = facts.released.get(step, ())
-        written = _union(place for value in facts.results[step] for place in self._places(value))
-        for value in facts.results[step]:
+        results = self._moved(step)
+        written = _union(place for value in results for place in self._places(value))
+        for value in results:
             for low, high in self._places(value):
                 self._planned.put(low, high, value, rest=self._rest(low, high))
         for low, high in written:
             for a, b, value, _ in self._planned.meeting(low, high):
                 unread = facts.owner[value] in released  # nobody reads it: whether it holds poison is no matter
-                action = HASH if unread else {4: HASH4, 8: HASH8}.get(facts.scanned[value], HASH)
+                action = HASH if unread else {4: HASH4, 8: HASH8}.get(facts.scanned[value], HASHA)
                 key = self._fresh(self._phase)
                 self._planned.put(a, b, value, key)
                 self._row(action, a, b - a, key, value=value)
@@ -146,8 +150,6 @@ class RunTracer:
             for low, high, tag, key in self._planned.within(start, start + int(facts.program.buffers.nbytes[buffer])):
                 if tag >= 0 and self.buffer_of(tag) == buffer:
                     self._release(low, high, tag, key)
-        if self._every:
-            self._everything()
         for watch in self._watch:
             if watch.first <= step < watch.stop:
                 self._verify_all(self._planned.meeting(watch.low, watch.high))
@@ -174,7 +176,7 @@ class RunTracer:
         if right:
             ((low, high),) = runs
             tag = line.one(low, high)
-            right = tag is not None and tag >= 0 and (not facts.made[value] or tag == value)
+            right = tag is not None and tag >= 0 and (not facts.made[value] or tag == self._root[value])
             if right and base != ELSEWHERE:
                 right = self._planned.one(base + low, base + high) == tag
         if not right:
@@ -212,7 +214,7 @@ class RunTracer:
     def _is_other(self, tag: int, value: int) -> bool:
         """Return whether a tag is the write of another value; content is no other value."""
         writer = tag if tag < self._values else self._value_of_old[tag - self._values]
-        return writer is not None and writer != value
+        return writer is not None and self._root[writer] != self._root[value]
 
     # --- writes and releases
 
@@ -227,26 +229,41 @@ class RunTracer:
         met = {piece[0]: piece for low, high in written for piece in self._planned.meeting(low, high)}
         for low, high, tag, key in met.values():
             lost = _near(low, high, written)
+            cut = [(max(a, low), min(b, high)) for a, b in lost if max(a, low) < min(b, high)]
             if tag < 0:
-                for a, b in lost:
-                    a, b = max(a, low), min(b, high)  # noqa: PLW2901 - cut to the piece
-                    if a < b:
-                        self._row(EXPECT, a, b - a, self.word(tag), tag=tag, since=free_since(key))
-                continue
-            self._verify(low, high, tag, key)
-            for a, b in _without(low, high, lost):
-                part = self._fresh(self._phase)
-                self._row(HASH, a, b - a, part, tag=tag)
-                self._done.add(part)
-                self._planned.put(a, b, tag, part, rest=(key, key))
-            for a, b in ((max(a, low), min(b, high)) for a, b in lost):
-                for first, stop in _without(a, b, read) if a < b else ():
-                    self._row(FILL, first, stop - first, self.word(gone(tag)), tag=gone(tag))
+                for a, b in cut:
+                    self._row(EXPECT, a, b - a, self.word(tag), tag=tag, since=free_since(key))
+            else:
+                self._verify(low, high, tag, key)
+                for a, b in _without(low, high, lost):
+                    part = self._fresh(self._phase)
+                    self._row(HASH, a, b - a, part, tag=tag)
+                    self._done.add(part)
+                    self._planned.put(a, b, tag, part, rest=(key, key))
+            for a, b in cut:
+                for first, stop in _without(a, b, read):
+                    self._row(FILL, first, stop - first, poison.AWAITED, tag=tag)
 
     def _rest(self, low: int, high: int) -> tuple[int, int]:
         """Return the keys that pieces reaching beyond `[low, high)` keep."""
         pieces = self._planned.meeting(low, high)
         return pieces[0][3], pieces[-1][3]
+
+    def _moved(self, step: int) -> tuple[int, ...]:
+        """Return the results of an op whose bytes it writes."""
+        stays = {two for _, two in self._facts.staying.get(step, ())}
+        return tuple(value for value in self._facts.results[step] if value not in stays)
+
+    def _stay(self, one: int, two: int) -> None:
+        """Let the buffer of a result hold what its operand's holds: the bytes are the same."""
+        facts = self._facts
+        theirs, ours = self._line(facts.owner[one]), self._line(facts.owner[two])
+        if theirs is ours:
+            return
+        shift = facts.origin[facts.owner[one]] - facts.origin[facts.owner[two]]
+        for low, high in facts.runs[one]:
+            for a, b, tag, _ in theirs.within(low, high):
+                ours.put(a + shift, b + shift, tag)
 
     def _write_apart(self, value: int) -> None:
         line = self._line(self._facts.owner[value])

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement
 
 from allocsim.errors import ModelError
-from allocsim.programs.paths import MAX_WISHES, Where, cover
+from allocsim.programs.covering import MAX_WISHES, cover
+from allocsim.programs.routines import Where
 
 
 def ways(choices: Mapping[Where, tuple[str, ...]]) -> Iterator[dict[Where, str]]:

@@ -73,6 +73,13 @@ def script(document: Document, *, title: str = "Reduced by allocsim.", test: str
     return text + "\n".join(["", *lines]) + "\n"
 
 
+def builder_script(document: Document) -> str:
+    """Return the source of a function that builds `document`, with its imports. O(size)."""
+    body = list(_function(document))
+    imports = ["import allocsim", *(["import numpy as np"] if any("np." in line for line in body) else [])]
+    return "\n".join([*imports, *body])
+
+
 def _asserted(v: Violation) -> Iterator[str]:
     fields = {
         "run": v.run,
@@ -311,4 +318,4 @@ def _identifiers(names: list[str], *, suffix: str = "") -> list[str]:
     return found
 
 
-__all__ = ["script"]
+__all__ = ["builder_script", "script"]

@@ -8,7 +8,8 @@ The order of charge:
    (`allocsim.verdict.blame`), for each pair of buffers that meet.
 3. The host against what the program counts on from run to run: an upload left out, or a buffer
    nobody keeps.
-4. The order: waits, of the program where the race exists apart, of the plan where reuse made it.
+4. The order: waits, of the program where the race exists apart, of the plan where reuse made it
+   (`allocsim.verdict.waiting`).
 
 A violation may stand under several mends: each of them alone would bring it about. Which of several
 pairs do is asked of the judge: the run by itself, all buffers apart but the victim and those who
@@ -28,16 +29,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import numpy as np
+
 from allocsim.checks import Violation
 from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
-from allocsim.cure.waits import Ordered, covering, pruned
 from allocsim.model import HOST_WRITE
-from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by, life_mend, pair_mend
+from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by
 from allocsim.verdict.dossier import Dossier
-
-Charges = dict[Mend, list[Violation]]
+from allocsim.verdict.mislaid import EVENTS, as_small_as_believed, charge_beliefs, charge_slots
+from allocsim.verdict.waiting import Charges, charge_order, in_one_run
 
 QUESTIONS: Final = 64
 """Runs judged with few buffers together, to tell several reasons apart.
@@ -55,7 +57,6 @@ OWN_KINDS: Final[dict[str, str]] = {
 }
 """Kind of violation that a program can have by itself -> kind of mend."""
 
-EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
 PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
@@ -71,9 +72,9 @@ def charges_of(dossier: Dossier) -> Charges:
     found: Charges = defaultdict(list)
     left = list(_own(dossier, found))
     left = list(_meetings(dossier, found, left))
-    left = list(_slots(dossier, found, left))
-    _beliefs(dossier, found)
-    _order(dossier, found, [v for v in left if v.kind == "Race"])
+    left = list(charge_slots(dossier, found, left))
+    charge_beliefs(dossier, found)
+    charge_order(dossier, found, [v for v in left if v.kind == "Race"])
     _history(dossier, found)
     position = {id(v): number for number, v in enumerate((*dossier.report.violations, *dossier.report.warnings))}
     return {
@@ -170,7 +171,7 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
         place = _place(dossier, v)
         if v.kind == "StaleRead":
             late.append(v)
-        if place is not None and v.kind in PAIRED | ALONG:
+        if place is not None and v.kind in PAIRED | ALONG and _within_run(dossier, v):
             places[place].append(v)
     paired = {place: rows for place, rows in places.items() if any(v.kind in PAIRED for v in rows)}
     victims: dict[Place, set[int]] = defaultdict(set)
@@ -219,6 +220,35 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
     )
 
 
+def _within_run(dossier: Dossier, v: Violation) -> bool:
+    """Whether what is said of two buffers is of one run: what a run misses of an earlier one, or
+    finds of it, says nothing of whether the two may lie over each other.
+
+    Nor do bytes that a `same` has carried over the victim: then who lies there is charged.
+    """
+    if v.kind != "StaleRead":
+        return True
+    if not in_one_run(v) or not (v.want_run in {v.run, None} or _lasts(dossier, v)):
+        return False
+    return _share_bytes(dossier, v) or not _met(dossier, v)
+
+
+def _met(dossier: Dossier, v: Violation) -> frozenset[int]:
+    """Return the buffers that the judge lists over the buffer of a violation."""
+    if v.plan is None or v.program is None or v.buffer is None:
+        return frozenset()
+    return dossier.meetings.get((v.plan, v.program), {}).get(v.buffer, frozenset())
+
+
+def _share_bytes(dossier: Dossier, v: Violation) -> bool:
+    """Whether the slots of the two buffers of a violation share a byte."""
+    pair = [v.buffer or 0, dossier.other_buffer(v) or 0]
+    plan = dossier.document.plans[v.plan or 0]
+    low, arena = plan.offset[pair], plan.arena[pair]
+    last = low + (np.maximum(plan.nbytes[pair], dossier.program(v).buffers.nbytes[pair]) - 1)  # an end may be 2^63
+    return bool(arena[0] == arena[1] >= 0 and low.max() <= last.min())
+
+
 def _place(dossier: Dossier, v: Violation) -> Place | None:
     other = dossier.other_buffer(v)
     if v.plan is None or v.program is None or v.buffer is None or other is None or other == v.buffer:
@@ -232,9 +262,9 @@ def _takers(dossier: Dossier, v: Violation) -> list[Place]:
     """
     if v.plan is None or v.program is None or v.buffer is None:
         return []
-    others = set(dossier.meetings.get((v.plan, v.program), {}).get(v.buffer, ()))
+    others = set(_met(dossier, v))
     place = _place(dossier, v)
-    if place is not None and v.other_run in {v.run, None}:
+    if place is not None and _within_run(dossier, v):
         others.add(place[2] + place[3] - v.buffer)
     return [(v.plan, v.program, min(v.buffer, other), max(v.buffer, other)) for other in sorted(others)]
 
@@ -264,7 +294,8 @@ def _innocent(
         here = [p for p in dict.fromkeys(ops[at]) if {p[2], p[3]} <= read | written and not {p[2], p[3]} <= written]
         if len(here) < 2 or v.run is None:
             continue
-        alone = {p: {(kind, op) for kind, op, _, _ in dossier.alone(v.run, p[2:])} for p in here[:QUESTIONS]}
+        own = dossier.alone(v.run, ())
+        alone = {p: {(kind, op) for kind, op, _, _ in dossier.alone(v.run, p[2:]) - own} for p in here[:QUESTIONS]}
         guilty = [p for p, kinds in alone.items() if any(kind in PAIRED for kind, _ in kinds)]
         if guilty:
             found |= {p: guilty[0] for p, kinds in alone.items() if p not in guilty}
@@ -284,7 +315,11 @@ def _covered(
     Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later
     written, the smaller.
     """
-    misfits = {(v.plan, v.buffer) for v in violations if v.kind not in PAIRED | ALONG | EVENTS and v.buffer is not None}
+    misfits = {
+        (v.plan, v.buffer)
+        for v in violations
+        if v.kind not in PAIRED | ALONG | EVENTS and v.buffer is not None and not as_small_as_believed(dossier, v)
+    }
     answers: dict[Place, tuple[Mend, ...]] = {}
     open_: dict[int, set[Place]] = defaultdict(set)
     for place in edges:
@@ -380,131 +415,6 @@ def _elsewhere(dossier: Dossier, v: Violation) -> Mend:
     if _lasts(dossier, v):
         return Mend(kind="address", plan=v.plan, buffer=v.buffer)
     return Mend(kind="slot", plan=v.plan, buffer=v.buffer)
-
-
-# slots, books, beliefs ----------------------------------------------------------------------------
-
-
-def _slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
-    for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
-        if v.kind == "Race":
-            yield v
-        elif v.kind in EVENTS:
-            found[_book_mend(found, v)].append(v)
-        elif v.plan is not None:
-            found[_slot_mend(dossier, found, v)].append(v)
-        elif v.problem is not None and v.buffer is not None:
-            found[Mend(kind="lifetime", problem=v.problem, buffer=v.buffer)].append(v)
-
-
-def _book_mend(found: Charges, v: Violation) -> Mend:
-    """What is handed out while it is taken comes of what was given back too often, where anything
-    was.
-    """
-    if v.kind == "AllocOverLive":
-        for mend in found:
-            if mend.kind == "events" and mend.plan == v.plan:
-                return mend
-    return Mend(kind="events", plan=v.plan, buffer=v.buffer)
-
-
-def _slot_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
-    plan = dossier.document.plans[v.plan or 0]
-    strange = v.program is not None and dossier.strange(v.plan or 0, v.program)
-    if strange and (v.kind, v.buffer) not in dossier.on_own_program(v.plan or 0):
-        return Mend(kind="stale", plan=v.plan, program=v.program)
-    problem = plan.problem
-    believed = None if problem is None or v.buffer is None else int(problem.nbytes[v.buffer])
-    if (
-        problem is not None
-        and v.kind == "Undersized"
-        and believed is not None
-        and believed <= int(plan.nbytes[v.buffer or 0])
-    ):
-        return Mend(kind="size", problem=dossier.problem_index(problem), buffer=v.buffer)
-    mends = [
-        Mend(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
-    ]
-    return next((mend for mend in mends if mend in found), mends[0] if mends else Mend(kind="slot", plan=v.plan))
-
-
-def _beliefs(dossier: Dossier, found: Charges) -> None:
-    """Charge every wrong belief, whether or not the plan made harm of it."""
-    for v in dossier.beliefs:
-        if v.problem is None or v.buffer is None or v.severity != "violation":
-            continue
-        if v.kind == "BadSize":
-            mend = Mend(kind="size", problem=v.problem, buffer=v.buffer)
-        elif v.kind == "BadShare":
-            mend = pair_mend(dossier, v.problem, v.buffer, v.other_buffer or 0)
-        else:
-            mend = life_mend(dossier, v.problem, v.buffer)
-        found[mend].append(v)
-
-
-# the order ----------------------------------------------------------------------------------------
-
-
-def _order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
-    """Charge races to waits: the program's own first, as few as order all that exists apart.
-
-    Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
-    had been given back in stream order. No wait of an op orders two runs: what is left out there is
-    a wait of the session.
-
-    A wait of the program's reaches on to the last op after it that its own op needs for reuse as
-    well: what is left out is one wait. Races that this orders too are its.
-    """
-    rows: dict[int, list[Violation]] = defaultdict(list)
-    for v in races:
-        if v.other_run not in {None, v.run}:
-            found[Mend(kind="runs", program=v.program, plan=v.plan)].append(v)
-            continue
-        rows[v.program or 0].append(v)
-    for program, here in rows.items():
-        ordered = Ordered.of(dossier.document.programs[program])
-        reuse = [_pair(v) for v in here if not v.in_apart]
-        apart = [_pair(v) for v in here if v.in_apart]
-        waits = pruned(ordered, [_reaching(ordered, wait, reuse) for wait in covering(ordered, apart)], apart)
-        mended = ordered.waiting(waits)
-        own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]
-        _by_wait(found, ordered, (program, None), waits, own)
-        known = {id(v) for v in own}
-        reused: dict[tuple[int | None, bool], list[Violation]] = defaultdict(list)
-        for v in here:
-            if id(v) not in known:
-                reused[v.plan, dossier.rule_kept(v)].append(v)
-        for (plan, _), mine in reused.items():
-            _by_wait(found, mended, (program, plan), covering(mended, map(_pair, mine)), mine)
-
-
-def _pair(v: Violation) -> tuple[int, int]:
-    return v.op or 0, v.other_op or 0
-
-
-def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return a wait on the last op that the same op needs for reuse, of those that come after the
-    op waited for.
-    """
-    op, after = wait
-    return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
-
-
-def _by_wait(
-    found: Charges,
-    ordered: Ordered,
-    where: tuple[int, int | None],
-    waits: Sequence[tuple[int, int]],
-    races: Sequence[Violation],
-) -> None:
-    """Put each race under the first wait that orders it by itself, or else under the first."""
-    program, plan = where
-    singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
-    for v in races:
-        which = (n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0))
-        op, after = waits[next(which, 0)]
-        found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
 
 
 __all__ = ["Charges", "charges_of"]

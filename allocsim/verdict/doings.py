@@ -27,7 +27,7 @@ class Doings:
         self._sides: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
         self._crosses: dict[int, bool] = {}
         self._unread: dict[frozenset[int], frozenset[Hashable]] = {}
-        self._copies: dict[tuple[int, frozenset[int]], bool] = {}
+        self._instead: dict[tuple[int, frozenset[int]], bool] = {}
 
     def kind(self, step: int) -> str:
         """The kind of an op."""
@@ -127,16 +127,25 @@ class Doings:
     def _steps(self) -> dict[int, list[int]]:
         return {buffer: list(at) for buffer, at in self._reads.items()}
 
-    def copies_like_unread(self, step: int, skip: frozenset[int]) -> bool:
-        """Whether an op reads a value laid out as one that the host lays, but for the ops of
-        `skip`, and no op but `view` reads.
+    def instead_of_unread(self, value: int, skip: frozenset[int]) -> bool:
+        """Whether a value, or what the host is to lay into its buffer, is laid out as one that the
+        host lays, but for the ops of `skip`, and no op but `view` reads.
         """
-        if (step, skip) not in self._copies:
-            unread = self._unread_uploads(skip)
-            self._copies[step, skip] = any(
-                _layout(self.program, value) in unread for value in self._operands(step).tolist()
-            )
-        return self._copies[step, skip]
+        if (value, skip) not in self._instead:
+            buffer = int(self.program.values.buffer[value])
+            laid = {_layout(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
+            self._instead[value, skip] = not laid.isdisjoint(self._unread_uploads(skip))
+        return self._instead[value, skip]
+
+    @cached_property
+    def _uploads(self) -> dict[int, list[int]]:
+        """Buffer -> the values that the host lays into it."""
+        ops, home = self.program.ops, self.program.values.buffer
+        laid = ops.results[np.repeat(ops.is_kind(HOST_WRITE), np.diff(ops.result_starts))].tolist()
+        found: dict[int, list[int]] = {}
+        for value in laid:
+            found.setdefault(int(home[value]), []).append(value)
+        return found
 
     def _unread_uploads(self, skip: frozenset[int]) -> frozenset[Hashable]:
         if skip not in self._unread:

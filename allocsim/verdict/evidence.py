@@ -20,6 +20,7 @@ import msgspec
 from allocsim import document as native
 from allocsim.errors import DocumentError
 from allocsim.files import write_atomic
+from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.model import Document
 from allocsim.p_sanitizer.incidents import Incident
 
@@ -65,6 +66,11 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     """The ops of the program that were measured, with their own types, shapes and parameters.
 
     None: whatever ops of this kind there are.
+    """
+    program: Count | None = None
+    """The program of these ops, where the document has several.
+
+    None: `steps` are those of any.
     """
     threads: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] | None = None
     """The fewest threads at which it is unsafe, where that is more than one: a race."""
@@ -159,12 +165,7 @@ def load(folder: Path) -> Evidence:
     if not (folder / SESSION_FILE).exists():
         raise DocumentError(str(folder), "", f"is no folder of evidence: it has no {SESSION_FILE}")
     document = native.read(folder / SESSION_FILE)
-    try:
-        record = msgspec.json.decode(path.read_bytes(), type=_Record)
-    except OSError as error:
-        raise DocumentError(str(path), "", f"cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DocumentError(str(path), "", str(error)) from None
+    record: _Record = record_of(content(path, CEILINGS["record"]), _Record, str(path), what="record of evidence")
     _check(document, record, str(path))
     return Evidence(document=document, **{name: getattr(record, name) for name in MEASURED})
 
@@ -172,6 +173,10 @@ def load(folder: Path) -> Evidence:
 def _check(document: Document, record: _Record, source: str) -> None:
     """Raise DocumentError unless every index of the record exists in the document."""
     runs = document.runs
+    for index, row in enumerate(record.audit or ()):
+        if row.program is not None and row.program >= len(document.programs):
+            rule = f"program {row.program} does not exist; there are {len(document.programs)}"
+            raise DocumentError(source, f"audit[{index}].program", rule)
     for index, origin in enumerate(record.origins or ()):
         place = f"origins[{index}]"
         if not 0 <= origin.run < len(runs):

@@ -54,10 +54,11 @@ def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
     if not unsafe:
         return
     uses: dict[tuple[KernelRow, int, str], list[Use]] = defaultdict(list)
+    programs = _programs(dossier)
     for run, aliases in enumerate(dossier.aliases):
         ops = dossier.runs[run].program.ops
         for step, operand, result in sorted(aliases):
-            row = _row_of_pair(unsafe, ops, step, operand, result)
+            row = _row_of_pair(unsafe, programs[run], ops, step, (operand, result))
             if row is None:
                 continue
             op = ops[step]
@@ -79,18 +80,30 @@ def _measured_unsafe(dossier: Dossier) -> dict[tuple[str, int], list[KernelRow]]
     return rows
 
 
+def _programs(dossier: Dossier) -> list[int]:
+    """Return which program of the document each run is of."""
+    number = {id(program): place for place, program in enumerate(dossier.evidence.document.programs)}
+    return [number[id(run.program)] for run in dossier.evidence.document.runs]
+
+
 def _row_of_pair(
-    unsafe: Mapping[tuple[str, int], Sequence[KernelRow]], ops: Ops, step: int, operand: int, result: int
+    unsafe: Mapping[tuple[str, int], Sequence[KernelRow]], program: int, ops: Ops, step: int, pair: tuple[int, int]
 ) -> KernelRow | None:
     """Return the row that speaks of an op's operand and result, by position.
 
     The answer is None where none does.
     """
+    operand, result = pair
     rows = unsafe.get((ops.kinds[ops.kind[step]], result))
     if rows is None:
         return None
     slot = slots_of(ops, step)[operand]
-    return next((row for row in rows if row.operand == slot and (row.steps is None or step in row.steps)), None)
+    return next((row for row in rows if row.operand == slot and _measured_there(row, program, step)), None)
+
+
+def _measured_there(row: KernelRow, program: int, step: int) -> bool:
+    """Whether a row speaks of this op."""
+    return row.program in (None, program) and (row.steps is None or step in row.steps)
 
 
 def _kernel_cause(
@@ -366,14 +379,14 @@ def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
     """Yield where a kernel's cause strikes."""
-    mend, unsafe = cause.charge, _measured_unsafe(dossier)
+    mend, unsafe, programs = cause.charge, _measured_unsafe(dossier), _programs(dossier)
     for run, aliases in enumerate(dossier.aliases):
         program = dossier.runs[run].program
         ops = program.ops
         for step, operand, result in aliases:
             if ops.kinds[ops.kind[step]] != mend.op_kind or (operand, result) != (mend.operand, mend.result):
                 continue
-            if _row_of_pair(unsafe, ops, step, operand, result) is not None:
+            if _row_of_pair(unsafe, programs[run], ops, step, (operand, result)) is not None:
                 yield run, step
         if mend.kind == "twice":
             for op in ops:

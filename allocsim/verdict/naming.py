@@ -244,15 +244,16 @@ def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool
 
 
 def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
-    """A copy between arenas reads the instance of another run.
-
-    What the host laid in this one is read by nobody.
+    """A copy between arenas reads another instance of an input than the one of its run: nobody laid
+    it in this run, and what the host did lay, laid out alike, is read by nobody.
     """
-    for v in _late(violations):
+    for v in violations:
         run = dossier.run(v)
-        if run is None or v.op is None or not dossier.crosses(v.run, v.op):
+        if v.kind not in {"StaleRead", "UninitialisedRead"} or run is None or v.op is None or v.value is None:
             continue
-        if dossier.doings(run.program).copies_like_unread(v.op, frozenset(run.skip)):
+        if not dossier.crosses(v.run, v.op):
+            continue
+        if dossier.doings(run.program).instead_of_unread(v.value, frozenset(run.skip)):
             return True
     return False
 
@@ -373,8 +374,8 @@ NAMES: Final[tuple[NamingRow, ...]] = (
     ),
     NamingRow(mends=("lifetime",), evidence="the believed lifetime leaves out an access", class_="C01", party="plan"),
     NamingRow(
-        mends=("upload",),
-        evidence="a copy between arenas reads what the host laid in an earlier run; what it laid in this one is read by nobody",
+        mends=("upload", "unwritten"),
+        evidence="a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads",
         class_="C10",
         party="schedule",
         applies=copies_another,
@@ -476,6 +477,10 @@ MEASURED_NAMES: Final[dict[str, NamingRow]] = {
     "PoisonRead": NamingRow(
         mends=("misdeed",), evidence="a kernel read dead bytes that it does not declare", class_="C12", party="kernel"
     ),
+    "UndeclaredRead": NamingRow(
+        mends=("misdeed",), evidence="a kernel read dead bytes that it does not declare", class_="C12", party="kernel"
+    ),
+    "Crash": NamingRow(mends=("misdeed",), evidence="a kernel ended its process", class_="C12", party="kernel"),
     "OperandWritten": NamingRow(
         mends=("misdeed",), evidence="a kernel wrote into an operand", class_="C03", party="kernel"
     ),

@@ -83,6 +83,7 @@ def audit(
         int, typer.Option("--fuzz", metavar="N", min=0, help="With several --ggml: fuzz each with N graphs.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="With several --ggml: a table for a page.")] = False,
     picture: Annotated[
         str | None, typer.Option(metavar="X.png", help="Draw the matrix: PNG, SVG or PDF, by its suffix.")
     ] = None,
@@ -101,7 +102,9 @@ def audit(
     if ggml is not None and (ggml == EVERY or "," in ggml):
         if picture is not None or out is not None:
             raise typer.BadParameter("--picture and --out are of one library; give one --ggml")
-        return print_versions(ggml, wanted, graphs, as_json=as_json)
+        return print_versions(ggml, wanted, graphs, as_json=as_json, as_markdown=as_markdown)
+    if as_markdown:
+        raise typer.BadParameter("--markdown is of several libraries; give --ggml all or several")
     if graphs:
         raise typer.BadParameter("--fuzz goes with several --ggml; `allocsim fuzz ggml --ggml NAME` fuzzes one")
     if ggml is not None:

@@ -3,7 +3,12 @@
 A graph is built in the library with ggml's own ops, planned by its own allocator, and walked
 (`engine.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a finding that
 `allocsim fuzz` kept. In a program of your own use
-`engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`.
+`engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`, or
+`engine.ggml.capture.computed_graphs.watch(adopt())` around whatever computes graphs.
+
+With `--gguf FILE` llama.cpp, which the library must have inside, loads the file, decodes a prompt
+of drawn tokens and `--decode` tokens after it; the graphs that it computed, each where it really
+lay, are judged as one session.
 
 S, L and R judge the plan; K measures the pairs that it shares and D runs the graph, both on the
 library that planned it (`engine.ggml.capture_evidence`). What did not run is said with its reason.
@@ -15,7 +20,6 @@ What this module does not see: how a graph is walked (`engine.ggml.capture.graph
 evidence means (`allocsim.verdict`).
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -31,15 +35,19 @@ from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
-from allocsim.verdict.evidence import Evidence, save
+from allocsim.verdict.evidence import save
 from engine.ggml import child_tasks
+from engine.ggml.access.child import TIMEOUT, Child
 from engine.ggml.access.probe import open_library
 from engine.ggml.capture.capture_hints import hints_of
+from engine.ggml.capture.computed_graphs import session
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture_evidence import examine
 from engine.ggml.dumper import DUMPER
+from engine.ggml.llama_decoding import decoded
 from engine.ggml.lora_training.transformer import TINY
 from engine.ggml.random_graphs import graph_fuzzing
+from engine.models.gguf_header import check_header
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -71,6 +79,10 @@ def ggml(
     *,
     library: Annotated[str, typer.Option("--ggml", help="before, after, or the path of a libggml.")] = "after",
     recipe: Annotated[Path | None, typer.Option(help="A finding of the fuzzer, instead of the transformer.")] = None,
+    gguf: Annotated[Path | None, typer.Option(help="A model that llama.cpp runs, instead of the transformer.")] = None,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt of --gguf.")] = 8,
+    decode: Annotated[int, typer.Option(min=0, help="Tokens decoded after it, one at a time.")] = 3,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that llama.cpp may take with --gguf.")] = TIMEOUT,
     layers: Annotated[int, typer.Option(min=1, max=1000, help="Layers of the transformer.")] = 30,
     graph: Annotated[CapturedPart, typer.Option(help="How much of a training step.")] = CapturedPart.SGD,
     mode: Annotated[FlaggedNodes, typer.Option(help="What is flagged as OUTPUT.")] = FlaggedNodes.DEFAULT,
@@ -83,7 +95,14 @@ def ggml(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A planned graph of real ggml as a document: examined, and written or drawn if asked."""
-    found, evidence, whys, by = _captured(library, recipe, layers, graph, mode=mode, seed=seed)
+    if recipe is not None and gguf is not None:
+        raise typer.BadParameter("--recipe and --gguf are two graphs; give one")
+    with open_library(library) as child:
+        if gguf is not None:
+            found = _decoded(child, gguf, prompt=prompt, steps=decode, seed=seed, timeout=timeout)
+        else:
+            found = _planned(child, recipe, layers, graph, mode)
+        evidence, whys, by = examine(found, child=child, seed=seed)
     source, name = found.plans[0].source, found.meta["ggml"]["name"]
     outcome = outcome_of(f"{source}, {name}", evidence, cures=True, whys=whys, executed_by=by)
     if out is not None:
@@ -117,18 +136,23 @@ def dumper(
     return 0
 
 
-def _captured(
-    library: str, recipe: Path | None, layers: int, graph: CapturedPart, *, mode: FlaggedNodes, seed: int
-) -> tuple[Document, Evidence, Mapping[str, str], str]:
-    with open_library(library) as child:
-        if recipe is None:
-            rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
-        elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
-            rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
-        else:
-            raise DocumentError(
-                str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned"
-            )
-        found = document(rows)
-        evidence, whys, by = examine(found, child=child, seed=seed)
-    return found, evidence, whys, by
+def _planned(child: Child, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> Document:
+    """Return the document of the transformer, or of a recipe."""
+    if recipe is None:
+        rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
+    elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
+        rows = child.call(child_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
+    else:
+        raise DocumentError(
+            str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned"
+        )
+    return document(rows)
+
+
+def _decoded(child: Child, gguf: Path, *, prompt: int, steps: int, seed: int, timeout: float) -> Document:
+    """Return what llama.cpp computed of a model as one session."""
+    if not gguf.is_file():
+        raise DocumentError(str(gguf), "", "there is no such file")
+    check_header(gguf)
+    found = child.call(decoded, str(gguf.resolve()), prompt=prompt, steps=steps, seed=seed, timeout=timeout)
+    return session(found)

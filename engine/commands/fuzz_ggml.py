@@ -12,7 +12,6 @@ What this module does not see: how graphs are made and judged
 (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,12 +21,16 @@ from functools import partial
 from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
 
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.progress import counting
 from allocsim.errors import DocumentError
 from allocsim.files import write_atomic
+from allocsim.files.gate import CEILINGS, content
+from allocsim.files.journal import sealed, unsealed
 from engine.ggml.access.child import Child
 from engine.ggml.access.probe import open_library
 from engine.ggml.child_tasks import versions
@@ -77,7 +80,7 @@ def fuzz_library(
             done += tried
             if corpus is not None:
                 about = {"ggml": version, "seed": seed, "tried": done, "causes": dict(counts)}
-                write_atomic(corpus / PROGRESS, json.dumps(about, indent=1).encode())
+                write_atomic(corpus / PROGRESS, sealed(about))
             advance(tried)
             if ends is not None and time.monotonic() >= ends:
                 break
@@ -130,6 +133,15 @@ def _in_process(library: str, numbers: list[int]) -> list[live.FuzzedFault]:
     return list(live.fuzz(_CHILDREN[library], numbers))
 
 
+class _Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the file of a corpus says."""
+
+    ggml: str
+    seed: Annotated[int, Meta(ge=0, le=1 << 62)]
+    tried: Annotated[int, Meta(ge=0, le=1 << 53)]
+    causes: dict[str, Annotated[int, Meta(ge=0, le=1 << 53)]]
+
+
 def _progress(corpus: Path | None, version: str, seed: int) -> tuple[int, Counter[str]]:
     """Return how many graphs a corpus has seen, and its findings by cause.
 
@@ -138,13 +150,9 @@ def _progress(corpus: Path | None, version: str, seed: int) -> tuple[int, Counte
     path = None if corpus is None else corpus / PROGRESS
     if path is None or not path.exists():
         return 0, Counter()
-    try:
-        about = json.loads(path.read_text())
-        whose, tried, causes = (about["ggml"], about["seed"]), int(about["tried"]), Counter(about["causes"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DocumentError(str(path), "", f"is no progress of a campaign: {error}") from None
-    if whose != (version, seed):
+    about: _Progress = unsealed(content(path, CEILINGS["record"]), _Progress, str(path), refusal=DocumentError)
+    if (about.ggml, about.seed) != (version, seed):
         raise DocumentError(
-            str(path), "", f"is of ggml {whose[0]}, seed {whose[1]}; this campaign is of {version}, seed {seed}"
+            str(path), "", f"is of ggml {about.ggml}, seed {about.seed}; this campaign is of {version}, seed {seed}"
         )
-    return tried, causes
+    return about.tried, Counter(about.causes)

@@ -28,7 +28,6 @@ from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
 from engine.training.loop import BatchProgress as Batch
 from engine.training.loop import OnBatch
-from engine.training.memory_categories import by_category
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -91,7 +90,8 @@ def train(
             print_line(
                 f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
             )
-            print_line(_memory(fitted))
+            for line in _memory(fitted):
+                print_line(line)
         return 0
 
 
@@ -130,12 +130,18 @@ def _line(number: int, epochs: int, epoch: Epoch) -> str:
     return "   ".join(parts)
 
 
-def _memory(fitted: Fitted) -> str:
-    """Return what the largest program holds at its fullest step, by category."""
-    plan = max(fitted.document.plans, key=lambda plan: plan.peak_bytes)
-    found = by_category(plan.program)
-    parts = ", ".join(f"{name} {in_bytes(nbytes)}" for name, nbytes in found.at_fullest.items())
-    return f"live at the fullest step of {plan.program.name}: {parts}"
+def _memory(fitted: Fitted) -> Iterator[str]:
+    """Yield what the largest program holds at its fullest step by category, predicted and
+    measured; nothing where no step was made.
+    """
+    if not fitted.memory:
+        return
+    found = max(fitted.memory.values(), key=lambda one: sum(one.predicted.at_fullest.values()))
+    program = found.predicted.program.name
+    yield f"live at the fullest step of {program}; the run took {in_bytes(found.nbytes)} with gaps and padding:"
+    for which, live in (("predicted", found.predicted), ("measured", found.measured)):
+        parts = ", ".join(f"{name} {in_bytes(nbytes)}" for name, nbytes in live.at_fullest.items())
+        yield f"  {which}: {parts}"
 
 
 def _history(fitted: Fitted) -> dict[str, Any]:
@@ -143,6 +149,7 @@ def _history(fitted: Fitted) -> dict[str, Any]:
         "steps": fitted.steps,
         "plans": fitted.plans,
         "peak_bytes": fitted.peak_bytes,
+        "memory": {build: found.as_json() for build, found in fitted.memory.items()},
         "epochs": [
             {"training": dict(epoch.training.figures()), "validation": dict(epoch.validation.figures())}
             for epoch in fitted.history

@@ -123,6 +123,10 @@ def _item(item: Any) -> Any:
             found = np.asarray(item)
         except (TypeError, ValueError) as error:
             raise EngineError(f"[{_said(item)}]: {error}") from None
+    if found.dtype.kind == "b":
+        raise EngineError(
+            f"[{_said(item)}] is of bool; where(condition, a, b) chooses by truth, and set_(mask, values) lays values there"
+        )
     if found.dtype.kind not in "iu" and found.size:
         raise EngineError(
             f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ... or an array of whole numbers"

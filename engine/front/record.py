@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar
 from itertools import count
 from threading import Lock, local
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -36,15 +36,29 @@ from engine.ops import OPS, REQUIRED, ResultLayout, Rule
 from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
-    from engine.front.recording import Recording
     from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
 
-tracking: Final[ContextVar["bool | Recording"]] = ContextVar("tracking", default=True)
-"""Whether what is computed now keeps its history, for gradients alone (True) or for a program (a
-`Recording`)."""
+
+class Keeper(Protocol):
+    """Who keeps the history of what is computed, where it is not kept for gradients alone
+    (`engine.front.recording.Recording`).
+    """
+
+    def kept(  # noqa: D102 - as there
+        self,
+        array: Array,
+        laid: "ArrayLayout",
+        shared: "StorageHistory | None",
+        recipe: "CallRecipe",
+        sources: "tuple[Node, ...]",
+    ) -> "Node": ...
+
+
+tracking: Final[ContextVar[bool | Keeper]] = ContextVar("tracking", default=True)
+"""Whether what is computed now keeps its history, for gradients alone (True) or by a keeper."""
 
 
 class ArrayLayout:
@@ -89,16 +103,23 @@ class StorageHistory:
     Made when they are first shared or changed, since most never are.
     """
 
-    __slots__ = ("changed_by", "rebased", "version")
+    __slots__ = ("changed_by", "rebased", "version", "viewed", "wanted_grad", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, *, wanted_grad: bool = False) -> None:
         self.version = 0
         """Changes in place so far."""
         self.changed_by = ""
         """The last of them."""
         self.rebased = 0
-        """The changes that gradients flow through: views made before one of these have lost their
-        history."""
+        """The changes that gradients flow through: what was made before one of these has another
+        history now."""
+        self.viewed = False
+        """Whether views were taken."""
+        self.wanted_grad = wanted_grad
+        """Whether gradients flowed through the value that was first shared."""
+        self.whole: Node | None = None
+        """The value of all the bytes since a view was changed, or was there when they were, with a
+        gradient; of its own memory (`engine.front.rebasing`)."""
 
 
 class CallRecipe:
@@ -211,7 +232,7 @@ class Node:
         if self.shared is None:
             with _sharing:  # threads that take views of one tensor at once must come to share one history
                 if self.shared is None:
-                    self.shared = StorageHistory()
+                    self.shared = StorageHistory(wanted_grad=self.needs_grad)
         return self.shared
 
     @property
@@ -323,11 +344,11 @@ _quiet: Final = _Quiet()
 
 
 def apply(
-    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: "bool | Recording" = True
+    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool | Keeper = True
 ) -> Node:
     """Compute an op now and return its node.
 
-    It keeps history only if `track` and a source needs a gradient, or as a `Recording` has it.
+    It keeps history only if `track` and a source needs a gradient, or as a keeper has it.
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
@@ -341,7 +362,7 @@ def apply(
     laid, shared = recipe.result, None
     if laid is None:
         array, shared = _VIEWS[kind](sources[0].array, layout, recipe.params), sources[0].storage
-        laid = ArrayLayout.of(array)
+        laid, shared.viewed = ArrayLayout.of(array), True
     else:
         array = np.empty(laid.shape, laid.dtype)
         function = recipe.function
@@ -426,12 +447,20 @@ def constant(array: Array, shared: StorageHistory | None = None) -> Node:
     return Node(array, ArrayLayout.of(array), shared)
 
 
+def itself(node: Node, *, track: bool | Keeper | None = None) -> Node:
+    """Return a view of all of a node as it lies: another value of the same bytes, with hooks and a
+    gradient of its own.
+    """
+    follow = tracking.get() if track is None else track
+    return apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=follow)
+
+
 def alias(node: Node) -> Node:
     """Return the present version of a node whose storage changed outside the history.
 
     The same bytes, the gradient passed on.
     """
-    made = apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=tracking.get() or True)
+    made = itself(node, track=tracking.get() or True)
     made.array, made.name = node.array, node.name
     return made
 

@@ -4,7 +4,7 @@
         return (data @ p["hidden.weight"] + p["hidden.bias"]).tanh() @ p["out.weight"]
 
     net = model(classifier, {"hidden.weight": ..., "hidden.bias": ..., "out.weight": ...})
-    fit(net, dataset, settings)          # or Trainer, or `allocsim repro run my_module:net`
+    fit(net, dataset, settings)          # or Trainer, engine.diagnose, `allocsim diagnose my_module:net`
 
 What comes back is an `engine.models.trainable.Model` like any other. The first argument of the
 function is its parameters by name, the others are columns of the dataset by name; it returns the
@@ -21,8 +21,7 @@ Comparisons by < and > are ops; what is random is a function of its seed, in eve
 What this module does not see: losses, optimizers, plans.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -31,6 +30,7 @@ import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front.arguments import dtype_of
+from engine.front.modules import Module
 from engine.front.record import DTYPES, Node, history, tracking
 from engine.front.recording import Recording
 from engine.front.tensors import EagerTensor, tensor
@@ -54,21 +54,26 @@ class _Recorded:
 
 
 def model(
-    function: Forward,
-    parameters: Mapping[str, Any],
+    function: Forward | Module,
+    parameters: Mapping[str, Any] | None = None,
     *,
     name: str = "",
     dtypes: Mapping[str, Any] | None = None,
     frozen: Iterable[str] = (),
+    example: Mapping[str, Any] | None = None,
 ) -> Model:
     """Return a function of tensors as a model that is trained, planned and judged like any other.
 
     Args:
-        function: parameters by name and columns -> outputs.
-        parameters: name -> array or tensor to start from; copied. Float32 or float64.
+        function: parameters by name and columns -> outputs; or a module, whose `forward` takes the
+            columns.
+        parameters: name -> array or tensor to start from; copied. Float32 or float64. Of a module
+            its own.
         name: of the model; that of the function by default.
         dtypes: column -> dtype, where that is not float32; int32 for class numbers and tokens.
         frozen: parameters that are not trained.
+        example: columns of one batch, `labels` among them if the loss takes some: what the model is
+            diagnosed with where no other batch is given.
 
     Raises:
         EngineError: the function takes no parameters; a parameter is no array of numbers. While a
@@ -76,8 +81,20 @@ def model(
             tensor that follows from a parameter.
         UnknownNameError: `dtypes` or `frozen` name what is not there.
     """
-    named = name or str(getattr(function, "__name__", type(function).__name__))
-    columns = _columns(named, function)
+    named = name or str(getattr(function, "__name__", type(function).__name__.lower()))
+    if isinstance(function, Module):
+        if parameters is not None:
+            raise EngineError(f"{named} is a module and has its own parameters; none are given")
+        net, parameters = function, function.parameters()
+        columns = _names(named, list(signature(net.forward).parameters.values()))
+
+        def forward(p: Mapping[str, EagerTensor], **given: EagerTensor) -> EagerTensor:
+            made: EagerTensor = net.using(p)(**given)
+            return made
+    else:
+        forward, columns = function, _columns(named, function)
+    if parameters is None:
+        raise EngineError(f"{named} is a function; its parameters are to be given by name")
     arrays = {key: _array(f"parameter {key!r} of {named}", value) for key, value in parameters.items()}
     kinds = dict(dtypes or {})
     still = frozenset(frozen)
@@ -92,7 +109,7 @@ def model(
         key = tuple((column, tuple(shapes[column])) for column in columns)
         if key not in seen:
             blank = {column: np.zeros(shape, _dtype(column, kinds)) for column, shape in key}
-            made = _recorded(named, function, arrays, still, blank)
+            made = _recorded(named, forward, arrays, still, blank)
             seen.clear()  # one shape after another: a recording holds a batch
             seen[key] = made
         return seen[key]
@@ -103,33 +120,23 @@ def model(
     def constants(shapes: Shapes) -> Mapping[str, Array]:
         return {key: node.array for node, key in recorded(shapes).constants.items()}
 
-    return Model(name=named, build=build, parameters=arrays, constants=constants)
-
-
-@contextmanager
-def scope(prefix: str, *, layer: int | None = None) -> Iterator[None]:
-    """Put `prefix.` before the names of what a recorded model computes inside, and mark it with
-    `layer`.
-
-    Elsewhere it does nothing. Scopes nest.
-    """
-    now = tracking.get()
-    if not isinstance(now, Recording):
-        yield
-        return
-    outer = now.scope
-    now.scope = ".".join(part for part in (outer[0], prefix) if part), outer[1] if layer is None else layer
-    try:
-        yield
-    finally:
-        now.scope = outer
+    shown = {key: np.asarray(rows) for key, rows in (example or {}).items()}
+    return Model(name=named, build=build, parameters=arrays, constants=constants, example=shown)
 
 
 def _columns(named: str, function: Forward) -> tuple[str, ...]:
-    takes = [p for p in signature(function).parameters.values() if p.default is Parameter.empty]
-    if not takes or any(p.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD} for p in takes):
+    takes = list(signature(function).parameters.values())
+    if not takes:
         raise EngineError(f"{named}: a model is a function of its parameters and of columns, each by its name")
-    return tuple(p.name for p in takes[1:])
+    return _names(named, takes[1:])
+
+
+def _names(named: str, takes: list[Parameter]) -> tuple[str, ...]:
+    """Return the columns that must be given, by name."""
+    needed = [p for p in takes if p.default is Parameter.empty]
+    if any(p.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD} for p in needed):
+        raise EngineError(f"{named}: a model is a function of its parameters and of columns, each by its name")
+    return tuple(p.name for p in needed)
 
 
 def _array(what: str, value: Any) -> Array:
@@ -213,4 +220,4 @@ def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
     return made[found.outputs]
 
 
-__all__ = ["model", "scope"]
+__all__ = ["model"]

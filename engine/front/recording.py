@@ -7,7 +7,8 @@ read: what followed from them would be the same in every run of the program.
 What this module does not see: graphs (`engine.front.recorded_models` makes them).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from allocsim.errors import EngineError
 from engine.front.record import ArrayLayout, CallRecipe, Node, StorageHistory, tracking
@@ -76,4 +77,23 @@ def unread(node: Node, what: str) -> None:
         )
 
 
-__all__ = ["Recording", "unread"]
+@contextmanager
+def scope(prefix: str, *, layer: int | None = None) -> Iterator[None]:
+    """Put `prefix.` before the names of what a recorded model computes inside, and mark it with
+    `layer`.
+
+    Elsewhere it does nothing. Scopes nest.
+    """
+    now = tracking.get()
+    if not isinstance(now, Recording):
+        yield
+        return
+    outer = now.scope
+    now.scope = ".".join(part for part in (outer[0], prefix) if part), outer[1] if layer is None else layer
+    try:
+        yield
+    finally:
+        now.scope = outer
+
+
+__all__ = ["Recording", "scope", "unread"]

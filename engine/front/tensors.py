@@ -23,11 +23,10 @@ Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into 
 leaf, which is a tensor of its own without a gradient, or None. What is computed under `no_grad()`,
 and what is detached, has no history.
 
-In place: methods that end in `_` change the bytes, and all views and detached twins see it.
-`add_ sub_ mul_ div_` (`+= -= *= /=`) stay differentiable; the others, and all on a leaf that wants
-a gradient, need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a
-derivative needs a value that was overwritten since, and naming it costs nothing otherwise. Changing
-a view in place where that needs a gradient is refused.
+In place: methods that end in `_`, and `x[...] = y`, change the bytes, and all views and detached
+twins see it (`engine.front.in_place`). They stay differentiable, but on a leaf that wants a
+gradient they need `no_grad()` (or a detached twin). `backward` refuses with an EngineError if a
+derivative needs a value that was overwritten since, and naming it costs nothing otherwise.
 
 Threads: tensors may be computed and differentiated from any number of threads; gradients of leaves
 that threads share are all added, in the order in which the passes end. Changing a tensor in place
@@ -39,7 +38,7 @@ What this module does not see: graphs, plans, kernels.
 from collections.abc import Callable, Iterator
 from math import inf, log
 from threading import Lock
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,12 +47,13 @@ from allocsim.errors import EngineError
 from engine.front import indexing
 from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, several_axes
 from engine.front.broadcasting import broadcast, meet, product
+from engine.front.in_place import ChangeableValue
 from engine.front.indexing import reshaped
-from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, tracking
+from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, itself, tracking
 from engine.front.recording import Recording, unread
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
 from engine.front.stepwise import hooked, recorded_gradients
-from engine.front.value import EagerValue, no_grad
+from engine.front.value import no_grad
 from engine.graph.composites import largest
 from engine.kernels.binding import Array
 from engine.ops import OPS
@@ -63,7 +63,7 @@ _accumulating: Final = Lock()
 """Held while gradients are added to leaves, which several threads may share."""
 
 
-class EagerTensor(EagerValue):
+class EagerTensor(ChangeableValue):
     """A value with operators and functions; see the module header."""
 
     __slots__ = ()
@@ -192,7 +192,8 @@ class EagerTensor(EagerValue):
         return _truth(np.greater_equal, self, other)
 
     def __getitem__(self, key: Any) -> "EagerTensor":
-        return EagerTensor(*indexing.at(self._present(), self.shape, key))
+        node, shape = indexing.at(self._present(), self.shape, key)
+        return EagerTensor(itself(node) if node is self._node else node, shape)
 
     def __iter__(self) -> Iterator["EagerTensor"]:
         return (self[place] for place in range(len(self)))
@@ -313,9 +314,10 @@ class EagerTensor(EagerValue):
         """
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = lengths(self._node, self.size, counts("reshape", given))
+        node = self._present()
         if wanted == self.shape:
-            return self
-        return EagerTensor(reshaped(self._present(), wanted), wanted)
+            return EagerTensor(itself(node), wanted)
+        return EagerTensor(reshaped(node, wanted), wanted)
 
     def transpose(self, *axes: Any) -> "EagerTensor":
         """Return a view with the axes in the order given, as numbers or one tuple.
@@ -327,7 +329,7 @@ class EagerTensor(EagerValue):
             tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]
         )
         if order == tuple(range(self.ndim)):
-            return self
+            return EagerTensor(itself(self._present()), self.shape)
         node = apply("permute", (self._present(),), {"axes": order}, track=tracking.get())
         return EagerTensor(node, node.shape)
 
@@ -335,32 +337,13 @@ class EagerTensor(EagerValue):
         """Return the elements repeated into a shape, as numpy broadcasts."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = counts("broadcast_to", given)
-        return EagerTensor(broadcast(self, wanted), wanted)
+        node = broadcast(self, wanted)
+        return EagerTensor(itself(node) if node is self._node else node, wanted)
 
     @property
     def T(self) -> "EagerTensor":  # noqa: N802 - numpy's name
         """The transpose."""
         return self.transpose()
-
-    # in place
-
-    def add_(self, other: Any) -> Self:
-        """Add in place."""
-        return self._replace("add_", self + other)
-
-    def sub_(self, other: Any) -> Self:
-        """Subtract in place."""
-        return self._replace("sub_", self - other)
-
-    def mul_(self, other: Any) -> Self:
-        """Multiply in place."""
-        return self._replace("mul_", self * other)
-
-    def div_(self, other: Any) -> Self:
-        """Divide in place."""
-        return self._replace("div_", self / other)
-
-    __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
 
     def _along(self, axis: int, kind: str) -> "EagerTensor":
         """Return an op over the last axis, over another one."""

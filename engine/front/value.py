@@ -1,6 +1,7 @@
-"""The value behind a tensor of the front: its properties, and the methods that change its bytes.
+"""The value behind a tensor of the front: its properties, its gradient and its history.
 
-`engine.front.tensors` adds the methods that make new tensors.
+`engine.front.in_place` adds the methods that change its bytes, `engine.front.tensors` those that
+make new tensors.
 
 A value stands for one *node* (`engine.front.record`), which is one version of some bytes; after a
 change in place `_present` takes a node of what they hold now. What may be changed, and when, is
@@ -19,11 +20,10 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
 from engine.front.gradient_functions import GradientFunction
+from engine.front.rebasing import reviewed
 from engine.front.record import Node, alias, apply, constant, tracking
 from engine.front.recording import Recording, unread
 from engine.kernels.binding import Array
-
-_VIEW_KINDS = ("reshape", "permute", "transpose", "slice", "view", "straight_through", "stop_gradient")
 
 
 class EagerValue:
@@ -45,12 +45,12 @@ class EagerValue:
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow into or through it."""
-        return self._node.needs_grad
+        return self._current().needs_grad
 
     @property
     def is_leaf(self) -> bool:
         """Whether it was made by no recorded op."""
-        return self._node.kind is None
+        return self._current().kind is None
 
     @property
     def ndim(self) -> int:
@@ -129,12 +129,23 @@ class EagerValue:
         twin.rebased = None
         return type(self)(twin, self.shape)
 
+    def _current(self) -> Node:
+        """Return the node that says whose gradient this is: the present one, where the base of a
+        view got another history.
+        """
+        node = self._node
+        return self._present() if node.shared is not None and node.shared.whole is not None else node
+
     def _present(self) -> Node:
         """Return the node of what the bytes hold now."""
         node = self._node
         if not node.stale:
             return node
         if node.rebased is not None and node.rebased != node.storage.rebased:
+            if node.storage.whole is not None:
+                self._node = reviewed(node)
+                self._node.leaf_of, node.leaf_of = node.leaf_of, None
+                return self._node
             raise EngineError(
                 f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, after it was made; take it again"
             )
@@ -184,7 +195,7 @@ class EagerValue:
         """The op that made it, to walk from (`engine.front.gradient_functions`); None for a leaf
         and for what needs no gradient.
         """
-        node = self._node
+        node = self._current()
         return GradientFunction(node) if node.needs_grad and node.kind is not None else None
 
     def _node_with_gradient(self, what: str) -> Node:
@@ -193,66 +204,6 @@ class EagerValue:
         if not node.needs_grad:
             raise EngineError(f"{what}: {node} has no gradient")
         return node
-
-    # in place
-
-    def zero_(self) -> Self:
-        """Set all elements to zero."""
-        return self.set_(..., 0.0, op="zero_")
-
-    def copy_(self, values: Any) -> Self:
-        """Set all elements; `values` broadcasts."""
-        return self.set_(..., values, op="copy_")
-
-    def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
-        """Do `data[index] = values`; `op` is what messages call it."""
-        for held in (self, values) if isinstance(values, EagerValue) else (self,):
-            unread(held._node, op)  # noqa: SLF001 - of ours
-        if tracking.get() and (self.requires_grad or (isinstance(values, EagerValue) and values.requires_grad)):
-            raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
-        try:
-            self._node.array.reshape(self.shape, copy=False)[index] = (
-                values.data if isinstance(values, EagerValue) else values
-            )
-        except (IndexError, ValueError, TypeError) as error:
-            raise EngineError(f"{op} of {self._node}: {error}") from None
-        self._changed(op)
-        return self
-
-    def _replace(self, op: str, result: Self) -> Self:
-        """Put the value of `result` into the own bytes, and its history behind them."""
-        if result.shape != self.shape:
-            raise EngineError(f"{op} of {self._node}: the result has shape {result.shape}, not {self.shape}")
-        made, now = result._node, tracking.get()
-        followed = made.needs_grad or (isinstance(now, Recording) and made in now.known)
-        if made.needs_grad and self.is_leaf and self.requires_grad:
-            raise EngineError(
-                f"{op} of {self._node}: a leaf that wants a gradient changes only under no_grad() or through detach()"
-            )
-        shared = self._node
-        if followed and self.is_leaf and isinstance(now, Recording) and self._node in now.given:
-            raise EngineError(
-                f"{op} of {shared}: a column or a parameter is not changed while the model is recorded; change a copy (x * 1.0)"
-            )
-        if followed and (shared.array.base is not None or shared.kind in _VIEW_KINDS):
-            raise EngineError(f"{op} of {shared}: a view cannot be changed in place where that needs a gradient")
-        np.copyto(self._node.array, made.array)
-        name = shared.name
-        self._changed(op, rebased=followed)
-        if followed:
-            made.array, made.laid, made.shared = shared.array, shared.laid, shared.storage
-            made.version, made.rebased = shared.storage.version, shared.storage.rebased
-            self._node = made
-        else:
-            self._present()
-        self._node.name = name
-        return self
-
-    def _changed(self, op: str, *, rebased: bool = False) -> None:
-        storage = self._node.storage
-        storage.version += 1
-        storage.changed_by = op
-        storage.rebased += rebased
 
 
 def _answered(answer: Any, gradient: Node) -> Node:

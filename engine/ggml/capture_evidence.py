@@ -7,12 +7,15 @@
 Contract
 --------
 * A document is a capture if `meta.ggml.graph` has the rows of its graph
-  (`allocsim.formats.ggml_dump.GRAPH`) and these make the very program that it has; the slots are
-  those of its plan, whoever made that. It is judged as two runs of one session, so that R has
-  something to look at.
-* K measures exactly the pairs that this plan uses (`engine.ggml.k_audit.plan_pairs`). D runs the
+  (`allocsim.formats.ggml_dump.GRAPH`), or `meta.ggml.graphs` those of several
+  (`engine.ggml.capture.computed_graphs`), and these make the very programs that it has; the slots
+  are those of the plans, one for each program, whoever made them. Without a session it is judged
+  as two runs of one, so that R has something to look at.
+* K measures exactly the pairs that each plan uses (`engine.ggml.k_audit.plan_pairs`). D runs the
   graph in memory of its own for each tensor and under the plan in lockstep
   (`engine.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
+* Nodes that ggml leaves out (`graph_rebuilding.skipped`) are run by neither. They have memory of
+  the plan and are ops of the document, so that S judges them as if they ran.
 * The library is never taken from the document, which may be anybody's: it is an installed one of
   the version that the document names, or the one the caller gives. Its version must be the
   document's: parameters of ops mean something in one version only.
@@ -21,7 +24,7 @@ Contract
 What this module does not see: what the evidence means (`allocsim.verdict`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -29,7 +32,7 @@ import msgspec
 import numpy as np
 
 from allocsim.errors import AllocsimError, EngineError
-from allocsim.formats.ggml_dump import GRAPH, NONE, SPLIT_COPY
+from allocsim.formats.ggml_dump import NONE, SPLIT_COPY
 from allocsim.model import Document, Plan, Program, Run
 from allocsim.programs.slots import position_of
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
@@ -39,8 +42,8 @@ from engine.ggml.access.probe import open_library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.drawn_elements import fill
 from engine.ggml.capture.graph_document import document as document_of
-from engine.ggml.capture.graph_document import ops_of_nodes
-from engine.ggml.capture.graph_rebuilding import UNEXECUTED, RebuiltGraph, rebuild, roots_of, unsplit
+from engine.ggml.capture.graph_document import graphs_of, ops_of_nodes
+from engine.ggml.capture.graph_rebuilding import UNEXECUTED, RebuiltGraph, rebuild, roots_of, skipped, unsplit
 from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.d_lockstep import Departure, NodeSide, lockstep
 from engine.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
@@ -53,8 +56,12 @@ Whys = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPlan:
-    """A capture's rows, its plan, and where that puts each root."""
+    """Rows and plan of one program of a capture, and where the plan puts each root."""
 
+    program: int
+    """Which of the document's."""
+    run: int
+    """The first run of it."""
     rows: Rows
     plan: Plan
     offsets: dict[int, int]
@@ -65,8 +72,7 @@ class CapturedPlan:
 
 def is_capture(document: Document) -> bool:
     """Return whether a document holds the rows of a ggml graph, enough to run it again."""
-    about = document.meta.get("ggml")
-    return isinstance(about, dict) and GRAPH in about
+    return bool(graphs_of(document))
 
 
 def examine(
@@ -81,11 +87,11 @@ def examine(
     evidence = Evidence(document=_session(document))
     version = str(document.meta.get("ggml", {}).get("version", ""))
     try:
-        captured = captured_plan(document)
+        plans = captured_plans(evidence.document)
         if child is not None:
-            return (*_measured(evidence, captured, child, version, seed), f"the kernels of ggml {version}")
+            return (*_measured(evidence, plans, child, version, seed), f"the kernels of ggml {version}")
         with open_library(library or installed(version)) as opened:
-            return (*_measured(evidence, captured, opened, version, seed), f"the kernels of ggml {version}")
+            return (*_measured(evidence, plans, opened, version, seed), f"the kernels of ggml {version}")
     except AllocsimError as error:
         return evidence, {"P": NOT_WATCHED, **dict.fromkeys("KD", str(error))}, ""
 
@@ -120,19 +126,30 @@ def _session(document: Document) -> Document:
     return replace(document, session=tuple(Run.of(document.plans[0]) for _ in range(RUNS)))
 
 
-def captured_plan(document: Document) -> CapturedPlan:
-    """Return rows and plan of a capture.
+def captured_plans(document: Document) -> tuple[CapturedPlan, ...]:
+    """Return rows and plan of each program of a capture.
 
-    Raise EngineError where it is none, or not of the program it holds.
+    Raise EngineError where it is none, or its graphs are not those of its programs.
     """
-    if not is_capture(document):
+    graphs, programs = graphs_of(document), document.programs
+    if not graphs:
         raise EngineError("the document holds no ggml graph that could be run (meta.ggml.graph)")
-    about: Mapping[str, Any] = document.meta["ggml"]
-    rows: Rows = {"meta": {key: value for key, value in about.items() if key != GRAPH}, **about[GRAPH]}
+    if [plan.program for plan in document.plans] != [*programs] or len(graphs) != len(programs):
+        raise EngineError("a capture is run with one plan for each program; the document has others")
+    if any(run.program is not run.plan.program for run in document.runs):
+        raise EngineError("a capture is run with one plan for each program; a run has that of another")
+    first: dict[int, int] = {}
+    for number, run in enumerate(document.runs):
+        first.setdefault(id(run.program), number)
+    return tuple(
+        _captured_plan(number, first[id(plan.program)], rows, plan)
+        for number, (rows, plan) in enumerate(zip(graphs, document.plans, strict=True))
+        if id(plan.program) in first
+    )
+
+
+def _captured_plan(program: int, run: int, rows: Rows, plan: Plan) -> CapturedPlan:
     made = document_of(rows, "meta.ggml.graph")
-    if len(document.plans) != 1 or any(run.program is not document.plans[0].program for run in document.runs):
-        raise EngineError("a capture is run with one plan of one program; the document has others")
-    plan = document.plans[0]
     if not _same_program(made.programs[0], plan.program):
         raise EngineError("the graph in meta.ggml.graph is not that of the document's program")
     roots = [place for place, root in enumerate(roots_of(rows)) if place == root]
@@ -142,7 +159,7 @@ def captured_plan(document: Document) -> CapturedPlan:
         for buffer, place in enumerate(roots)
         if plan.arena[buffer] >= 0
     }
-    return CapturedPlan(rows=rows, plan=plan, offsets=offsets, steps=ops_of_nodes(rows))
+    return CapturedPlan(program=program, run=run, rows=rows, plan=plan, offsets=offsets, steps=ops_of_nodes(rows))
 
 
 ARENA_ALIGNMENT: Final = 4096
@@ -178,32 +195,35 @@ def _same_program(one: Program, other: Program) -> bool:
 
 
 def _measured(
-    evidence: Evidence, captured: CapturedPlan, child: Child, version: str, seed: int
+    evidence: Evidence, plans: Sequence[CapturedPlan], child: Child, version: str, seed: int
 ) -> tuple[Evidence, Whys]:
     found = child.call(_version)
     if found != version:
         raise EngineError(f"the graph is of ggml {version or '(no version named)'}, the library is ggml {found}")
     whys: Whys = {"P": NOT_WATCHED}
     try:
-        evidence = msgspec.structs.replace(evidence, audit=_kernels(captured, child, seed))
+        audit = tuple(row for one in plans for row in _kernels(one, child, seed, alone=len(plans) == 1))
+        evidence = msgspec.structs.replace(evidence, audit=audit)
     except EngineError as error:
         whys["K"] = str(error)
     try:
-        origins, empty = _departures(captured, child, seed)
+        departed = [_departures(one, child, seed) for one in plans]
     except EngineError as error:
         whys["D"] = str(error)
     else:
+        origins = tuple(sorted((one for found, _ in departed for one in found), key=lambda one: one.run))
+        empty = sum(count for _, count in departed)
         evidence = msgspec.structs.replace(evidence, origins=origins, diverges=bool(origins))
         if empty:
             whys["D"] = f"{empty} results are not finite with the drawn elements; behind them D sees little"
     return evidence, whys
 
 
-def _kernels(captured: CapturedPlan, child: Child, seed: int) -> tuple[KernelRow, ...]:
+def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) -> list[KernelRow]:
     pairs = shared_pairs(captured.rows, captured.offsets)
     found = child.call(measure_pairs, [pair.rows for pair in pairs], [pair.slot for pair in pairs], seed=seed)
     listed = {str(op) for op in captured.rows["meta"].get("inplace_ops", ())}
-    return tuple(
+    return [
         KernelRow(
             kind=pair.op.lower(),
             operand=pair.slot,
@@ -212,11 +232,12 @@ def _kernels(captured: CapturedPlan, child: Child, seed: int) -> tuple[KernelRow
             measured="unsafe" if one.unsafe else "safe",
             max_error=one.max_error,
             cases=one.runs,
+            program=None if alone else captured.program,
             steps=tuple(step for step in (captured.steps[node] for node in pair.nodes) if step is not None),
             threads=one.threads if one.threads > 1 else None,
         )
         for pair, one in zip(pairs, found, strict=True)
-    )
+    ]
 
 
 def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[Origin, ...], int]:
@@ -232,7 +253,9 @@ def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[
         op = ops[step]
         value = (op.operands if operand else op.results)[position]
         what: Literal["operand", "result"] = "operand" if operand else "result"
-        origins.append(Origin(run=0, op=step, what=what, position=position, value=value, max_error=departure.error))
+        origins.append(
+            Origin(run=captured.run, op=step, what=what, position=position, value=value, max_error=departure.error)
+        )
     return tuple(origins), empty
 
 
@@ -250,10 +273,11 @@ def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: in
         for place, row in enumerate(planned.rows):
             if row["op"] == NONE and row["view_src"] is None:
                 np.copyto(planned.arrays[place], reference.arrays[place])
+        left_out = skipped(rows)
         found, empty = [], 0
         for place in range(planned.leafs, len(planned.tensors)):
             op = planned.rows[place]["op"]
-            if op in UNEXECUTED:
+            if op in UNEXECUTED or place - planned.leafs in left_out:
                 continue
             departure = lockstep(0, place - planned.leafs, op, _side(planned, place), _side(reference, place))
             if departure is not None:
@@ -276,4 +300,4 @@ def _not_finite(graph: RebuiltGraph, place: int) -> bool:
     return array.dtype.kind == "f" and bool(array.size) and not bool(np.isfinite(array).any())
 
 
-__all__ = ["CapturedPlan", "captured_plan", "depart", "examine", "installed", "is_capture"]
+__all__ = ["CapturedPlan", "captured_plans", "depart", "examine", "installed", "is_capture"]

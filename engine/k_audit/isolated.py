@@ -14,7 +14,6 @@ prints is dropped. What this module does not see: how a cell is measured.
 import os
 import pickle
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from dataclasses import replace
 from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
+from allocsim.files.signals import signal_name
 from engine.k_audit import cells, grouped
 from engine.k_audit.arranged_memory import draw
 from engine.k_audit.audit_cases import default_cases
@@ -111,7 +111,7 @@ class _Child:
         code = self.process.wait()
         self.errors.seek(0)
         said = [line.strip() for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
-        return f"ended with {signal.Signals(-code).name if code < 0 else f'exit {code}'}", said[-1] if said else ""
+        return f"ended with {signal_name(-code) if code < 0 else f'exit {code}'}", said[-1] if said else ""
 
     def _read(self, count: int, seconds: float) -> bytes:
         assert self.process.stdout is not None

@@ -9,7 +9,7 @@ one that is missing.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -38,3 +38,5 @@ class Model:
     """Weight -> array; training copies those that it changes."""
     constants: Callable[[Shapes], Mapping[str, Array]] = _nothing
     """Inputs that are the same for every batch of these shapes."""
+    example: Mapping[str, Array] = field(default_factory=dict)
+    """Column -> rows of one batch to be looked at with where nobody gives another; empty: none."""

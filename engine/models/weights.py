@@ -16,7 +16,6 @@ heads of another size) is refused: its logits would be wrong without a word. Deq
 graphs.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
+from allocsim.files.gate import CEILINGS, content, record_of, refused_with, refusing
+from engine.models.gguf_header import check_header
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
 from engine.runtime.plan_memory import together
@@ -69,18 +70,19 @@ def read(path: str | Path) -> WeightsFile:
         known = ", ".join(sorted({architecture for _, architecture in ARCHITECTURES}))
         raise EngineError(f"{path}: holds {name!r}; this reads {known}")
     weights: dict[str, Array] = {}
-    try:
-        for stored, load in tensors:
-            ours = row.name_of(stored)
-            if ours == "":
-                raise EngineError(f"{path}: tensor {stored!r} has no place in a {name} model")
-            if ours is not None:
-                weights[ours] = np.ascontiguousarray(row.arranged(ours, load(), said.sizes), dtype=np.float32)
-        config = row.config(said.sizes, weights)
-    except KeyError as error:
-        raise EngineError(f"{path}: does not say {error.args[0]}") from None
-    except (ValueError, TypeError) as error:
-        raise EngineError(f"{path}: {error}") from None
+    with refusing(str(path), "model", refusal=_refused):
+        try:
+            for stored, load in tensors:
+                ours = row.name_of(stored)
+                if ours == "":
+                    raise EngineError(f"{path}: tensor {stored!r} has no place in a {name} model")
+                if ours is not None:
+                    weights[ours] = np.ascontiguousarray(row.arranged(ours, load(), said.sizes), dtype=np.float32)
+            config = row.config(said.sizes, weights)
+        except KeyError as error:
+            raise EngineError(f"{path}: does not say {error.args[0]}") from None
+        except (ValueError, TypeError) as error:
+            raise EngineError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     if config.layers > len(weights):  # before anything is made for each of them
         raise EngineError(f"{path}: says {config.layers} layers and has {len(weights)} tensors")
     _check(str(path), row.expected(config), weights)
@@ -88,6 +90,9 @@ def read(path: str | Path) -> WeightsFile:
     for ours, array in placed.items():
         array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
     return WeightsFile(path=str(path), architecture=name, config=config, weights=placed)
+
+
+_refused: Final = refused_with(EngineError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +132,10 @@ def _gguf(path: Path) -> tuple[_Said, Tensors]:
     from gguf import GGUFReader  # noqa: PLC0415 - only who reads such a file needs it
     from gguf.quants import dequantize  # noqa: PLC0415 - as above
 
-    try:
+    with refusing(str(path), "GGUF file", refusal=_refused):
+        check_header(path)
         reader = GGUFReader(path)
         fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
-    except Exception as error:  # noqa: BLE001 - the library checks little, and raises whatever a broken header leads to
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise EngineError(f"{path}: is no readable GGUF file: {said}") from None
     architecture = str(fields.get("general.architecture", ""))
     sizes = {name.removeprefix(f"{architecture}."): value for name, value in fields.items()}
 
@@ -154,26 +157,20 @@ def _safetensors(path: Path) -> tuple[_Said, Tensors]:
     files = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise EngineError(f"{path}: holds no *.safetensors")
-    try:
-        sizes = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise EngineError(f"{folder / 'config.json'}: cannot be read: {error}; it says what {path} holds") from None
-    if not isinstance(sizes, dict):
-        raise EngineError(f"{folder / 'config.json'}: is no JSON object")
+    said = folder / "config.json"  # it says what the tensors are
+    data = content(said, CEILINGS["settings"], refusal=_refused)
+    sizes: dict[str, Any] = record_of(data, dict[str, Any], str(said), what="JSON object", refusal=_refused)
     return _Said(kind="safetensors", architecture=str(sizes.get("model_type", "")), sizes=sizes), _stored(files)
 
 
 def _stored(files: list[Path]) -> Tensors:
     import ml_dtypes  # noqa: F401, PLC0415 - gives numpy the bfloat16 that safetensors asks it for
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - as above
+    from safetensors import safe_open  # noqa: PLC0415 - as above
 
     for path in files:
-        try:
-            with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118 - no mapping
-                    yield name, partial(_stored_as_f32, file, name)
-        except SafetensorError as error:
-            raise EngineError(f"{path}: is no readable safetensors file: {error}") from None
+        with refusing(str(path), "safetensors file", refusal=_refused), safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                yield name, partial(_stored_as_f32, file, name)
 
 
 def _stored_as_f32(file: Any, name: str) -> Array:

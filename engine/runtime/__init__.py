@@ -28,7 +28,6 @@ What this module does not see: what makes a plan sound (`allocsim.checks`) and w
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -225,12 +224,7 @@ class Runtime:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _limit(self, threads: int | None) -> None:

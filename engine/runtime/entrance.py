@@ -10,8 +10,10 @@ sanitizer, replays, the modes of `repro`; their findings stand beside the judge'
 
 A plan is judged once: what was found sound is remembered by the object (as long as it lives) and,
 for the `KEPT` latest, by a hash of everything the judge looks at, so that a structure met again is
-not judged again. O(columns) for a plan that is known, else as `allocsim.checks.check`. Safe from
-any number of threads.
+not judged again. O(columns) for a plan that is known, else as `allocsim.checks.check`. What comes
+back has slots in memory of its own, so that nobody who made the plan can change it after it was
+judged; a plan whose slots somebody else may write is judged by its content each time. Safe from any
+number of threads.
 
 What this module does not see: how the judge judges, and what planners do.
 """
@@ -20,7 +22,7 @@ from collections import OrderedDict
 from dataclasses import fields, replace
 from hashlib import blake2b
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 import numpy as np
@@ -49,13 +51,14 @@ def planned(planner: str | Planner, program: Program) -> Plan:
 
 
 def admit(plan: Plan, *, by: str = "") -> Plan:
-    """Return the plan if it is sound.
+    """Return the plan, its slots in memory of its own, if it is sound.
 
     Raise PlannerError with the first violation if not, in the name of `by` (its source by default).
     """
     with _lock:
         if plan in _sound:
             return plan
+    plan = _owned(plan)
     key = _key(plan)
     with _lock:
         known = key in _known
@@ -86,6 +89,21 @@ def carried(plan: Plan, program: Program) -> Plan:
     with _lock:
         _sound.add(made)
     return made
+
+
+def _owned(plan: Plan) -> Plan:
+    """Return the plan with slots of its own memory: itself where nobody else can write them."""
+    slots = {
+        field.name: value
+        for field in fields(plan)
+        if isinstance(value := getattr(plan, field.name), np.ndarray) and value.base is not None
+    }
+    if not slots:
+        return plan
+    own: dict[str, Any] = {name: value.copy() for name, value in slots.items()}
+    for array in own.values():
+        array.flags.writeable = False
+    return replace(plan, **own)
 
 
 def _judge(plan: Plan, maker: str) -> None:

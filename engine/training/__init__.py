@@ -14,8 +14,9 @@ and their meaning are those of ggml's ggml-opt.
 | `losses.py`, `optimizers.py`, `schedules.py` | a new row |
 | `dataset.py` | what a batch is taken from |
 | `trainer.py` | one step: graphs, plans, memory |
-| `course.py`, `loop.py` | settings and position; epochs |
-| `finite.py` | what is done about NaN and infinity |
+| `settings.py`, `loop.py` | settings and position; epochs |
+| `measured_memory.py` | memory of a run by category, as measured; `allocsim.liveness.memory_categories` predicts it |
+| `nonfinite_policy.py` | what is done about NaN and infinity |
 | `checkpoint.py` | what a resumed run needs |
 | `config.py` | `allocsim train CONFIG.toml` |
 """

@@ -22,8 +22,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
+from allocsim.files.gate import refused_with, refusing
 
 Array = NDArray[Any]
+_refused: Final = refused_with(EngineError)
 
 GROWTH: Final = 64
 FREE: Final = 64 << 20
@@ -39,12 +41,9 @@ _HEADERS: Final[Mapping[tuple[int, int], Callable[[Any], Any]]] = {
 def read_npy(path: str | Path) -> Array:
     """Return the array of a file; EngineError for what is none. O(bytes)."""
     place = Path(path)
-    try:
-        with place.open("rb") as file:
-            size = place.stat().st_size
-            return _array(str(path), file, size, size)
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with refusing(str(path), ".npy file of numbers", refusal=_refused), place.open("rb") as file:
+        size = place.stat().st_size
+        return _array(str(path), file, size, size)
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -53,24 +52,16 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     Raises EngineError for what is none, or grows beyond the ceiling. O(bytes).
     """
     place = Path(path)
-    try:
-        size = place.stat().st_size
-        with zipfile.ZipFile(place) as archive:
-            rows = archive.infolist()
-            _check_members(str(path), rows, size)
-            found: dict[str, Array] = {}
-            for row in rows:
-                with archive.open(row) as file:
-                    found[row.filename.removesuffix(".npy")] = _array(
-                        f"{path}: {row.filename!r}", file, row.file_size, row.file_size
-                    )
-            return found
-    except EngineError:
-        raise
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # noqa: BLE001 - zipfile and its decompressors raise what they like on a broken file
-        raise EngineError(f"{path}: is no .npz file of arrays: {_words(error)}") from None
+    found: dict[str, Array] = {}
+    with refusing(str(path), ".npz file of arrays", refusal=_refused), zipfile.ZipFile(place) as archive:
+        rows = archive.infolist()
+        _check_members(str(path), rows, place.stat().st_size)
+        for row in rows:
+            with archive.open(row) as file:
+                found[row.filename.removesuffix(".npy")] = _array(
+                    f"{path}: {row.filename!r}", file, row.file_size, row.file_size
+                )
+    return found
 
 
 def _check_members(path: str, rows: list[zipfile.ZipInfo], size: int) -> None:
@@ -92,13 +83,11 @@ def _array(where: str, file: IO[bytes], length: int, ceiling: int) -> Array:
 
     The numbers take what is left of it, no byte more or less.
     """
-    try:
+    with refusing(where, "array of numbers", refusal=_refused):
         version = npy.read_magic(file)
+        if version not in _HEADERS:
+            raise EngineError(f"{where}: is no readable array of numbers: version {version} of the format")
         shape, turned, dtype = _HEADERS[version](file)
-    except KeyError:
-        raise EngineError(f"{where}: is no .npy or .npz file of numbers: version {version} of the format") from None
-    except Exception as error:  # noqa: BLE001 - the header is a literal of Python, and breaks in as many ways
-        raise EngineError(f"{where}: is no .npy or .npz file of numbers: {_words(error)}") from None
     if dtype.kind not in "fiub" or dtype.hasobject or any(n < 0 for n in shape):
         raise EngineError(f"{where}: is no array of numbers: {dtype}{list(shape)}")
     count, rest = prod(shape), length - file.tell()
@@ -121,10 +110,6 @@ def _filled(file: IO[bytes], data: bytearray) -> int:
         view[done : done + len(piece)] = piece
         done += len(piece)
     return done
-
-
-def _words(error: Exception) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:120]
 
 
 __all__ = ["read_npy", "read_npz"]

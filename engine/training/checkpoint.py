@@ -31,6 +31,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.files import write_atomic
+from allocsim.files.gate import converted, refused_with, refusing
 from engine.models.trainable import Model
 from engine.training.dataset import Dataset
 from engine.training.epoch_results import EpochResult
@@ -42,6 +43,8 @@ DIGEST: Final = "allocsim.digest"
 VERSION: Final = 2
 _MISSING: Final = 1
 """The version that had no digest."""
+
+_refused: Final = refused_with(EngineError)
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Packed = tuple[list[float], Count, Count, bool]
@@ -155,37 +158,21 @@ def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
 
     Raises EngineError if the file is none, or is not as it was written.
     """
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - only who resumes needs it
+    from safetensors import safe_open  # noqa: PLC0415 - only who resumes needs it
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if KEY not in metadata:
-                raise EngineError(f"{path}: is a safetensors file, but no checkpoint of training")
-            found: Any = json.loads(metadata[KEY])
-            version = found.get("version") if isinstance(found, dict) else None
-            if version != VERSION:
-                why = ", which has no digest to tell whether it is whole" if version == _MISSING else ""
-                raise EngineError(
-                    f"{path}: is a checkpoint of version {version!r}{why}; this one reads version {VERSION}"
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (
-        SafetensorError,
-        ValueError,
-        RecursionError,
-        AttributeError,
-        TypeError,
-    ) as error:  # the last two of dtypes that numpy lacks
-        raise EngineError(f"{path}: is no readable checkpoint: {error}") from None
-    except OSError as error:
-        raise EngineError(f"{path}: is no readable checkpoint: {error.strerror or error}") from None
+    with refusing(str(path), "checkpoint", refusal=_refused), safe_open(path, framework="numpy") as file:
+        metadata = file.metadata() or {}
+        if KEY not in metadata:
+            raise EngineError(f"{path}: is a safetensors file, but no checkpoint of training")
+        found: Any = json.loads(metadata[KEY])
+        version = found.get("version") if isinstance(found, dict) else None
+        if version != VERSION:
+            why = ", which has no digest to tell whether it is whole" if version == _MISSING else ""
+            raise EngineError(f"{path}: is a checkpoint of version {version!r}{why}; this one reads version {VERSION}")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     if metadata.get(DIGEST) != digest(tensors, metadata[KEY]):
         raise EngineError(f"{path}: is not as it was written: its digest differs; take an earlier copy, or train anew")
-    try:
-        return tensors, msgspec.convert(found, _Record)
-    except msgspec.ValidationError as error:
-        raise EngineError(f"{path}: is no complete checkpoint: {error}") from None
+    return tensors, converted(found, _Record, str(path), what="complete checkpoint", refusal=_refused)
 
 
 def digest(tensors: Mapping[str, Any], text: str) -> str:

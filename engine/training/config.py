@@ -37,6 +37,7 @@ import msgspec
 
 from allocsim.allocators import find_installed
 from allocsim.errors import AllocsimError, EngineError
+from allocsim.files import gate
 from engine.models import gpt2, llama, weights
 from engine.models.cnn import cnn
 from engine.models.mlp import mlp
@@ -300,20 +301,19 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 """The kinds that a table of the file can have."""
 
 
-def _known(message: str) -> str:
-    """Return the kinds there are, where a message is about one that is none."""
-    table = next((table for table in KINDS if message.endswith(f"`$.{table}.kind`")), None)
-    return f"; there are {', '.join(KINDS[table])}" if table is not None else ""
+def _refused(source: str, _place: str, rule: str) -> EngineError:
+    """Return the error, with the kinds there are where it is about one that is none."""
+    table = next((table for table in KINDS if f" {table}.kind: " in rule), None)
+    more = "" if table is None else f"; there are {', '.join(KINDS[table])}"
+    return EngineError(f"{source}: {rule}{more}")
 
 
 def read(path: str | Path) -> Config:
     """Return a configuration; EngineError, with file, place and rule, for what is none."""
-    try:
-        config = msgspec.toml.decode(Path(path).read_bytes(), type=Config)
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EngineError(f"{path}: {error}{_known(str(error))}") from None
+    data = gate.content(path, gate.CEILINGS["settings"], refusal=gate.refused_with(EngineError))
+    config: Config = gate.record_of(
+        data, Config, str(path), what="training file", decode=msgspec.toml.decode, refusal=_refused
+    )
     try:
         find_installed(config.training.planner)
     except AllocsimError as error:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
+from allocsim.files.gate import CEILINGS, content, refused_with
 from engine.training import array_files
 from engine.training.dataset import LABELS, Dataset
 
@@ -99,7 +100,4 @@ def sequences(stream: Array, *, seq: int, shard: int = 1, source: str = "the str
 
 
 def _content(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
+    return content(path, CEILINGS["stream"], refusal=refused_with(EngineError))

@@ -30,6 +30,7 @@ from engine.models.trainable import Model
 from engine.training import checkpoint
 from engine.training.dataset import LABELS, Dataset
 from engine.training.epoch_results import EpochResult
+from engine.training.measured_memory import MemoryOfRun
 from engine.training.nonfinite_policy import Lookout, warn
 from engine.training.schedules import Position, Schedule
 from engine.training.settings import Epoch, Settings, Split, TrainingState
@@ -110,6 +111,7 @@ def fit(
         executor=settings.executor,
         threads=settings.threads or None,
         watch=settings.watch,
+        measure=True,
     ) as trainer:
         split = Split.of(len(dataset), settings)
         course = _begin(dataset, settings, trainer)
@@ -158,6 +160,7 @@ def fit(
             plans=len(trainer.plans),
             peak_bytes=max((plan.peak_bytes for plan in trainer.plans.values()), default=0),
             document=Document.of(*trainer.plans.values()),
+            memory=dict(trainer.memory),
         )
 
 
@@ -175,6 +178,9 @@ class Fitted:
     """The largest of them."""
     document: Document
     """Every program that ran, with the plan it ran by and the belief that plan was made from."""
+    memory: Mapping[str, MemoryOfRun]
+    """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and as its first
+    run had it."""
 
 
 def epoch(

@@ -20,7 +20,7 @@ whatever graph runs it.
 What this module does not see: datasets, epochs, files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Literal, Self, get_args
@@ -37,12 +37,13 @@ from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.models.labels import check_classes, one_hot
 from engine.models.trainable import Model, Shapes
-from engine.runtime import EXECUTORS, Runtime
+from engine.runtime import EXECUTORS, Observer, Runtime
 from engine.runtime.entrance import carried, planned
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
 from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
 from engine.training.dataset import LABELS
 from engine.training.losses import LOSSES, Loss
+from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]
@@ -109,6 +110,7 @@ class Trainer:
         executor: str = "calls",
         threads: int | None = 1,
         watch: bool = False,
+        measure: bool = False,
     ) -> None:
         """Lay the weights and start from step 0.
 
@@ -124,6 +126,8 @@ class Trainer:
             threads: BLAS threads, None for all.
             watch: look at every result of every op for NaN and infinity
                 (`engine.runtime.nonfinite`).
+            measure: measure the memory of the first run of each build (`memory`), to the same
+                numbers.
 
         Raises:
             EngineError: a hyper-parameter or the period is out of range; a weight is missing or of
@@ -155,9 +159,12 @@ class Trainer:
         """Moments and accumulators -> their memory."""
         self.plans: dict[str, Plan] = {}
         """Fingerprint -> plan; as many as were ever made."""
+        self.memory: dict[str, MemoryOfRun] = {}
+        """Build -> what its first run held; only of a trainer that measures."""
         self._graphs = graphs
         self._planner = find(planner)
         self._executor, self._threads, self._watch = executor, threads, watch
+        self._measure = measure
         self._hyper: dict[str, Array] = {}
         self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], BoundBuild] = {}
         self._memory: Array = np.empty(0, dtype=np.uint8)
@@ -181,7 +188,11 @@ class Trainer:
         first = self.pending == 0
         watch = FiniteWatch(bound.runtime) if self._watch else None
         offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes)
-        given = bound.runtime.run(offered, skip=() if first else bound.accumulators, observer=watch)
+        probe = MemoryProbe(bound.runtime) if self._measure and build not in self.memory else None
+        observers = [observer for observer in (watch, probe) if observer is not None]
+        given = bound.runtime.run(offered, skip=() if first else bound.accumulators, observer=_all_of(observers))
+        if probe is not None:
+            self.memory[build] = probe.measured()
         if build == "optimizer":
             self.steps, self.pending = self.steps + 1, 0
         elif build == "gradient":
@@ -422,6 +433,8 @@ class Trainer:
 
     def _fed(self, name: str, column: Array, leaf: Tensor, classes: int) -> Array:
         dtype = NUMPY_DTYPES[leaf.dtype]
+        if column.dtype.kind not in "fiub":
+            raise EngineError(f"column {name!r} is of {column.dtype} in this batch; numbers are needed")
         if name == LABELS and self.loss.classes and column.dtype.kind in "iu":
             check_classes(column, classes)
             column = column if dtype.kind == "i" else one_hot(column, classes, dtype)
@@ -432,6 +445,18 @@ class Trainer:
                 f"column {name!r} holds {column.min()} to {column.max()} in this batch; {leaf} holds 32 bits"
             )
         return np.ascontiguousarray(column.reshape(leaf.shape), dtype=dtype)
+
+
+def _all_of(observers: Sequence[Observer]) -> Observer | None:
+    """Return an observer that tells all of these."""
+    if len(observers) < 2:
+        return observers[0] if observers else None
+
+    def told(step: int, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
+        for observer in observers:
+            observer(step, operands, results)
+
+    return told
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -1,4 +1,4 @@
-"""`allocsim plot FILE --kind map|lifetimes|live -o X.png`: a picture of one run of a document.
+"""`allocsim plot FILE --kind K -o X.png`: a picture of a document, of one run or of its program.
 
 What this module does not see: how pictures are drawn (`reports`).
 """
@@ -14,19 +14,32 @@ from allocsim.formats import load
 
 
 class Kind(StrEnum):
-    """What there is to see."""
+    """What there is to see: the keys of `reports.figures.FIGURES`."""
 
     MAP = "map"
     LIFETIMES = "lifetimes"
     LIVE = "live"
+    INTERFERENCE = "interference"
+    CHAIN = "chain"
+    CATEGORIES = "categories"
 
 
 def plot(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A document with a plan.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A document; without a plan, its program is drawn.")],
     *,
-    kind: Annotated[Kind, typer.Option(help="Time and address, lifetimes, or live bytes.")] = Kind.MAP,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="Time and address, lifetimes, live bytes, who lives with whom, forward and backward, or categories."
+        ),
+    ] = Kind.MAP,
     out: Annotated[str, typer.Option("-o", "--out", metavar="X.png", help="PNG, SVG or PDF, by its suffix.")],
-    run: Annotated[int, typer.Option(min=0, help="Which run of the session.")] = 0,
+    run: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Which run of the session.", show_default="where the first fault is, else 0; live: all plans"
+        ),
+    ] = None,
 ) -> int:
     """The suffix of the file decides between PNG, SVG and PDF."""
     reports.plot(load(file), kind.value, out, run=run)

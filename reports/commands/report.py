@@ -7,7 +7,6 @@ document of any supported format, and the verdict is what S, H, L and R say of i
 What this module does not see: how pages are made (`reports.interactive`).
 """
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,14 +14,12 @@ import typer
 
 from allocsim import formats
 from allocsim.cli.output import print_line, show_path
-from allocsim.errors import DocumentError, OutputError
+from allocsim.errors import OutputError
 from allocsim.files import replacing
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
-
-RECORD = "report.json"
-"""The record of a run, in the folder of its evidence."""
+from reports import run_record
 
 
 def report(
@@ -39,7 +36,7 @@ def report(
     record: dict[str, Any] = {"scenario": folder.resolve().name}
     if folder.is_dir():
         evidence = load_evidence(folder)
-        record |= _record(folder / RECORD)
+        record |= run_record.read(folder / run_record.RECORD)
     else:
         evidence = Evidence(document=formats.load(source))
     if evidence.document.runs:  # else there is no plan to say anything of
@@ -51,15 +48,3 @@ def report(
         place.write_bytes(html(record, evidence.document))
     print_line(f"wrote {show_path(out)}")
     return 0
-
-
-def _record(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(str(path), "", f"is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise DocumentError(str(path), "", "is no record of a run")
-    return found

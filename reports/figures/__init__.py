@@ -8,38 +8,66 @@ document (it becomes a `--kind`), `RECORD_FIGURES` for one drawn from the record
 run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from allocsim.model import Document
     from reports.figures.audit_figure import audit_matrix
+    from reports.figures.categories_figure import categories
+    from reports.figures.chain_figure import chain
     from reports.figures.gantt import lifetimes
     from reports.figures.gradients_figure import gradient_ratio
+    from reports.figures.interference_figure import interference
     from reports.figures.live_figure import live_bytes
     from reports.figures.loss_figure import loss_curves
     from reports.figures.memory_figure import memory_map
     from reports.figures.modes_figure import mode_errors
     from reports.figures.planners import planner_ratios
+    from reports.figures.verdicts_figure import verdict_matrix
 
 __all__ = [
     "FIGURES",
     "RECORD_FIGURES",
+    "DocumentFigure",
     "audit_matrix",
+    "categories",
+    "chain",
+    "drawing",
     "gradient_ratio",
+    "interference",
+    "judged",
     "lifetimes",
     "live_bytes",
     "loss_curves",
     "memory_map",
     "mode_errors",
     "planner_ratios",
+    "verdict_matrix",
 ]
 
-FIGURES: Final[dict[str, tuple[str, str]]] = {
-    # kind: (module, function of a document)
-    "map": ("memory_figure", "memory_map"),
-    "lifetimes": ("gantt", "lifetimes"),
-    "live": ("live_figure", "live_bytes"),
+
+class DocumentFigure(NamedTuple):
+    """One that is drawn from a document."""
+
+    module: str
+    function: str
+    """Of a document, with `run=`."""
+    wants: tuple[str, ...] = ()
+    """Names of `judged` that the function takes."""
+
+
+FIGURES: Final[dict[str, DocumentFigure]] = {
+    "map": DocumentFigure("memory_figure", "memory_map", ("report", "causes")),
+    "lifetimes": DocumentFigure("gantt", "lifetimes", ("report",)),
+    "live": DocumentFigure("live_figure", "live_bytes", ("report",)),
+    "interference": DocumentFigure("interference_figure", "interference", ("report", "causes")),
+    "chain": DocumentFigure("chain_figure", "chain"),
+    "categories": DocumentFigure("categories_figure", "categories"),
 }
 
 RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
@@ -49,11 +77,26 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
     "modes": ("modes_figure", "mode_errors"),
     "planners": ("planners", "planner_ratios"),
     "audit": ("audit_figure", "audit_matrix"),
+    "verdicts": ("verdicts_figure", "verdict_matrix"),
 }
 
 
+def judged(document: "Document") -> dict[str, Any]:
+    """Return what figures take of the judge: `report`, and `causes`, which number its conflicts."""
+    report = import_module("allocsim.checks").check(document)
+    return {"report": report, "causes": import_module("reports.figures.conflicts").numbering(document, report)}
+
+
+def drawing(kind: str, document: "Document", found: Mapping[str, Any], **options: Any) -> "Callable[..., Figure]":
+    """Return what draws a figure of a document; `found` is that of `judged`, or a part of it."""
+    row = FIGURES[kind]
+    function: Callable[..., Figure] = getattr(import_module(f"reports.figures.{row.module}"), row.function)
+    return partial(function, document, **{name: found[name] for name in row.wants if name in found}, **options)
+
+
 def __getattr__(name: str) -> Callable[..., Any]:
-    for module, function in (*FIGURES.values(), *RECORD_FIGURES.values()):
+    rows = ((row.module, row.function) for row in FIGURES.values())
+    for module, function in (*rows, *RECORD_FIGURES.values()):
         if name == function:
             found: Callable[..., Any] = getattr(import_module(f"reports.figures.{module}"), function)
             return found

@@ -5,16 +5,24 @@ names none, at the buffer's slot. *Steps*: from the op that took the bytes (`oth
 this run; else from the start) to the op that read them late; the one op where no other is named;
 where no op is named, the steps in which the buffer (and the other one) lives. What has no slot in
 this arena, belongs to another run or to a belief cannot be drawn; it is counted.
+
+*Parties*, by role: the buffer that lost its bytes is the `victim`, the one that has them now the
+`taker`, what the op that reads late makes is the `reader`'s; of a violation without a late read the
+buffers are `sharing`. The number of a conflict is that of its cause in what `allocsim check`
+prints.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from allocsim.checks.violations import Report, Violation
-from allocsim.model import Program
+from allocsim.cure.defects import key_of
+from allocsim.model import Document, Program
+from allocsim.verdict.causes import causes_of
+from allocsim.verdict.records import Cause
 from reports.figures.scene import Scene
-from reports.number_format import short
+from reports.number_format import count, short
 
 RELATIONAL = frozenset({"StaleRead", "Race"})
 """Kinds in which `other_op` did something to the same bytes at another time."""
@@ -25,6 +33,17 @@ could."""
 
 NAME = 44
 """Characters of a name in the words about a conflict."""
+
+LATE: Final = ("StaleRead", "OverwrittenRead", "UninitialisedRead")
+"""Kinds in which an op reads what is no longer, or not yet, there."""
+
+VICTIM: Final = "victim"
+TAKER: Final = "taker"
+READER: Final = "reader"
+SHARING: Final = "sharing"
+
+NUMBERED: Final = 2000
+"""Violations listed in a report up to which conflicts have the numbers of their causes."""
 
 MOST_RANGES = 64
 """Byte ranges of one violation drawn apart; a strided victim with more is drawn as its hull."""
@@ -44,17 +63,55 @@ class Conflict:
     """The victim's."""
     words: str
     """Kind, victim, writer and reader on one line."""
+    number: int = 0
+    """Of its cause, counted from 1; 0 where no cause is known."""
+    parties: tuple[tuple[str, int], ...] = ()
+    """(role, buffer)."""
+    taken: int | None = None
+    """The step in which the bytes were taken, in this run."""
+    read: int | None = None
+    """The step of the late read."""
 
 
-def conflicts(scene: Scene, arena: int, run: int, report: Report | None) -> tuple[tuple[Conflict, ...], int]:
+def telling_run(report: Report) -> int:
+    """Return the run of the first late read, else of the first violation that has one, else 0."""
+    found = sorted((v for v in report.violations if v.run is not None), key=lambda v: v.kind not in LATE)
+    return next((v.run for v in found if v.run is not None), 0)
+
+
+def numbering(document: Document, report: Report) -> tuple[Cause, ...]:
+    """Return the causes that number the conflicts of a report, as `allocsim check` does.
+
+    None where the report is clean or lists more than `NUMBERED` violations: to charge so many takes
+    minutes, and conflicts are counted instead.
+    """
+    if report.clean or len(report.violations) > NUMBERED:
+        return ()
+    return causes_of(document, report)
+
+
+def conflicts(
+    scene: Scene, arena: int, run: int, report: Report | None, causes: Sequence[Cause] = ()
+) -> tuple[tuple[Conflict, ...], int]:
     """Return the violations that lie in this arena during this run, and how many of the report do
     not.
+
+    `causes` are those of the report, most important first; they give the numbers.
     """
     if report is None:
         return (), 0
-    found = [_conflict(scene, arena, run, violation) for violation in report.violations]
+    numbers = {key_of(v): number for number, cause in enumerate(causes, start=1) for v in cause.violations}
+    found = [_conflict(scene, arena, run, v, numbers.get(key_of(v), 0) if numbers else 0) for v in report.violations]
     drawn = tuple(conflict for conflict in found if conflict is not None)
     return drawn, max(report.count, len(found)) - len(drawn)
+
+
+def not_drawn(report: Report | None, drawn: int) -> list[str]:
+    """Return a line that counts the violations of a report beyond those drawn; none where all
+    are.
+    """
+    rest = max(report.count, len(report.violations)) - drawn if report is not None else 0
+    return [f"{count(rest, 'violation')} of the report: not drawn here"] if rest > 0 else []
 
 
 def findings(scene: Scene, arena: int, run: int, verdict: Mapping[str, Any] | None) -> tuple[Conflict, ...]:
@@ -91,10 +148,20 @@ def _finding(scene: Scene, arena: int, run: int, finding: Any) -> Conflict | Non
     elif reader.get("op") is not None:
         words += f", read by {short(str(reader.get('op_name')), NAME)} (op {reader['op']:,})"
     box = (min(steps), max(steps) + 1, base + min(low for low, _ in ranges), base + max(high for _, high in ranges))
-    return Conflict(kind=str(finding.get("class")), boxes=(box,), buffer=buffer, words=words)
+    others = [(TAKER, writer.get("buffer")), (READER, reader.get("buffer"))]
+    parties = [(role, who) for role, who in others if who is not None and who != buffer and who < len(scene.nbytes)]
+    return Conflict(
+        kind=str(finding.get("class")),
+        boxes=(box,),
+        buffer=buffer,
+        words=words,
+        parties=((VICTIM, buffer), *parties),
+        taken=steps[0] if writer.get("op") in steps else None,
+        read=reader.get("op") if reader.get("op") in steps else None,
+    )
 
 
-def _conflict(scene: Scene, arena: int, run: int, violation: Violation) -> Conflict | None:
+def _conflict(scene: Scene, arena: int, run: int, violation: Violation, number: int) -> Conflict | None:
     buffer = violation.buffer
     if scene.plan is None or buffer is None or violation.run not in (None, run) or violation.problem is not None:
         return None
@@ -106,7 +173,29 @@ def _conflict(scene: Scene, arena: int, run: int, violation: Violation) -> Confl
     if len(ranges) > MOST_RANGES:
         ranges = ((min(low for low, _ in ranges), max(high for _, high in ranges)),)
     boxes = tuple((first, max(last, first + 1), base + low, base + max(high, low + 1)) for low, high in ranges)
-    return Conflict(kind=violation.kind, boxes=boxes, buffer=buffer, words=_words(scene.program, run, violation))
+    late = violation.kind in LATE and violation.op is not None
+    same = violation.other_run in (None, run) and late
+    return Conflict(
+        kind=violation.kind,
+        boxes=boxes,
+        buffer=buffer,
+        words=_words(scene.program, run, violation),
+        number=number,
+        parties=tuple(_parties(scene.program, run, violation)),
+        taken=violation.other_op if same else None,
+        read=violation.op if late else None,
+    )
+
+
+def _parties(program: Program, run: int, v: Violation) -> Iterator[tuple[str, int]]:
+    late = v.kind in LATE
+    if v.buffer is not None:
+        yield VICTIM if late else SHARING, v.buffer
+    if v.other_buffer is not None and v.other_run in (None, run) and v.other_buffer != v.buffer:
+        yield TAKER if late else SHARING, v.other_buffer
+    if late and v.op is not None and v.op < len(program.ops):
+        homes = (int(program.values.buffer[value]) for value in program.ops[v.op].results)
+        yield from ((READER, home) for home in homes if home not in (v.buffer, v.other_buffer))
 
 
 def _steps(scene: Scene, run: int, violation: Violation, buffer: int) -> tuple[int, int]:
@@ -130,24 +219,28 @@ def _words(program: Program, run: int, violation: Violation) -> str:
     """Say who lost bytes to whom and who read them late."""
     parts = [violation.kind]
     if violation.value is not None and 0 <= violation.value < len(program.values):
-        parts.append(f"victim {short(program.values.names[violation.value], NAME)}")
+        parts.append(
+            f"{'value' if violation.kind == 'Race' else 'victim'} {short(program.values.names[violation.value], NAME)}"
+        )
     elif violation.buffer is not None:
         parts.append(f"buffer {short(program.buffers.names[violation.buffer], NAME)}")
     if violation.other_buffer is not None and 0 <= violation.other_buffer < len(program.buffers):
         parts.append(f"against {short(program.buffers.names[violation.other_buffer], NAME)}")
     if violation.kind in RELATIONAL:
-        parts.append(_writer(program, run, violation))
+        parts.append(
+            _writer(program, run, violation, "in no order with" if violation.kind == "Race" else "overwritten by")
+        )
     if violation.op is not None and 0 <= violation.op < len(program.ops):
         verb = "read late by" if violation.kind == "StaleRead" else "at"
         parts.append(f"{verb} {short(program.ops.names[violation.op], NAME)} (op {violation.op:,})")
     return f"{parts[0]}: {', '.join(parts[1:])}" if len(parts) > 1 else parts[0]
 
 
-def _writer(program: Program, run: int, violation: Violation) -> str:
+def _writer(program: Program, run: int, violation: Violation, deed: str) -> str:
     other = violation.other_op
     if other is None:
         return "bytes not written in time" if violation.other_run is None else "content from before the session"
     if violation.other_run not in (None, run):
-        return f"overwritten in run {violation.other_run} (op {other:,})"
+        return f"{deed} op {other:,} of run {violation.other_run}"
     name = short(program.ops.names[other], NAME) if 0 <= other < len(program.ops) else "?"
-    return f"overwritten by {name} (op {other:,})"
+    return f"{deed} {name} (op {other:,})"

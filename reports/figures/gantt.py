@@ -25,10 +25,24 @@ from allocsim.checks.violations import Report
 from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
 from reports.figures import lifetime_rows
+from reports.figures.conflicts import not_drawn
 from reports.figures.families import families
 from reports.figures.lifetime_rows import Mark, wrong
 from reports.figures.scene import Scene, scene
-from reports.figures.style import FAINT, GREY, INK, RASTER_ABOVE, RED, blank, canvas, heading, pale, step_axis, styled
+from reports.figures.style import (
+    FAINT,
+    GREY,
+    INK,
+    MARKS,
+    RASTER_ABOVE,
+    RED,
+    blank,
+    canvas,
+    heading,
+    pale,
+    step_axis,
+    styled,
+)
 from reports.number_format import count, nbytes, short
 
 ROWS: Final = 40
@@ -39,13 +53,6 @@ LABELLED_ROWS: Final = 64
 
 MARKED: Final = 200
 """Late reads and taken bytes that are marked."""
-
-MARKS: Final[dict[bool, dict[str, Any]]] = {
-    True: {"marker": "X", "markersize": 8, "markerfacecolor": RED, "markeredgecolor": "white", "markeredgewidth": 1.0},
-    False: {"marker": "v", "markersize": 7, "markerfacecolor": "white", "markeredgecolor": RED, "markeredgewidth": 1.5},
-}
-"""Whether it is a late read, else the taking of bytes -> how it looks."""
-
 
 THINNEST: Final = 1 / 400
 """Part of the time axis that a bar takes at least: some four pixels."""
@@ -70,7 +77,10 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS, rep
         heading(
             axes,
             "No lifetimes",
-            ["The document has no program." if shown is None else "No buffer but weights is used."],
+            [
+                "The document has no program." if shown is None else "No buffer but weights is used.",
+                *not_drawn(report, 0),
+            ],
         )
         blank(axes, "nothing lives here")
         return figure
@@ -107,7 +117,8 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS, rep
     )  # fmt: skip
     if hidden:
         details.append(f"{count(hidden, 'mark')} of other buffers, or beyond the {MARKED} first, not drawn")
-    heading(axes, finding, details)
+    told = lifetime_rows.told(report, run, rows) if named else 0
+    heading(axes, finding, [*details, *not_drawn(report, told)])
     return figure
 
 

@@ -1,26 +1,23 @@
 """Which buffers a picture of lifetimes shows, and the marks on their rows.
 
-Rows in order of what matters: buffers believed dead while needed and the parties of violations
-(victims, then those that took their bytes), what an op that reads late makes, donors and recipients
-of a conflict's buffers, beliefs that go on longest in vain (up to a quarter of the rows), what is
-alive at the peak, then the largest. Nothing here needs matplotlib.
+Rows in order of what matters: victims of late reads and those that took their bytes, the parties of
+other violations, buffers believed dead while needed, what an op that reads late makes, donors and
+recipients of a conflict's buffers, beliefs that go on longest in vain (up to a quarter of the
+rows), what is alive at the peak, then the largest. Nothing here needs matplotlib.
 
 What this module does not see: how rows are drawn.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from allocsim.checks.violations import Report, Violation
 from allocsim.model import Problem
 from allocsim.model.layout import Int64s
+from reports.figures.conflicts import LATE
 from reports.figures.scene import Scene
-
-LATE: Final = ("StaleRead", "OverwrittenRead", "UninitialisedRead")
-"""Kinds in which an op reads what is no longer, or not yet, there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +76,14 @@ def in_conflict(report: Report | None, run: int) -> list[int]:
     return list(dict.fromkeys([*victims, *others]))
 
 
+def told(report: Report | None, run: int, rows: Int64s) -> int:
+    """Return of how many violations of one run a party is among some buffers."""
+    shown = set(rows.tolist())
+    return sum(
+        v.buffer in shown or (v.other_run in {None, run} and v.other_buffer in shown) for v in _of_run(report, run)
+    )
+
+
 def _ranked(
     shown: Scene, candidates: Int64s, believed: Problem | None, *, report: Report | None, run: int, limit: int
 ) -> Iterator[int]:
@@ -86,7 +91,8 @@ def _ranked(
     largest = candidates[np.argsort(-shown.nbytes[candidates], kind="stable")]
     early, beyond = wrong(shown, largest, believed)
     parties = in_conflict(report, run)
-    yield from parties[: limit // 2]
+    yield from [mark.buffer for mark in marks(report, run)][: limit // 2]
+    yield from parties[: limit // 4]
     yield from early[: limit // 2].tolist()
     yield from _results_of_late_readers(shown, report, run)
     near = set(parties)

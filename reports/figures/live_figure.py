@@ -6,17 +6,26 @@ The peak of the area is the bound: no plan that keeps every buffer intact for it
 smaller. A thin line under a plan's size is its *reach*, the highest end of a live slot at each
 step: the gap between reach and area is fragmentation at that moment. Plans that place the same
 buffers of the same program share one area; the areas of others are drawn as outlines.
+
+Hatched grey on top of the area is what the first plan keeps beyond it because lifetimes are
+believed too long. With a report, the red area are the bytes of that plan that two live buffers
+share, and a cross stands at each late read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from allocsim.checks.violations import Report
 from allocsim.model import Document
+from allocsim.model.layout import Int64s
 from reports.figures import style
+from reports.figures.conflicts import Conflict, conflicts, not_drawn
 from reports.figures.scene import LiveCurve, Scene, scene, scenes
 from reports.number_format import count, nbytes, over, short
 
@@ -26,14 +35,24 @@ PLANS: Final = 7
 WITH_REACH: Final = 3
 """Up to this many plans show their reach."""
 
+MARKED: Final = 50
+"""Late reads that are marked."""
+
+THINNEST: Final = 1 / 400
+"""Part of an axis that an overlap takes at least: some four pixels."""
+
+LOWEST: Final = 1 / 100
+"""Part of the axis of bytes that an overlap takes at least, so that its hatching shows."""
+
 _DASHES: Final = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 1)), (0, (9, 3)), (0, (3, 3)))
 
 
 @style.styled
-def live_bytes(document: Document, *, run: int | None = None) -> Figure:
+def live_bytes(document: Document, *, run: int | None = None, report: Report | None = None) -> Figure:
     """Draw live bytes over time and the size of every plan of the document that runs.
 
-    Of one run only if `run` is given.
+    Of one run only if `run` is given. `report` gives the overlaps and late reads of the first run
+    drawn; without one the picture says nothing of them.
 
     Raises ModelError for a run that does not exist.
     """
@@ -47,13 +66,17 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
     figure = style.canvas(11.5, 5.6) if alive else style.canvas(9.0, 3.2)
     axes = figure.add_subplot()
     if not alive:
-        style.heading(axes, "No live bytes", ["No buffer of the document is placed in an arena and used."])
+        style.heading(
+            axes, "No live bytes", ["No buffer of the document is placed in an arena and used.", *not_drawn(report, 0)]
+        )
         style.blank(axes, "nothing lives here")
         return figure
     shown, lives = found[:PLANS], curves[:PLANS]
     sizes = [scene.plan.peak_bytes if scene.plan is not None else 0 for scene in shown]
     areas = _areas(axes, lives)
-    top = max(*sizes, *(curve.peak for curve in lives), 1)
+    found_here = _found(document, shown[0], run or 0, report)
+    kept, shared = shown[0].wasted_bytes(), _shared(shown[0], found_here)
+    top = max(*sizes, *(curve.peak for curve in lives), _waste(axes, lives[0], kept), shared.peak, 1)
     steps = max(scene.steps for scene in shown)
     if len(shown) <= WITH_REACH:
         for index, scene_ in enumerate(shown):
@@ -63,8 +86,111 @@ def live_bytes(document: Document, *, run: int | None = None) -> Figure:
     style.bytes_axis(axes.yaxis, top, "memory")
     axes.set_ylim(0, top * 1.08)
     _sizes(axes, shown, sizes, lives, top=top, steps=steps)
-    style.heading(axes, *_heading(shown, sizes, lives, areas, len(found)))
+    _overlaps(axes, shared, found_here, steps, top)
+    finding, details = _heading(shown, sizes, lives, areas, len(found))
+    if kept is not None and kept.peak:
+        details.append(
+            f"hatched: kept because lifetimes are believed too long, at most {nbytes(kept.peak)} (step {kept.peak_at:,})"
+        )
+    late = sum(conflict.read is not None for conflict in found_here)
+    if shared.peak or late:
+        cut = report is not None and report.count > len(report.violations)
+        least = "at least " if cut else ""
+        red = (
+            [f"red: {least}{nbytes(shared.peak)} that live buffers share (step {shared.peak_at:,})"]
+            if shared.peak
+            else []
+        )
+        crosses = (
+            [f"crosses: {count(late, 'late read')}{'' if late <= MARKED else f', the first {MARKED}'}"] if late else []
+        )
+        details.append("; ".join(red + crosses))
+        finding = f"Live buffers overlap; {finding}" if shared.peak else f"Read late; {finding}"
+    drawn = sum(bool(c.boxes) and (c.kind == "Overlap" or c.read is not None) for c in found_here)
+    style.heading(axes, finding, [*details, *not_drawn(report, drawn)])
     return figure
+
+
+def _found(document: Document, shown: Scene, run: int, report: Report | None) -> list[Conflict]:
+    return [
+        conflict for arena in range(len(document.arenas)) for conflict in conflicts(shown, arena, run, report)[0]
+    ]  # fmt: skip
+
+
+def _shared(shown: Scene, found: Sequence[Conflict]) -> LiveCurve:
+    """Return the bytes that two or more live buffers share, over time, each byte once.
+
+    O(n log n) for n rectangles, and O(n^2 log n) where all of them share bytes.
+    """
+    places = shown.plan.arena if shown.plan is not None else np.zeros(len(shown.nbytes), dtype=np.int32)
+    boxes = {
+        (int(places[conflict.buffer]), *box)
+        for conflict in found
+        if conflict.kind == "Overlap"
+        for box in conflict.boxes
+    }
+    table = np.array(sorted(boxes), dtype=np.int64).reshape(-1, 5)
+    rows = table[:, 1:]
+    edges = np.unique(np.concatenate([[0, shown.steps], rows[:, 0], rows[:, 1]]))
+    total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
+    for group in (group for arena in np.unique(table[:, 0]) for group in _groups(rows[table[:, 0] == arena])):
+        own = np.unique(np.concatenate([group[:, 0], group[:, 1]]))
+        for first, last in pairwise(own.tolist()):
+            here = group[(group[:, 0] <= first) & (group[:, 1] >= last)]
+            total[np.searchsorted(edges, first) : np.searchsorted(edges, last)] += _union(here[:, 2], here[:, 3])
+    return LiveCurve(edges=edges, height=total)
+
+
+def _groups(rows: Int64s) -> Iterator[Int64s]:
+    """Yield the rectangles by groups that have no byte in common."""
+    order = rows[np.argsort(rows[:, 2], kind="stable")]
+    reach = np.maximum.accumulate(order[:, 3])
+    cuts = np.flatnonzero(order[1:, 2] >= reach[:-1]) + 1
+    return (group for group in np.split(order, cuts) if len(group))
+
+
+def _union(low: Int64s, high: Int64s) -> int:
+    """Return how many bytes some ranges, sorted by where they begin, have together."""
+    if not len(low):
+        return 0
+    before = np.concatenate([low[:1], np.maximum.accumulate(high)[:-1]])
+    return int(np.maximum(high - np.maximum(low, before), 0).sum())
+
+
+def _waste(axes: Axes, live: LiveCurve, kept: LiveCurve | None) -> int:
+    """Draw what is kept in vain on top of what lives; return the highest byte."""
+    if kept is None or not kept.peak:
+        return 0
+    edges = np.union1d(live.edges, kept.edges)
+    low, more = (
+        curve.height[np.clip(np.searchsorted(curve.edges, edges[:-1], side="right") - 1, 0, len(curve.height) - 1)]
+        for curve in (live, kept)
+    )
+    axes.fill_between(
+        edges, np.append(low, low[-1]), np.append(low + more, (low + more)[-1]), step="post", facecolor=style.pale(style.GREY, 0.6),
+        edgecolor=style.FAINT, hatch="////", linewidth=0, zorder=0.9, rasterized=len(edges) > 3 * style.RASTER_ABOVE, gid="waste",
+    )  # fmt: skip
+    return int((low + more).max())
+
+
+def _overlaps(axes: Axes, shared: LiveCurve, found: Sequence[Conflict], steps: int, top: int) -> None:
+    """Draw the bytes that two buffers share, none thinner than some pixels, and late reads."""
+    if shared.peak:
+        corners = [
+            [(first, 0), (first, height), (last, height), (last, 0)]
+            for first, last, height in _stretches(shared, steps * THINNEST, top * LOWEST)
+        ]
+        axes.add_collection(
+            PolyCollection(
+                corners, facecolors=style.pale(style.RED, 0.35), edgecolors=style.RED, hatch="xxxx", linewidths=0.8, zorder=2.5,
+                rasterized=len(corners) > style.RASTER_ABOVE, gid="overlap",
+            ),
+            autolim=False,
+        )  # fmt: skip
+    for step in list(dict.fromkeys(c.read for c in found if c.read is not None))[:MARKED]:
+        axes.plot(
+            step + 0.5, top * 0.02, linestyle="none", clip_on=False, zorder=6, gid="late read", **style.MARKS[True]
+        )
 
 
 def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
@@ -138,6 +264,25 @@ def _sizes(
             fontsize=8.5, color=style.INK, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.0, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def _stretches(shared: LiveCurve, width: float, height: float) -> list[tuple[float, float, float]]:
+    """Return (first, last, height) of each stretch that is not zero, at least so wide and so high.
+
+    Those that would touch are one, as high as the highest.
+    """
+    found: list[tuple[float, float, float]] = []
+    high = np.flatnonzero(shared.height > 0)
+    for first, last, size in zip(
+        shared.edges[high].tolist(), shared.edges[high + 1].tolist(), shared.height[high].tolist(), strict=True
+    ):
+        wide, tall = max(float(last), first + width), max(float(size), height)
+        if found and first - found[-1][1] < width:
+            begin, end, most = found.pop()
+            found.append((begin, max(end, wide), max(most, tall)))
+        else:
+            found.append((float(first), wide, tall))
+    return found
 
 
 def _heading(

@@ -131,12 +131,26 @@ class Scene:
         shared = np.minimum(self.nbytes[both[:, 1]], self.nbytes[both[:, 2]])
         when = np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen], both[:, 0], both[:, 0] + 1])
         change = np.concatenate([[0, 0], self.nbytes[chosen], -self.nbytes[chosen], -shared, shared])
-        edges, place = np.unique(when, return_inverse=True)
-        if float(self.nbytes[chosen].sum(dtype=np.float64)) > LIMIT:
-            change = change.astype(np.float64)  # a picture of more than 2^62 bytes need not be exact
-        total = np.zeros(len(edges), dtype=change.dtype)
-        np.add.at(total, place, change)
-        return LiveCurve(edges=edges, height=np.cumsum(total)[:-1])
+        return step_curve(when, change)
+
+    def wasted_bytes(self) -> LiveCurve | None:
+        """Return the bytes kept, by the belief of the plan, for nothing that the ops need.
+
+        What is pinned, or believed by nobody, wastes nothing. None where there is no belief beside
+        the ops. O(n log n).
+        """
+        if self.problem is None or not len(self.program.ops):
+            return None
+        first, last = (np.clip(part, 0, self.steps) for part in (self.problem.start, self.problem.stop))
+        last = np.maximum(first, last)
+        kept = np.flatnonzero(self.placed & self.used & ~self.problem.pinned & ~self.program.buffers.persistent)
+        before = kept[first[kept] < self.start[kept]]
+        after = kept[last[kept] > self.stop[kept]]
+        until, since = np.minimum(self.start[before], last[before]), np.maximum(self.stop[after], first[after])
+        when = np.concatenate([[0, self.steps], first[before], until, since, last[after]])
+        size = self.nbytes
+        change = np.concatenate([[0, 0], size[before], -size[before], size[after], -size[after]])
+        return step_curve(when, change)
 
     def reach(self) -> LiveCurve:
         """Return the highest end of a live slot over time, summed over arenas.
@@ -164,6 +178,16 @@ class Scene:
     def source(self) -> str:
         """Who made the plan, or what is shown if there is none."""
         return (self.plan.source if self.plan is not None else "") or self.program.name
+
+
+def step_curve(when: Int64s, change: Int64s) -> LiveCurve:
+    """Return the sum over time of what changes at some steps. O(n log n)."""
+    edges, place = np.unique(when, return_inverse=True)
+    if float(np.abs(change).sum(dtype=np.float64)) / 2 > LIMIT:
+        change = change.astype(np.float64)  # a picture of more than 2^62 bytes need not be exact
+    total = np.zeros(len(edges), dtype=change.dtype)
+    np.add.at(total, place, change)
+    return LiveCurve(edges=edges, height=np.cumsum(total)[:-1])
 
 
 def scenes(document: Document) -> tuple[Scene, ...]:

@@ -41,6 +41,12 @@ RED: Final = "#C8102E"
 PALETTE: Final = (BLUE, ORANGE, GREEN, PURPLE, SKY, OLIVE, NAVY)
 """Categories in this order; whatever comes after them is grey."""
 
+MARKS: Final[dict[bool, dict[str, Any]]] = {
+    True: {"marker": "X", "markersize": 8, "markerfacecolor": RED, "markeredgecolor": "white", "markeredgewidth": 1.0},
+    False: {"marker": "v", "markersize": 7, "markerfacecolor": "white", "markeredgecolor": RED, "markeredgewidth": 1.5},
+}
+"""Whether it is a late read, else the taking of bytes -> how it looks, in every picture."""
+
 RASTER_ABOVE: Final = 1500
 """Shapes in one collection beyond which an SVG holds them as an image."""
 

@@ -13,8 +13,6 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from html import escape
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
@@ -23,6 +21,7 @@ from allocsim.checks import check
 from allocsim.model import Document
 from reports.figures.style import render
 from reports.folder import pictures
+from reports.interactive.assets import asset, read
 from reports.interactive.boxes import maps
 from reports.page import CAPTIONS, measured, said
 
@@ -52,15 +51,15 @@ def html(record: Mapping[str, Any], document: Document | None) -> bytes:
     drawn, more = ([], 0) if document is None else maps(document, report=check(document), verdict=record.get("verdict"))
     over = f'<p class="note">{more:,} more plans and arenas are not shown</p>' if more else ""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = _asset("page.html").substitute(
+    text = asset("page.html").substitute(
         title=escape(str(record.get("scenario") or "Run")),
-        style=_read("page.css"),
+        style=read("page.css"),
         said=markdown.render(said(record)),
         maps=MAP + over if drawn else "",
         pictures=_figures({name: draw for name, draw in pictures(record, document).items() if name != "map"}),
         measured=markdown.render(measured(record)),
         data=json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        script=_read("map.js"),
+        script=read("map.js"),
     )
     return text.encode()
 
@@ -72,11 +71,3 @@ def _figures(drawn: Mapping[str, "Callable[[], Figure]"]) -> str:
         caption = escape(CAPTIONS[name])
         parts.append(f'<figure><h3>{caption}</h3><img alt="{caption}" src="data:image/svg+xml;base64,{data}"></figure>')
     return "\n".join(parts)
-
-
-def _asset(name: str) -> Template:
-    return Template(_read(name))
-
-
-def _read(name: str) -> str:
-    return files("reports.interactive").joinpath(name).read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ from typing import Any
 
 from allocsim.cli.bisect import Bisected, cause_lines, cure_lines, in_short, smallest_entry, smallest_lines
 from allocsim.cli.progress import stepping
-from allocsim.errors import UnknownNameError
 from allocsim.reduction import Reduction, script
 from repro import bisection, scenarios
 from repro.options import EngineOptions
@@ -20,10 +19,7 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
 
     Raises UnknownNameError for a name that is neither a file nor a scenario.
     """
-    try:
-        scenario = scenarios.find(name)
-    except UnknownNameError as error:
-        raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
+    scenario = scenarios.find_beside_files(name)
     with stepping(name) as progress:
         done = bisection.bisect_scenario(scenario, EngineOptions(**sizes), seconds=seconds, progress=progress)
     first = done.verdict.findings[0] if done.verdict.findings else None

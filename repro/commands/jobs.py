@@ -39,7 +39,9 @@ def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *,
     """
     places = shortened([job.folder for job in jobs])
     folders = [None if out is None else out.joinpath(*place) for place in places]
-    _check_folders(folders)
+    for folder in folders:
+        if folder is not None:
+            check_folder(folder)
     entries: list[dict[str, Any]] = []
     for job, folder in zip(jobs, folders, strict=True):
         with stepping(job.name) as progress:
@@ -47,9 +49,11 @@ def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *,
             entries.append(result.as_json())
             if folder is not None:
                 progress("report", 0, 1)
-                _write(result, folder)
+                write(result, folder)
         if not as_json:
-            _print(result, folder, job.more(result))
+            print_result(result, job.more(result))
+            print_line("as expected" if result.matches else f"NOT as expected: {_expected(result.expected)}")
+            print_folder(folder)
     for entry in skipped if not as_json else ():
         print_line(f"{entry['scenario']} on {entry['library']['name']}: skipped: {entry['skipped']}")
     if as_json:
@@ -67,18 +71,14 @@ def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [tuple(folder[level] for level in levels if level < len(folder)) for folder in folders]
 
 
-def _check_folders(folders: list[Path | None]) -> None:
-    for folder in folders:
-        if folder is not None:
-            check_folder(folder)
-
-
-def _write(result: Any, folder: Path) -> None:
+def write(result: Any, folder: Path) -> None:
+    """Write the report of a result and its evidence into a folder."""
     write_report(result.as_json(), result.evidence.document, folder)
     save(result.evidence, folder)
 
 
-def _print(result: Any, folder: Path | None, more: list[Section]) -> None:
+def print_result(result: Any, more: list[Section]) -> None:
+    """Print losses, gradients and arenas, what each detector says, and the verdict."""
     print_line(result.title)
     if result.modes:
         _print_training(result.modes)
@@ -94,7 +94,10 @@ def _print(result: Any, folder: Path | None, more: list[Section]) -> None:
     print_line(f"verdict: {first}")
     for clause in others:
         print_line(f"  {clause}")
-    print_line("as expected" if result.matches else f"NOT as expected: {_expected(result.expected)}")
+
+
+def print_folder(folder: Path | None) -> None:
+    """Print where the report lies, if there is one."""
     if folder is not None:
         print_line(f"report: {folder / 'report.md'}")
 

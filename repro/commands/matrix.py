@@ -22,6 +22,7 @@ from typing import Any, Final
 from allocsim.cli.output import print_json, print_line, print_table
 from allocsim.cli.progress import counting
 from allocsim.verdict.evidence import save
+from reports import check_suffix, plot_record
 from reports.folder import check_folder, write_report
 from repro.run_records import Expected
 from repro.small.answers import DETECTORS
@@ -65,9 +66,20 @@ class MatrixRow:
 
 
 def run_matrix(
-    tasks: Sequence[Task], skipped: list[dict[str, Any]], out: Path | None, workers: int, *, as_json: bool
+    tasks: Sequence[Task],
+    skipped: list[dict[str, Any]],
+    out: Path | None,
+    workers: int,
+    *,
+    as_json: bool,
+    plot: str | None = None,
 ) -> int:
-    """Run the tasks, print the matrix; 1 if a cell differs."""
+    """Run the tasks, print the matrix and draw it; 1 if a cell differs.
+
+    Raises OutputError for a picture of no format known, before anything is run.
+    """
+    if plot is not None:
+        check_suffix(plot)
     folders = [None if out is None else out.joinpath(*task.folder) for task in tasks]
     for folder in filter(None, folders):
         check_folder(folder)
@@ -79,6 +91,8 @@ def run_matrix(
             rows.append(row)
             count(1)
     wrong = [row for row in rows if row.differs]
+    if plot is not None:
+        plot_record("verdicts", [row.as_json() for row in rows], plot)
     if as_json:
         matrix = [row.as_json() for row in rows]
         print_json({"runs": entries, "matrix": matrix, **({"skipped": skipped} if skipped else {})})

@@ -12,7 +12,6 @@ from typing import Any
 
 from allocsim.cli.progress import stepping
 from allocsim.cli.replay import Row, Rows
-from allocsim.errors import UnknownNameError
 from allocsim.programs.fingerprints import fingerprint_of
 from repro import scenarios
 from repro.options import EngineOptions
@@ -26,10 +25,7 @@ def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> 
 
     Raises UnknownNameError for a name that is neither a file nor a scenario.
     """
-    try:
-        scenario = scenarios.find(name)
-    except UnknownNameError as error:
-        raise UnknownNameError("file or scenario", name, scenarios.MODULES) from error
+    scenario = scenarios.find_beside_files(name)
     with stepping(name) as progress:
         steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}
         options = EngineOptions(**(sizes | chosen | {"steps": steps}))

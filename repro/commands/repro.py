@@ -17,23 +17,23 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-from allocsim.cli.output import print_json, print_line, print_table
+from allocsim.cli.output import print_json, print_line, print_table, show_path
+from allocsim.cli.progress import counting
+from allocsim.errors import EngineError, OutputError
+from allocsim.files import replacing
 from repro import scenarios, small_runs
-from repro.commands import repro_ggml, small_words
+from repro.commands import repro_ggml, scenario_pages, showing, small_words
 from repro.commands.jobs import Job, run_all
 from repro.commands.matrix import Task, run_matrix
 from repro.commands.mode_tables import sections
-from repro.options import EngineOptions, LibraryOptions, RunSizes
+from repro.options import EngineOptions, LibraryOptions
 from repro.run import run
 from repro.scenario import GgmlFault, Scenario, SmallScenario
 from repro.scenarios import AnyScenario
-
-SMALL_SIZE: Final = RunSizes(layers=2, seq=8, steps=2)
-"""Of every scenario of the engine under `--all`, where no size and no `--full` is given."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -67,20 +67,75 @@ def show(
     name: Annotated[str, typer.Argument(help="A scenario, or several joined by +, or a Python file, which is run.")],
     *,
     as_json: AsJson = False,
+    plot: Annotated[
+        str | None, typer.Option(metavar="X.png", help="Draw the graph round the fault, before and after.")
+    ] = None,
 ) -> int:
-    """Show what a scenario does and what must be found."""
+    """Tell the story of a scenario, with the graph round the fault before and after.
+
+    It is run for that, one of the engine at a small size; with --json alone nothing is run.
+    """
+    if plot is not None:
+        from reports import check_suffix  # noqa: PLC0415 - draws
+
+        check_suffix(plot)
     scenario = _named(name)
+    both = None if as_json and plot is None else _sides(scenario, needed=plot is not None)
+    if plot is not None and both is not None and not isinstance(both, str):
+        from reports import plot_figure  # noqa: PLC0415 - draws
+
+        plot_figure(lambda: showing.picture(scenario, both), plot)
     if as_json:
         print_json(_entry(scenario))
         return 0
-    for line in (f"{scenario.name}: {scenario.title}", scenario.source, scenario.story):
+    for line in _told(scenario, both):
         print_line(line)
+    if plot is not None:
+        print_line(f"wrote {show_path(plot)}")
+    return 0
+
+
+def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[str]:
+    yield from (f"{scenario.name}: {scenario.title}", scenario.source, scenario.story)
+    if isinstance(both, str):
+        yield f"the graph round the fault: not drawn: {both}"
+    elif both is not None:
+        yield from showing.graph(both)
     if isinstance(scenario, SmallScenario):
-        for line in small_words.tale(scenario):
-            print_line(line)
-        return 0
-    print_line("defects: " + "; ".join(_defects(scenario)))
-    print_line("expected: " + ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected))
+        yield from small_words.tale(scenario)
+    else:
+        yield "defects: " + ("; ".join(_defects(scenario)) or "none")
+        expected = ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
+        yield f"expected: {expected or 'no accusation'}"
+    if scenario.caught:
+        yield f"what would have caught it: {scenario.caught}"
+
+
+def _sides(scenario: AnyScenario, *, needed: bool) -> showing.Sides | str:
+    """Run both sides; where a library is missing and no picture asked for, return why."""
+    try:
+        return showing.sides(scenario)
+    except EngineError as error:
+        if needed or not isinstance(scenario, GgmlFault):
+            raise
+        return str(error)
+
+
+@app.command()
+def gallery(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; all of them by default.")
+    ] = None,
+    *,
+    out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page; nothing else is written.")],
+) -> int:
+    """Write one page with the story and the picture of every scenario, which are run for it."""
+    if Path(out).suffix.lower() not in {".html", ".htm"}:
+        raise OutputError(f"{out}: the suffix {Path(out).suffix!r} names no page; .html does")
+    chosen = [_named(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL)]
+    with replacing(out) as place, counting("scenarios", len(chosen)) as count:
+        place.write_bytes(scenario_pages.page(chosen, lambda: count(1)))
+    print_line(f"wrote {show_path(out)}")
     return 0
 
 
@@ -127,6 +182,7 @@ def run_scenarios(
         typer.Option("--full", help="With --all: full size. With --runtime ggml: the width of SmolLM2-135M, minutes."),
     ] = False,
     as_json: AsJson = False,
+    plot: Annotated[str | None, typer.Option(metavar="X.png", help="With --all: draw the matrix.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the report here; below it if there are several.")
     ] = None,
@@ -136,6 +192,8 @@ def run_scenarios(
         raise typer.BadParameter("name scenarios or give --all" + (", not both" if names else ""))
     if workers > 1 and not every:
         raise typer.BadParameter("--jobs goes with --all")
+    if plot is not None and not every:
+        raise typer.BadParameter("--plot goes with --all")
     sized = full or gguf is not None or any(size is not None for size in (layers, seq, steps))
     chosen = [_named(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL)]
     on_engine = [s for s in chosen if isinstance(s, Scenario) and runtime is RunsOn.ENGINE]
@@ -154,8 +212,6 @@ def run_scenarios(
         modes=tuple(filter(None, modes.split(","))),
         weights=None if gguf is None else str(gguf),
     )
-    if every and not sized:
-        options = replace(options, layers=SMALL_SIZE.layers, seq=SMALL_SIZE.seq, steps=SMALL_SIZE.steps)
     left = [s for s in chosen if isinstance(s, GgmlFault) or (isinstance(s, Scenario) and runtime is RunsOn.GGML)]
     jobs: list[Job] = []
     tasks: list[Task] = []
@@ -176,9 +232,13 @@ def run_scenarios(
         raise typer.BadParameter("--ggml and --full go with --runtime ggml and with faults of ggml")
     if every:
         both = (True,) if fixed else (False, True)
-        trained = [_engine_task(s, replace(options, fixed=twin)) for s in on_engine for twin in both]
+        trained = [
+            _engine_task(s, replace(options if sized else showing.small(s, options), fixed=twin))
+            for s in on_engine
+            for twin in both
+        ]
         tasks = [*trained, *tasks, *(_small_task(s, fixed=fixed) for s in small)]
-        return run_matrix(tasks, skipped, out, workers, as_json=as_json)
+        return run_matrix(tasks, skipped, out, workers, as_json=as_json, plot=plot)
     jobs = [
         *(engine_job(scenario, options) for scenario in on_engine),
         *jobs,
@@ -237,6 +297,7 @@ def _entry(scenario: AnyScenario) -> dict[str, Any]:
         "story": scenario.story,
         "defects": list(_defects(scenario)),
         "expected": [{"class": class_, "fault": fault} for class_, fault in scenario.expected],
+        "caught": scenario.caught,
         **(small_words.entry(scenario) if isinstance(scenario, SmallScenario) else {}),
     }
 

@@ -7,20 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from allocsim.cli.output import Section
-from allocsim.outcomes.description import describe_program
 from repro.scenario import SmallScenario
 from repro.small.answers import DETECTORS
-from repro.small.small_document import SmallDocument, document
+from repro.small.small_document import SmallDocument
 from repro.small_runs import SmallResult, in_words
 
 
 def tale(scenario: SmallScenario) -> Iterator[str]:
-    """Yield the lines of `show`: both programs with their plans, the defect, what must be found."""
-    before, after = _programs(scenario.sound), _programs(scenario.faulty)
-    yield "without the defect:"
-    yield from before
-    yield "with it:" if after != before else "with it: the same but for the defect below"
-    yield from after if after != before else ()
+    """Yield the lines of `show` that small scenarios alone have: the defect, and what must be
+    found.
+    """
     yield f"the defect, in the {scenario.place}:"
     for name, now in scenario.change.items():
         yield from _changed(name, getattr(scenario.sound, name), now)
@@ -29,7 +25,6 @@ def tale(scenario: SmallScenario) -> Iterator[str]:
         yield f"  {letter}: {in_words(kinds)}"
     for what, why in scenario.reasons.items():
         yield f"the catalogue of bugs expected otherwise of {what}: {why}"
-    yield f"what would have caught it: {scenario.caught}"
 
 
 def entry(scenario: SmallScenario) -> dict[str, Any]:
@@ -38,7 +33,6 @@ def entry(scenario: SmallScenario) -> dict[str, Any]:
         "place": scenario.place,
         "answers": {letter: None if kinds is None else sorted(kinds) for letter, kinds in scenario.answers.items()},
         "reasons": dict(scenario.reasons),
-        "caught": scenario.caught,
     }
 
 
@@ -58,18 +52,6 @@ def answers(result: SmallResult) -> list[Section]:
 def defects(scenario: SmallScenario) -> Iterator[str]:
     """Yield the fields of the document that the defect changes."""
     yield f"in the {scenario.place}: " + ", ".join(scenario.change)
-
-
-def _programs(small: SmallDocument) -> list[str]:
-    """Return the program and the plan of each run; one that has been shown is named only."""
-    shown: list[str] = []
-    lines: list[str] = []
-    for number, run in enumerate(document(small).runs):
-        text = describe_program(run.program, run.plan)
-        lines.append(f"  run {number}{f': as run {shown.index(text)}' if text in shown else ''}")
-        lines += [f"  {line}" for line in text.splitlines()] if text not in shown else []
-        shown.append(text)
-    return lines
 
 
 def _changed(name: str, before: Any, after: Any) -> Iterator[str]:

@@ -41,6 +41,7 @@ SMALL: Final[dict[str, str]] = {
     "loop-body": "loop_body",
     "loop-invariant-scratch": "loop_invariant_scratch",
     "read-only-mutation": "read_only_mutation",
+    "fallback-alias": "fallback_alias",
     "lowered-reshape": "lowered_reshape",
     "match-cast": "match_cast",
     "nested-alias": "nested_alias",
@@ -123,6 +124,14 @@ def find(name: str) -> Scenario:
     for part in parts[1:]:
         found = join(found, import_module(f"repro.scenarios.{MODULES[part]}").SCENARIO)
     return found
+
+
+def find_beside_files(name: str) -> Scenario:
+    """Return the scenario called `name` for a command that takes files too; errors as `find`."""
+    try:
+        return find(name)
+    except UnknownNameError as error:
+        raise UnknownNameError("file or scenario", name, MODULES) from error
 
 
 def find_any(name: str) -> AnyScenario:

@@ -55,4 +55,8 @@ SCENARIO = Scenario(
     expected=(("C01", "plan"),),
     reports="S L P D",
     belief=forget_residual,
+    caught=(
+        "A replay of the plan over the graph that runs: the add reads what another op wrote. Comparing "
+        "believed with derived lifetimes names the reader that was left out."
+    ),
 )

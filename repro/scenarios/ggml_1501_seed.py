@@ -16,4 +16,8 @@ SCENARIO = Scenario(
     reports="S R P D",
     write_once=("loss_grad",),
     least_steps=2,
+    caught=(
+        "A second step in the test: the first is right. Or a replay of two runs, of which the second "
+        "leaves the upload out."
+    ),
 )

@@ -14,4 +14,5 @@ SCENARIO = GgmlFault(
     expected=(("C05", "caller"),),
     reports="S L D",
     not_run="H R P K",
+    caught=("A replay with the host's read as an op; or a check that what a caller reads is flagged."),
 )

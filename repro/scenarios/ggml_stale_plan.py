@@ -14,4 +14,5 @@ SCENARIO = GgmlFault(
     expected=(("C08", "plan"),),
     reports="S D",
     not_run="H R P K",
+    caught=("A fingerprint of ops and edges beside the counts; or every graph replayed on the plan that it runs on."),
 )

@@ -17,4 +17,5 @@ SCENARIO = Scenario(
     reports="H D",
     streams=3,
     reuse_waits=False,
+    caught=("Happens-before over the branches: no wait orders the reader of a slot before the op that takes it."),
 )

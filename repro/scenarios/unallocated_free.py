@@ -1,6 +1,7 @@
 """A buffer is freed that was never allocated."""
 
-from repro import SmallDocument, SmallScenario
+from repro import SmallScenario
+from repro.scenarios import double_free
 
 SCENARIO = SmallScenario(
     name="unallocated-free",
@@ -9,12 +10,7 @@ SCENARIO = SmallScenario(
     story=(
         "Fusion and the memory allocator count references differently; a buffer is freed that was never handed out."
     ),
-    sound=SmallDocument(
-        text="x = host.write; a = f x; b = relu! a; c = g b; d = h b; e = k c d; host.read e",
-        slots="x=0 a=64 b=64 c=0 d=128 e=192",
-        share="a>b",
-        events="0+x 1+a 1-x 2+b 2-a 3+c 4+d 4-b 5+e 5-c 5-d 6-e",
-    ),
+    sound=double_free.SCENARIO.sound,
     place="placement",
     change={"events": "0+x 1-x 2+b 2-a 3+c 4+d 4-b 5+e 5-c 5-d 6-e"},
     expected=(("C13", "plan"),),

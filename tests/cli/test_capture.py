@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ggml_live import live
+from gguf_models import write_model
 
 
 def allocsim(*arguments):
@@ -46,7 +47,7 @@ def test_a_file_that_is_no_finding_is_refused(tmp_path):
     ran = allocsim("capture", "ggml", "--recipe", str(path))
 
     assert ran.returncode == 2
-    assert ran.stderr.startswith("allocsim: not a recipe")
+    assert ran.stderr == f"allocsim: {path}: is no kept finding: Object missing required field meta\n"
 
 
 def test_the_faulty_graph_is_the_kernels_fault_on_one_screen_and_again_from_its_evidence(tmp_path):
@@ -148,3 +149,33 @@ def test_bisect_of_a_graph_whose_library_is_not_there_says_what_was_not_examined
     assert ran.returncode == 1
     assert "the plan is legal; a fault of a kernel is not excluded" in ran.stdout
     assert "K not run: no installed libggml is ggml 0.25.9" in ran.stdout
+
+
+def test_a_model_in_a_file_is_one_session_that_diagnose_judges_again(tmp_path):
+    live("after")
+    model, path = write_model(tmp_path / "m.gguf", experts=4), tmp_path / "session.json"
+
+    captured = allocsim(
+        "capture", "ggml", "--gguf", str(model), "--prompt", "4", "--decode", "3", "--json", "-o", str(path)
+    )
+    again = allocsim("diagnose", "--json", str(path))
+
+    assert (captured.returncode, again.returncode) == (0, 0), captured.stderr + again.stderr
+    first, second = json.loads(captured.stdout), json.loads(again.stdout)["files"][0]
+    assert first["graph"] == "m.gguf, prefill of 4, 3 steps"
+    for found in (first, second):
+        assert {letter for letter, one in found["examined"].items() if one["state"] == "clean"} == set("SLDKR")
+
+
+def test_a_model_that_is_not_there_and_two_graphs_at_once_are_refused(tmp_path):
+    nowhere = allocsim("capture", "ggml", "--gguf", str(tmp_path / "none.gguf"))
+    both = allocsim("capture", "ggml", "--gguf", "m.gguf", "--recipe", "r.json")
+    (tmp_path / "long.gguf").write_bytes(b"GGUF" + (3).to_bytes(4, "little") + b"\xff" * 32)
+    long = allocsim("capture", "ggml", "--gguf", str(tmp_path / "long.gguf"))
+
+    assert (nowhere.returncode, both.returncode) == (2, 2)
+    assert nowhere.stderr == f"allocsim: {tmp_path / 'none.gguf'}: there is no such file\n"
+    assert "llama_model_load_from_file" not in long.stderr
+    assert (long.returncode, len(long.stderr.splitlines())) == (2, 1)
+    assert "is no readable GGUF file" in long.stderr
+    assert "--recipe and --gguf are two graphs; give one" in both.stderr

@@ -109,8 +109,8 @@ def test_check_of_a_clean_plan_ends_with_0(clean):
         "  S clean: 4 ops",
         "  L not run: no belief to compare with",
         "  H not run: one stream",
-        "  P, D not run: nothing was executed (`allocsim diagnose FILE` does it)",
-        "  K not run: no audit of these kinds (`allocsim diagnose FILE` does it)",
+        "  P, D not run: nothing was executed (`allocsim diagnose FILE` tries)",
+        "  K not run: no audit of these kinds (`allocsim diagnose FILE` tries)",
         "  R not run: no run after another over its memory (`allocsim replay FILE` tries)",
     ]
 

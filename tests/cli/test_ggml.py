@@ -378,4 +378,4 @@ def test_bisect_of_a_witness_names_the_command_that_writes_the_one_op_graph(tmp_
 
     assert "`allocsim audit --ggml after --ops ADD_ID -o DIR`" in done.stdout
     assert "S and L clean; kernels not examined" in checked
-    assert "`allocsim diagnose FILE` does it" in checked
+    assert "`allocsim diagnose FILE` runs a capture" in checked

@@ -7,14 +7,13 @@ from itertools import combinations, pairwise
 
 import pytest
 from culprits import PLANTS, culprits, ground, unsafe_kernel
+from cures import faults_of_cures
 from hypothesis import given, settings
 from retelling import merged_of
 from strategies import documents
 
-from allocsim import document as native
 from allocsim.checks import check
 from allocsim.cure import CURABLE
-from allocsim.cure.defects import keys_of
 from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import judge
@@ -24,9 +23,9 @@ EACH = 12
 """Seeds tried for each plant."""
 
 
-def wrong_with(culprit):
-    """Return what a verdict gets wrong of a planted fault, empty if nothing."""
-    verdict = judge(culprit.evidence)
+def wrong_with(culprit, verdict=None):
+    """Return what a verdict, by default that on its evidence, gets wrong of a planted fault, empty if nothing."""
+    verdict = verdict or judge(culprit.evidence)
     found = [(c.class_, c.party) for c in verdict.causes]
     if {party for _, party in found} != {culprit.party}:
         return f"party: {found}"
@@ -96,32 +95,6 @@ def test_a_gap_that_the_placement_fills_spoils_reads():
 @settings(max_examples=60)
 def test_every_cure_is_clean_of_its_causes_and_free_of_new_ones(drawn):
     assert faults_of_cures(drawn)[0] == []
-
-
-def faults_of_cures(document):
-    """Return what is wrong with the cures of a document, each judged again as it would be read from a file, and how many there are."""
-    verdict = judge(Evidence(document=document))
-    before = keys_of(verdict.report.violations)
-    found = []
-    if before - keys_of(v for cause in verdict.causes for v in cause.violations):
-        found.append("a violation stands under no cause")
-    curable = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
-    asked = [(verdict.cure, curable), *((cause.cure, [cause]) for cause in curable)]
-    for made, chosen in asked:
-        if made is None:
-            continue
-        after = keys_of(check(native.loads(native.dumps(made.document)), of_each_kind=True).violations)
-        mended = [cause for cause in chosen if made is not verdict.cure or cause.cure is not None or len(curable) == 1]
-        kept = keys_of(
-            v for cause in verdict.causes if all(cause is not one for one in mended) for v in cause.violations
-        )
-        if after & (keys_of(v for cause in mended for v in cause.violations) - kept):
-            found.append("not gone")
-        if after - before:
-            found.append("new")
-        if made.pin_all_bytes is not None and made.nbytes > max(made.pin_all_bytes, 0):
-            found.append("dearer than pinning everything")
-    return found, sum(made is not None for made, _ in asked)
 
 
 def test_sound_documents_are_never_accused():

@@ -82,6 +82,19 @@ def joins(site, op, donor, recipient, kinds):
     return False
 
 
+def joins_somewhere(program, op, donor, recipient, kinds):
+    """Say whether the op joins an operand in one buffer to a result in another, wherever a plan puts the two."""
+    for o, v in enumerate(op.operands):
+        for r, w in enumerate(op.results):
+            x, y = program.values[v], program.values[w]
+            if x.buffer != donor or y.buffer != recipient:
+                continue
+            given = promise(op, (o, r), kinds)
+            if given or (given is None and one_layout(x, y) and x.cells):
+                return True
+    return False
+
+
 def clashing_results(site, op):
     """Return the pairs of result positions of one op that share a byte."""
     found = []

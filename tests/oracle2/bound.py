@@ -1,16 +1,15 @@
 """The bound on the bytes that any plan needs, and the peak of the plans at hand.
 
 Sentence 7 counts "each class of buffers that share an address by pairs or tags once". Reading taken for
-`lower_bound_bytes`: two buffers are of one class at a step if they might share there with both at one address, as in
-version 1 (`permissible pairs`), so that the bound does not hang on where this plan put them; classes are closed under
-"might share with". A buffer of no bytes overlaps nothing and is at no address, so it makes no class of two others. The
+`lower_bound_bytes`: two buffers are of one class at a step if they might share there, wherever a plan puts them, so that
+no clean plan is below the bound, and it does not hang on where this plan put them; classes are closed under "might share
+with". A buffer of no bytes overlaps nothing and is at no address, so it makes no class of two others. The
 other reading, buffers that do share as planned, is `bound_as_planned`. Buffers without a slot are left out of both. The
 bound is taken over all runs and steps, the peak over the plans that some run uses: "the highest end of any slot, summed
 over arenas" is read over all of them at once; `peak_of_a_plan` is the largest of one plan.
 """
 
-from .overlaps import crossing, permitted
-from .sharing import together
+from .overlaps import crossing, imaginable, permitted
 
 
 def bounds(scene, place):
@@ -23,7 +22,7 @@ def bounds(scene, place):
     for t in steps:
         live = [b for b in buffers if t in scene.lives[b.index].steps]
         pairs = [(a.index, b.index) for i, a in enumerate(live) for b in live[i + 1 :]]
-        might = [(a, b) for a, b in pairs if permitted(scene, together(a, b), t, a, b)]
+        might = [(a, b) for a, b in pairs if imaginable(scene, t, a, b)]
         do = [(a, b) for a, b in pairs if (a, b) in over and permitted(scene, place, t, a, b)]
         free, planned = max(free, _once(live, might)), max(planned, _once(live, do))
     return free, planned

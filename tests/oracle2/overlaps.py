@@ -5,7 +5,7 @@ pair of `may_share` is permitted at the step where the donor's believed life end
 """
 
 from .beliefs import believed_lives
-from .sharing import may_share
+from .sharing import may_share, might_share, together
 
 
 def judge_overlaps(scene, place):
@@ -49,6 +49,11 @@ def permitted(scene, place, step, a, b):
         (donor, recipient) in pairs and scene.lives[donor].ends(step) and scene.lives[recipient].begins(step)
         for donor, recipient in ((a, b), (b, a))
     )
+
+
+def imaginable(scene, step, a, b):
+    """Say whether some plan might be permitted to lay two live buffers over each other at a step."""
+    return might_share(scene, step, a, b) if scene.program.ops else permitted(scene, together(a, b), step, a, b)
 
 
 def problem_of(document, run):

@@ -12,7 +12,7 @@ A common byte that is live in both is asked for because buffers are otherwise co
 
 from dataclasses import dataclass
 
-from .aliasing import examine, joins
+from .aliasing import examine, joins, joins_somewhere
 from .memory import Site, apart
 
 
@@ -34,14 +34,47 @@ class Scene:
 def hand_over(scene, place, step, donor, recipient):
     """Say whether an op hands the bytes of one buffer to another, with the buffers at `place(run, buffer)`."""
     op, site = scene.program.ops[step], Site(place, scene.run, scene.program)
+    if not one_gives(scene, step, donor, recipient):
+        return False
+    return joins(site, op, donor, recipient, scene.kinds) and not examine(site, op, scene.kinds)[0]
+
+
+def one_gives(scene, step, donor, recipient):
+    """Say whether an op only reads the one, whose life ends, and only writes the other, whose life begins."""
     gives, takes = scene.lives[donor], scene.lives[recipient]
     if not gives.ends(step) or not takes.begins(step):
         return False
     if step not in gives.reads or step in gives.writes or step not in takes.writes or step in takes.reads:
         return False
-    if takes.persistent and step not in takes.full:
-        return False
-    return joins(site, op, donor, recipient, scene.kinds) and not examine(site, op, scene.kinds)[0]
+    return not takes.persistent or step in takes.full
+
+
+def might_share(scene, step, a, b):
+    """Say whether two live buffers might share bytes at a step in some plan.
+
+    By a pair: a declared one joins them, of whatever strength and wherever they lie; of an op of which nobody knows, two
+    values of one layout do. By tags: at some distance they hold the same; only where a cell of the one and a cell of
+    the other hold one tag can they.
+    """
+    op = scene.program.ops[step]
+    for donor, recipient in ((a, b), (b, a)):
+        if one_gives(scene, step, donor, recipient) and joins_somewhere(
+            scene.program, op, donor, recipient, scene.kinds
+        ):
+            return True
+    first, second = scene.program.buffers[a], scene.program.buffers[b]
+    places = {}
+    for cell in range(first.cells):
+        for moment in (0, 1):
+            places.setdefault(_tag(scene, first, cell, step + moment), set()).add(cell)
+    places.pop(None, None)
+    distances = {
+        here - cell
+        for cell in range(second.cells)
+        for moment in (0, 1)
+        for here in places.get(_tag(scene, second, cell, step + moment), ())
+    }
+    return any(hold_the_same(scene, step, a, b, distance) for distance in distances)
 
 
 def hold_the_same(scene, step, a, b, shift):

@@ -109,5 +109,7 @@ EARLY = {**TAKEN, "L": "LifetimeTooShort"}
 IGNORED = {**TAKEN, "S": "StaleRead Overlap LifetimeIgnored"}
 """What a plan shows that takes bytes which its own belief says are taken."""
 
+HISTORY = {"S": "StaleRead HistoryRead", "R": "StaleRead", "P": "StaleRead", "D": "operand"}
+"""The reports where a later run reads what an earlier one left behind."""
 PINNED = {"S": "StaleRead Overlap PinIgnored"}
 """The same where the belief has a pin."""

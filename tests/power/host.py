@@ -1,6 +1,6 @@
 """C05 to C08 and C14: what the host reads and writes, what is kept from run to run, plans that outlive their program."""
 
-from power.fault import PINNED, TAKEN, shelf
+from power.fault import HISTORY, PINNED, TAKEN, shelf
 
 from allocsim.model import Document, Role, Run
 from repro.small.small_document import SmallDocument
@@ -75,10 +75,7 @@ add(
     slots="x=0 s=64 b=64 a=128",
     runs=((), ()),
     where="caller",
-    S="StaleRead HistoryRead",
-    R="StaleRead",
-    P="StaleRead",
-    D="operand",
+    **HISTORY,
 )
 
 # --- C07: state in memory that is recycled --------------------------------------------------------------------------------

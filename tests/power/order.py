@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from power.fault import shelf
+from power.fault import HISTORY, shelf
 
 FAULTS, add = shelf("schedule")
 
@@ -76,10 +76,20 @@ add(
     gpu="t y",
     runs=((), (), ()),
     where="caller",
-    S="StaleRead HistoryRead",
-    R="StaleRead",
-    P="StaleRead",
-    D="operand",
+    **HISTORY,
+)
+add(
+    "the copy index has moved on before the first run, and its copy is not filled yet",
+    "",
+    "C10 schedule",
+    "in0 = host.write; in1 = host.write; t = copy in1; y = f t; o = back y; host.read o",
+    {"runs": ((1,),)},
+    slots="in0=0 in1=64 t=0 y=64 o=0",
+    gpu="t y",
+    runs=((),),
+    where="caller",
+    S="UninitialisedRead",
+    P="UninitialisedRead",
 )
 add(
     "two devices read one copy, and the host has filled the other",
@@ -91,8 +101,5 @@ add(
     gpu="t u y",
     runs=((), ()),
     where="caller",
-    S="StaleRead HistoryRead",
-    R="StaleRead",
-    P="StaleRead",
-    D="operand",
+    **HISTORY,
 )

@@ -208,27 +208,26 @@ def an_unread_value_lies_over_a_live_one(planted):
     return Document.of(plan_of(b.build(), {0: 0, 1: 32, 2: 0 if planted else 64}))
 
 
-@plant("Overlap", "StaleRead")
-def a_pin_on_a_view_does_not_reach_its_storage(planted):
+def a_row_is_looked_at():
+    """The host looks at the last row of `x`, a view, after `y` was written."""
     b = ProgramBuilder("p")
     x, y = b.tensor("x", "f32", (4, 4)), b.tensor("y", "f32", (4, 4))
     b.op("init", (), (x,))
     row = b.view(x, "x[3]", (4,), offset=48)
     b.op("init", (), (y,))
     b.op(HOST_READ, (row, y), ())
-    return Document.of(plan_of(b.build(), {0: 0, 1: 0 if planted else 64}))
+    return b.build()
+
+
+@plant("Overlap", "StaleRead")
+def a_pin_on_a_view_does_not_reach_its_storage(planted):
+    return Document.of(plan_of(a_row_is_looked_at(), {0: 0, 1: 0 if planted else 64}))
 
 
 @plant("MissingPin")
 def a_belief_pins_the_view_and_not_the_storage(planted):
-    b = ProgramBuilder("p")
-    x, y = b.tensor("x", "f32", (4, 4)), b.tensor("y", "f32", (4, 4))
-    b.op("init", (), (x,))
-    row = b.view(x, "x[3]", (4,), offset=48)
-    b.op("init", (), (y,))
-    b.op(HOST_READ, (row, y), ())
     stop = [1 if planted else 4, 4]
-    return Document.of(Problem.of(b.build(), start=[0, 2], stop=stop, pinned=[1] if planted else [0, 1]))
+    return Document.of(Problem.of(a_row_is_looked_at(), start=[0, 2], stop=stop, pinned=[1] if planted else [0, 1]))
 
 
 @plant("OverwrittenRead")

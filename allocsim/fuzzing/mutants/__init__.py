@@ -111,6 +111,15 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("empty_takes_its_twin_along", "C12", "linear_scan", "two buffers at one address are one: freeing an empty one frees the other", placing(placements.empty_takes_its_twin_along)),
         ("double_free", "C13", "buddy", "first fit: a freed block is entered in the free list twice", booking(books.Twice)),
         ("donor_freed_under_its_recipient", "C13", "ggml", "the bytes of a donor are freed although its recipient lies there", placing(placements.donor_freed)),
+        ("third_operand_forgotten", "C01", "greedy_by_size", "an op reads two operands at most", mistaking(wrong_beliefs.third_operand_forgotten)),
+        ("step_of_eight_bits", "C01", "best_fit", "no life goes on after step 255", mistaking(wrong_beliefs.step_of_eight_bits)),
+        ("some_pins_forgotten", "C05", "greedy_by_size", "pins of some buffers, not of all, are not kept", believing(wrong_beliefs.some_pins_forgotten)),
+        ("own_forgotten", "C12", "linear_scan", "memory of its own is for parameters and states, whatever is told", believing(wrong_beliefs.own_forgotten)),
+        ("fixed_forgotten", "C12", "best_fit", "offsets that are decided are not looked at", believing(wrong_beliefs.fixed_forgotten)),
+        ("alignment_of_a_mask", "C12", "xla_best_fit", "alignments are taken for powers of two", placing(placements.alignment_of_a_mask)),
+        ("alignment_at_most_64", "C12", "greedy_by_size", "no alignment is above 64", placing(placements.alignment_at_most_64)),
+        ("offsets_of_32_bits", "C12", "linear_scan", "offsets have 32 bits", placing(placements.offsets_of_32_bits)),
+        ("table_of_64", "C12", "best_fit", "a table of blocks has 64 entries", placing(placements.table_of_64)),
         ("moody", "C08", "best_fit", "the answer depends on what was asked before", placing(placements.moody)),
     )
 }  # fmt: skip

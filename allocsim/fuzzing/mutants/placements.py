@@ -57,6 +57,30 @@ def own_alignment_ignored(place: Place, problem: Problem) -> Plan:
     return _back(place(_of(problem, alignment=alignments[program.buffers.arena])), problem)
 
 
+def alignment_of_a_mask(place: Place, problem: Problem) -> Plan:
+    """Offsets are rounded up by a mask of bits, as if every alignment were a power of two."""
+    alignment = problem.program.buffers.alignment
+    return _back(place(_of(problem, alignment=alignment & -alignment)), problem)
+
+
+def alignment_at_most_64(place: Place, problem: Problem) -> Plan:
+    """No alignment is above a line of a cache."""
+    return _back(place(_of(problem, alignment=np.minimum(problem.program.buffers.alignment, 64))), problem)
+
+
+def offsets_of_32_bits(place: Place, problem: Problem) -> Plan:
+    """Offsets are kept in 32 bits."""
+    plan = place(problem)
+    return replace(plan, offset=plan.offset % (1 << 32))
+
+
+def table_of_64(place: Place, problem: Problem) -> Plan:
+    """A table of blocks has 64 entries; what comes after lies where the first one does."""
+    plan = place(problem)
+    late = plan.placed & (np.arange(len(plan.offset)) >= 64)
+    return replace(plan, offset=np.where(late, 0, plan.offset))
+
+
 def capacity_without_offset(place: Place, problem: Problem) -> Plan:
     """A buffer fits if it is no larger than its arena."""
     program = problem.program

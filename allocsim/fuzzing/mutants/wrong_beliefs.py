@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allocsim.allocators import Constraints, exact, pin_reads
+from allocsim.allocators import Constraints, exact, pin_all, pin_reads
 from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last, last_writes
@@ -84,6 +84,18 @@ def first_operand_only(program: Program) -> tuple[Int64s, Int64s]:
     """Only the first operand of an op is a read."""
     reads = Reads.of(program)
     return without(reads, reads.position > 0)
+
+
+def third_operand_forgotten(program: Program) -> tuple[Int64s, Int64s]:
+    """Only the first two operands of an op are reads."""
+    reads = Reads.of(program)
+    return without(reads, reads.position > 1)
+
+
+def step_of_eight_bits(program: Program) -> tuple[Int64s, Int64s]:
+    """No life goes on after step 255, the last of one byte."""
+    first, last = first_and_last(program)
+    return first, np.maximum(np.minimum(last, 255), first)
 
 
 def unread_has_no_life(program: Program) -> tuple[Int64s, Int64s]:
@@ -161,6 +173,22 @@ def host_reads_of_views_forgotten(program: Program, constraints: Constraints) ->
     """Reads of views by the host are missed, and so are the pins that stand for them."""
     reads = Reads.of(program)
     return _unpinned(reads, constraints, reads.of_host & (_views(program)[reads.value] > 0))
+
+
+def fixed_forgotten(program: Program, constraints: Constraints) -> Problem:
+    """What offsets are decided is not looked at."""
+    return exact.believe(program, replace(constraints, fixed={}))
+
+
+def own_forgotten(program: Program, constraints: Constraints) -> Problem:
+    """Memory of its own is for parameters and states, whatever is told."""
+    return exact.believe(program, replace(constraints, own=program.buffers.persistent))
+
+
+def some_pins_forgotten(program: Program, constraints: Constraints) -> Problem:
+    """Pins of all buffers are kept, of those of some the host's reads alone."""
+    whole = np.array_equal(constraints.pinned, pin_all(program))
+    return exact.believe(program, constraints if whole else replace(constraints, pinned=pin_reads(program)))
 
 
 def told_pins_forgotten(program: Program, constraints: Constraints) -> Problem:

@@ -6,4 +6,5 @@
 | `child.py` | calls in a process of their own |
 | `probe.py` | whether a library may be believed |
 | `workspace.py` | graphs built, planned and run |
+| `call_slots.py`, `llama_model.py` | calls seen from outside, and llama.cpp inside a library |
 """

@@ -38,10 +38,10 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
+from allocsim.files.signals import signal_name
 from engine.ggml.access.library import Library, find, load
 
 TIMEOUT: Final = 300.0
@@ -154,9 +154,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -214,7 +212,7 @@ def _error(kind: type[AllocsimError], arguments: tuple[Any, ...], attributes: di
 
 
 def _ended(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit {code}"
+    return signal_name(-code) if code < 0 else f"exit {code}"
 
 
 def _last_line(text: bytes) -> str:

@@ -81,8 +81,9 @@ class Library:
         return name in SIGNATURES and hasattr(self._handle, name)
 
     def address(self, name: str) -> int:
-        """Return the address of an exported function, for the few that ggml takes as callbacks."""
-        return ctypes.cast(getattr(self._handle, name), ctypes.c_void_p).value or 0
+        """Return the address of an exported function, 0 where there is none of that name."""
+        function = getattr(self._handle, name, None)
+        return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
     @cached_property
     def version(self) -> str:

@@ -18,7 +18,6 @@ is right (`allocsim.checks`).
 import ctypes
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -69,9 +68,7 @@ class LibraryWorkspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -136,15 +133,16 @@ class LibraryWorkspace:
         if not self.library.ggml_gallocr_alloc_graph(planner, graph):
             raise EngineError(f"ggml {self.library.version} could not allocate the graph")
 
-    def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None) -> int:
+    def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None, pipelined: bool = False) -> int:
         """Return a new backend scheduler over the one CPU backend.
 
-        `before` is a backend, and the buffer type it works in, that comes before the CPU.
+        `before` is a backend, and the buffer type it works in, that comes before the CPU. A
+        pipelined one keeps several copies of what goes from one backend to another.
         """
         pairs = [*([before] if before else []), (self.backend, self.buffer_type)]
         backends, types = ((ctypes.c_void_p * len(pairs))(*column) for column in zip(*pairs, strict=True))
         pointer = self.library.ggml_backend_sched_new(
-            ctypes.addressof(backends), ctypes.addressof(types), len(pairs), graph_size, False, False
+            ctypes.addressof(backends), ctypes.addressof(types), len(pairs), graph_size, pipelined, False
         )
         return self.own(pointer, self.library.ggml_backend_sched_free, "scheduler")
 
@@ -266,6 +264,19 @@ class Context:
         for word in flag.split():
             self.flag(pointer, word)
         return pointer
+
+    def saved(self) -> bytes:
+        """Return the structs of all tensors and graphs as they are now; see `restore`."""
+        return ctypes.string_at(
+            self._library.ggml_get_mem_buffer(self.pointer), self._library.ggml_used_mem(self.pointer)
+        )
+
+    def restore(self, structs: bytes) -> None:
+        """Put the structs back as `saved` gave them: a graph that was planned since is unplanned.
+
+        What was made in the context since is lost; memory that tensors lay in stays as it is.
+        """
+        ctypes.memmove(self._library.ggml_get_mem_buffer(self.pointer), structs, len(structs))
 
     def flag(self, tensor: int, flag: str) -> None:
         """Set a flag by ggml's own setter."""

@@ -7,8 +7,8 @@ whether anything is wrong.
 
 from collections.abc import Iterator
 
-from allocsim.formats.ggml_dump import GRAPH
 from allocsim.model import HOST_READ, Document
+from engine.ggml.capture.graph_document import graphs_of
 from engine.ggml.capture.stale_copies import stale_copies
 
 MOST_COPIES = 3
@@ -21,8 +21,7 @@ def hints_of(document: Document) -> list[str]:
 
 
 def _hints(document: Document) -> Iterator[str]:
-    graph = document.meta.get("ggml", {}).get(GRAPH)
-    old = stale_copies(graph) if graph else []
+    old = [one for graph in graphs_of(document) for one in stale_copies(graph)]
     for one in old[:MOST_COPIES]:
         yield (
             f"{one.reader!r} reads a copy of {one.original!r} on another backend that was made before {one.writer!r}"

@@ -24,7 +24,7 @@ import msgspec
 
 from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
-from allocsim.formats.ggml_dump import NONE
+from allocsim.formats.ggml_dump import GRAPH, NONE
 from allocsim.model import Document
 from engine.ggml.access.library import Library
 from engine.ggml.access.probe import checked
@@ -32,6 +32,9 @@ from engine.ggml.capture.graph_rows import Rows, walk
 
 NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/]*)\.so[^/]*$")
 """Files that may have a ggml inside."""
+
+GRAPHS = "graphs"
+"""Key of `meta.ggml` with what the key GRAPH holds, for each program where there are several."""
 
 USERS = ("libllama", "libwhisper")
 """Libraries that use a ggml in their folder rather than contain one."""
@@ -57,6 +60,21 @@ def capture(
 def document(rows: Rows, source: str = "capture") -> Document:
     """Return the document of rows as `walk` gives them, or as a dump holds them."""
     return dumps.loads(msgspec.json.encode(rows), source)
+
+
+def graphs_of(document: Document) -> list[Rows]:
+    """Return the rows of each program of a capture; none where it holds none, enough to run it
+    again.
+    """
+    about = document.meta.get("ggml")
+    if not isinstance(about, dict):
+        return []
+    found = about.get(GRAPHS, [about])
+    if not isinstance(found, list) or not all(
+        isinstance(one, dict) and isinstance(one.get(GRAPH), dict) for one in found
+    ):
+        return []
+    return [{"meta": {key: value for key, value in one.items() if key != GRAPH}, **one[GRAPH]} for one in found]
 
 
 def ops_of_nodes(rows: Rows) -> list[int | None]:

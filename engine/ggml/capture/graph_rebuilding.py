@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
-from engine.ggml.access.structs import MAX_SOURCES, TENSOR
+from engine.ggml.access.structs import FLAGS, MAX_SOURCES, TENSOR
 from engine.ggml.access.workspace import ELEMENTS, LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows
 
@@ -73,6 +73,16 @@ class RebuiltGraph:
 def number_of(reference: int | str, leafs: int) -> int:
     """Return the place of a tensor that rows name, leafs first."""
     return int(reference[1:]) if isinstance(reference, str) else leafs + reference
+
+
+def skipped(rows: Rows) -> set[int]:
+    """Return the nodes that the executor leaves out: those without the flag COMPUTE, in a version
+    of ggml that sets it on the others. A version that sets none runs them all.
+    """
+    flagged = [bool(row["flags"] & FLAGS["compute"]) for row in rows["nodes"]]
+    if not any(flagged):
+        return set()
+    return {node for node, runs in enumerate(flagged) if not runs and rows["nodes"][node]["op"] != SPLIT_COPY}
 
 
 def unsplit(rows: Rows) -> Rows:

@@ -181,10 +181,18 @@ def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence
     if memory.outside(roots, TENSOR.itemsize):
         raise EngineError(f"{whose} has a view of a tensor that is not in memory; was its context freed?")
     for buffer in {*table["buffer"].tolist(), *(records(roots)["buffer"].tolist() if roots else ())} - {0}:
-        if memory.outside([buffer], 16) or not all(map(memory.runs, pointers(buffer, 2))):
+        if memory.outside([buffer], 16) or not _is_buffer(memory, buffer):
             raise EngineError(
                 f"{whose} has a tensor in a buffer that is not there; was its allocator or context freed?"
             )
+
+
+def _is_buffer(memory: ReadableMemory, address: int) -> bool:
+    """Whether a buffer's first two functions are code; it need not have the first, which frees it,
+    where its memory is another's, as with weights that are mapped from a file.
+    """
+    free, base = pointers(address, 2)
+    return (not free or memory.runs(free)) and memory.runs(base)
 
 
 def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:

@@ -7,7 +7,12 @@ and the copy. The mark is left out; the copy is a node, and `copies` names its o
 
 The scheduler's struct is private and differs between versions; the graph in it is known by its
 content alone: a `ggml_cgraph` whose lists can be read and whose nodes, marks and copies apart, are
-the nodes given. Copies of a pipelined scheduler (several for each tensor) are refused.
+the nodes given.
+
+A pipelined scheduler keeps several copies of each tensor, one for each of the runs that may be
+under way at once, and makes them all leafs, so that none is written over. The copy that this run
+makes is a node here and no leaf; those of other runs stay leafs, which the host seems to fill. It
+names what the host fills twice among its leafs; here it is one.
 
 O(nodes). What this module does not see: rows (`engine.ggml.capture.graph_rows`), and which backend
 a split runs on.
@@ -42,6 +47,7 @@ class ScheduledGraph:
     nodes: list[int]
     """In order, copies among them, without marks."""
     leafs: list[int]
+    """In order, without the copies that are nodes."""
     copies: dict[int, int]
     """Copy -> what it is a copy of."""
 
@@ -51,14 +57,10 @@ def scheduled_graph(library: Library, scheduler: int, nodes: Sequence[int]) -> S
     memory = ReadableMemory.now()
     if memory.outside([scheduler], 8 * STRUCT_WORDS):
         raise EngineError(f"{scheduler:#x} is no scheduler: this process cannot read {8 * STRUCT_WORDS} bytes there")
-    copies_each = library.ggml_backend_sched_get_n_copies(scheduler)
     for place in range(STRUCT_WORDS - GRAPH.itemsize // 8):
         found = _graph_at(library, memory, scheduler + 8 * place, nodes)
-        if found is None:
-            continue
-        if copies_each != 1:
-            raise EngineError(f"the scheduler keeps {copies_each} copies of each tensor (pipelined); one is known here")
-        return found
+        if found is not None:
+            return found
     raise EngineError(f"the scheduler at {scheduler:#x} holds no plan of this graph; was it scheduled?")
 
 
@@ -87,7 +89,10 @@ def _graph_at(library: Library, memory: ReadableMemory, address: int, nodes: Seq
         elif node not in copies:
             return None
     return ScheduledGraph(
-        address=address, nodes=[node for node in inside if node not in marks], leafs=leafs, copies=copies
+        address=address,
+        nodes=[node for node in inside if node not in marks],
+        leafs=[leaf for leaf in dict.fromkeys(leafs) if leaf not in copies],
+        copies=copies,
     )
 
 

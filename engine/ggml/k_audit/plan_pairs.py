@@ -6,8 +6,8 @@ Contract
 * `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and is laid
   out as it is (type, ne, nb), and joins those that are one measurement: same op, parameters, source
   slot, and type, layout and identity of every source, optional ones that are left out included.
-  Results that are views of a source because the op is a mutation (`MUTATIONS`) are no promise of a
-  kernel and are left to S.
+  Nodes that ggml leaves out (`skipped`) are none. Results that are views of a source because the
+  op is a mutation (`MUTATIONS`) are no promise of a kernel and are left to S.
 * `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
   source, on equal elements, with each number of threads; with several threads `repeats` times,
   since a race shows by chance, and `RACE_REPEATS` times where a row of the result depends on
@@ -32,7 +32,7 @@ from engine.d_differential import relative_error
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.drawn_elements import fill
-from engine.ggml.capture.graph_rebuilding import GAP, UNEXECUTED, RebuiltGraph, rebuild, roots_of, sources_of
+from engine.ggml.capture.graph_rebuilding import GAP, UNEXECUTED, RebuiltGraph, rebuild, roots_of, skipped, sources_of
 from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.d_lockstep import same_elements
 
@@ -96,10 +96,13 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
     """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     where, sources = addresses(rows, at), sources_of(rows)
+    left_out = skipped(rows)
     found: dict[str, tuple[str, int, Rows]] = {}
     nodes: dict[str, list[int]] = {}
     for place in range(leafs, len(everything)):
         row = everything[place]
+        if place - leafs in left_out:
+            continue
         if row["op"] in (*UNEXECUTED, SPLIT_COPY) or (row["op"] in MUTATIONS and row["view_src"] is not None):
             continue
         for slot, source in enumerate(sources[place]):

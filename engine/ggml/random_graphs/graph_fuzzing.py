@@ -4,8 +4,9 @@ Each graph runs in a process that may crash.
 
 Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
 S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
-pinned) and memory of its own for each tensor. The same seed gives the same finding, but for races.
-Graphs run `BATCH` in a fork; where one ends it, the rest run in another.
+pinned) and memory of its own for each tensor. One graph in `SPLIT_EVERY`, by its seed, is run on
+two backends as well (`engine.ggml.random_graphs.split_graphs`). The same seed gives the same
+finding, but for races. Graphs run `BATCH` in a fork; where one ends it, the rest run in another.
 
 `cause` names what is wrong by the verdict on S, K and D of the planned graph
 (`engine.ggml.capture_evidence`): the class, the party, and for a kernel its op and source slot;
@@ -13,25 +14,25 @@ findings of one cause are one. `minimise` shrinks a finding's recipe while it ke
 cause; `replayed` runs it again before it is told; `keep` writes recipe, rows and words as files to
 start from again.
 
-What this module does not see: graphs the generator does not make (several backends, quantised
-types).
+What this module does not see: graphs the generator does not make (quantised types).
 """
 
 import json
 import pickle
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
-from numpy.typing import NDArray
+from msgspec import Struct
 
 from allocsim.checks import check
 from allocsim.errors import EngineError, OutputError
 from allocsim.files import write_atomic
+from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.model import Document
 from allocsim.programs.slots import slots_of
 from allocsim.verdict import judge as judged
@@ -40,16 +41,20 @@ from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture.graph_rows import Rows, walk
-from engine.ggml.capture_evidence import captured_plan, examine
+from engine.ggml.capture.stale_copies import stale_copies
+from engine.ggml.capture_evidence import captured_plans, examine
 from engine.ggml.child_tasks import plan_rows
 from engine.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import GraphRecipe, build, fill, place
+from engine.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, fill, place
+from engine.ggml.random_graphs.joined_graphs import joined
 from engine.ggml.random_graphs.recipe_shrinking import Shapes, shrink
+from engine.ggml.random_graphs.split_graphs import SplitRun, split_run
 
 CRASH: Final = "crash"
 UNSOUND: Final = "unsound"
 DIFFERS: Final = "differs"
+SPLIT: Final = "split"
 
 WAYS: Final[dict[str, tuple[str, str]]] = {
     "gallocr": ("default", "gallocr"),
@@ -65,7 +70,7 @@ class FuzzedFault:
 
     seed: int
     kind: str
-    """`crash`, `unsound` or `differs`."""
+    """`crash`, `unsound`, `differs`, or `split`: wrong on two backends alone."""
     words: str
     """What ggml said, which violations, or which outputs differ under which plans."""
     recipe: GraphRecipe
@@ -78,11 +83,35 @@ class FuzzedFault:
 BATCH: Final = 32
 """Graphs in a fork."""
 
+SPLIT_QUESTIONS: Final = 150
+"""Smaller recipes that are tried for a finding on two backends."""
+
+SPLIT_EVERY: Final = 4
+"""One graph in so many is run on two backends as well."""
+
 REPLAYS: Final = 2000
 """Runs in which a difference is looked for again before it is told: a race shows by chance."""
 
-Tried = tuple[Rows, dict[str, list[int]]]
-"""Rows of the planned graph, and for each way of planning the outputs that differ."""
+OLD_COPY: Final = "a copy between backends is older than what lies in its original"
+"""Cause of a difference on two backends that reads such a copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedGraph:
+    """What one graph did."""
+
+    rows: Rows
+    """As gallocr planned it."""
+    different: dict[str, list[int]]
+    """For each way of planning the outputs that differ."""
+    split: SplitRun | None
+    """What it did on two backends, where it was run there."""
+
+    @property
+    def right(self) -> bool:
+        """Whether all numbers were."""
+        return not self.different and not (self.split and self.split.differing)
+
 
 UNNAMED: Final = "no detector names a cause"
 
@@ -110,15 +139,27 @@ def judge_all(child: Child, recipes: Sequence[GraphRecipe]) -> Iterator[FuzzedFa
             except ChildDiedError:
                 died = True
             done = _read(path)
-            yield from (_told(child, recipe, *one) for recipe, one in zip(rest, done, strict=False))
+            plans = [one.rows for one in done] + [one.split.rows for one in done if one.split]
+            clean = _all_clean(plans)
+            yield from (
+                None if clean and tried.right else _told(child, recipe, tried)
+                for recipe, tried in zip(rest, done, strict=False)
+            )
             rest = rest[len(done) :]
             if died and rest:
                 yield judge(child, rest.pop(0))
 
 
-def _read(path: Path) -> list[Tried]:
+def _all_clean(graphs: Sequence[Rows]) -> bool:
+    """Return whether S finds nothing in any of these plans; they are judged as one, at a tenth of
+    the time.
+    """
+    return not graphs or check(document(joined(graphs))).clean
+
+
+def _read(path: Path) -> list[TriedGraph]:
     """Return what a fork of ours has written, as far as it came."""
-    found: list[Tried] = []
+    found: list[TriedGraph] = []
     if not path.exists():
         return found
     with path.open("rb") as file:
@@ -143,24 +184,38 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
     rows: Rows | None = None
     try:
         rows = child.call(plan_rows, recipe)
-        rows, different = child.call(try_one, recipe)
+        tried = child.call(try_one, recipe)
     except ChildDiedError as died:
         return FuzzedFault(
             seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows, cause=f"it says: {died.said}"
         )
-    return _told(child, recipe, rows, different)
+    return _told(child, recipe, tried)
 
 
-def _told(child: Child, recipe: GraphRecipe, rows: Rows, different: Mapping[str, list[int]]) -> FuzzedFault | None:
+def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault | None:
+    rows = tried.rows
     planned = document(rows)
     report = check(planned)
-    if report.clean and not different:
-        return None
-    words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in different.items())
+    if report.clean and not tried.different:
+        return None if tried.split is None else _told_of_split(child, recipe, tried.split)
+    words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in tried.different.items())
     if not report.clean:
         words = ", ".join(dict.fromkeys(violation.kind for violation in report.violations))
     kind = DIFFERS if report.clean else UNSOUND
     return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, rows=rows, cause=_cause(child, planned))
+
+
+def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun) -> FuzzedFault | None:
+    """Return what is wrong on two backends alone."""
+    planned = document(split.rows)
+    report = check(planned)
+    if report.clean and not split.differing:
+        return None
+    old = report.clean and stale_copies(split.rows)
+    found = dict.fromkeys(violation.kind for violation in report.violations) or map(str, split.differing)
+    words = f"on two backends, {split.splits} splits: {'outputs ' if report.clean else ''}{', '.join(found)}"
+    cause = OLD_COPY if old else f"on two backends: {_cause(child, planned)}"
+    return FuzzedFault(seed=recipe.seed, kind=SPLIT, words=words, recipe=recipe, rows=split.rows, cause=cause)
 
 
 def _cause(child: Child, planned: Document) -> str:
@@ -184,47 +239,58 @@ def try_all(library: Library, recipes: Sequence[GraphRecipe], path: str) -> None
             file.flush()
 
 
-def try_one(library: Library, recipe: GraphRecipe) -> Tried:
+def try_one(library: Library, recipe: GraphRecipe) -> TriedGraph:
     """Task: the rows of a recipe's plan, and for each way of planning the outputs that differ from
     a run without reuse.
     """
-    apart, _ = _ran(library, recipe, "apart", "gallocr")
-    rows: Rows = {}
-    different = {}
-    for way, (mode, planner) in WAYS.items():
-        found, walked = _ran(library, recipe, mode, planner)
-        rows = rows or walked
-        outputs = [index for index in apart if found[index].tobytes() != apart[index].tobytes()]
-        if outputs:
-            different[way] = outputs
-    return rows, different
-
-
-def _ran(library: Library, recipe: GraphRecipe, mode: str, planner: str) -> tuple[dict[int, NDArray[Any]], Rows]:
-    """Return the outputs of one run, and the rows of its plan."""
+    split = None
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
-        scheduler = place(ws, built, mode=mode, planner=planner)
-        about = {"name": recipe.name, "mode": mode}
-        plain = (mode, planner) == WAYS["gallocr"]
-        rows = walk(library, built.graph, known=True, meta=about) if plain else {}
-        fill(ws, built)
-        if scheduler:
-            ws.compute_scheduled(scheduler, built.graph)
-        else:
-            ws.compute(built.graph)
-        return {index: ws.get(built.tensors[index]) for index in recipe.outputs}, rows
+        unplanned = built.context.saved()
+        apart, _ = _ran(ws, built, "apart", "gallocr")
+        rows: Rows = {}
+        different = {}
+        for way, (mode, planner) in WAYS.items():
+            built.context.restore(unplanned)
+            found, walked = _ran(ws, built, mode, planner)
+            rows = rows or walked
+            outputs = [index for index in apart if found[index] != apart[index]]
+            if outputs:
+                different[way] = outputs
+        if recipe.seed % SPLIT_EVERY == SPLIT_EVERY - 1:
+            built.context.restore(unplanned)
+            split = split_run(ws, built, recipe.seed, apart)
+    return TriedGraph(rows=rows, different=different, split=split)
+
+
+def _ran(ws: LibraryWorkspace, built: Built, mode: str, planner: str) -> tuple[dict[int, bytes], Rows]:
+    """Return the bytes of the outputs of one run, and the rows of its plan."""
+    scheduler = place(ws, built, mode=mode, planner=planner)
+    about = {"name": built.recipe.name, "mode": mode}
+    plain = (mode, planner) == WAYS["gallocr"]
+    rows = walk(ws.library, built.graph, known=True, meta=about) if plain else {}
+    fill(ws, built)
+    if scheduler:
+        ws.compute_scheduled(scheduler, built.graph)
+    else:
+        ws.compute(built.graph)
+    return {index: ws.get(built.tensors[index]).tobytes() for index in built.recipe.outputs}, rows
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
     """Return the finding with the smallest recipe that still has a finding of its kind and cause.
 
     Where a kernel is the cause, that is a recipe whose plan still shares the pair, and the pair
-    still comes out wrong alone: a race need not show in the one run of each candidate.
+    still comes out wrong alone: a race need not show in the one run of each candidate. Of a graph
+    on two backends as small a one as `SPLIT_QUESTIONS` tries give: without a step, others go to
+    other backends.
     """
     guilty = _guilty(finding.cause)
+    questions = count()
 
     def fails(recipe: GraphRecipe) -> bool:
+        if finding.kind == SPLIT and next(questions) >= SPLIT_QUESTIONS:
+            return False
         if guilty is not None:
             seen = {*recipe.expand} <= {*recipe.outputs} and _shared(child, recipe, *guilty)
             return bool(seen) and (racing or differs(recipe))
@@ -262,7 +328,7 @@ def _guilty(cause: str) -> tuple[str, int] | None:
 def _shared(child: Child, recipe: GraphRecipe, op: str, slot: int) -> list[PairFinding]:
     """Return what K finds of that pair where the recipe's plan shares it and it comes out wrong."""
     try:
-        captured = captured_plan(document(child.call(plan_rows, recipe)))
+        (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
         pairs = [p.rows for p in shared_pairs(captured.rows, captured.offsets) if (p.op, p.slot) == (op, slot)]
         found = child.call(measure_pairs, pairs, [slot] * len(pairs), seed=recipe.seed)
     except EngineError:
@@ -284,11 +350,17 @@ def first_differing(library: Library, recipe: GraphRecipe, runs: int) -> int:
     """Task: the first of so many planned runs that differs from a run without reuse, from 1 on; 0
     where none does.
     """
-    apart, _ = _ran(library, recipe, "apart", "gallocr")
-    for number in range(1, runs + 1):
-        found, _ = _ran(library, recipe, *WAYS["gallocr"])
-        if any(found[index].tobytes() != apart[index].tobytes() for index in apart):
-            return number
+    with LibraryWorkspace(library, threads=recipe.threads) as ws:
+        built = build(ws, recipe)
+        unplanned = built.context.saved()
+        apart, _ = _ran(ws, built, "apart", "gallocr")
+        built.context.restore(unplanned)
+        place(ws, built)
+        for number in range(1, runs + 1):
+            fill(ws, built)
+            ws.compute(built.graph)
+            if any(ws.get(built.tensors[index]).tobytes() != before for index, before in apart.items()):
+                return number
     return 0
 
 
@@ -315,6 +387,21 @@ def keep(finding: FuzzedFault, folder: Path) -> Path:
     return path
 
 
+class _Finding(Struct, frozen=True):
+    recipe: dict[str, Any]
+
+
+class _About(Struct, frozen=True):
+    finding: _Finding
+
+
+class _Kept(Struct, frozen=True):
+    """What is read of a kept finding."""
+
+    meta: _About
+
+
 def load(path: Path) -> GraphRecipe:
     """Return the recipe of a kept finding; raise EngineError where the file holds none."""
-    return GraphRecipe.decode(json.loads(path.read_text()).get("meta", {}).get("finding", {}).get("recipe", {}))
+    kept: _Kept = record_of(content(path, CEILINGS["record"]), _Kept, str(path), what="kept finding")
+    return GraphRecipe.decode(kept.meta.finding.recipe)

@@ -16,8 +16,7 @@ process. Numbers are normal unless a leaf has a `fill`, or says i32 (row numbers
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -171,6 +170,8 @@ class Built:
     tensors: list[int]
     graph: int
     context: Context
+    drawn: dict[int, NDArray[Any]] = field(default_factory=dict)
+    """Elements of the leafs by step, as they were written the first time."""
 
 
 def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
@@ -218,18 +219,15 @@ def fill(ws: LibraryWorkspace, built: Built) -> None:
     The same elements for the same seed and step, whatever the plan.
     """
     for index, made in enumerate(built.recipe.steps):
-        if made.make == TENSOR and ws.library.ggml_get_data(built.tensors[index]):
-            ws.put(
-                built.tensors[index], encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0])
-            )
+        if made.make != TENSOR or not ws.library.ggml_get_data(built.tensors[index]):
+            continue
+        if index not in built.drawn:
+            built.drawn[index] = encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0])
+        ws.put(built.tensors[index], built.drawn[index])
 
 
-@lru_cache(maxsize=256)
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
-    """Return the elements of a leaf, float32 or int32; not to be written to.
-
-    A graph runs in several ways on the same ones.
-    """
+    """Return the elements of a leaf, float32 or int32."""
     dtype, *ne = made.arguments
     rng = np.random.default_rng((seed, index))
     if made.fill:

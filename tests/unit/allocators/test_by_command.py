@@ -1,6 +1,7 @@
 """Planners in any language: the programs of the documentation are built and asked, and what is no answer is one line."""
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,38 @@ def test_a_refusal_is_one_and_no_program_is_misuse(tmp_path):
         )
     with pytest.raises(PlannerError, match="names no program that can be run"):
         find("cmd:./no_such_planner --flag")
+
+
+def test_a_command_is_started_where_it_was_named(tmp_path, monkeypatch):
+    script = tmp_path / "p.sh"
+    script.write_text('#!/bin/sh\nwhile read -r line; do echo \'{"refused": "no room"}\'; done\n')
+    script.chmod(0o755)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALLOCSIM_PEERS", "./p.sh")
+    named = [find("cmd:./p.sh"), find("tinygrad")]
+    monkeypatch.chdir(elsewhere)
+    for planner in named:
+        with pytest.raises(CapacityError, match="no room"):
+            planner.plan(assemble(RECIPES))
+        planner.close()
+
+
+def test_a_campaign_finds_a_command_that_is_named_from_here(tmp_path, monkeypatch):
+    script = tmp_path / "p.sh"
+    script.write_text('#!/bin/sh\nwhile read -r line; do echo \'{"refused": "no room"}\'; done\n')
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    result = campaign(
+        CampaignSpec(target=Target(name="cmd:./p.sh"), source="hypothesis", seed=1, examples=2, reduce_seconds=0.0)
+    )
+
+    assert not [finding.message for finding in result.findings if "cannot be started" in finding.message]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="the system has no real-time signals")
+def test_a_signal_without_a_name_has_its_number(tmp_path):
+    planner = find(saying(tmp_path, "os.kill(os.getpid(), 40)"))
+    with pytest.raises(PlannerError, match=r"ended without an answer: signal 40$"):
+        planner.plan(assemble(RECIPES))

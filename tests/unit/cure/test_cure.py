@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from allocsim import cure
 from allocsim.allocators import Constraints, exact, find
-from allocsim.checks import check
-from allocsim.cure.elements import KINDS
+from allocsim.checks import Violation, check
+from allocsim.cure.apart import all_apart
+from allocsim.cure.cured import words_of
+from allocsim.cure.defects import key_of
+from allocsim.cure.elements import KINDS, Wait
 from allocsim.cure.pairs import positions_of, used_pairs, without_positions
 from allocsim.cure.waits import Ordered, covering
 from allocsim.model import Document, Role, Run
@@ -232,3 +235,42 @@ def test_what_can_be_cured_is_a_kind_of_mend(kind):
     from allocsim.cure.mends import MENDS  # noqa: PLC0415 - only here
 
     assert kind in MENDS
+
+
+def test_what_lasts_in_several_plans_stays_and_who_lies_over_it_gives_way():
+    """Though there is as much room for it elsewhere: in the other plan it would then lie where its content is not."""
+    made = program("x = host.write; a = f w x; b = g a; c = h w b; host.read c", roles={"w": Role.PARAMETER})
+    plans = [plan(made, f"w=0 x=64 a=128 b={b} c=320", belief(made, own=[False] * len(made.buffers))) for b in (192, 0)]
+    found = verdict(Document.of(*map(Run.of, plans)))
+    assert (found.cure.words, found.cure.nbytes, found.cure.placement) == (("place b at 64",), 0, "amended")
+
+
+def test_with_every_buffer_apart_a_gap_between_fixed_ones_is_filled_to_its_end():
+    made = program("x = host.write; y = f x; host.read y")
+    (apart,) = all_apart(Document.of(plan(made, "x=0 y=64", belief(made, fixed={1: 64}))))
+    assert apart.offset.tolist() == [0, 64]
+
+
+def test_of_many_waits_one_of_its_kind_is_told_in_the_singular():
+    made = program("x = host.write; a = f x; b = f x; c = g a; d = g b; e = h c; host.read e")
+    waits = [Wait(program=0, op=op, after=after) for op, after in ((3, 1), (4, 1), (4, 2), (3, 2), (5, 3))]
+    assert words_of(waits, Document.of(plan(made, "", None))) == (
+        "let g wait for f (4 waits)",
+        "let h wait for g (1 wait)",
+    )
+
+
+def test_a_read_is_the_same_whoever_took_the_bytes_and_an_overlap_is_not():
+    def key(kind, other):
+        return key_of(
+            Violation(kind=kind, run=0, program=0, plan=0, op=3, value=2, buffer=1, other_buffer=other, message="")
+        )
+
+    assert key("StaleRead", 4) == key("StaleRead", 5) != key("Overlap", 4) != key("Overlap", 5)
+
+
+def test_a_slot_of_what_was_told_to_have_memory_of_its_own_is_given_up_and_nothing_else_moves():
+    made = program("x = host.write; y = f x; host.read y")
+    found = verdict(Document.of(plan(made, "x=0 y=64", belief(made, own=[False, True]))))
+    assert (found.cure.words, found.cure.nbytes) == (("place y in memory of its own",), -64)
+    assert [moved.buffer for moved in found.cure.moved] == [1]

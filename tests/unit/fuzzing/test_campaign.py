@@ -12,7 +12,7 @@ import pytest
 
 from allocsim import check
 from allocsim.document import read
-from allocsim.errors import ClusterError, ModelError, OutputError, PlannerError
+from allocsim.errors import ClusterError, OutputError, PlannerError
 from allocsim.files import write_atomic
 from allocsim.fuzzing import BrokenProperty, CampaignSpec, Corpus, Examiner, Explorer, Tally, Target, campaign, chunks
 from allocsim.fuzzing import corpus as corpora
@@ -103,7 +103,7 @@ import sys
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.sources import SOURCES
 
-SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=30)
+SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=30, first=())
 what = CampaignSpec(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=90, seed=7, reduce_seconds=0.0)
 
 
@@ -242,7 +242,7 @@ def test_a_campaign_whose_processes_are_killed_too_often_ends_in_one_clear_line(
 def test_a_corpus_of_another_campaign_is_refused(tmp_path):
     Corpus(tmp_path, asked("good").identity)
 
-    with pytest.raises(ModelError, match=r"another campaign.*target"):
+    with pytest.raises(OutputError, match=r"another campaign.*target"):
         campaign(asked("overlaps"), corpus=tmp_path)
 
 
@@ -261,3 +261,56 @@ def test_a_tally_survives_its_journal():
     tally = campaign(asked("good", examples=5)).tally
 
     assert Tally.of(json.loads(json.dumps(tally.as_json()))) == tally
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"chunk": 0, "prog}\n', b"[1, 2]\n", b'{"chunk": 0, "count": 10, "programs": 10}\n']
+)
+def test_a_line_of_a_journal_that_was_not_written_so_is_refused_in_one_line(tmp_path, line):
+    identity = asked("good").identity
+    Corpus(tmp_path, identity)
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(line)
+    with pytest.raises(OutputError, match=r"journal\.jsonl: line 2: has no digest") as error:
+        Corpus(tmp_path, identity)
+
+    assert "\n" not in str(error.value)
+
+
+IMPOSSIBLE = {
+    "is no line of a chunk": {"count": 10, "programs": 10},
+    "chunk": {"chunk": -1, "count": 10, "programs": 10},
+    "cannot be done": {"chunk": 1000000000, "count": 10, "programs": 10},
+    "counts 11 programs of 10": {"chunk": 0, "count": 10, "programs": 11},
+    "programs": {"chunk": 0, "count": 10, "programs": "10"},
+    "judged": {"chunk": 0, "count": 10, "programs": 1, "judged": 3},
+    "features": {"chunk": 0, "count": 10, "programs": 1, "features": {"1": -4}},
+    "features[...]": {"chunk": 0, "count": 10, "programs": 1, "features": {"view": 4}},
+    "sizes": {"chunk": 0, "count": 10, "programs": 1, "sizes": [3]},
+}
+
+
+@pytest.mark.parametrize("words", list(IMPOSSIBLE))
+def test_an_impossible_count_is_refused_in_one_line_even_where_its_digest_is_right(tmp_path, words):
+    identity = asked("good").identity
+    Corpus(tmp_path, identity)._journal.add(IMPOSSIBLE[words])
+    with pytest.raises(OutputError, match=r"journal\.jsonl: line 2") as error:
+        Corpus(tmp_path, identity)
+
+    assert words.removesuffix("[...]") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_finding_is_refused_in_one_line(tmp_path):
+    corpus = Corpus(tmp_path, asked("good").identity)
+    (tmp_path / "findings" / "0123456789ab.json").write_text('{"meta": {"finding": {"property": 7}}}')
+    with pytest.raises(OutputError, match=r"0123456789ab\.json is damaged"):
+        corpus.findings()
+
+
+def test_the_first_chunks_are_small_and_all_of_them_are_what_was_asked_for():
+    for source, total in (("hypothesis", 1000), ("hypothesis", 7), ("bulk", 10_000)):
+        made = list(chunks(source, seed=0, options={}, total=total))
+        assert sum(chunk.count for chunk in made) == total
+        assert [chunk.number for chunk in made] == list(range(len(made)))
+        assert made[0].count <= 512

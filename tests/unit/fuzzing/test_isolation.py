@@ -6,7 +6,7 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing import FuzzCase, Target, worker
+from allocsim.fuzzing import CampaignSpec, FuzzCase, Target, campaign, worker
 from allocsim.fuzzing import target as targets
 from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.model import Arena
@@ -132,3 +132,31 @@ def test_copies_of_its_process_answer_nothing_and_do_not_outlive_it():
         assert asker.noted["leaves processes"] > 0
         nursery = asker._process.pid
     assert not any(Path(f"/proc/{process}").exists() for process in (nursery, child, *begun))
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "examples"),
+    [
+        ("keeps_memory", "keeps more memory after every call", 300),
+        ("writes_files", "writes into its working directory", 3),
+    ],
+)
+def test_what_a_target_does_beside_its_answers_is_noted_with_its_case(name, what, examples, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = CampaignSpec(
+        target=Target(name=f"planted_planners:{name}"), source="hypothesis", examples=examples, reduce_seconds=0.0
+    )
+    result = campaign(asked)
+
+    assert result.findings == ()
+    assert result.tally.noted[what] > 0
+    assert [note.cause for note in result.notes] == [what]
+    assert list(tmp_path.iterdir()) == []  # its working directory was another, which is gone
+
+
+def test_processes_without_end_are_stopped_within_the_call():
+    with Target(name="planted_planners:bursts", seconds=60.0).open() as asker:
+        (answer,) = asker.ask([case()])
+
+        assert answer.failure.kind == "processes"
+        assert asker._process.poll() is None

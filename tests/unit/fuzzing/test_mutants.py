@@ -8,8 +8,10 @@ from allocsim.allocators import ALLOCATORS, find
 from allocsim.checks import check
 from allocsim.fuzzing import CampaignSpec, Target
 from allocsim.fuzzing import exercised as exercising
+from allocsim.fuzzing.batch import join
 from allocsim.fuzzing.examination import Examiner
 from allocsim.fuzzing.exercised import exercised, first_finding, killed_by
+from allocsim.fuzzing.features import marks, names
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.tally import Tally
 from allocsim.model import Document
@@ -19,7 +21,7 @@ ASKED = CampaignSpec(target=Target(name="greedy_by_size"), source="hypothesis")
 
 
 def test_there_are_enough_of_enough_classes():
-    assert len(MUTANTS) >= 25
+    assert len(MUTANTS) >= 39
     assert len({row.class_ for row in MUTANTS.values()}) >= 9
     assert all(row.into in ALLOCATORS and row.bug for row in MUTANTS.values())
 
@@ -104,3 +106,25 @@ def test_what_was_exercised_is_said_and_counted(monkeypatch):
     assert "mutants killed: 1 of 2; alive: sound" in words
     assert "pairs of features: 1 of" in words
     assert shown.as_json()["pairs"]["met"] == 1
+
+
+ONLY = {
+    "third_operand_forgotten": "three operands",
+    "step_of_eight_bits": "above 200 ops",
+    "alignment_of_a_mask": "odd granule",
+    "alignment_at_most_64": "wide alignment",
+    "table_of_64": "above 64 buffers",
+    "some_pins_forgotten": "told",
+    "own_forgotten": "told",
+    "fixed_forgotten": "told",
+}
+"""Mutants that only programs with a feature kill, or only what is told, and that feature."""
+
+
+@pytest.mark.parametrize("name", list(ONLY))
+def test_a_mutant_of_a_feature_is_killed_by_what_has_the_feature(name):
+    found = killed_by(ASKED, name, cases=400)
+
+    assert found is not None
+    (mask,) = marks(join([found.case.program])).tolist()
+    assert ONLY[name] in {*names(mask), found.case.kind}

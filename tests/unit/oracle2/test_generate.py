@@ -59,6 +59,7 @@ def test_of_a_clean_document_the_bound_is_no_higher_than_the_peak(drawn):
     for document, judged in drawn:
         if judged.clean:
             assert judged.stats["bound_as_planned"] <= judged.stats["peak_bytes"], document
+            assert judged.stats["lower_bound_bytes"] <= judged.stats["bound_as_planned"], document
 
 
 def test_what_may_share_at_one_address_is_never_more_than_what_does(drawn):

@@ -174,7 +174,7 @@ def test_the_options_of_a_run_reach_every_check(run, pytester):
 @pytest.mark.parametrize(
     ("option", "line"),
     [
-        ("--allocsim-baseline=nobody.json", "ERROR: nobody.json: No such file or directory"),
+        ("--allocsim-baseline=nobody.json", "ERROR: nobody.json: cannot be read: No such file or directory"),
         ("--allocsim-baseline=other.json", "ERROR: other.json: is no file of known faults: *"),
         ("--allocsim-max-peak=much", "ERROR: 'much' is no number of bytes; write 4096, 64KiB or 2GiB"),
     ],

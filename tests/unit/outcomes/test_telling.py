@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allocsim.allocators import ALLOCATORS
@@ -12,7 +13,7 @@ from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.examined import CLEAN, DETECTORS, FOUND, NOT_RUN
 from allocsim.outcomes.telling import WIDTH, headline, lines_of, wrapped
 from allocsim.programs.builder import ProgramBuilder, plan_of
-from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.evidence import Evidence, KernelRow
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -46,6 +47,26 @@ def test_every_detector_is_listed_with_what_it_looked_at_or_why_not():
     }
     assert all(bool(row.why) is (row.state == NOT_RUN) is not bool(row.of) for row in outcome.examined.values())
     assert outcome.examined["S"].of == "3 ops"
+
+
+def test_an_audit_of_some_kinds_says_nothing_of_the_others():
+    b = ProgramBuilder("step")
+    x, y, z, apart = (b.tensor(name, "f32", (16,)) for name in ("x", "y", "z", "apart"))
+    b.op("host.write", (), (x,))
+    b.op("relu", (x,), (y,), in_place=[(0, 0)])
+    b.op("exp", (y,), (z,), in_place=[(0, 0)])
+    b.op("neg", (z,), (apart,), in_place=[])
+    b.op("host.read", (apart,), ())
+    document = Document.of(plan_of(b.build(), {"x": 0, "y": 0, "z": 0, "apart": 64}))
+    row = KernelRow(kind="relu", operand=0, result=0, declared=True, measured="safe", max_error=0.0, cases=1)
+    some, all_ = (
+        outcome_of("x", Evidence(document=document, audit=rows))
+        for rows in ((row,), (row, msgspec.structs.replace(row, kind="exp")))
+    )
+
+    assert (some.examined["K"].of, all_.examined["K"].of) == ("1 of 2 kinds of kernels", "2 kinds of kernels")
+    assert headline(some) == "S and K clean; 1 kind of kernels not examined"
+    assert headline(all_) == "S and K clean"
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "ggml").glob("*.json")), ids=lambda path: path.stem)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from allocsim import Role, check
 from allocsim.errors import ModelError
 from allocsim.model import Document, Run
+from allocsim.programs import covering, flattening
 from allocsim.programs import paths as module
-from allocsim.programs.paths import Definition, PathChoice, PathLoop, PathOp, PathRegion, Routine, path_plan, paths
+from allocsim.programs.paths import path_plan, paths
+from allocsim.programs.routines import Definition, PathChoice, PathLoop, PathOp, PathRegion, Routine
 
 
 def routine(*items, yields=(), **more):
@@ -166,7 +168,7 @@ def test_what_is_not_defined_and_what_lies_in_itself_are_refused():
 
 
 def test_more_than_can_be_covered_is_refused(monkeypatch):
-    monkeypatch.setattr(module, "MAX_WISHES", 10)
+    monkeypatch.setattr(covering, "MAX_WISHES", 10)
     with pytest.raises(ModelError, match="there are 20 combinations of three regions; at most 10 are supported"):
         paths(routine(PathOp("a"), PathChoice("c", {n: PathRegion((PathOp(n),)) for n in "xyz"})))
 
@@ -205,7 +207,9 @@ def every_path(made):
         size *= len(alternatives)
     if size > 100:
         return None
-    return [module._flat(made, dict(zip(choices, row, strict=True))) for row in product(*choices.values())]  # as above
+    return [
+        flattening.flat(made, dict(zip(choices, row, strict=True))) for row in product(*choices.values())
+    ]  # as above
 
 
 def triples(program):
@@ -220,14 +224,14 @@ def triples(program):
     return together, clean
 
 
-@pytest.mark.parametrize("few", [module.FEW, 1], ids=["greedy rows alone", "drawn rows first"])
+@pytest.mark.parametrize("few", [covering.FEW, 1], ids=["greedy rows alone", "drawn rows first"])
 @settings(max_examples=40)  # each looks at all paths there are
 @given(routines())
 def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_that_can_be(few, made):
     everything = every_path(made)
     if everything is None:
         return
-    with patch.object(module, "FEW", few):
+    with patch.object(covering, "FEW", few):
         chosen = paths(made)
     wanted, got = (
         tuple(set().union(*parts) for parts in zip(*map(triples, programs), strict=True))

@@ -1,4 +1,6 @@
-"""Figures from documents: what they show, that they show it at any size, and that equal input gives equal bytes."""
+"""Figures from documents: what they show, that they show it at any size, and that equal input gives
+equal bytes.
+"""
 
 import re
 import struct
@@ -17,7 +19,7 @@ from allocsim.checks import check
 from allocsim.checks.violations import Report, Stats, Violation
 from allocsim.errors import ModelError, UnknownNameError
 from allocsim.model import Document, Run
-from reports.figures import FIGURES, lifetimes, live_bytes, memory_map
+from reports.figures import FIGURES, categories, chain, interference, lifetimes, live_bytes, memory_map
 from reports.figures.scene import scene
 from reports.figures.style import RED, render
 
@@ -25,7 +27,10 @@ EDGES = (
     "no program", "no plan", "no plan, a belief", "no buffers", "no ops", "no ops, no belief", "one op", "zero bytes",
     "nothing placed", "five ops", "below zero", "stale", "$names$",
 )  # fmt: skip
-DRAW = {"map": memory_map, "lifetimes": lifetimes, "live": live_bytes}
+DRAW = {
+    "map": memory_map, "lifetimes": lifetimes, "live": live_bytes, "interference": interference, "chain": chain,
+    "categories": categories,
+}  # fmt: skip
 LARGEST = 2 << 20
 
 
@@ -332,7 +337,9 @@ def test_an_arena_or_a_colouring_that_does_not_exist_is_refused(legal: Document)
 
 @pytest.mark.parametrize("by", ["layer", "kind", "role"])
 def test_every_colouring_draws(large: Document, by: str) -> None:
-    assert len(shapes(memory_map(large, by=by), "buffers")) == 3603
+    drawn = [c for c in memory_map(large, by=by).axes[0].collections if c.get_gid() == "buffers"]
+
+    assert sum(len(collection.get_paths()) for collection in drawn) == 3603  # an enlarged part draws some again
 
 
 def test_layers_colour_a_program_whose_names_have_them(large: Document, legal: Document) -> None:

@@ -1,4 +1,6 @@
-"""`plot` and `write_report`: the right files, whole or not at all, and one clear error where they cannot be written."""
+"""`plot` and `write_report`: the right files, whole or not at all, and one clear error where they
+cannot be written.
+"""
 
 import json
 import os
@@ -14,11 +16,11 @@ from allocsim.errors import ModelError, OutputError, UnknownNameError
 from allocsim.model import Document
 from reports import folder as folder_module
 from reports import plot, write_report
-from reports.figures import style
+from reports.figures import FIGURES, style
 from reports.folder import check_folder
 from reports.page import page
 
-NAMES = ("gradients", "lifetimes", "live", "loss", "map")
+NAMES = ("gradients", "loss", *FIGURES)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -26,7 +28,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("kind", ["map", "lifetimes", "live"])
+@pytest.mark.parametrize("kind", FIGURES)
 @pytest.mark.parametrize(
     ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".SVG", b"<?xml"), (".pdf", b"%PDF")]
 )

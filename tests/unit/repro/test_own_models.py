@@ -1,5 +1,6 @@
 """Models of one's own: the same bits typed, recorded and trained; clean where nothing is wrong, convicted where something is."""
 
+import json
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -12,7 +13,8 @@ import allocsim
 import repro
 from allocsim.cli import main
 from allocsim.errors import EngineError, ModelError, UnknownNameError
-from engine import model, no_grad, tensor
+from allocsim.liveness.memory_categories import CATEGORIES
+from engine import diagnose, model, no_grad, tensor
 from engine.front import functions as fn
 from engine.training import Dataset, Settings, Trainer, fit
 from repro.options import EngineOptions
@@ -113,7 +115,8 @@ def test_one_command_takes_a_module_and_no_file_can_name_one(tmp_path, capsys, m
     assert (tmp_path / "found" / "report.md").exists()
 
     for name, message in (
-        ("stranger_model:net", "is a Model; a scenario is needed; repro.trial"),
+        ("stranger_model:net", "stranger_model:net has no example batch"),
+        ("stranger_model:np", "is a module; a scenario or a model is needed"),
         ("stranger_model:nothing", "'nothing' does not exist"),
         ("no_such_module_here:case", "module 'no_such_module_here' does not exist"),
     ):
@@ -122,6 +125,107 @@ def test_one_command_takes_a_module_and_no_file_can_name_one(tmp_path, capsys, m
     assert main(["repro", "run", "stranger_model:case", "--layers", "2"]) == 2
     assert "a model of one's own has its sizes" in capsys.readouterr().err
     monkeypatch.delitem(sys.modules, "stranger_model")
+
+
+# one command, one call
+
+
+STRANGER = """
+import numpy as np, engine, repro
+from engine.training import Dataset
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(6, 3)).astype(np.float32), np.array([0, 2, 1, 0, 1, 2])
+def line(p, data):
+    h = (data @ p["w"]).tanh()
+    return (h * h.exp()) @ p["w"]
+weights = {"w": np.eye(3, dtype=np.float32)}
+net = engine.model(line, weights, example={"data": X, "labels": Y})
+bare = engine.model(line, weights)
+data = Dataset.of(X, Y)
+def squares(): return {"data": X, "labels": X}
+def crowd(problem): return [0] * len(problem.program.buffers)
+late = repro.trial(net, {"data": X, "labels": Y}, write_once=("data",), expected=(("C06", "caller"),))
+"""
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch):
+    (tmp_path / "strange_net.py").write_text(STRANGER)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    monkeypatch.delitem(sys.modules, "strange_net", raising=False)
+
+
+def diagnosed(capsys, *words):
+    status = main(["diagnose", *words, "--json"])
+    out, err = capsys.readouterr()
+    return status, json.loads(out)["runs"][0] if out else err
+
+
+def test_diagnose_takes_a_model_a_scenario_and_a_training_file(stranger, capsys):
+    for words in (
+        ("strange_net:net",),
+        ("strange_net:bare", "--data", "strange_net:squares", "--loss", "mean_squared_error"),
+        ("strange_net:bare", "--data", "strange_net:data", "--optimizer", "adamw", "--allocator", "greedy_by_size"),
+        ("strange_net:net", "--modes", "float64,linear_scan", "--pin-leafs"),
+    ):
+        status, run_entry = diagnosed(capsys, *words, "--steps", "1")
+        assert (status, run_entry["causes"]) == (0, [])
+        assert run_entry["modes"]["default"]["loss"] == run_entry["modes"]["reference"]["loss"]
+        assert set(run_entry["memory"]["measured"]) == set(CATEGORIES)
+
+    (stranger / "tiny.toml").write_text(
+        '[model]\nkind = "mlp"\nsizes = [2, 8, 2]\n[data]\nkind = "moons"\npoints = 50\n[training]\nepochs = 1\nbatch = 10\n'
+    )
+    status, run_entry = diagnosed(capsys, "tiny.toml", "--steps", "2")
+    assert (status, len(run_entry["modes"]["default"]["loss"])) == (0, 2)
+
+
+def test_diagnose_convicts_an_unsound_planner_and_a_planted_scenario_and_leaves_a_report(stranger, capsys):
+    status, run_entry = diagnosed(
+        capsys, "strange_net:net", "--steps", "1", "--allocator", "strange_net:crowd", "--out", "r"
+    )
+    assert status == 1
+    assert {cause["party"] for cause in run_entry["causes"]} == {"plan"}
+    assert (stranger / "r" / "report.md").exists()
+    assert main(["diagnose", "r"]) == 1
+    capsys.readouterr()
+    status, run_entry = diagnosed(capsys, "strange_net:late", "--steps", "2", "--allocator", "greedy_by_size")
+    assert status == 1
+    assert [(cause["class"], cause["party"]) for cause in run_entry["causes"]] == [("C06", "caller")]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("strange_net:bare",), "strange_net:bare has no example batch"),
+        (("strange_net:late", "--loss", "sum"), "is a scenario and states its loss itself"),
+        (("strange_net:weights",), "is a dict; a scenario or a model is needed"),
+        (("strange_net:net", "--data", "strange_net:net"), "is a Model; a batch is columns by name"),
+        (("strange_net:net", "--explain", "3"), "is a model; of files alone: --explain"),
+        (("strange_net.py", "--steps", "3"), "is no model; of models alone: --steps"),
+        (("strange_net:net", "--loss", "least"), "loss 'least' does not exist"),
+        (("no_such_module_here:net",), "module 'no_such_module_here' does not exist"),
+    ],
+)  # fmt: skip
+def test_what_diagnose_cannot_take_is_one_line(stranger, capsys, words, message):
+    status, said = diagnosed(capsys, *words)
+    assert status == 2
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_the_call_gives_what_the_command_prints(stranger, capsys):
+    net = case("mixture").training.model
+    found = diagnose(net, steps=1, allocator="greedy_by_size", out=stranger / "folder")
+    assert found.verdict.sound
+    assert found.memory.predicted.at_fullest["weights"] == found.memory.measured.at_fullest["weights"]
+    assert (stranger / "folder" / "report.json").exists()
+    assert not diagnose(net, steps=2, write_once=("loss_grad",), allocator="greedy_by_size").verdict.sound
+    with pytest.raises(EngineError, match="function given where a model is needed"):
+        diagnose(lambda p: p)
+    with pytest.raises(EngineError, match="has no example batch; give one"):
+        diagnose(model(lambda p, data: data @ p["w"], WEIGHTS))
 
 
 # what a recording refuses, and what it keeps
@@ -176,6 +280,29 @@ def test_comparisons_choices_and_changes_in_place_are_ops():
     np.testing.assert_array_equal(gradients["w"], w.grad.numpy())
 
 
+@pytest.mark.filterwarnings("ignore::engine.front.rebasing.CopyWarning")
+def test_changes_in_place_of_views_are_ops_of_the_recorded_program_too():
+    """To the bits of the same typed."""
+
+    def function(p, data):
+        y = data @ p["w"]
+        y[:, 0] *= p["s"]
+        turned = y.T
+        turned[1] += p["s"] * 2.0
+        z = tensor(np.zeros((4, 2), np.float32))
+        z[1:] = y[1:] * y[:-1]
+        return z + y
+
+    weights = {"w": np.arange(6, dtype=np.float32).reshape(3, 2) / 5, "s": np.full(1, 1.5, np.float32)}
+    outcome, gradients = built(function, weights)
+    typed = {key: tensor(array, True) for key, array in weights.items()}
+    out = function(typed, tensor(BATCH["data"]))
+    np.testing.assert_array_equal(outcome.outputs, out.numpy())
+    _squares(out, tensor(BATCH["labels"])).backward()
+    for key, leaf in typed.items():
+        np.testing.assert_array_equal(gradients[key], leaf.grad.numpy(), err_msg=key)
+
+
 def test_frozen_parameters_are_not_trained_and_constants_are_shared():
     weights = {**WEIGHTS, "still": np.ones(2, np.float32)}
     _, gradients = built(lambda p, data: (data @ p["w"] + 2.0) * p["still"] - 2.0, weights, frozen=("still",))
@@ -192,3 +319,46 @@ def test_a_defect_is_repaired_in_the_twin_and_a_model_is_needed():
         repro.trial(lambda p: p, {})
     with pytest.raises(ModelError, match="a model of one's own; this takes a scenario of the table"):
         repro.scenario.llama_of(broken)
+
+
+OWN = """
+import numpy as np
+from engine import model
+from repro import trial
+def net_of(p, data): return data @ p["w"]
+EXAMPLE = {"data": np.ones((4, 3), np.float32), "labels": np.zeros(4, np.int32)}
+net = model(net_of, {"w": np.ones((3, 2), np.float32)}, example=EXAMPLE)
+case = trial(net, EXAMPLE, steps=3)
+def fails(): raise ValueError("no such file")
+ragged = {**EXAMPLE, "data": [[1, 2], [3]]}
+words = {**EXAMPLE, "labels": ["a"] * 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("fails", "batch 'own_batches:fails' failed: ValueError: no such file"),
+        ("ragged", "column 'data' of the batch is no array"),
+        ("words", "column 'labels' of the batch is of <U1; numbers are needed"),
+    ],
+)
+def test_a_batch_that_is_none_is_one_line(data, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_batches.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert main(["diagnose", "own_batches:net", "--data", f"own_batches:{data}"]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"allocsim: {said}")
+
+
+def test_a_case_of_ones_own_is_shown(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_shown.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert main(["repro", "show", "own_shown:case"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "mul_mat" in shown
+    assert "expected: no accusation" in shown

@@ -1,4 +1,6 @@
-"""The library of small scenarios: what each must get, how a user adds one, what the matrix says where an answer differs."""
+"""The library of small scenarios: what each must get, how a user adds one, what the matrix says
+where an answer differs.
+"""
 
 import json
 import pickle
@@ -30,6 +32,33 @@ NAMED_IN_PUBLIC = {
     "stale-plan": "ggml-org/llama.cpp/issues/28448",
     "read-only-mutation": "pytorch/pytorch/issues/183575",
 }
+
+WORKED_OUT = {
+    "rmsnorm-back-30": ("C04", "ggml-org/ggml/issues/1501"),
+    "softmax-back-partial-pin": ("C04", "ggml-org/ggml/pull/1521"),
+    "dropped-reader": ("C01", "ggml-org/ggml/issues/1501"),
+    "match-cast": ("C02", "apache/tvm/issues/20190"),
+    "nested-alias": ("C02", "pytorch/pytorch/issues/100314"),
+    "duplicate-operand": ("C03", "libxsmm/tpp-mlir/pull/588"),
+    "saved-activation-order": ("C09", "nntile/nntile/pull/371"),
+    "pin-on-view": ("C05", "tetherto/qvac-fabric-llm.cpp/pull/232"),
+    "escaping-grad": ("C07", "tinygrad/tinygrad/issues/16571"),
+    "index-leaf": ("C06", "matz/spinel/issues/1449"),
+    "encoder-result": ("C07", "ggml-org/whisper.cpp/pull/1964"),
+    "stale-plan": ("C08", "ggml-org/llama.cpp/issues/28448"),
+    "train-infer-train": ("C08", "apache/mxnet/pull/16553"),
+    "inputless-split": ("C09", "ggml-org/llama.cpp/pull/26040"),
+    "parallel-in-place": ("C09", "microsoft/onnxruntime/issues/7633"),
+    "n-copies": ("C10", "ggml-org/llama.cpp/pull/14855"),
+    "donation-order": ("C11", "jax-ml/jax/issues/39625"),
+    "tail-free": ("C12", "ggml-org/llama.cpp/pull/17884"),
+    "double-free": ("C13", "pytorch/pytorch/pull/103720"),
+    "padded-attention": ("C14", "ggml-org/whisper.cpp/pull/3941"),
+    "two-conds": ("C15", "pytorch/executorch/issues/21490"),
+}
+"""The 21 bugs that the catalogue works out, each with the class that the verdict must name and its
+link.
+"""
 
 OWN = """
 from repro import SmallDocument, SmallScenario
@@ -83,6 +112,22 @@ def test_the_library_is_large_and_has_every_class_and_every_bug_that_was_asked_f
     assert {class_ for s in every for class_, _ in s.expected} >= set(CLASSES) - {"unknown"}
     assert all(scenarios.find_small(name).source.endswith(link) for name, link in NAMED_IN_PUBLIC.items())
     assert all(s.source.startswith("https://") and s.story and s.caught for s in every)
+
+
+@pytest.mark.parametrize("name", WORKED_OUT)
+def test_each_bug_that_the_catalogue_works_out_is_a_scenario_with_switch_and_twin(name: str):
+    scenario = scenarios.find_small(name)
+    class_, link = WORKED_OUT[name]
+    assert scenario.source.endswith(link)
+    assert class_ in {named for named, _ in scenario.expected}
+    assert scenario.change
+    assert scenario.faulty != scenario.sound
+    assert set(scenario.answers) == set(DETECTORS)
+
+
+def test_every_scenario_of_any_kind_says_what_would_have_caught_it():
+    every = (*scenarios.every(), *scenarios.every_on_ggml(), *scenarios.every_small())
+    assert [s.name for s in every if not s.caught] == []
 
 
 def test_a_scenario_has_the_name_of_its_row_and_no_name_is_taken_twice():
@@ -208,6 +253,42 @@ def test_show_tells_the_story_with_both_plans_and_list_has_them_all(capsys):
     assert [s["name"] for s in listed if s["runtime"] == "small"] == list(scenarios.SMALL)
 
 
+def test_show_marks_the_ops_at_fault_and_draws_them(tmp_path, capsys, monkeypatch):
+    assert main(["repro", "show", "match-cast", "--plot", str(tmp_path / "x.svg")]) == 0
+    said = capsys.readouterr().out
+    before, after = said.split("with it:")
+    assert "<-" not in before
+    assert [line.split("<- ")[1] for line in after.splitlines() if "<- " in line] == [
+        "made what is lost", "took the bytes", "reads it late",
+    ]  # fmt: skip
+    assert (tmp_path / "x.svg").read_bytes().startswith(b"<?xml")
+    assert main(["repro", "show", "double-buffer"]) == 0
+    said = capsys.readouterr().out
+    assert "reads it, in no order" in said
+    assert "late" not in said.split("the defect,")[0].split("with it:")[1]
+    monkeypatch.setattr("repro.commands.repro._sides", None)  # refused before anything is run
+    assert "names no format" in refused(capsys, "repro", "show", "match-cast", "--plot", tmp_path / "x.jpg")
+
+
+def test_the_gallery_has_the_story_answers_and_picture_of_each(own, tmp_path, capsys):
+    page = tmp_path / "gallery.html"
+    assert main(["repro", "gallery", "match-cast", str(own), "-o", str(page)]) == 0
+    text = page.read_text()
+    assert text.count('<section id="') == text.count("data:image/png;base64,") == 2
+    for words in (
+        MATCH_CAST.source,
+        "What would have caught it",
+        "A filled circle must report",
+        'href="#my-bug"',
+        "C12 plan",
+        "<script>\n\n</script>",
+    ):
+        assert words in text
+    capsys.readouterr()
+    assert "names no page" in refused(capsys, "repro", "gallery", "match-cast", "-o", tmp_path / "x.png")
+    assert not (tmp_path / "x.png").exists()
+
+
 @pytest.mark.usefixtures("two")
 def test_all_prints_a_row_for_each_scenario_and_a_cell_for_each_detector(capsys):
     assert main(["repro", "run", "--all"]) == 0
@@ -216,6 +297,15 @@ def test_all_prints_a_row_for_each_scenario_and_a_cell_for_each_detector(capsys)
     assert cells == {letter: MARKS[None if letter in "HR" else letter in "SLPD"] for letter in DETECTORS}
     assert [line.split()[0] for line in lines[1:3]] == ["match-cast", "double-buffer"]
     assert lines[-1].endswith("none differs from what is expected")
+
+
+@pytest.mark.usefixtures("two")
+def test_the_matrix_is_drawn_too(tmp_path, capsys):
+    assert main(["repro", "run", "--all", "--plot", str(tmp_path / "matrix.svg")]) == 0
+    assert (tmp_path / "matrix.svg").read_bytes().startswith(b"<?xml")
+    capsys.readouterr()
+    assert "names no format" in refused(capsys, "repro", "run", "--all", "--plot", tmp_path / "matrix.gif")
+    assert "--plot goes with --all" in refused(capsys, "repro", "run", "match-cast", "--plot", tmp_path / "m.png")
 
 
 @pytest.mark.usefixtures("two")

@@ -84,6 +84,26 @@ def test_a_belief_that_forgets_the_next_turn_is_c15():
     assert answers(verdict_of(made, slots, belief(made, y=(1, 2), t0=(2, 3), t1=(3, 4)))) == {("C15", "plan")}
 
 
+HANDED = "x = host.write; y = host.write; p = h x; q = h y; x1 y1 = same p q; z = f x1 y1; host.read z"
+
+
+@pytest.mark.parametrize(
+    ("x1", "y1", "answer"),
+    [
+        (192, 128, ["C15", "C15"]),
+        (192, 256, ["C12"]),
+        (192, 192, ["C11"]),
+        (128, 128, ["C11"]),
+    ],
+    ids=["exchanged", "one astray", "both in the second", "both in the first"],
+)
+def test_sides_of_a_same_are_c15_only_where_they_lie_in_each_others_slots(x1, y1, answer):
+    """What a `same` carried over the one that is read too late charges nobody else."""
+    verdict = verdict_of(program(HANDED), f"x=0 y=64 p=128 q=192 x1={x1} y1={y1} z=320")
+    assert [cause.class_ for cause in verdict.causes] == answer
+    assert {cause.party for cause in verdict.causes} == {"plan"}
+
+
 # the case from XLA --------------------------------------------------------------------------------
 
 BODY = {"meta": {"call": ["while.6", "body"]}, "in_place": None}

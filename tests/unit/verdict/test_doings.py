@@ -44,8 +44,10 @@ def test_outputs_copies_and_unread_uploads_are_what_they_are_called(program, dat
         assert doings.kind(op.step) == op.kind
         reads, writes = ({int(arena[home[value]]) for value in side} for side in (op.operands, op.results))
         assert doings.crosses(op.step) == bool(reads and writes and reads != writes)
-        alike = any(program.values[a].same_layout(program.values[b]) for a in unread for b in op.operands)
-        assert doings.copies_like_unread(op.step, skip) == alike
+    for value in program.values:
+        into = [v for op in uploads for v in op.results if home[v] == value.buffer]
+        alike = any(program.values[a].same_layout(program.values[b]) for a in unread for b in (value.index, *into))
+        assert doings.instead_of_unread(value.index, skip) == alike
 
 
 PAIRS = st.lists(

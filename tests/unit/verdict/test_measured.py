@@ -280,6 +280,19 @@ def test_a_row_measured_at_one_op_says_nothing_of_another():
     assert not judge(soft_max({"slots": [0, 2]}, audit=(row(kind="soft_max", operand=2, steps=(2,)),))).sound
 
 
+def test_a_row_measured_in_one_program_says_nothing_of_another():
+    one, other = (soft_max({"slots": [0, 2]}).document.plans[0] for _ in range(2))
+    both = Document.of(Run.of(one), Run.of(other))
+
+    def first_and_count(**measured):
+        rows = (row(kind="soft_max", operand=2, steps=(2,), **measured),)
+        (cause,) = judge(Evidence(document=both, audit=rows, origins=(), diverges=False)).causes
+        return cause.first.run, cause.places
+
+    assert first_and_count(program=1) == (1, 1)
+    assert first_and_count() == (0, 2)
+
+
 def test_a_race_is_said_with_the_fewest_threads_that_show_it():
     (cause,) = judge(soft_max({"slots": [0, 2]}, audit=(row(kind="soft_max", operand=2, threads=2),))).causes
 

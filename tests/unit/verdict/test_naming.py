@@ -295,7 +295,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="a copy between arenas reads what the host laid in an earlier run; what it laid in this one is read by nobody",
+        row="a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads",
         document=copies(),
         class_="C10",
         fault="schedule",

@@ -451,7 +451,7 @@ IMAGES, FILTERS = tensor(np.ones((1, 2, 4, 4))), tensor(np.ones((3, 2, 2, 2)))
         (lambda x: x[..., ...], r"with several \.\.\."),
         (lambda x: x[0.5], "is of float64"),
         (lambda x: x[True], r"where\(condition, a, b\) chooses by truth"),
-        (lambda x: x[[True, False]], "is of bool"),
+        (lambda x: x[[True, False]], r"is of bool; .* set_\(mask, values\)"),
         (lambda x: x[[0], [1]], "several arrays"),
         (lambda x: x[None][0, :, [1]], "a number apart from an array"),
         (lambda x: x.softmax(2), "axis 2 does not name"),

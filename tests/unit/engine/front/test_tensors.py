@@ -14,6 +14,7 @@ from allocsim.errors import EngineError, UnknownNameError
 from engine import gradcheck, no_grad, tensor
 from engine.front import functions as fn
 from engine.front import kept, reverse
+from engine.front.rebasing import CopyWarning
 
 
 def leaves(*values):
@@ -353,7 +354,8 @@ def test_an_operand_changed_later_matters_only_where_the_derivative_reads_it(fun
     x, factor = leaves([1.0, 2.0], 2.0)
     y = x + 0.5
     z = function(y)
-    y.mul_(factor)
+    with pytest.warns(CopyWarning, match="mul_ of add"):
+        y.mul_(factor)
     if needs:
         with pytest.raises(EngineError, match="mul_ changed it in place"):
             z.sum().backward()
@@ -402,31 +404,132 @@ def test_a_change_outside_the_history_keeps_the_way_of_the_gradient():
     np.testing.assert_array_equal(x.grad, [600, 36])
 
 
-def test_a_view_of_what_got_another_history_is_refused():
+def test_a_view_of_what_got_another_history_has_it_too():
+    """Of a change of the base the views know, and the twin that was cut off does not."""
     (x,) = leaves([[1.0, 2.0]])
-    for base in (x * 2, tensor([[0.0, 0.0]])):
+    for base, share in ((x * 2, 3.0), (tensor([[0.0, 0.0]]), 1.0)):
         view, twin = base.T, base.detach()
-        base.add_(x)
-        with pytest.raises(EngineError, match="take it again"):
-            view.sum()
+        with pytest.warns(CopyWarning, match="others see these bytes"):
+            base.add_(x)
+        x.zero_grad()
+        view.sum().backward()
+        np.testing.assert_array_equal(x.grad, [[share, share]])
+        np.testing.assert_array_equal(view, base.T)
         assert not (twin * 2).requires_grad
 
 
 def test_what_cannot_be_differentiated_in_place_is_refused():
     (x,) = leaves([1.0, 2.0])
     y = x * 1
-    with pytest.raises(EngineError, match=r"add_ of .*leaf that wants a gradient"):
-        x.add_(1.0)
-    with pytest.raises(EngineError, match=r"zero_ of .* has no derivative"):
-        y.zero_()
-    with pytest.raises(EngineError, match=r"copy_ of .* has no derivative"):
-        tensor([0.0, 0.0]).copy_(x)
-    with pytest.raises(EngineError, match="view cannot be changed"):
-        (x * 1).reshape(2, 1).mul_(2.0)
-    with pytest.raises(EngineError, match=r"result has shape \(2, 2\)"):
-        y.add_([[1.0, 2.0], [3.0, 4.0]])
+    with no_grad():
+        unseen = y[:1]
+    for change, message in (
+        (lambda: x.add_(1.0), r"add_ of .*leaf that wants a gradient"),
+        (lambda: x.reshape(2, 1).mul_(2.0), "a view of a leaf that wants a gradient changes only under"),
+        (lambda: x.__setitem__(0, 1.0), "a view of a leaf that wants a gradient changes only under"),
+        (lambda: unseen.mul_(x[:1]), r"taken under no_grad\(\) of what has a gradient"),
+        (lambda: y.detach()[:1].mul_(x[:1]), "a detached view cannot be changed"),
+        (lambda: y.set_(0, 1.0), r"set_ of .* has no derivative"),
+        (lambda: y.__setitem__(np.array([0, 1]), x), "an array of indices"),
+        (lambda: y.copy_(tensor([[1.0, 2.0]] * 3)), "does not broadcast"),
+        (lambda: y.add_([[1.0, 2.0], [3.0, 4.0]]), r"result has shape \(2, 2\)"),
+    ):  # fmt: skip
+        with pytest.raises(EngineError, match=message):
+            change()
     with pytest.raises(ValueError, match="read-only"):
         x.data[0] = 1.0
+
+
+def test_a_factor_in_place_has_the_gradient_of_the_old_value():
+    """The derivative of `y *= w` by w is what y was; it is copied, and the copy is told at this line."""
+    x, w = leaves([1.0, 2.0], [4.0, 5.0])
+    y = x * 3
+    with pytest.warns(CopyWarning, match=r"copied, 8 bytes") as told:
+        y.mul_(w)
+    assert [one.filename for one in told] == [__file__]
+    y.sum().backward()
+    np.testing.assert_array_equal(w.grad, [3, 6])
+    np.testing.assert_array_equal(x.grad, [12, 15])
+
+
+def test_nothing_is_copied_where_no_derivative_asks(recwarn):
+    x, w = leaves([1.0, 2.0], [4.0, 5.0])
+    y = x * 3
+    y += w
+    y -= w * w
+    y *= 2.0
+    y /= w
+    y.sum().backward()
+    assert not recwarn.list
+
+
+@pytest.mark.filterwarnings("ignore::engine.front.rebasing.CopyWarning")
+@pytest.mark.parametrize("take", [
+    lambda b: b[1], lambda b: b[:, 1:3], lambda b: b.T, lambda b: b.T[1:, ::2], lambda b: b.reshape(2, 6)[1], lambda b: b[::2].transpose(1, 0)[2:],
+])  # fmt: skip
+@pytest.mark.parametrize("base_needs", [True, False])
+def test_a_view_changed_in_place_changes_base_and_other_views_with_their_history(take, base_needs):
+    """Against the same made without a change in place: the elements of the view replaced by a mask."""
+    array = np.arange(12.0).reshape(3, 4) / 7
+    seen = take(np.arange(12).reshape(3, 4))
+    x, w = leaves(array, np.full(seen.shape, 1.5))
+    base = x * 2 if base_needs else tensor(array * 2)
+    before, other = base.T, base[0]
+    view = take(base)
+    view *= w
+    ((before * before).sum() + (other * 3).sum() + (view.tanh()).sum() + (base * base * base).sum()).backward()
+
+    found = [x.grad.numpy() if base_needs else None, w.grad.numpy()]
+    x.zero_grad()
+    w.zero_grad()
+    old = x * 2 if base_needs else tensor(array * 2)
+    spread = np.zeros((12, seen.size))
+    spread[seen.reshape(-1), np.arange(seen.size)] = 1.0
+    there = tensor(spread.sum(1).reshape(3, 4))
+    new = (tensor(spread) @ w.reshape(-1)).reshape(3, 4) * old * there + old * (1.0 - there)
+    np.testing.assert_allclose(base, new, rtol=1e-12)
+    ((new * new).sum() + (new[0] * 3).sum() + (take(new).tanh()).sum() + (new * new * new).sum()).backward()
+    np.testing.assert_allclose(found[1], w.grad, rtol=1e-12)
+    if base_needs:
+        np.testing.assert_allclose(found[0], x.grad, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::engine.front.rebasing.CopyWarning")
+def test_elements_are_laid_and_what_was_there_gets_a_gradient_of_zero():
+    x, w = leaves([1.0, 2.0, 3.0], 5.0)
+    y = x * 2
+    y[0] = w * w
+    y[1] += 1.0
+    y[2:] = 7.0
+    y.sum().backward()
+    np.testing.assert_array_equal(y, [25, 5, 7])
+    np.testing.assert_array_equal(x.grad, [0, 2, 0])
+    assert w.grad.item() == 10
+    y = x * 2
+    y.zero_()
+    assert y.requires_grad
+    x.zero_grad()
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad, [0, 0, 0])
+    plain = tensor([1.0, 2.0])
+    plain[0], plain[np.array([1])] = 3.0, 4.0
+    np.testing.assert_array_equal(plain, [3, 4])
+
+
+def test_a_kept_gradient_is_that_of_the_latest_value_and_a_view_of_all_is_another_value():
+    (x,) = leaves([1.0, 2.0])
+    y = x * 3
+    y.retain_grad()
+    y += 1.0
+    y *= 2.0
+    (y * tensor([1.0, 10.0])).sum().backward()
+    np.testing.assert_array_equal(y.grad, [1, 10])
+    for same in (x.reshape(2), x.transpose(0), x[:]):
+        assert same is not x
+        same.register_hook(lambda gradient: gradient * 100.0)
+    x.zero_grad()
+    x.sum().backward()
+    np.testing.assert_array_equal(x.grad, [1, 1])
 
 
 # deep and wide
@@ -681,3 +784,15 @@ def test_norms_of_empty_rows_have_two_derivatives(norm):
     x.zero_grad()
     (slope**2).sum().backward()
     assert x.grad.shape == (2, 0)
+
+
+@pytest.mark.filterwarnings("ignore::engine.front.rebasing.CopyWarning")
+@pytest.mark.parametrize("cut", ["detached", "a view taken under no_grad"])
+def test_laying_the_same_bytes_without_their_history_cuts_the_gradient(cut):
+    y = tensor(np.ones(2, np.float32), True)
+    x = y * 2
+    with no_grad():
+        view = x[0]
+    x[0] = x.detach()[0] if cut == "detached" else view
+    x.sum().backward()
+    assert y.grad.numpy().tolist() == [0, 2]

@@ -13,7 +13,7 @@ from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture.graph_rebuilding import rebuild
 from engine.ggml.capture.graph_rows import walk
-from engine.ggml.capture_evidence import captured_plan, examine, is_capture
+from engine.ggml.capture_evidence import captured_plans, examine, is_capture
 from engine.ggml.child_tasks import plan_rows, transformer_rows
 from engine.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
 from engine.ggml.lora_training.transformer import TINY
@@ -126,7 +126,7 @@ def test_a_graph_that_is_not_that_of_the_program_is_not_run():
     other = captured("after", plan_rows, GraphRecipe(steps=CHAIN.steps[:2], expand=(1,), outputs=(1,)))
 
     with pytest.raises(EngineError, match="is not that of the document's program"):
-        captured_plan(replace(one, meta=other.meta))
+        captured_plans(replace(one, meta=other.meta))
 
 
 def test_a_document_of_somebody_else_is_no_capture():
@@ -167,7 +167,7 @@ def test_pairs_that_differ_in_anything_a_kernel_sees_are_measured_apart():
         step("scale", "%2", 3.0),
         step("scale", "%3", 3.0),
     )
-    whole = captured_plan(captured("after", plan_rows, GraphRecipe(steps=steps, expand=(4,), outputs=(4,))))
+    (whole,) = captured_plans(captured("after", plan_rows, GraphRecipe(steps=steps, expand=(4,), outputs=(4,))))
     pairs = shared_pairs(whole.rows, whole.offsets)
 
     assert [(pair.op, pair.slot, pair.nodes) for pair in pairs] == [
@@ -184,7 +184,7 @@ def test_pairs_that_differ_in_anything_a_kernel_sees_are_measured_apart():
 
 def test_a_plan_that_shares_nothing_has_no_pairs():
     steps = (leaf("f32", 8, flag="input output"), *CHAIN.steps[1:])
-    whole = captured_plan(captured("after", plan_rows, replace(CHAIN, steps=steps), mode="pinned"))
+    (whole,) = captured_plans(captured("after", plan_rows, replace(CHAIN, steps=steps), mode="pinned"))
 
     assert np.unique(list(whole.offsets.values())).size == len(whole.offsets)
     assert shared_pairs(whole.rows, whole.offsets) == []
@@ -205,7 +205,7 @@ SMALL_RACE = GraphRecipe(
 @pytest.mark.parametrize("which", BOTH)
 def test_a_small_race_is_found_each_time_because_rows_depend_on_rows(which):
     """Three rows of 34 on two threads: some runs in a hundred are wrong, right with one thread; K repeats where rows can meet."""
-    whole = captured_plan(captured(which, plan_rows, SMALL_RACE))
+    (whole,) = captured_plans(captured(which, plan_rows, SMALL_RACE))
     pair = next(pair for pair in shared_pairs(whole.rows, whole.offsets) if (pair.op, pair.slot) == ("ROPE", 2))
 
     def ask(seed, threads):

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from engine.training.trainer import Trainer
 LIARS = """
 import numpy as np
 from dataclasses import replace
+from importlib import import_module
 from allocsim.allocators import find
 
 def everything_at_zero(problem):
@@ -167,3 +169,33 @@ def test_a_plan_is_carried_to_an_equal_program_alone():
     g.expand(y := g.op("neg", g.input("x", (4,), "f32")))
     with pytest.raises(PlannerError, match="is not a plan of"):
         entrance.carried(plan, lower(g, [y]).program)
+
+
+def test_a_planner_cannot_change_a_plan_that_was_judged(tmp_path, monkeypatch):
+    """The slots that run are copies: neither a kept program nor a plan admitted by hand follows what its maker writes later."""
+    (tmp_path / "judged_sly.py").write_text(
+        "from dataclasses import replace\nfrom allocsim.allocators import find\nheld = []\n"
+        "def plan(program):\n    plan = find('ggml').plan(program)\n    held.append(plan.offset.copy())\n"
+        "    return replace(plan, offset=held[-1])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    reverse._kept.clear()
+    x, y = typed()
+    y.backward(allocator="judged_sly:plan")
+    held = import_module("judged_sly").held
+    held[0][:] = 0
+    reverse._kept._known[next(iter(reverse._kept._known))].idle.clear()  # bound anew, of the plan that is kept
+    x, y = typed()
+    y.backward(allocator="judged_sly:plan")
+    np.testing.assert_array_equal(x.grad.numpy(), gradient())
+    assert len(held) == 1
+
+    lowered = graph()
+    plan = find("reference").plan(lowered.program)
+    offset, arena = plan.offset.copy(), np.zeros_like(plan.arena)
+    offset[:] = 4096 * np.arange(len(offset))
+    mine = replace(plan, offset=offset, arena=arena)
+    assert entrance.admit(mine).offset is not offset
+    offset[:] = 0
+    with pytest.raises(PlannerError, match="is not sound"):
+        Runtime(lowered, mine)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from allocsim.liveness import live_bytes
+from allocsim.liveness.memory_categories import CATEGORIES, by_category
 from engine.models.mlp import mlp
 from engine.training import Trainer
-from engine.training.memory_categories import CATEGORIES, by_category
 
 BATCH = {"data": np.ones((5, 3), np.float32), "labels": np.zeros(5, np.int32)}
 MODEL = mlp((3, 8, 2))

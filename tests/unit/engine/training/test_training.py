@@ -561,11 +561,11 @@ def test_the_command_trains_stops_and_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("points = 60", "pionts = 60", "Object contains unknown field `pionts` - at `$.data`"),
-        ("points = 60", 'points = "60"', "Expected `int`, got `str` - at `$.data.points`"),
-        ('kind = "mlp"', 'kind = "rnn"', "Invalid value 'rnn' - at `$.model.kind`; there are mlp, cnn, gpt2, llama"),
+        ("points = 60", "pionts = 60", "is no training file: data: object contains unknown field pionts"),
+        ("points = 60", 'points = "60"', "is no training file: data.points: expected int, got str"),
+        ('kind = "mlp"', 'kind = "rnn"', "model.kind: invalid value 'rnn'; there are mlp, cnn, gpt2, llama"),
         ("batch = 5", "batch = 7", "logical_batch 10 is no multiple of batch 7"),
-        ("warmup = 2", "wramup = 2", "Object contains unknown field `wramup` - at `$.schedule`"),
+        ("warmup = 2", "wramup = 2", "schedule: object contains unknown field wramup"),
         ('kind = "cosine"', 'kind = "sine"', "schedule.kind is 'sine'; there are constant, linear, cosine"),
         ("warmup = 2", "warmup = -2", "warmup is -2; it must be at least 0"),
         ("batch = 5", "batch = 5\nsave_every = 0", "save_every is 0; it must be at least 1"),

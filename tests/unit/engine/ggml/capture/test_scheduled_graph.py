@@ -36,7 +36,7 @@ def planted(rows, move):
     """Rows with the tensor called `move[0]` at the place of the one called `move[1]`, views along."""
     rows = copy.deepcopy(rows)
     named = {row["name"]: row for row in (*rows["leafs"], *rows["nodes"])}
-    named[move[0]]["off"], named[move[0]]["buffer"] = named[move[1]]["off"], named[move[1]]["buffer"]
+    named[move[0]] |= {key: value for key, value in named[move[1]].items() if key in {"off", "buffer"}}
     return rows
 
 
@@ -62,6 +62,25 @@ def test_what_is_captured_can_be_run_and_examined():
     assert judge(evidence).sound
     assert evidence.origins == ()
     assert set(whys) == {"P"}
+
+
+def test_right_graphs_of_a_pipelined_scheduler_are_not_accused_and_a_planted_fault_is_found():
+    """It keeps four copies of each tensor: the one that a run makes is a copy, the others lie untouched."""
+    child = live("after")
+    runs = [child.call(run_split, generate(seed, none_views=False), seed, pipelined=True) for seed in range(20)]
+    copies = [[row for row in ran.rows["nodes"] if row["op"] == "SPLIT_COPY"] for ran in runs]
+
+    assert all(check(document(ran.rows)).clean for ran in runs)
+    assert sum(map(len, copies)) > 100
+    found = 0
+    for ran, made in zip(runs, copies, strict=True):
+        names = [row["name"] for row in (*ran.rows["leafs"], *ran.rows["nodes"])]
+        for copied in made[:2]:
+            others = [n for n in names if n.startswith(copied["name"][:-1]) and n != copied["name"]]
+            assert len(others) >= 3
+            wrong = planted(ran.rows, (others[0], copied["name"]))
+            found += not check(document(wrong)).clean
+    assert found == sum(len(made[:2]) for made in copies)
 
 
 def test_without_the_scheduler_the_refusal_says_what_is_missing():

@@ -1,15 +1,21 @@
 """The kernel audit finds the contracts that real kernels break, and says whether the real allocator gets there."""
 
+import os
+import re
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
 from ggml_live import BOTH, here, live
 
 from allocsim.errors import EngineError
+from engine.commands.audit_versions import column_of, markdown, side_by_side
 from engine.ggml import child_tasks
 from engine.ggml.k_audit.library_audit import audit, measure_cases
 from engine.ggml.k_audit.library_cases import CASES, QUANTISED, UNMEASURED, Calls, LibraryCase, Operand, cases
 
+ROOT = Path(__file__).parents[5]
 KEYS = {"op", "source", "declared", "measured", "max_error", "cases", "reachable"}
 
 
@@ -82,10 +88,28 @@ def test_an_op_that_is_not_listed_is_refused():
     ],
 )
 def test_the_whole_list_with_one_two_and_four_threads(which, unsafe):
-    found = audit(live(which))
+    found = whole_audit(which)
 
     assert {(row["op"], row["source"]) for row in found.unsafe} == unsafe
     assert found.unaudited == []
+
+
+@cache
+def whole_audit(which):
+    """Audit a library once for all tests of one process."""
+    return audit(live(which))
+
+
+def test_the_table_of_the_page_is_what_the_audit_prints():
+    found = side_by_side([column_of(which, whole_audit(which)) for which in BOTH], {})
+    page = ROOT / "docs" / "ggml.md"
+    before, table, after = re.split(r"(?<=<!-- pairs -->\n)|(?=<!-- end of pairs -->)", page.read_text())
+
+    made = "\n".join(["", *markdown(found), "", ""])
+    if os.environ.get("ALLOCSIM_UPDATE"):
+        page.write_text(before + made + after)
+
+    assert table == made
 
 
 MANY = 60

@@ -5,6 +5,7 @@ from ggml_live import BOTH, live
 
 from allocsim.errors import EngineError
 from allocsim.formats import ggml as dumps
+from engine.ggml.capture.stale_copies import stale_copies
 from engine.ggml.random_graphs import graph_fuzzing
 from engine.ggml.random_graphs.graph_generator import generate, reachable
 from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
@@ -166,3 +167,14 @@ def test_a_finding_becomes_one_op_over_leafs_and_shows_again():
     assert {made.arguments for made in small.recipe.steps[:2]} == {("f32", 1, 1)}
     assert graph_fuzzing.replayed(child, small) == "outputs differ again in run 1"
     assert graph_fuzzing.replayed(live("after"), small) == "outputs differ in none of 2000 more runs"
+
+
+def test_a_copy_that_is_older_than_its_original_is_found_on_two_backends_alone_and_kept_as_it_ran():
+    child = live("after")
+    (found,) = graph_fuzzing.fuzz(child, [3039])
+
+    assert (found.kind, found.cause) == (graph_fuzzing.SPLIT, graph_fuzzing.OLD_COPY)
+    assert any(row["op"] == "SPLIT_COPY" for row in found.rows["nodes"])
+    assert stale_copies(found.rows)
+    assert graph_fuzzing.replayed(child, found) == "shows again"
+    assert next(graph_fuzzing.fuzz(child, [3038]), None) is None

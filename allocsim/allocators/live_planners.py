@@ -1,0 +1,50 @@
+"""Planners of other systems, live: `allocsim fuzz tinygrad`, in the interpreter that has them.
+
+    ALLOCSIM_PEERS=peers/bin/python allocsim fuzz tinygrad
+
+`ALLOCSIM_PEERS` is that interpreter, by default the one that runs this; it need not have this
+project. The scripts (`allocsim.peers`) speak the protocol of `allocsim.allocators.by_command`.
+
+Raises PlannerError where the system cannot be imported there, with the interpreter's last line.
+What this module does not see: what they are told beyond lives, sizes, arenas and alignments.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from allocsim.allocators.by_command import CommandPlanner
+
+VARIABLE: Final = "ALLOCSIM_PEERS"
+
+FOLDER: Final = Path(__file__).parents[1] / "peers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePlanner:
+    """A planner of another system."""
+
+    what: str
+    """What is called, for people."""
+    script: str
+
+
+LIVE_PLANNERS: Final[dict[str, LivePlanner]] = {
+    "tinygrad": LivePlanner(
+        what="tinygrad.schedule.memory.memory_plan_rewrite, on the device NULL", script="ask_tinygrad.py"
+    ),
+    "executorch": LivePlanner(what="executorch.exir.memory_planning.greedy", script="ask_executorch.py"),
+    "inductor": LivePlanner(what="torch._inductor.codegen.memory_planning.AllocationPools", script="ask_inductor.py"),
+}
+"""The planners that can be asked, by name."""
+
+
+def find_live(name: str) -> CommandPlanner:
+    """Return the planner of `LIVE_PLANNERS` called `name`; it is started when it is first asked."""
+    interpreter = os.environ.get(VARIABLE) or sys.executable  # taken from the folder that the planner is named in
+    return CommandPlanner(name=name, arguments=[interpreter, str(FOLDER / LIVE_PLANNERS[name].script)])
+
+
+__all__ = ["FOLDER", "LIVE_PLANNERS", "VARIABLE", "LivePlanner", "find_live"]

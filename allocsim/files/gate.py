@@ -1,0 +1,171 @@
+"""The gate: every file that is read comes through here.
+
+    data = content(path)                              # its bytes, no more than a ceiling
+    record = record_of(data, Baseline, str(path))     # JSON of a declared type
+    with refusing(str(path), "GGUF file"):            # whatever a library raises becomes one line
+        reader = GGUFReader(path)
+
+A file is data of others. Its size is bounded before a byte is kept, its JSON is decoded into a
+declared type with bounded numbers, and what libraries raise on a broken one becomes one
+`DocumentError` with file, place and rule; a caller with an error of its own passes it as `refusal`.
+`CEILINGS` has the sizes. A test holds that no other module of the packages opens a file for
+reading, but for those in its table, each with a reason.
+
+What this module does not see: what a file means. Whether its numbers fit together is judged behind
+the gate, by who knows the format.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+import msgspec
+
+from allocsim.errors import AllocsimError, DocumentError
+
+CEILINGS: Final[Mapping[str, int]] = {
+    "document": 512 << 20,
+    "record": 64 << 20,
+    "settings": 1 << 20,
+    "stream": 4 << 30,
+}
+"""Bytes at most: a document or dump; a record of this project's own (evidence, report);
+a configuration; raw data to train on, and a journal, which grows."""
+
+Made = TypeVar("Made")
+Refusal = Callable[[str, str, str], AllocsimError]
+"""(source, place, rule) -> the error to raise."""
+
+
+def content(
+    path: str | Path,
+    most: int = CEILINGS["document"],
+    *,
+    begins: Callable[[bytes], bool] | None = None,
+    refusal: Refusal = DocumentError,
+) -> bytes:
+    """Return the bytes of a file; O(size).
+
+    Args:
+        path: the file; what has no end (a device, a pipe) is read up to the ceiling.
+        most: the ceiling in bytes; no more than one byte above it is ever read.
+        begins: whether the file may begin with these up to 64 KiB; if not, they are returned alone,
+            for its reader to refuse, however long it is.
+        refusal: the error to raise.
+
+    Raises the refusal where it cannot be opened or read, or is larger.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(min(1 << 16, most + 1))
+            if begins is None or begins(data):
+                data += file.read(most + 1 - len(data))
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise refusal(str(path), "", f"cannot be read: {said}") from None
+    return bounded(data, str(path), most, refusal=refusal)
+
+
+def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["document"]) -> bytes:
+    """Return what an open stream (standard input) holds, as `content` does for a file."""
+    try:
+        data = stream.read(most + 1)
+    except OSError as error:
+        raise DocumentError(source, "", f"cannot be read: {error.strerror or error}") from None
+    return bounded(data, source, most)
+
+
+def bounded(data: bytes, source: str, most: int, *, refusal: Refusal = DocumentError) -> bytes:
+    """Return the bytes; raise the refusal where there are more than `most`."""
+    if len(data) > most:
+        raise refusal(source, "", f"is larger than {most >> 20} MiB, the most that is read")
+    return data
+
+
+def record_of(
+    data: bytes | str,
+    kind: type[Made] | Any,
+    source: str,
+    *,
+    what: str = "record",
+    decode: Callable[..., Any] = msgspec.json.decode,
+    refusal: Refusal = DocumentError,
+) -> Made:
+    """Return JSON, or what else `decode` reads, as a value of a declared type. O(size).
+
+    Raises the refusal, with the place of the first fault, for text that is none, and for types,
+    keys and numbers outside what `kind` allows.
+    """
+    try:
+        made: Made = decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise refusal(source, "", f"is no {what}: {_place_and_rule(str(error))}") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise refusal(source, "", f"is no {what}: {_words(error)}") from None
+    except RecursionError:
+        raise refusal(source, "", f"is no {what}: it is nested too deeply") from None
+    return made
+
+
+def converted(
+    found: Any, kind: type[Made] | Any, source: str, *, what: str = "record", refusal: Refusal = DocumentError
+) -> Made:
+    """Return a value that was decoded already (an entry of metadata) as one of a declared type.
+
+    Raises as `record_of`.
+    """
+    try:
+        made: Made = msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise refusal(source, "", f"is no {what}: {_place_and_rule(str(error))}") from None
+    return made
+
+
+@contextmanager
+def refusing(source: str, what: str, *, refusal: Refusal = DocumentError) -> Iterator[None]:
+    """Turn whatever a library raises on a broken file into one line.
+
+    Errors of this project pass, and so does what ends a command. Memory that is not there is the
+    file's fault here: it asked for it.
+    """
+    try:
+        yield
+    except AllocsimError:
+        raise
+    except MemoryError:
+        raise refusal(source, "", f"is no readable {what}: it asks for more memory than there is") from None
+    except OSError as error:
+        raise refusal(source, "", f"is no readable {what}: {error.strerror or error}") from None
+    except RecursionError:
+        raise refusal(source, "", f"is no readable {what}: it is nested too deeply") from None
+    except Exception as error:  # noqa: BLE001 - libraries check little, and raise whatever a broken file leads to
+        raise refusal(source, "", f"is no readable {what}: {_words(error)}") from None
+
+
+def refused_with(kind: type[AllocsimError]) -> Refusal:
+    """Return a refusal that raises an error of another class, in the same words."""
+
+    def refuse(source: str, place: str, rule: str) -> AllocsimError:
+        return kind(f"{source}: {place}: {rule}" if place else f"{source}: {rule}")
+
+    return refuse
+
+
+def _place_and_rule(message: str) -> str:
+    """Return a message of msgspec's (`Expected ... - at `$.path``) with the place in front."""
+    said, where, path = message.rpartition(" - at `")
+    rule = (said if where else message).replace("`", "")
+    place = re.sub(r"^\$\.?", "", path.removesuffix("`")) if where else ""
+    return f"{place}: {rule[:1].lower()}{rule[1:]}" if place else rule
+
+
+def _words(error: Exception) -> str:
+    """Return what an error says, on one line, cut where it is long."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]
+
+
+__all__ = [
+    "CEILINGS", "Refusal", "bounded", "content", "converted", "record_of", "refused_with", "refusing", "stream_content",
+]  # fmt: skip

@@ -1,0 +1,278 @@
+"""TVM: a Relax module after `StaticPlanBlockMemory`, as TVMScript, read as text and never run.
+
+Time: the statements of each Relax function in order, after one `host.write` of its parameters and
+before one `host.read` of what it returns.
+
+What becomes of it. `R.memory.alloc_storage` is a place: storages lie one after another in one
+arena. `R.memory.alloc_tensor(storage, offset, ...)` is a buffer in a storage,
+`R.builtin.alloc_tensor` one in memory of its own, `name = other` another name. A call of a
+`prim_func` writes the buffers that its body stores to and reads the others; one that it stores to
+is read too where the text loads from it before it has stored to it (`A[i] = A[i] + 1`; a reduction
+stores first, in `T.init`), and is then in place on itself. Else kernels are `noalias`, so nothing
+is in place. Parameters are the caller's. A kernel that stores to none of its own is refused.
+
+What this module does not see: whether a kernel stores to all of a buffer (it is taken to), what it
+allocates inside itself; sizes that only the run decides, branches and calls of packed functions,
+which it refuses in a Relax function.
+"""
+
+import ast
+from typing import Any, Final
+
+from allocsim.errors import DocumentError, ModelError
+from allocsim.formats.placing import APART, Placing, Slot
+from allocsim.formats.python_text import parsed
+from allocsim.model import HOST_READ, HOST_WRITE, WIDTHS, Arena, Document, Plan, Role
+from allocsim.model.layout import dense_nbytes
+from allocsim.programs.dtype_names import dtype_code
+
+ALIGNMENT: Final = 64
+"""Of storages (`kAllocAlignment`, include/tvm/runtime/device_api.h)."""
+
+SKIPPED: Final = ("R.func_attr", "R.memory.kill_tensor", "R.memory.kill_storage")
+"""Statements that touch no tensor."""
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is TVMScript of a module."""
+    return b"@I.ir_module" in head
+
+
+def loads(data: bytes, source: str = "module") -> Document:
+    """Return program and plan of each Relax function that has a storage.
+
+    Raise DocumentError with line and rule. O(size of the text).
+    """
+    tree = parsed(data, source)
+    functions = [row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef)]
+    kernels = {row.name: _accesses(row) for row in functions if _decorated(row, "prim_func")}
+    planned = [
+        row
+        for row in functions
+        if _decorated(row, "function") and any(_word(part) == "R.memory.alloc_storage" for part in ast.walk(row))
+    ]
+    if not planned:
+        raise DocumentError(source, "", "no plan here: no function allocates a storage")
+    try:
+        return Document.of(*(_Function(row, kernels, source).plan() for row in planned))
+    except DocumentError:
+        raise
+    except (ModelError, RecursionError) as error:
+        rule = error.rule if isinstance(error, ModelError) else "is nested too deeply"
+        raise DocumentError(source, getattr(error, "place", ""), rule) from None
+
+
+def _decorated(row: ast.FunctionDef, name: str) -> bool:
+    words = (part.func if isinstance(part, ast.Call) else part for part in row.decorator_list)
+    return any(isinstance(word, ast.Attribute) and word.attr == name for word in words)
+
+
+def _word(row: ast.AST) -> str:
+    """Return the dotted name that a call calls."""
+    parts = []
+    here: Any = row.func if isinstance(row, ast.Call) else None
+    while isinstance(here, ast.Attribute):
+        parts.append(here.attr)
+        here = here.value
+    return ".".join([here.id, *reversed(parts)]) if isinstance(here, ast.Name) else ""
+
+
+Access = tuple[bool, bool]
+"""Of a parameter of a kernel: whether the kernel reads what was there before, whether it writes."""
+
+
+def _accesses(row: ast.FunctionDef) -> list[Access]:
+    """Return what the body of a kernel does to each parameter."""
+    alias = {parameter.arg: parameter.arg for parameter in row.args.args}
+    read: set[str] = set()
+    written: set[str] = set()
+    rows: list[ast.AST] = list(reversed(row.body))
+    while rows:  # in the order in which things happen: of an assignment, the right side first
+        part = rows.pop()
+        if isinstance(part, ast.Call) and _word(part) in ("T.reads", "T.writes"):
+            continue  # it says, and does nothing
+        if isinstance(part, ast.Assign):
+            _match(part, alias)
+        name = alias.get(_base(part)) if isinstance(part, ast.Subscript) else None
+        if name is not None and isinstance(part, ast.Subscript):
+            if isinstance(part.ctx, ast.Store):
+                written.add(name)
+            elif name not in written:
+                read.add(name)
+        if isinstance(part, ast.AugAssign) and (name := alias.get(_base(part.target))) and name not in written:
+            read.add(name)
+        below = list(ast.iter_child_nodes(part))
+        rows += below if isinstance(part, (ast.Assign, ast.AnnAssign, ast.AugAssign)) else reversed(below)
+    names = [parameter.arg for parameter in row.args.args]
+    return [(name in read or name not in written, name in written) for name in names]
+
+
+def _base(part: ast.AST) -> str:
+    """Return `A` of `A`, `A[i]` and `A[i][j]`."""
+    while isinstance(part, ast.Subscript):
+        part = part.value
+    return part.id if isinstance(part, ast.Name) else ""
+
+
+def _match(row: ast.Assign, alias: dict[str, str]) -> None:
+    """Take `X = T.match_buffer(p, ...)`: X is another name for a parameter."""
+    to, call = row.targets[0], row.value
+    if isinstance(to, ast.Name) and isinstance(call, ast.Call) and _word(call) == "T.match_buffer" and call.args:
+        name = alias.get(_base(call.args[0]))
+        if name is not None:
+            alias[to.id] = name
+
+
+class _Function:
+    """A Relax function while its statements are written down."""
+
+    def __init__(self, row: ast.FunctionDef, kernels: dict[str, list[Access]], source: str) -> None:
+        self.row, self.kernels, self.source = row, kernels, source
+        self.growing = Placing(row.name, (Arena(name="storages", alignment=ALIGNMENT),))
+        self.storages: dict[str, tuple[int, int]] = {}
+        """Name -> where it begins, its bytes."""
+        self.end = 0
+        self.made: dict[str, tuple[str, tuple[int, ...], Slot]] = {}
+        """Tensor -> dtype, shape, slot."""
+        self.now: dict[str, int] = {}
+        """Tensor -> its value, once it is written."""
+        self.names: dict[str, str] = {}
+        """Other name -> the tensor."""
+
+    def plan(self) -> Plan:
+        """Write the function down."""
+        given = []
+        for parameter in self.row.args.args:
+            dtype, shape = self.annotated(parameter)
+            self.made[parameter.arg] = dtype, shape, APART
+            given.append(self.value(parameter.arg, Role.INPUT))
+        self.growing.builder.op(HOST_WRITE, (), given, name="parameters")
+        for row in self.row.body:
+            self.statement(row)
+        return self.growing.plan("tvm")
+
+    def refuse(self, row: ast.AST, rule: str) -> DocumentError:
+        return DocumentError(self.source, f"line {getattr(row, 'lineno', 0)}", " ".join(rule.split()))
+
+    def statement(self, row: ast.stmt) -> None:
+        if isinstance(row, ast.With):
+            for part in row.body:
+                self.statement(part)
+        elif isinstance(row, ast.Return):
+            parts = row.value.elts if isinstance(row.value, ast.Tuple) else [row.value] if row.value else []
+            self.growing.builder.op(HOST_READ, [self.read(part) for part in parts], (), name="returned")
+        elif isinstance(row, ast.Expr) and isinstance(row.value, ast.Call):
+            self.call(row.value)
+        elif isinstance(row, (ast.Assign, ast.AnnAssign)) and row.value is not None:
+            targets = row.targets if isinstance(row, ast.Assign) else [row.target]
+            if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+                raise self.refuse(row, f"{ast.unparse(row)[:60]!r} names no one thing")
+            self.assign(row, targets[0].id, row.value)
+        elif not isinstance(row, (ast.Pass, ast.Expr)):
+            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+
+    def assign(self, row: ast.AST, name: str, value: ast.expr) -> None:
+        word = _word(value)
+        if isinstance(value, ast.Name):
+            if value.id not in ("Module", *self.storages):
+                self.names[name] = self.tensor(value)
+        elif isinstance(value, ast.Call) and word == "R.memory.alloc_storage" and value.args:
+            nbytes = self.number(value.args[0])
+            self.storages[name] = self.end, nbytes
+            self.end += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        elif isinstance(value, ast.Call) and word == "R.memory.alloc_tensor" and len(value.args) >= 4:
+            storage = value.args[0].id if isinstance(value.args[0], ast.Name) else ""
+            if storage not in self.storages:
+                raise self.refuse(row, f"{ast.unparse(value.args[0])[:40]!r} is no storage")
+            low, nbytes = self.storages[storage]
+            offset = self.number(value.args[1])
+            dtype, shape = self.text(value.args[3]), self.numbers(value.args[2])
+            size = dense_nbytes(shape, int(WIDTHS[dtype_code(name, dtype)]))
+            if offset + size > nbytes:
+                raise self.refuse(row, f"{name} ends at byte {offset + size} of a storage of {nbytes}")
+            self.made[name] = dtype, shape, (0, low + offset)
+        elif isinstance(value, ast.Call) and word == "R.builtin.alloc_tensor" and len(value.args) >= 2:
+            self.made[name] = self.text(value.args[1]), self.numbers(value.args[0]), APART
+        else:
+            raise self.refuse(row, f"{ast.unparse(value)[:60]!r} is no statement that is known")
+
+    def call(self, call: ast.Call) -> None:
+        """A kernel, or what touches no tensor."""
+        word = _word(call)
+        if word in SKIPPED:
+            return
+        name = word.rpartition(".")[2]
+        does = self.kernels.get(name)
+        if does is None or len(does) != len(call.args):
+            raise self.refuse(call, f"{ast.unparse(call)[:60]!r} calls no kernel of this module")
+        if not any(writes for _, writes in does):
+            raise self.refuse(call, f"kernel {name[:40]!r} is not seen to store to a parameter")
+        read = [at for at, (reads, _) in enumerate(does) if reads]
+        made = [at for at, (_, writes) in enumerate(does) if writes]
+        operands = [self.read(call.args[at]) for at in read]
+        pairs = tuple((read.index(at), place) for place, at in enumerate(made) if at in read)
+        self.growing.builder.op(name, operands, [self.write(call.args[at]) for at in made], in_place=pairs)
+
+    def tensor(self, part: ast.AST) -> str:
+        name = part.id if isinstance(part, ast.Name) else ""
+        name = self.names.get(name, name)
+        if name not in self.made:
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
+        return name
+
+    def read(self, part: ast.AST) -> int:
+        name = self.tensor(part)
+        return self.now[name] if name in self.now else self.value(name)
+
+    def write(self, part: ast.AST) -> int:
+        """Return the value of a write: in a new buffer the first time, then in that buffer."""
+        name = self.tensor(part)
+        if name not in self.now:
+            return self.value(name)
+        dtype, shape, _ = self.made[name]
+        self.now[name] = self.growing.value(name, self.growing.home[self.now[name]], dtype, shape)
+        return self.now[name]
+
+    def value(self, name: str, role: Role = Role.TEMPORARY) -> int:
+        dtype, shape, slot = self.made[name]
+        nbytes = dense_nbytes(shape, int(WIDTHS[dtype_code(name, dtype)]))
+        buffer = self.growing.buffer(name, nbytes, slot, alignment=1, role=role)
+        self.now[name] = self.growing.value(name, buffer, dtype, shape)
+        return self.now[name]
+
+    def annotated(self, parameter: ast.arg) -> tuple[str, tuple[int, ...]]:
+        """Return dtype and shape of `R.Tensor((32, 64), dtype="float32")`."""
+        note = parameter.annotation
+        dtype = next((w.value for w in note.keywords if w.arg == "dtype"), None) if isinstance(note, ast.Call) else None
+        if not isinstance(note, ast.Call) or _word(note) != "R.Tensor" or not note.args or dtype is None:
+            raise self.refuse(parameter, f"parameter {parameter.arg[:40]!r} is no tensor of a known shape")
+        return self.text(dtype), self.numbers(note.args[0])
+
+    def text(self, part: ast.AST) -> str:
+        """Return the text in `"float32"` or `R.dtype("float32")`."""
+        inner = part.args[0] if isinstance(part, ast.Call) and part.args else part
+        if not isinstance(inner, ast.Constant) or not isinstance(inner.value, str):
+            raise self.refuse(part, f"{ast.unparse(part)[:40]!r} is no dtype")
+        return inner.value
+
+    def number(self, part: ast.AST) -> int:
+        """Return the one number of `R.shape([32])` or `R.prim_value(0)`."""
+        numbers = self.numbers(part)
+        if len(numbers) != 1:
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is {len(numbers)} numbers; one is wanted here")
+        return numbers[0]
+
+    def numbers(self, part: ast.AST) -> tuple[int, ...]:
+        """Return the numbers of `R.shape([32, 64])`, `R.prim_value(0)`, `(32, 64)` or `0`."""
+        inner = part.args[0] if isinstance(part, ast.Call) and part.args else part
+        try:
+            found = ast.literal_eval(inner)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is a size that only the run knows") from None
+        numbers = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        if any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is no list of sizes")
+        return numbers
+
+
+__all__ = ["ALIGNMENT", "SKIPPED", "loads", "looks_like"]

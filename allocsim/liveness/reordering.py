@@ -1,0 +1,183 @@
+"""Another order of the same ops that needs fewer bytes at once, where a greedy search finds one.
+
+An order is legal if every op keeps its place against the ops that touch the same buffer, except
+that reads between two writes may change places; ops of the host too. At each step the search takes,
+of the ops that may run, one that adds the fewest bytes: the sizes of buffers it is the first to
+touch, less those it is the last to touch. Ties go to the op that came first. It is made from the
+first op to the last and from the last to the first, which finds what the other way cannot see: a
+producer is then put just before its reader.
+
+Buffers that are persistent or not counted weigh nothing. One that is written anew weighs from its
+first to its last access. O(ops x ops that may run); the least over all orders is NP-hard, so an
+order that is found is a proof that one exists, and none found proves nothing.
+
+What this module does not see: streams, how long an op takes, and where a `view` stands: it touches
+no bytes, and what uses an order as a program has to put each view before its readers.
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from allocsim.model import VIEW, Bools, Program
+
+MAX_OPS: Final = 20_000
+"""Beyond it no order is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reordering:
+    """What orders of a program need at once, in bytes."""
+
+    given: int
+    found: int
+    order: tuple[int, ...]
+    """The ops in the order that needs `found`: the given one where no better was found."""
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Who waits for whom, and who touches what."""
+
+    after: list[set[int]]
+    """Op -> ops that wait for it."""
+    waits: list[int]
+    """Op -> how many ops it waits for."""
+    touched: list[list[int]]
+    """Op -> buffers that weigh something."""
+    readers: list[int]
+    """Buffer -> how many ops touch it."""
+
+
+def reordered(program: Program, *, counted: Bools | None = None) -> Reordering | None:
+    """Return the best of the given order and the greedy ones; None beyond `MAX_OPS` ops.
+
+    `counted` masks the buffers that matter.
+    """
+    if len(program.ops) > MAX_OPS:
+        return None
+    weighs = ~program.buffers.persistent if counted is None else counted & ~program.buffers.persistent
+    sizes = np.where(weighs, program.buffers.nbytes, 0).tolist()
+    graph = _graph(program, sizes)
+    last = len(program.ops) - 1
+    orders = [
+        list(range(last + 1)),
+        _greedy(graph, sizes),
+        [last - op for op in reversed(_greedy(_mirrored(graph), sizes))],
+    ]
+    needs = [_most(graph, sizes, order) for order in orders]
+    best = min(range(len(orders)), key=needs.__getitem__)
+    return Reordering(given=needs[0], found=needs[best], order=tuple(orders[best]))
+
+
+def _graph(program: Program, sizes: list[int]) -> _Graph:
+    home = program.values.buffer.tolist()
+    count = len(program.ops)
+    graph = _Graph([set() for _ in range(count)], [0] * count, [], [0] * len(program.buffers))
+    writer: dict[int, int] = {}
+    reading: dict[int, list[int]] = {}
+
+    def wait(op: int, other: int) -> None:
+        if other != op and op not in graph.after[other]:
+            graph.after[other].add(op)
+            graph.waits[op] += 1
+
+    for index, op in enumerate(program.ops):
+        read = {home[value] for value in op.operands}
+        written = {home[value] for value in op.results} if op.kind != VIEW else set()
+        for buffer in read | written:
+            if buffer in writer:
+                wait(index, writer[buffer])
+        for buffer in written:
+            for other in reading.pop(buffer, ()):
+                wait(index, other)
+            writer[buffer] = index
+        for buffer in read - written:
+            reading.setdefault(buffer, []).append(index)
+        mine = [buffer for buffer in read | written if sizes[buffer]] if op.kind != VIEW else []
+        graph.touched.append(mine)
+        for buffer in mine:
+            graph.readers[buffer] += 1
+    return graph
+
+
+def _mirrored(graph: _Graph) -> _Graph:
+    """Return the graph of the last op first: op i is op `last - i`, and waits the other way."""
+    last = len(graph.after) - 1
+    after: list[set[int]] = [set() for _ in graph.after]
+    for op, waiting in enumerate(graph.after):
+        for other in waiting:
+            after[last - other].add(last - op)
+    waits = [len(graph.after[last - op]) for op in range(last + 1)]
+    return _Graph(after, waits, graph.touched[::-1], graph.readers)
+
+
+def _greedy(graph: _Graph, sizes: list[int]) -> list[int]:
+    """Return the greedy order.
+
+    The heap holds a lower bound of what each op adds: it can only fall while others run, by buffers
+    that come to life or have one access left, and who touches those is put in again.
+    """
+    waits, left = list(graph.waits), list(graph.readers)
+    alive: set[int] = set()
+    touching: dict[int, set[int]] = {}
+    ready: set[int] = set()
+    order: list[int] = []
+
+    def added(op: int) -> int:
+        mine = graph.touched[op]
+        return sum(sizes[b] for b in mine if b not in alive) - sum(sizes[b] for b in mine if left[b] == 1)
+
+    heap: list[tuple[int, int]] = []
+
+    def enter(op: int) -> None:
+        ready.add(op)
+        for buffer in graph.touched[op]:
+            touching.setdefault(buffer, set()).add(op)
+        heappush(heap, (added(op), op))
+
+    for op, number in enumerate(waits):
+        if number == 0:
+            enter(op)
+    while heap:
+        weight, op = heappop(heap)
+        if op not in ready or weight != added(op):
+            continue  # an entry from before
+        ready.discard(op)
+        order.append(op)
+        changed: set[int] = set()
+        for buffer in graph.touched[op]:
+            alive.add(buffer)
+            left[buffer] -= 1
+            touching[buffer].discard(op)
+            changed |= touching[buffer]
+        for other in changed:
+            heappush(heap, (added(other), other))
+        for other in sorted(graph.after[op]):
+            waits[other] -= 1
+            if waits[other] == 0:
+                enter(other)
+    return order
+
+
+def _most(graph: _Graph, sizes: list[int], order: list[int]) -> int:
+    """Return the most bytes that an order needs at once."""
+    left = list(graph.readers)
+    alive: set[int] = set()
+    now = most = 0
+    for op in order:
+        for buffer in graph.touched[op]:
+            if buffer not in alive:
+                alive.add(buffer)
+                now += sizes[buffer]
+        most = max(most, now)
+        for buffer in graph.touched[op]:
+            left[buffer] -= 1
+            if left[buffer] == 0:
+                now -= sizes[buffer]
+    return most
+
+
+__all__ = ["MAX_OPS", "Reordering", "reordered"]

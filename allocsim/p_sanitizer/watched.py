@@ -1,0 +1,485 @@
+"""Kernels run in a process of their own, so that a crash is an incident; and run twice, so that
+what they read of dead bytes shows wherever it ends.
+
+    found = allocsim.watched(program, plan, kernel, twice=True)
+    print(found.report())
+
+`kernel(op, operands, results)` is called for every op that is no view, with the views that
+`allocsim.sanitized` gives, in a fork of this process. A fork that dies is a `Crash`: the op, the
+signal, and how far the address lies from the nearest buffer. What the kernel changes in Python's
+memory is lost with its process.
+
+With `twice` all runs are repeated over the other forms of poison (`poison.other`). The first result
+that differs, of an op whose operands are the same, was computed from dead bytes: an
+`UndeclaredRead`, whatever became of the value on the way. Which bytes it read is found by
+repetition, with the other form in a part of the memory only: the first and the last one of each
+part that matters by itself, O(log bytes) runs. What differs between two equal runs as well is
+*unsettled*: nothing is said of it. An op that crashes or raises over another form only, and does so
+again, read dead bytes as well; what comes after it is not compared over that form.
+
+What this module does not see: a live byte that a kernel reads without declaring it; what a kernel
+leaves to itself from op to op; of undeclared readers in a chain, any but the first.
+"""
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from allocsim.errors import ModelError
+from allocsim.files.signals import signal_name
+from allocsim.model import VIEW, Op, Plan, Program
+from allocsim.p_sanitizer import poison
+from allocsim.p_sanitizer.arena import Sanitized, sanitized
+from allocsim.p_sanitizer.crashes import Page, catch, prepare
+from allocsim.p_sanitizer.incident_words import describe, op_words
+from allocsim.p_sanitizer.incidents import Incident
+from allocsim.p_sanitizer.pools import GUARD_BYTES
+from allocsim.p_sanitizer.program_facts import ELSEWHERE, Range
+from allocsim.p_sanitizer.row_actions import Other
+from allocsim.programs.placed_plans import Slots, placed
+
+Array = NDArray[Any]
+Kernel = Callable[[Op, tuple[Array, ...], tuple[Array, ...]], Any]
+Key = tuple[int, int, int]
+"""Run, op, and result of it."""
+
+EVERYTHING: Final = 1 << 62
+
+LOCATED: Final = 8
+"""Undeclared reads whose bytes are looked for; others are told without."""
+
+PARTS: Final = 4
+"""Stretches of an op's results that are looked at one by one."""
+
+WIDEST: Final = 16
+"""Bytes of the widest element: of two bytes nearer than that, what lies between is told as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What was found."""
+
+    program: Program
+    incidents: tuple[Incident, ...]
+    """In order of run and step; a crash is the last one."""
+    unsettled: tuple[Key, ...] = ()
+    """Results that differ between two equal runs: run, op, value."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.incidents
+
+    def report(self) -> str:
+        """Return all incidents as text, a block of lines each; `clean` where there are none."""
+        blocks = [describe(self.program, incident) for incident in self.incidents]
+        if self.unsettled:
+            blocks.append(f"{len(self.unsettled)} results differ between two equal runs; of them nothing is said")
+        return "\n\n".join(blocks) or "clean"
+
+
+def watched(
+    program: Program | Any,
+    plan: Slots,
+    kernel: Kernel,
+    *,
+    runs: int = 2,
+    skip: Sequence[Sequence[int | str]] = (),
+    content: Mapping[str, Array] | None = None,
+    twice: bool = False,
+    every_op: bool | None = None,
+    compiled: bool = False,
+    seconds: float | None = None,
+) -> Watched:
+    """Run kernels in guarded memory, in a process of their own.
+
+    Args:
+        program: as `sanitized` takes it.
+        plan: as `sanitized` takes it.
+        kernel: what runs each op that is no view, uploads and downloads included.
+        runs: how many runs; what one leaves vague the next one pins on its op.
+        skip: for each run the uploads that are left out; none where it is shorter.
+        content: as `sanitized` takes it.
+        twice: look for undeclared reads by other forms of poison.
+        every_op: as `sanitized` takes it.
+        compiled: as `sanitized` takes it.
+        seconds: the process is killed after so many, with all that it began, and that is a `Crash`.
+
+    Raises:
+        ModelError: as `sanitized`; where the kernel raised, with the op and what it said; or where
+            the system cannot fork.
+    """
+    if not hasattr(os, "fork"):
+        raise ModelError("", "this system cannot fork a process to watch kernels in")
+    made = placed(program, plan)
+    laid = {"content": content, "compiled": compiled, "every_op": every_op}
+    session = _Session(plan=made, kernel=kernel, runs=runs, skip=skip, laid=laid, seconds=seconds)
+    prepare()
+    first = session.child()
+    if first.raised:
+        step = first.place[1]
+        raise ModelError(f"ops[{step}]", f"({made.program.ops.names[step]}) raised {first.raised}")
+    if first.crash is not None:
+        return Watched(program=made.program, incidents=(*first.incidents, first.crash))
+    return _compared(session, first) if twice else Watched(program=made.program, incidents=first.incidents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a child says at its end."""
+
+    incidents: tuple[Incident, ...] = ()
+    digests: dict[Key, bytes] = field(default_factory=dict)
+    """Of each result up to its end."""
+    crash: Incident | None = None
+    raised: str = ""
+    """What its kernel raised."""
+    place: tuple[int, int] = (-1, -1)
+    """Run and op at which it was last."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it came to its end."""
+        return self.crash is None and not self.raised
+
+
+Asked = tuple[Key, tuple[Range, ...]]
+"""What a child stops at, and the dead bytes that op turned out to depend on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """What a child is to do."""
+
+    plan: Plan
+    kernel: Kernel
+    runs: int
+    skip: Sequence[Sequence[int | str]]
+    laid: Mapping[str, Any]
+    seconds: float | None
+
+    def child(self, other: Other | None = None, asked: Asked | None = None) -> _Told:
+        """Do all of it in a fork, with another form of poison in a range of the pool.
+
+        Raises ModelError for an upload that does not exist.
+        """
+        arena = sanitized(self.plan.program, self.plan, other=other, **self.laid)
+        for skip in self.skip:
+            arena.steps_of(skip)
+        page = Page()
+        reading, writing = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(reading)
+            self._live(arena, page, writing, asked)
+        os.close(writing)
+        told, code = _heard(reading, self.seconds, process)
+        digests = {key: digest for message in told if isinstance(message, dict) for key, digest in message.items()}
+        incidents = next((message for message in reversed(told) if isinstance(message, tuple)), ())
+        seen = _Told(incidents=incidents, digests=digests, place=page.place)
+        if told and isinstance(told[-1], str):
+            return replace(seen, raised=told[-1])
+        return seen if told and told[-1] is None else replace(seen, crash=_crash(arena, page, code, self.seconds))
+
+    def _live(self, arena: Sanitized, page: Page, writing: int, asked: Asked | None) -> None:
+        """Be the child; never return."""
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            catch(page)
+            with os.fdopen(writing, "wb") as pipe:
+                message = None
+                try:
+                    self._perform(arena, page, pipe, asked)
+                except Exception as error:  # noqa: BLE001 - whatever a user's kernel raises
+                    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                pickle.dump(message, pipe)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _perform(self, arena: Sanitized, page: Page, pipe: Any, asked: Asked | None) -> None:
+        """Send the digests of each op's results, and all incidents whenever there are more."""
+        count = 0
+        program = arena.program
+        for run in range(self.runs):
+            skip = self.skip[run] if run < len(self.skip) else ()
+            left_out = set(arena.steps_of(skip))
+            with arena.run(skip=skip):
+                for op in program.ops:
+                    if op.kind == VIEW or op.step in left_out:
+                        continue
+                    page.at(run, op.step)
+                    with arena.op(op.step) as (operands, results):
+                        self.kernel(op, operands, results)
+                        images = {(run, op.step, value): arena.image(value) for value in op.results}
+                        last = asked is not None and asked[0][:2] == (run, op.step)
+                        if asked is not None and last and asked[1]:
+                            arena.undeclared(op.step, asked[0][2], asked[1])
+                    pickle.dump({key: blake2b(image, digest_size=12).digest() for key, image in images.items()}, pipe)
+                    if len(arena.incidents) != count:
+                        count = len(arena.incidents)
+                        pickle.dump(arena.incidents, pipe)
+                    pipe.flush()
+                    if last:
+                        return
+        pickle.dump(arena.incidents, pipe)
+
+
+LOOK: Final = 0.05
+"""Seconds between two looks whether a child that is silent has ended."""
+
+
+def _heard(reading: int, seconds: float | None, process: int) -> tuple[list[Any], int | None]:
+    """Return the messages of a child, and how it ended: an exit status, a signal below 0, or None
+    where it was killed because its time was over.
+
+    What it began and left behind, which may hold the pipe open, ends with it.
+    """
+    until = None if seconds is None else time.monotonic() + seconds
+    data, code, late = bytearray(), None, False
+    try:
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            while True:
+                ready = bool(select.select([pipe], [], [], 0 if code is not None else LOOK)[0])
+                piece = pipe.read(1 << 16) if ready else None
+                if piece:
+                    data += piece
+                if piece == b"" or (code is not None and not ready):
+                    break
+                if code is None and not ready:
+                    code = _ended(process, os.WNOHANG)
+                if code is None and until is not None and time.monotonic() > until:
+                    late = True
+                    _end_all(process)
+                    code = _ended(process, 0)
+    finally:
+        _end_all(process)
+        if code is None:
+            code = _ended(process, 0)
+    return _unpacked(bytes(data)), None if late else code
+
+
+def _ended(process: int, how: int) -> int | None:
+    """Return how a child ended, None where it has not."""
+    found, status = os.waitpid(process, how)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _end_all(process: int) -> None:
+    """Kill a child with all of its group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)
+
+
+def _unpacked(data: bytes) -> list[Any]:
+    """Return the whole messages of a stream; one that the child's death cut short is none."""
+    from io import BytesIO  # noqa: PLC0415 - nothing else here needs it
+
+    stream, found = BytesIO(data), []
+    while stream.tell() < len(data):
+        try:
+            found.append(pickle.load(stream))  # noqa: S301 - our own fork wrote it
+        except (EOFError, pickle.UnpicklingError):
+            break
+    return found
+
+
+def _crash(arena: Sanitized, page: Page, code: int | None, seconds: float | None) -> Incident:
+    """Return the incident of a child that died in the middle of an op."""
+    run, step = page.place
+    program = arena.program
+    who = op_words(program, step, run) if step >= 0 else "the process"
+    if code is None:
+        return Incident(
+            kind="Crash", run=max(run, 0), op=step, message=f"{who} did not end within {seconds:g} s and was killed"
+        )
+    how = f"by {signal_name(-code)}" if code < 0 else f"with exit status {code}"
+    incident = Incident(kind="Crash", run=max(run, 0), op=step, message=f"{who} ended its process {how}")
+    address = page.address
+    if address is None or code >= 0:
+        return incident
+    position = address - arena.base
+    near = _nearest(arena, position, step)
+    if near is None:
+        return replace(
+            incident, message=f"{incident.message} at address {address:#x}, far from all memory of the arena"
+        )
+    buffer, where = near
+    return replace(incident, buffer=buffer, message=f"{incident.message} at address {address:#x}, {where}")
+
+
+def _nearest(arena: Sanitized, position: int, step: int) -> tuple[int, str] | None:
+    """Return the buffer nearest to a position, those of the op first, and how far it is."""
+    program, origin = arena.program, arena.origin
+    op, best = program.ops[step], None
+    ours = {int(program.values.buffer[value]) for value in (*op.operands, *op.results)}
+    for buffer, start in enumerate(origin):
+        if start == ELSEWHERE:
+            continue
+        stop = start + int(program.buffers.nbytes[buffer])
+        away = max(start - position, position - stop + 1, 0)
+        if best is None or (away, buffer not in ours) < best[0]:
+            best = ((away, buffer not in ours), buffer, start, stop)
+    if best is None or best[0][0] > 2 * GUARD_BYTES:
+        return None
+    (_, buffer, start, stop) = best[0], best[1], best[2], best[3]
+    name = program.buffers.names[buffer]
+    if position < start:
+        return buffer, f"{start - position} bytes before {name}"
+    if position >= stop:
+        return buffer, f"{position - stop} bytes behind the end of {name}"
+    return buffer, f"byte {position - start} of {name}"
+
+
+# --- two forms of poison
+
+
+def _compared(session: _Session, first: _Told) -> Watched:
+    """Compare all results over one form of poison with those over the others."""
+    program = session.plan.program
+    suspects: dict[Key, int] = {}
+    faults: dict[tuple[int, int], tuple[int, _Told]] = {}
+    for form in poison.FORMS:
+        second = session.child(other=(0, EVERYTHING, form))
+        keys, fault = _unexplained(program, first, second)
+        for key in keys:
+            suspects.setdefault(key, form)
+        if fault:
+            faults.setdefault(second.place, (form, second))
+    if not suspects and not faults:
+        return Watched(program=program, incidents=first.incidents)
+    again = session.child()
+    unsettled = tuple(key for key in first.digests if again.digests.get(key) != first.digests[key])
+    # what a result that is not the same twice was handed on to is as unsettled
+    found = list(first.incidents)
+    for number, key in enumerate(sorted(suspects.keys() - set(unsettled))):
+        found += _located(session, first, key, suspects[key]) if number < LOCATED else [_bare(program, key)]
+    for form, second in faults.values():
+        found += _fault(session, again, form, second)
+    return Watched(program=program, incidents=tuple(sorted(found, key=lambda i: (i.run, _at(i)))), unsettled=unsettled)
+
+
+def _at(incident: Incident) -> int:
+    return incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else -1
+
+
+def _unexplained(program: Program, first: _Told, second: _Told) -> tuple[list[Key], bool]:
+    """Return the results that differ and whose op had the same operands, and nothing told of it;
+    and whether the second ended early, at such an op. Results that it did not come to are not
+    compared.
+    """
+    told = {(i.run, i.op) for i in first.incidents}
+    owner = program.values.buffer.tolist()
+    tainted: set[int] = set()
+
+    def explained(run: int, step: int) -> bool:
+        return (run, step) in told or any(owner[operand] in tainted for operand in program.ops[step].operands)
+
+    found: list[Key] = []
+    for key, digest in first.digests.items():
+        run, step, value = key
+        if key not in second.digests or second.digests[key] == digest:
+            continue
+        came_in = explained(run, step)
+        tainted.add(owner[value])
+        if not came_in:
+            found.append(key)
+    return found, not second.whole and second.place[1] >= 0 and not explained(*second.place)
+
+
+def _fault(session: _Session, again: _Told, form: int, second: _Told) -> list[Incident]:
+    """Return the incident of an op at which a child ended early over another form of poison.
+
+    It read dead bytes if it ends there over that form once more, and never over the first.
+    """
+    run, step = second.place
+    program = session.plan.program
+    more = session.child(other=(0, EVERYTHING, form))
+    sure = again.whole and not more.whole and more.place == second.place
+    if not sure:
+        return [] if second.crash is None else [_with_words(second.crash, ", not each time it ran")]
+    why = ", only over other poison: it reads dead bytes that it does not declare"
+    if second.crash is not None:
+        return [_with_words(second.crash, why)]
+    message = f"{op_words(program, step, run)} raised {second.raised}{why}"
+    return [Incident(kind="UndeclaredRead", run=run, op=step, message=message)]
+
+
+def _with_words(incident: Incident, words: str) -> Incident:
+    return replace(incident, message=incident.message + words)
+
+
+def _located(session: _Session, first: _Told, key: Key, form: int) -> list[Incident]:
+    """Return the incidents of one undeclared read, with the dead bytes it read.
+
+    The memory is taken in parts: the op's own results, and what lies before, between and behind
+    them. Of each part that matters by itself the first and the last byte that do are looked for.
+    """
+    arena = sanitized(session.plan.program, session.plan, **session.laid)
+
+    def differs(low: int, high: int) -> bool:
+        told = session.child(other=(low, high, form), asked=(key, ()))
+        if key in told.digests:
+            return told.digests[key] != first.digests[key]
+        return not told.whole and told.place == key[:2]
+
+    own = _own(arena, key[1])
+    edges = [0, *(edge for span in own for edge in span), arena.size]
+    places: list[Range] = []
+    for number, (low, high) in enumerate(pairwise(edges)):
+        if low < high and differs(low, high):
+            begin, end = _ends(differs, low, high)
+            whole = number % 2 == 1 or end - begin < WIDEST
+            places += [(begin, end + 1)] if whole else [(begin, begin + 1), (end, end + 1)]
+    told = session.child(asked=(key, tuple(places))).incidents if places else ()
+    named = [i for i in told if (i.run, i.op) == key[:2] and i not in first.incidents]
+    return named or [_bare(session.plan.program, key)]
+
+
+def _own(arena: Sanitized, step: int) -> list[Range]:
+    """Return where in memory the results of an op lie, in order and apart; one stretch for all if
+    they are many.
+    """
+    spans = sorted(span for value in arena.program.ops[step].results for span in arena.places(value))
+    merged: list[Range] = []
+    for low, high in spans:
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged if len(merged) <= PARTS else [(merged[0][0], merged[-1][1])]
+
+
+def _ends(differs: Callable[[int, int], bool], low: int, high: int) -> Range:
+    """Return the first and the last byte of a range that matter."""
+    begin, stop, top = low, high, high
+    while begin < stop - 1:  # the first byte that matters lies in [begin, stop)
+        middle = (begin + stop) // 2
+        begin, stop = (begin, middle) if differs(low, middle) else (middle, stop)
+    end, stop = begin, top
+    while end < stop - 1:  # the last one
+        middle = (end + stop) // 2
+        end, stop = (middle, stop) if differs(middle, top) else (end, middle)
+    return begin, end
+
+
+def _bare(program: Program, key: Key) -> Incident:
+    run, step, value = key
+    message = f"{op_words(program, step, run)} reads dead bytes that it does not declare: {program.values.names[value]} depends on them"
+    return Incident(
+        kind="UndeclaredRead", run=run, op=step, value=value, buffer=int(program.values.buffer[value]), message=message
+    )
+
+
+__all__ = ["Kernel", "Watched", "watched"]

@@ -1,0 +1,45 @@
+"""TorchInductor's pools (`torch._inductor.codegen.memory_planning.AllocationPools`, what
+`config.memory_planning` turns on), asked in the order in which buffers begin; a device for each
+arena, and the pools of a device one after another.
+
+Buffers that the host reads later are outputs, which get pools of their own. It aligns to 64 bytes.
+
+What this module does not see: sizes that only the run decides, and the reuse by size that is on
+where this planner is off (docs/plans.md, TorchInductor).
+"""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import torch
+from asking import AskedBuffer, serve
+from torch._inductor.codegen.memory_planning import Allocation, AllocationPools, LiveRange
+
+ALIGNMENT = 64
+
+
+def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
+    """Return the offsets of allocations, behind the pools that come before theirs."""
+    pools = AllocationPools()
+    blocks = [Allocation(_node(row), LiveRange(row.start, row.stop), row.nbytes, row.nbytes) for row in buffers]
+    for number in sorted(range(len(blocks)), key=lambda n: (buffers[n].start, n)):
+        (pools.allocate_output if buffers[number].pinned else pools.allocate)(blocks[number])
+    pools.finalize()
+    base: dict[str, int] = {}
+    for found in pools.device_to_pools.values():
+        end = 0
+        for pool in found:
+            base[pool.name] = end
+            end += -(-int(pool.root.get_symbolic_size()) // ALIGNMENT) * ALIGNMENT
+    return [base[block.pool.name] + int(block.offset) for block in blocks]
+
+
+def _node(row: AskedBuffer) -> SimpleNamespace:
+    """Return what an allocation asks of a buffer of the graph."""
+    layout = SimpleNamespace(size=(row.nbytes,))
+    device = torch.device("cuda", row.arena)
+    return SimpleNamespace(get_layout=lambda: layout, get_device=lambda: device, get_name=lambda: str(row.index))
+
+
+if __name__ == "__main__":
+    serve(plan, alignment=ALIGNMENT)

@@ -1,0 +1,113 @@
+"""A program with branches and loops, before a path through it is chosen.
+
+It is regions of ops, choices and loops over definitions.
+
+What this module does not see: which paths are looked at (`allocsim.programs.paths`), and how one
+is written down (`allocsim.programs.flattening`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.errors import ModelError
+from allocsim.model import DEFAULT_ARENAS, Arena, Role
+from allocsim.programs.builder import Pair
+
+TIMES: Final = 2
+"""Iterations of a loop: what one leaves to the next is seen in two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a name of a routine stands for, each time it is executed."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    buffer: str | None = None
+    """The definition in whose memory it lies; None: memory of its own."""
+    offset: int = 0
+    """Bytes from the start of that memory."""
+    role: Role = Role.TEMPORARY
+
+
+@dataclass(frozen=True, slots=True)
+class PathOp:
+    """An op, its operands and results by name."""
+
+    kind: str
+    operands: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    name: str | None = None
+    in_place: tuple[Pair, ...] | None = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathRegion:
+    """Items in order, and the names whose values come out of it."""
+
+    items: tuple["PathOp | PathChoice | PathLoop", ...]
+    yields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathChoice:
+    """One of several regions runs; its `yields` become the `results`."""
+
+    name: str
+    alternatives: Mapping[str, PathRegion]
+    results: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathLoop:
+    """A region runs again and again.
+
+    `arguments` hold `initial` first, then what the iteration before yields; the last yields
+    `results`.
+    """
+
+    name: str
+    body: PathRegion
+    initial: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routine:
+    """A program before a path through it is chosen."""
+
+    name: str
+    definitions: Mapping[str, Definition]
+    body: PathRegion
+    arenas: tuple[Arena, ...] = DEFAULT_ARENAS
+
+
+Where = tuple[str, ...]
+"""A region: the names of choices, alternatives and iterations that lead to it, outermost first."""
+
+
+Taken = Mapping[Where, str]
+"""The alternative taken of each choice."""
+
+
+def base_of(routine: Routine, name: str) -> str:
+    """Return the definition in whose memory a name lies.
+
+    Raises ModelError for a name that nothing defines or that lies in its own memory.
+    """
+    seen = {name}
+    while (base := definition_of(routine, name).buffer) is not None:
+        name = base
+        if name in seen:
+            raise ModelError(name, "lies in its own memory")
+        seen.add(name)
+    return name
+
+
+def definition_of(routine: Routine, name: str) -> Definition:
+    """Return what a name stands for; raises ModelError for one that nothing defines."""
+    if name not in routine.definitions:
+        raise ModelError(name, "is not among the definitions")
+    return routine.definitions[name]

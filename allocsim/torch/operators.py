@@ -1,0 +1,45 @@
+"""What PyTorch's operators do to memory beyond what their schemas say, as tables.
+
+A schema says which arguments are written (`Tensor(a!)`). It does not say whether the kernel also
+reads what it writes, nor whether an operand may lie on what is written. `Tag.pointwise` answers the
+second for kernels that go element by element; TensorIterator refuses operands that overlap in any
+other way than exactly (`assert_no_partial_overlap`, aten/src/ATen/MemoryOverlap.cpp).
+
+What this module does not see: memory that a kernel takes for itself while it runs.
+"""
+
+from typing import Final
+
+OVERWRITING: Final = frozenset(
+    (
+        "copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_",
+        "log_normal_", "cauchy_", "eye_", "_foreach_zero_", "_foreach_copy_", "lift_",
+    )
+)  # fmt: skip
+"""Operators in place that overwrite all they write and read none of it."""
+
+UNWRITTEN: Final = frozenset(
+    ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_quantized")
+)
+"""Operators whose result is memory that nobody wrote yet."""
+
+NO_ACCESS: Final = frozenset(("set_", "resize_", "resize_as_", "record_stream", "detach_", "requires_grad_"))
+"""Operators that write no element. A storage that one of them moves is seen by its address."""
+
+LOOKING: Final = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
+"""Operators by which the host looks at elements."""
+
+READ_OFTEN: Final[dict[str, frozenset[int]]] = {
+    "mm": frozenset((0, 1)),
+    "bmm": frozenset((0, 1)),
+    "mv": frozenset((0, 1)),
+    "addmm": frozenset((1, 2)),
+    "addmv": frozenset((1, 2)),
+    "baddbmm": frozenset((1, 2)),
+    "addbmm": frozenset((1, 2)),
+}
+"""Operator -> positions of the tensors that it reads again after it has begun to write: nothing may
+be written over them. Of products this is plain; that PyTorch does not refuse it is tested
+(`torch.mm(a, b, out=a)` gives other numbers in 2.13 on the CPU)."""
+
+__all__ = ["LOOKING", "NO_ACCESS", "OVERWRITING", "READ_OFTEN", "UNWRITTEN"]

@@ -1,0 +1,86 @@
+"""What a recorded document says of memory, in lines: peak and bound, who is alive at the peak and
+why, and what other plans and other orders of the same program need.
+
+What this module does not see: faults; `allocsim check` judges the document.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from allocsim.allocators import find
+from allocsim.errors import PlannerError
+from allocsim.files.sizes import in_bytes
+from allocsim.liveness.holding import holding, reason
+from allocsim.liveness.reordering import reordered
+from allocsim.model import Document, Plan, Program
+
+PLANNERS: Final = ("greedy_by_size", "xla_best_fit", "best_fit")
+"""Planners that are asked for the same program; fast ones, for programs of any size."""
+
+
+def lines_of(document: Document, most: int = 12) -> list[str]:
+    """Return the lines for the first plan of a document, at most `most` of them for who is
+    alive.
+    """
+    plan = document.plans[0]
+    problem = plan.problem
+    held = None if problem is None else holding(problem)
+    if held is None or problem is None:
+        return ["nothing was recorded"]
+    program = plan.program
+    peak = peak_bytes(plan)
+    lines = [
+        f"{len(program.ops)} ops, {len(program.buffers)} blocks, {int(problem.own.sum())} of them there before and after",
+        f"needed     {in_bytes(held.needed)}, the most bytes that are read again at one step",
+        f"held       {in_bytes(held.nbytes)}{_times(held.nbytes, held.needed)} at op {held.step}{_place(program, held.step)}",
+        f"addresses  {in_bytes(peak)}{_times(peak, held.needed)}",
+        f"alive at op {held.step}: {len(held.buffers)} blocks; {in_bytes(held.idle)} of them nobody reads again",
+    ]
+    lines += [
+        f"  {in_bytes(row.nbytes):>10}  {program.buffers.names[row.buffer]}: {reason(program, row)}"
+        for row in held.buffers[:most]
+    ]
+    if len(held.buffers) > most:
+        rest = sum(row.nbytes for row in held.buffers[most:])
+        lines.append(f"  {in_bytes(rest):>10}  in {len(held.buffers) - most} more")
+    lines += _plans(program, peak)
+    better = reordered(program, counted=~problem.own)
+    if better is None:
+        lines.append("order      too many ops to look for another")
+    elif better.found < better.given:
+        lines.append(f"order      another needs {in_bytes(better.found)} where this one needs {in_bytes(better.given)}")
+    else:
+        lines.append("order      a greedy search finds none that needs less")
+    return lines
+
+
+def peak_bytes(plan: Plan) -> int:
+    """Return the highest end of any slot, summed over arenas."""
+    ends = (plan.offset + plan.nbytes) * (plan.arena >= 0)
+    return sum(int(ends[plan.arena == arena].max(initial=0)) for arena in range(len(plan.program.arenas)))
+
+
+def _plans(program: Program, peak: int) -> Iterator[str]:
+    """Yield what planners that know the whole program need for it."""
+    found: list[tuple[int, str]] = []
+    for name in PLANNERS:
+        try:
+            found.append((peak_bytes(find(name).plan(program)), name))
+        except PlannerError as error:
+            yield f"plan       not asked: {error}"
+            return
+    least, name = min(found)
+    saved = f", {in_bytes(peak - least)} less than the addresses" if least < peak else ", no less than the addresses"
+    yield f"plan       {name} needs {in_bytes(least)} for the same order{saved}"
+
+
+def _times(one: int, other: int) -> str:
+    return f", {one / other:.2f} times that" if other else ""
+
+
+def _place(program: Program, step: int) -> str:
+    at = program.ops.meta.get(step, {}).get("at")
+    return f" ({program.ops[step].kind}{f', {at}' if at else ''})"
+
+
+__all__ = ["PLANNERS", "lines_of", "peak_bytes"]

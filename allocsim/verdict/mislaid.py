@@ -1,0 +1,97 @@
+"""What is wrong with one slot by itself, with the planner's book, or with a belief: the mends.
+
+What is wrong between two buffers that lie over each other is charged before
+(`allocsim.verdict.charging`).
+
+Complexity: O(violations), and O(events) for each event that gives a buffer back too early.
+
+What this module does not see: the program against itself, and the order.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from allocsim.checks import Violation
+from allocsim.cure.mends import Mend
+from allocsim.model import Event
+from allocsim.verdict.blame import life_mend, pair_mend
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.waiting import Charges
+
+EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
+"""Kinds that are about the planner's book."""
+
+
+def charge_slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) -> Iterator[Violation]:
+    """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
+    for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
+        if v.kind == "Race":
+            yield v
+        elif v.kind in EVENTS:
+            found[_book_mend(dossier, found, v)].append(v)
+        elif v.plan is not None:
+            found[_slot_mend(dossier, found, v)].append(v)
+        elif v.problem is not None and v.buffer is not None:
+            found[Mend(kind="lifetime", problem=v.problem, buffer=v.buffer)].append(v)
+
+
+def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
+    """What is handed out while it is taken comes of what was given back too often, where anything
+    was; what is given back where a wrong lifetime ends, of that lifetime.
+    """
+    if v.kind == "EventOutsideLifetime" and _as_believed(dossier, v):
+        return life_mend(dossier, v.problem or 0, v.buffer or 0)
+    if v.kind == "AllocOverLive":
+        for mend in found:
+            if mend.kind == "events" and mend.plan == v.plan:
+                return mend
+    return Mend(kind="events", plan=v.plan, buffer=v.buffer)
+
+
+def _as_believed(dossier: Dossier, v: Violation) -> bool:
+    """Whether an event gives a buffer back where its believed life ends, and that is too early: a
+    pinned one is believed to live on.
+    """
+    if (v.problem, v.buffer) not in dossier.short:
+        return False
+    stop = int(dossier.document.problems[v.problem or 0].stop[v.buffer or 0])
+    events = dossier.document.plans[v.plan or 0].events
+    return v.step is not None and v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
+
+
+def _slot_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
+    plan = dossier.document.plans[v.plan or 0]
+    strange = v.program is not None and dossier.strange(v.plan or 0, v.program)
+    if strange and (v.kind, v.buffer) not in dossier.on_own_program(v.plan or 0):
+        return Mend(kind="stale", plan=v.plan, program=v.program)
+    if plan.problem is not None and as_small_as_believed(dossier, v):
+        return Mend(kind="size", problem=dossier.problem_index(plan.problem), buffer=v.buffer)
+    mends = [
+        Mend(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
+    ]
+    return next((mend for mend in mends if mend in found), mends[0] if mends else Mend(kind="slot", plan=v.plan))
+
+
+def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
+    """Whether a slot that is too small is as large as its problem believed."""
+    if v.kind != "Undersized" or v.plan is None or v.buffer is None:
+        return False
+    plan = dossier.document.plans[v.plan]
+    return plan.problem is not None and int(plan.problem.nbytes[v.buffer]) <= int(plan.nbytes[v.buffer])
+
+
+def charge_beliefs(dossier: Dossier, found: Charges) -> None:
+    """Charge every wrong belief, whether or not the plan made harm of it."""
+    for v in dossier.beliefs:
+        if v.problem is None or v.buffer is None or v.severity != "violation":
+            continue
+        if v.kind == "BadSize":
+            mend = Mend(kind="size", problem=v.problem, buffer=v.buffer)
+        elif v.kind == "BadShare":
+            mend = pair_mend(dossier, v.problem, v.buffer, v.other_buffer or 0)
+        else:
+            mend = life_mend(dossier, v.problem, v.buffer)
+        found[mend].append(v)
+
+
+__all__ = ["EVENTS", "as_small_as_believed", "charge_beliefs", "charge_slots"]

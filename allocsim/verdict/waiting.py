@@ -1,0 +1,91 @@
+"""From races to waits: what was left out of the order.
+
+The program's own waits come first, as few as order all that exists apart; then those of reuse, plan
+by plan. A race between two runs is the session's.
+
+Complexity: O(races x waits), and the closure of the order for each wait.
+
+What this module does not see: races that go with two buffers which lie over each other wrongly
+anyway, but for how far a wait reaches.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from allocsim.checks import Violation
+from allocsim.cure.mends import Mend
+from allocsim.cure.waits import Ordered, covering, pruned
+from allocsim.verdict.dossier import Dossier
+
+Charges = dict[Mend, list[Violation]]
+"""Mends, each with the violations it explains."""
+
+
+def in_one_run(v: Violation) -> bool:
+    """Whether both sides of a violation are of one run."""
+    return v.other_run in {v.run, None}
+
+
+def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
+    """Charge races to waits: the program's own first, as few as order all that exists apart.
+
+    Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
+    had been given back in stream order. No wait of an op orders two runs: what is left out there is
+    a wait of the session.
+
+    A wait of the program's reaches on to the last op after it that its own op needs for reuse as
+    well, whatever else is wrong with that reuse: what is left out is one wait. Races that this
+    orders too are its.
+    """
+    rows: dict[int, list[Violation]] = defaultdict(list)
+    for v in races:
+        if not in_one_run(v):
+            found[Mend(kind="runs", program=v.program, plan=v.plan)].append(v)
+            continue
+        rows[v.program or 0].append(v)
+    for program, here in rows.items():
+        ordered = Ordered.of(dossier.document.programs[program])
+        reuse = [_pair(v) for v in dossier.races if (v.program or 0) == program and not v.in_apart and in_one_run(v)]
+        apart = [_pair(v) for v in here if v.in_apart]
+        waits = pruned(ordered, [_reaching(ordered, wait, reuse) for wait in covering(ordered, apart)], apart)
+        mended = ordered.waiting(waits)
+        own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]
+        _by_wait(found, ordered, (program, None), waits, own)
+        known = {id(v) for v in own}
+        reused: dict[tuple[int | None, bool], list[Violation]] = defaultdict(list)
+        for v in here:
+            if id(v) not in known:
+                reused[v.plan, dossier.rule_kept(v)].append(v)
+        for (plan, _), mine in reused.items():
+            _by_wait(found, mended, (program, plan), covering(mended, map(_pair, mine)), mine)
+
+
+def _pair(v: Violation) -> tuple[int, int]:
+    return v.op or 0, v.other_op or 0
+
+
+def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return a wait on the last op that the same op needs for reuse, of those that come after the
+    op waited for.
+    """
+    op, after = wait
+    return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
+
+
+def _by_wait(
+    found: Charges,
+    ordered: Ordered,
+    where: tuple[int, int | None],
+    waits: Sequence[tuple[int, int]],
+    races: Sequence[Violation],
+) -> None:
+    """Put each race under the first wait that orders it by itself, or else under the first."""
+    program, plan = where
+    singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
+    for v in races:
+        which = (n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0))
+        op, after = waits[next(which, 0)]
+        found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
+
+
+__all__ = ["Charges", "charge_order", "in_one_run"]

@@ -1,0 +1,158 @@
+"""The shelf at scale: 100,000 and 1,000,000 buffers, on named instances that this script makes.
+
+    python benchmarks/large.py [--counts N ...] [--rounds N] [--out FILE]
+
+| instance | lives |
+|---|---|
+| `inference` | short, geometric of 8 steps at the mean; one buffer in a thousand lives for 5,000 steps |
+| `training` | steps of a training of 100 layers, one after another: of each layer two activations live until its backward pass, six others for one to four steps |
+| `mixed` | from one step to 1,000, even on a log scale, begun anywhere: about 145 live at once |
+| `wide` | as `mixed`, to 10,000 steps: about 1,100 live at once |
+
+Sizes are even on a log scale from 256 bytes to 64 MiB, multiples of 64, two in three of them of a few common
+ones. All is drawn from one seed, so that an instance is the same everywhere. A time is processor time of one
+thread for planning alone (`Allocator.place`), the least of the rounds, after a call that compiles. Every plan is
+judged: no two buffers that live at once share a byte. Ratios are the peak over the most bytes that live at once.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+
+from allocsim.allocators import ALLOCATORS  # noqa: E402 - after the path above
+from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.model import Arena, Document, Plan, Problem, Program  # noqa: E402 - as above
+from allocsim.programs.builder import ProgramBuilder  # noqa: E402 - as above
+
+PLANNERS: Final = ("linear_scan", "greedy_by_size", "xla_best_fit")
+
+AIMS: Final = {100_000: 1.0, 1_000_000: 15.0}
+"""Buffers -> seconds at most."""
+
+SEED: Final = 16
+
+LAYERS: Final = 100
+
+
+def inference(rng: np.random.Generator, count: int) -> tuple[Any, Any]:
+    """Short lives in turn."""
+    start = np.arange(count, dtype=np.int64)
+    lives = rng.geometric(1 / 8, count)
+    lives[rng.random(count) < 0.001] = 5000
+    return start, start + lives
+
+
+def training(rng: np.random.Generator, count: int) -> tuple[Any, Any]:
+    """Steps of `LAYERS` layers; each layer has eight buffers forward and eight backward."""
+    place = np.arange(count, dtype=np.int64)
+    step, within = np.divmod(place, 16 * LAYERS)
+    half, rest = np.divmod(within, 8 * LAYERS)
+    layer, which = np.divmod(rest, 8)
+    kept = (half == 0) & (which < 2)
+    until = 16 * LAYERS * step + 8 * LAYERS + 8 * (LAYERS - 1 - layer) + 8
+    return place, np.where(kept, until, place + rng.integers(1, 5, count))
+
+
+def mixed(rng: np.random.Generator, count: int, longest: int = 1000) -> tuple[Any, Any]:
+    """Lives of all lengths, anywhere."""
+    lives = np.exp(rng.random(count) * np.log(longest)).astype(np.int64)
+    start = rng.integers(0, count, count)
+    return start, start + lives
+
+
+def wide(rng: np.random.Generator, count: int) -> tuple[Any, Any]:
+    """Ten times as many at once."""
+    return mixed(rng, count, 10_000)
+
+
+INSTANCES: Final[dict[str, Callable[[np.random.Generator, int], tuple[Any, Any]]]] = {
+    "inference": inference,
+    "training": training,
+    "mixed": mixed,
+    "wide": wide,
+}
+
+
+def instance(name: str, count: int) -> Problem:
+    """Return an instance: one arena without an end, no ops."""
+    rng = np.random.default_rng([SEED, count])
+    start, stop = INSTANCES[name](rng, count)
+    any_size = 64 * np.exp(np.log(4) + rng.random(count) * np.log(1 << 18)).astype(np.int64)
+    common = 64 * np.exp(np.log(4) + rng.random(12) * np.log(1 << 18)).astype(np.int64)
+    nbytes = np.where(rng.random(count) < 2 / 3, rng.choice(common, count), any_size)
+    builder = ProgramBuilder(name, arenas=(Arena(name="memory", alignment=64),))
+    for buffer, size in enumerate(nbytes.tolist()):
+        builder.buffer(f"b{buffer}", size)
+    program: Program = builder.build()
+    return Problem.of(program, start=start, stop=stop)
+
+
+def most_live(problem: Problem) -> int:
+    """Return the most bytes that live at one step: no plan needs less."""
+    change = np.zeros(int(problem.stop.max()) + 1, dtype=np.int64)
+    np.add.at(change, problem.start, problem.nbytes)
+    np.add.at(change, problem.stop, -problem.nbytes)
+    return int(np.cumsum(change).max())
+
+
+def judge(plan: Plan) -> None:
+    """Stop where a plan is not sound: its figures would be worth nothing."""
+    report = check(Document.of(plan), limit=1)
+    if not report.clean:
+        sys.exit(f"{plan.source}: {report.violations[0].message}")
+
+
+def measured(problem: Problem, planner: str, rounds: int) -> tuple[Plan, float]:
+    """Return the plan and the least processor time in seconds."""
+    best = float("inf")
+    for _ in range(rounds):
+        begun = time.process_time()
+        plan = ALLOCATORS[planner].place(problem)
+        best = min(best, time.process_time() - begun)
+    return plan, best
+
+
+def main() -> int:
+    """Measure, print, write; return how many figures miss the aims."""
+    parser = argparse.ArgumentParser(description="The shelf at scale.")
+    parser.add_argument("--counts", type=int, nargs="+", default=list(AIMS))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "large.json")
+    options = parser.parse_args()
+    for name in PLANNERS:
+        ALLOCATORS[name].place(instance("inference", 100))
+    rows: list[dict[str, Any]] = []
+    for count in options.counts:
+        for name in INSTANCES:
+            problem = instance(name, count)
+            bound = most_live(problem)
+            for planner in PLANNERS:
+                plan, seconds = measured(problem, planner, options.rounds)
+                judge(plan)
+                ratio = round(plan.peak_bytes / bound, 4)
+                aim = AIMS.get(count)
+                row = {
+                    "buffers": count,
+                    "instance": name,
+                    "planner": planner,
+                    "seconds": round(seconds, 2),
+                    "ratio": ratio,
+                }
+                rows.append({**row, "aim": aim})
+                record = {"unit": "CPU seconds of one thread, planning alone", "seed": SEED, "rows": rows}
+                options.out.write_text(json.dumps(record, indent=1) + "\n")
+                print(f"{count:>9,}  {name:10} {planner:15} {seconds:6.2f} s  {ratio:.4f}", flush=True)
+    return sum(row["aim"] is not None and row["seconds"] > row["aim"] for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

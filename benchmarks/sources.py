@@ -1,0 +1,82 @@
+"""Programs a CPU second by source, against another tree, for programs of the size that both draw.
+
+    python benchmarks/sources.py --against FOLDER [--rounds N] [--out FILE]
+
+FOLDER is a checkout of an earlier version. Both trees are run in turn, each in a process of its own, with
+`greedy_by_size` as the target: programs as Hypothesis drew them before there were large ones (`programs()`),
+batches of the bulk source without those of real sizes, and the exhaustive source. CPU seconds are those of the
+campaign and of the target's processes; the figure is the median ratio of the rounds.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+HERE = Path(__file__).parent
+
+ASKED: Final = {
+    "hypothesis": {"examples": 1000, "options": {"strategy": "allocsim.fuzzing.strategies:programs"}},
+    "bulk": {"examples": 12_288, "options": {}},
+    "exhaustive": {"examples": None, "options": {"ops": 4}},
+}
+"""What is asked of each source."""
+
+RUN: Final = """
+import json, resource, sys
+from allocsim.fuzzing import CampaignSpec, Target, bulk, campaign
+source, asked = json.loads(sys.argv[1])
+for name in ("WIDE", "LONG"):
+    if hasattr(bulk, name):
+        setattr(bulk, name, 1 << 30)
+target = Target(name="greedy_by_size")
+spec = lambda examples: CampaignSpec(target=target, source=source, seed=0, **{**asked, "examples": examples})
+def spent():
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+if source == "exhaustive":
+    campaign(CampaignSpec(target=target, source=source, options={"ops": 2}))
+else:
+    campaign(spec(20))
+begun = spent()
+programs = campaign(spec(asked["examples"])).tally.programs
+print(json.dumps([programs, spent() - begun]))
+"""
+"""One campaign, after a small one that compiles; prints its programs and CPU seconds."""
+
+
+def rate(tree: Path, source: str) -> float:
+    """Return the programs a CPU second of a source in a tree."""
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, "-c", RUN, json.dumps([source, ASKED[source]])]
+    said = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True).stdout
+    programs, seconds = json.loads(said.splitlines()[-1])
+    return float(programs / seconds)
+
+
+def main() -> int:
+    """Measure, print, write; return how many sources are slower than before."""
+    parser = argparse.ArgumentParser(description="Programs a CPU second by source, against another tree.")
+    parser.add_argument("--against", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "sources.json")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    for source in ASKED:
+        pairs = [(rate(options.against, source), rate(HERE.parent, source)) for _ in range(options.rounds)]
+        results[source] = {
+            "before": round(median(before for before, _ in pairs), 1),
+            "now": round(median(now for _, now in pairs), 1),
+            "ratio": round(median(now / before for before, now in pairs), 3),
+        }
+        print(source, results[source], flush=True)
+        record = {"unit": "programs a CPU second, the median of the rounds", "rounds": options.rounds}
+        options.out.write_text(json.dumps({**record, "sources": results}, indent=1) + "\n")
+    return sum(row["ratio"] < 1 for row in results.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

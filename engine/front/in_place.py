@@ -1,0 +1,195 @@
+"""The methods of a tensor that change its bytes.
+
+| | |
+|---|---|
+| `add_ sub_ mul_ div_`, `+= -= *= /=` | arithmetic |
+| `x[key] = y`, `copy_`, `zero_` | other elements; a gradient flows into what was laid, zero into what was there |
+| `set_(index, values)` | any index of numpy's, outside the history |
+
+All views and detached twins see a change; where a gradient flows, views have the history of the
+changed base (`engine.front.rebasing`, which tells what was copied for it). A gradient that is kept
+(`retain_grad`) is that of the latest value; a hook stays with the value it was hung on. A leaf that
+wants a gradient changes only under `no_grad()` or through a detached twin. Under `no_grad()` the
+way of a gradient stays as it is, whatever the bytes become.
+
+While a model is recorded all of them but `set_` are ops of the program; a column or a parameter is
+not changed.
+"""
+
+from typing import Any, Self
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.rebasing import base_of, kept_apart, pasted, reviewed
+from engine.front.record import Node, apply, constant, tracking
+from engine.front.recording import Recording, unread
+from engine.front.value import EagerValue
+from engine.ops.shapes import FLOATS
+
+
+class ChangeableValue(EagerValue):
+    """A value whose bytes can be changed; see the module header."""
+
+    __slots__ = ()
+
+    def add_(self, other: Any) -> Self:
+        """Add in place."""
+        return self._arithmetic("add_", self + other)
+
+    def sub_(self, other: Any) -> Self:
+        """Subtract in place."""
+        return self._arithmetic("sub_", self - other)
+
+    def mul_(self, other: Any) -> Self:
+        """Multiply in place."""
+        return self._arithmetic("mul_", self * other)
+
+    def div_(self, other: Any) -> Self:
+        """Divide in place."""
+        return self._arithmetic("div_", self / other)
+
+    __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
+
+    def _arithmetic(self, op: str, result: Self) -> Self:
+        return self._replace(op, result._node)
+
+    def zero_(self) -> Self:
+        """Set all elements to zero."""
+        return self.copy_(0.0, op="zero_")
+
+    def copy_(self, values: Any, *, op: str = "copy_") -> Self:
+        """Set all elements; `values` broadcasts, and is cast to the dtype."""
+        if not self._followed(values):
+            return self.set_(..., values, op=op)
+        return self._replace(op, self._instead(self._laid(values, op)))
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        seen = self[key]  # type: ignore[index]
+        node = seen._node  # noqa: SLF001 - of ours
+        if (
+            isinstance(values, EagerValue)
+            and values.requires_grad == seen.requires_grad  # else the history changes, though no byte does
+            and _same_bytes(values._node, node)  # noqa: SLF001 - `x[key] += y` lays y where it is
+        ):
+            return
+        if node.shared is not None and node.shared is self._node.shared:
+            seen.copy_(values, op="[...] =")
+        elif self._followed(values):
+            raise EngineError(
+                f"[...] = of {self._node}: an array of indices or a negative step looks elements up, where a gradient "
+                "flows; lay a slice, or scatter"
+            )
+        else:
+            self.set_(key, values, op="[...] =")
+
+    def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
+        """Do `data[index] = values`; `op` is what messages call it."""
+        for held in (self, values) if isinstance(values, EagerValue) else (self,):
+            unread(held._node, op)  # noqa: SLF001 - of ours
+        if self._followed(values):
+            raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
+        try:
+            self._node.array.reshape(self.shape, copy=False)[index] = (
+                values.data if isinstance(values, EagerValue) else values
+            )
+        except (IndexError, ValueError, TypeError) as error:
+            raise EngineError(f"{op} of {self._node}: {error}") from None
+        self._changed(op)
+        return self
+
+    def _followed(self, values: Any) -> bool:
+        """Whether a gradient flows, or a program is recorded, through this tensor or what is laid
+        into it.
+        """
+        now = tracking.get()
+        if not now:
+            return False
+        held = (self, values) if isinstance(values, EagerValue) else (self,)
+        known = now.known if isinstance(now, Recording) else ()
+        return any(value.requires_grad or value._node in known for value in held)  # noqa: SLF001 - of ours
+
+    def _laid(self, values: Any, op: str) -> Node:
+        """Return a node of its own that holds `values`, of the shape and dtype of this tensor."""
+        full, mine = self.shape or (1,), self._node
+        if not isinstance(values, EagerValue):
+            try:
+                return constant(np.array(np.broadcast_to(values, full), mine.array.dtype, order="C"))
+            except (TypeError, ValueError) as error:
+                raise EngineError(f"{op} of {mine}: {error}") from None
+        node, track = values._present(), tracking.get()  # noqa: SLF001 - of ours
+        if node.dtype != mine.dtype:
+            node = apply("cast", (node,), {"dtype": mine.dtype}, track=track)
+        if node.shape == full:
+            return apply("cont", (node,), {"shape": None}, track=track)
+        try:
+            return apply("repeat", (node,), {"shape": full}, track=track)
+        except EngineError:
+            raise EngineError(f"{op} of {mine}: {node} does not broadcast to {self.shape}") from None
+
+    def _instead(self, laid: Node) -> Node:
+        """Return what is laid as a value that follows from what was there, with a gradient of
+        zero, unless it has a way of its own.
+        """
+        now, old = tracking.get(), self._present()
+        known = now.known if isinstance(now, Recording) else ()
+        if laid.needs_grad or laid in known or laid.dtype not in FLOATS:
+            return laid
+        never = constant(np.zeros(old.shape, old.array.dtype))
+        return apply("where", (never, old, laid), track=now)
+
+    def _replace(self, op: str, made: Node) -> Self:
+        """Put a new value into the own bytes, and its history behind them."""
+        old, now = self._node, tracking.get()
+        if made.shape != old.shape:
+            raise EngineError(f"{op} of {old}: the result has shape {made.shape}, not {self.shape}")
+        known = now.known if isinstance(now, Recording) else ()
+        followed = made.needs_grad or made in known
+        if followed and old.needs_grad and self.is_leaf:
+            raise EngineError(
+                f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
+            )
+        if followed and isinstance(now, Recording) and old in now.given:
+            raise EngineError(
+                f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a copy (x * 1.0)"
+            )
+        if not followed:
+            np.copyto(old.array, made.array)
+            self._changed(op)
+            self._present()
+            self._node.name = old.name
+            return self
+        storage = old.storage
+        twin = old.rebased is None  # cut off: nobody else gets a history by it
+        if twin and (storage.viewed or old.array.base is not None):
+            raise EngineError(f"{op} of {old}: a detached view cannot be changed in place where that needs a gradient")
+        base = base_of(old, op) if storage.viewed else None
+        if not isinstance(now, Recording):
+            kept_apart(made, old, op)
+        whole = None if base is None else pasted(base, old, made, op)
+        np.copyto(old.array, made.array)
+        self._changed(op, rebased=not twin)
+        if whole is not None:
+            storage.whole = whole
+            self._node = reviewed(old)
+            self._node.leaf_of, old.leaf_of = old.leaf_of, None
+            return self
+        made.array, made.laid, made.shared = old.array, old.laid, storage
+        made.version, made.rebased = storage.version, None if twin else storage.rebased
+        made.leaf_of, old.leaf_of = old.leaf_of, None
+        self._node, made.name = made, old.name
+        return self
+
+    def _changed(self, op: str, *, rebased: bool = False) -> None:
+        storage = self._node.storage
+        storage.version += 1
+        storage.changed_by = op
+        storage.rebased += rebased
+
+
+def _same_bytes(a: Node, b: Node) -> bool:
+    one, other = (node.array.__array_interface__ for node in (a, b))
+    return one["data"] == other["data"] and a.strides == b.strides and a.shape == b.shape
+
+
+__all__ = ["ChangeableValue"]

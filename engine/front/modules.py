@@ -1,0 +1,222 @@
+"""Modules: functions of tensors with parameters of their own, by name.
+
+    class Classifier(Module):
+        def __init__(self, rng):
+            self.hidden = Linear(2, 16, rng)
+            self.out = Linear(16, 2, rng)
+
+        def forward(self, data):
+            return self.out(self.hidden(data).tanh())
+
+    net = Classifier(np.random.default_rng(0))
+    net.parameters()          # {"hidden.weight": ..., "hidden.bias": ..., "out.weight": ..., "out.bias": ...}
+
+A module is thin. Its parameters are the tensors that want a gradient among its attributes, those of
+the modules among them, and of the lists, tuples and dicts of these; their names are the ways there,
+in the order of the attributes. A tensor that is found twice has the first of its names. Nothing is
+registered, and nothing else is state: any other attribute is what it is. `using` gives the same
+module over other tensors, which is how `engine.model` records one.
+
+While a model is recorded, what a module inside another computes stands under its name
+(`engine.scope`), and under its layer where the name ends in a number.
+
+What this module does not see: optimizers, graphs, plans.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from math import sqrt
+from typing import Any, Self
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front import functions as fn
+from engine.front.recording import scope
+from engine.front.tensors import EagerTensor, tensor
+
+
+class Module:
+    """A function of tensors with parameters; see the module header.
+
+    Subclasses say `forward`.
+    """
+
+    _place = ""
+    """Its name in the module that holds it; empty at the top."""
+
+    def forward(self, *columns: Any, **named: Any) -> Any:
+        """Compute; said by subclasses."""
+        del columns, named
+        raise EngineError(f"{type(self).__name__} says no forward")
+
+    def __call__(self, *columns: Any, **named: Any) -> Any:
+        """Return what `forward` does."""
+        end = self._place.rpartition(".")[2]
+        with scope(self._place, layer=int(end) if end.isdecimal() else None):
+            return self.forward(*columns, **named)
+
+    def parameters(self) -> dict[str, EagerTensor]:
+        """Return the tensors that want a gradient, by name; each once.
+
+        Raises EngineError where two have one name, or a module or collection holds itself.
+        """
+        seen: set[int] = set()
+        found: dict[str, EagerTensor] = {}
+        for name, held in _walk(self, "", ()):
+            if held.requires_grad and held.is_leaf and id(held) not in seen:
+                if name in found:
+                    raise EngineError(f"{type(self).__name__}: two parameters are called {name!r}; rename one of them")
+                seen.add(id(held))
+                found[name] = held
+        return found
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for parameter in self.parameters().values():
+            parameter.zero_grad()
+
+    def using(self, tensors: Mapping[str, EagerTensor]) -> Self:
+        """Return this module over other tensors, by the names of its parameters; it stays as it is.
+
+        Raises EngineError unless there is one for each parameter, of its shape, and no other.
+        """
+        mine = self.parameters()
+        if mine.keys() != tensors.keys():
+            odd = sorted(mine.keys() ^ tensors.keys())
+            raise EngineError(
+                f"{type(self).__name__}: {', '.join(odd[:5])}: a parameter, or a tensor, without the other"
+            )
+        for name, held in mine.items():
+            if tensors[name].shape != held.shape:
+                raise EngineError(f"{name} of {type(self).__name__} has shape {held.shape}, not {tensors[name].shape}")
+        return _with(self, {id(held): tensors[name] for name, held in mine.items()}, "")  # type: ignore[no-any-return]
+
+
+def _inside(held: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a module, or a collection, holds, by name."""
+    if isinstance(held, Module):
+        yield from ((name, value) for name, value in vars(held).items() if name != "_place")
+    elif isinstance(held, Mapping):
+        yield from ((str(name), value) for name, value in held.items())
+    elif isinstance(held, list | tuple):
+        yield from ((str(place), value) for place, value in enumerate(held))
+
+
+def _walk(held: Any, name: str, around: tuple[Any, ...]) -> Iterator[tuple[str, EagerTensor]]:
+    """Yield the tensors in what is held, by name; `around` are the modules and collections that
+    hold it.
+    """
+    if any(held is one for one in around):
+        raise EngineError(
+            f"{name} is the {type(held).__name__} that it lies in; a module holds what it computes with, not what holds it"
+        )
+    for part, value in _inside(held):
+        way = f"{name}.{part}" if name else part
+        if isinstance(value, EagerTensor):
+            yield way, value
+        else:
+            yield from _walk(value, way, (*around, held))
+
+
+def _with(held: Any, tensors: Mapping[int, EagerTensor], place: str) -> Any:
+    """Return what is held with these tensors in their places; `place` is its name in the module
+    around it.
+    """
+    if isinstance(held, EagerTensor):
+        return tensors.get(id(held), held)
+    if isinstance(held, Module):
+        made = copy(held)
+        made._place = place  # noqa: SLF001 - of this class
+        for name, value in _inside(held):
+            setattr(made, name, _with(value, tensors, name))
+        return made
+    if isinstance(held, Mapping):
+        return {name: _with(value, tensors, f"{place}.{name}") for name, value in held.items()}
+    if isinstance(held, list | tuple):
+        inside: list[Any] = [_with(value, tensors, f"{place}.{number}") for number, value in enumerate(held)]
+        if isinstance(held, tuple):
+            return tuple.__new__(type(held), inside)  # a namedtuple takes its values one by one
+        kept = copy(held)
+        kept[:] = inside
+        return kept
+    return held
+
+
+class Linear(Module):
+    """x[.., fan_in] -> x weight^T + bias [.., fan_out].
+
+    The weight is [fan_out, fan_in], the bias [fan_out].
+    """
+
+    def __init__(self, fan_in: int, fan_out: int, rng: np.random.Generator, *, bias: bool = True) -> None:
+        """Draw the weight with standard deviation 1 / sqrt(fan_in); the bias is 0."""
+        self.weight = _drawn(rng, (fan_out, fan_in), fan_in)
+        self.bias = tensor(np.zeros(fan_out, np.float32), requires_grad=True) if bias else None
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return the product, with the bias if there is one."""
+        product = fn.op("mul_mat", self.weight, x)
+        return product if self.bias is None else product + self.bias
+
+
+class Conv2d(Module):
+    """x[N, C, H, W] -> [N, F, OH, OW]; weight [F, C, KH, KW], bias [F]."""
+
+    def __init__(
+        self, inputs: int, filters: int, kernel: int, rng: np.random.Generator, *, stride: int = 1, padding: int = 0
+    ) -> None:
+        """Draw the weight with standard deviation 1 / sqrt(C KH KW); the bias is 0."""
+        self.weight = _drawn(rng, (filters, inputs, kernel, kernel), inputs * kernel**2)
+        self.bias = tensor(np.zeros(filters, np.float32), requires_grad=True)
+        self.stride, self.padding = stride, padding
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return the cross-correlation with the filters."""
+        return fn.conv2d(x, self.weight, self.bias, stride=self.stride, padding=self.padding)
+
+
+class Embedding(Module):
+    """Whole numbers of any shape -> rows of weight [count, width]."""
+
+    def __init__(self, count: int, width: int, rng: np.random.Generator) -> None:
+        """Draw the rows with standard deviation 1."""
+        self.weight = _drawn(rng, (count, width), 1)
+
+    def forward(self, ids: Any) -> EagerTensor:
+        """Return the rows that the numbers name."""
+        return fn.embedding(self.weight, ids)
+
+
+class RmsNorm(Module):
+    """x[.., width] over its root mean square, times weight [width]."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        """Start from a weight of ones."""
+        self.weight = tensor(np.ones(width, np.float32), requires_grad=True)
+        self.eps = eps
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return the normed rows."""
+        return fn.rms_norm(x, self.weight, eps=self.eps)
+
+
+class Sequential(Module):
+    """One after the other: modules, and functions of one tensor."""
+
+    def __init__(self, *layers: Any) -> None:
+        """Hold them in order, by number."""
+        self.layers = list(layers)
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return what the last gives of what those before it gave."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> EagerTensor:
+    return tensor((rng.standard_normal(shape) / sqrt(fan_in)).astype(np.float32), requires_grad=True)
+
+
+__all__ = ["Conv2d", "Embedding", "Linear", "Module", "RmsNorm", "Sequential"]

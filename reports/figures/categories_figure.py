@@ -1,0 +1,111 @@
+"""Live bytes by category, step by step: areas one on the other, each said at its widest place.
+
+Categories are those of `allocsim.liveness.memory_categories`: what the values need, whatever the
+plan. A program that says of no value to which pass it belongs has `temporaries` instead of
+activations, gradients and workspace. Areas have a hatching each, so that no colour is needed to
+tell them apart.
+
+What this module does not see: plans, and what a judge would report.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from allocsim.liveness.memory_categories import CATEGORIES, by_category
+from allocsim.model import Document, Program
+from allocsim.model.layout import Int64s
+from reports.figures import style
+from reports.figures.scene import scene
+from reports.number_format import count, nbytes, short
+
+COLOURS: Final = dict(
+    zip(CATEGORIES, (style.NAVY, style.SKY, style.ORANGE, style.PURPLE, style.BLUE, style.GREEN), strict=True)
+)
+HATCHES: Final = dict(zip(CATEGORIES, ("", "..", "////", "xx", "\\\\", "--"), strict=True))
+UNTOLD: Final = "temporaries"
+"""What the results of ops are called where no value says to which pass it belongs."""
+
+COLUMNS: Final = 4000
+"""Steps beyond which the highest of each stretch is drawn."""
+
+
+@style.styled
+def categories(document: Document, *, run: int = 0) -> Figure:
+    """Draw the live bytes of the program of one run; raises ModelError for a run that does not
+    exist.
+    """
+    shown = scene(document, run)
+    program = None if shown is None else shown.program
+    if program is None or not len(program.ops) or not program.buffers.nbytes.sum():
+        figure = style.canvas(9.0, 3.2)
+        axes = figure.add_subplot()
+        why = "The document has no program." if program is None else "No op holds a byte."
+        style.heading(axes, "No live bytes", [why])
+        style.blank(axes, "nothing lives here")
+        return figure
+    found = by_category(program)
+    names = {name: name if _is_told(program) or name != "workspace" else UNTOLD for name in CATEGORIES}
+    kept = [name for name in CATEGORIES if found.live[name].any()]
+    figure = style.canvas(11.5, 5.6)
+    axes = figure.add_subplot()
+    edges, heights = _columns(np.stack([found.live[name] for name in kept]))
+    top = _areas(axes, edges, heights, kept)
+    style.step_axis(axes, len(program.ops))
+    style.bytes_axis(axes.yaxis, top, "live bytes")
+    axes.set_ylim(0, top * 1.08)
+    axes.axvline(found.fullest + 0.5, color=style.INK, linewidth=1.0, dashes=(4, 3), zorder=4, gid="fullest")
+    at = found.at_fullest
+    handles = [
+        Patch(facecolor=style.pale(COLOURS[name], 0.45), edgecolor=COLOURS[name], hatch=HATCHES[name], label=f"{names[name]}  {nbytes(at[name])}")
+        for name in reversed(kept)
+    ]  # fmt: skip
+    figure.legend(
+        handles=handles,
+        loc="outside right upper",
+        title=f"at step {found.fullest:,}",
+        alignment="left",
+        handlelength=2.0,
+    )
+    most = max(at, key=lambda name: at[name])
+    style.heading(
+        axes,
+        f"{nbytes(sum(at.values()))} live at the fullest step ({found.fullest:,}), {nbytes(at[most])} of them {names[most]}",
+        [
+            f"{short(program.name, 60)}: {count(len(program.ops), 'op')}; bytes of buffers that a value keeps alive, whatever the plan",
+            *([] if _is_told(program) else ["no value says to which pass it belongs (meta.stage)"]),
+        ],
+    )
+    return figure
+
+
+def _is_told(program: Program) -> bool:
+    return any("stage" in meta for meta in program.values.meta.values())
+
+
+def _columns(live: Int64s) -> tuple[Int64s, Int64s]:
+    """Return edges and heights (categories, columns), of many steps the fullest of each stretch."""
+    steps = live.shape[1]
+    if steps <= COLUMNS:
+        return np.arange(steps + 1), live
+    edges = np.linspace(0, steps, COLUMNS + 1).astype(np.int64)
+    total = live.sum(axis=0)
+    fullest = [int(low + np.argmax(total[low:high])) for low, high in pairwise(edges.tolist())]
+    return edges, live[:, fullest]
+
+
+def _areas(axes: Axes, edges: Int64s, heights: Int64s, names: list[str]) -> float:
+    low = np.zeros(heights.shape[1], dtype=np.float64)
+    for name, height in zip(names, heights, strict=True):
+        high = low + height
+        axes.fill_between(
+            edges, np.append(low, low[-1]), np.append(high, high[-1]), step="post", facecolor=style.pale(COLOURS[name], 0.45),
+            edgecolor=COLOURS[name], hatch=HATCHES[name], linewidth=0.4 if len(edges) < style.RASTER_ABOVE else 0.0, zorder=2,
+            rasterized=len(edges) > style.RASTER_ABOVE, gid=name,
+        )  # fmt: skip
+        low = high
+    return float(low.max())

@@ -1,0 +1,253 @@
+"""Who lives together with whom, round a fault: the interference graph of its neighbourhood.
+
+A node is a buffer, with its size, its steps and its slot. In the middle stand the parties of the
+first numbered conflict, told apart as in the memory map (`map_boxes.PARTY_LOOKS`); to the left what
+lives together with the first of them alone, to the right with the second alone, below with both. A
+line joins a party with a buffer of its arena that lives at one step with it. It is thin where the
+plan keeps them apart, red and doubled where they share bytes, dashed where one takes the other's
+place with the op's permission.
+
+Without a conflict the middle is the largest buffer alive at the peak. At most `SIDE` neighbours
+stand on each side, those that share bytes first, then the largest; the others are counted.
+
+Complexity: O(n log n) for n buffers.
+
+What this module does not see: lifetimes with gaps; here a buffer lives from its first access to its
+last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Patch
+
+from allocsim.checks.violations import Report
+from allocsim.model import Bools, Document
+from allocsim.verdict.records import Cause
+from reports.figures import style
+from reports.figures.conflicts import Conflict, conflicts, not_drawn
+from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, roles_in
+from reports.figures.memory_figure import numbered_of
+from reports.figures.scene import Scene, scene
+from reports.number_format import count, nbytes, short
+
+SIDE: Final = 7
+"""Neighbours on each side of the middle."""
+
+WIDTH: Final = 2.5
+"""Of a node, in inches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A buffer and where it stands, in inches."""
+
+    buffer: int
+    x: float
+    y: float
+    role: str = ""
+
+
+@style.styled
+def interference(
+    document: Document, *, run: int = 0, report: Report | None = None, causes: Sequence[Cause] = ()
+) -> Figure:
+    """Draw the neighbourhood of the first conflict of one run; `report` and `causes` are as of
+    `memory_map`.
+
+    Raises ModelError for a run that does not exist.
+    """
+    shown = scene(document, run)
+    candidates = np.flatnonzero(shown.used & (shown.nbytes > 0)) if shown is not None else np.empty(0, dtype=np.int64)
+    if shown is None or not len(candidates):
+        figure = style.canvas(9.0, 3.2)
+        axes = figure.add_subplot()
+        style.heading(
+            axes,
+            "No interference",
+            ["The document has no program." if shown is None else "No buffer is used.", *not_drawn(report, 0)],
+        )
+        style.blank(axes, "nothing lives here")
+        return figure
+    found = [c for arena in range(len(document.arenas)) for c in conflicts(shown, arena, run, report, causes)[0]]
+    first = next(iter(numbered_of(found)), None)
+    middle = _middle(shown, first)
+    nodes, left_out = _nodes(shown, middle, {} if first is None else roles_in([first]))
+    figure = style.canvas(12.0, 2.2 + max(node.y for node in nodes) - min(node.y for node in nodes))
+    axes = figure.add_subplot()
+    style.blank(axes, "")
+    drawn = _lines(axes, shown, nodes, len(middle))
+    for node in nodes:
+        _node(axes, shown, node)
+    axes.set_xlim(-1.5, 10.1)
+    axes.set_ylim(min(node.y for node in nodes) - 0.45, max(node.y for node in nodes) + 0.45)
+    _legend(figure, nodes, drawn)
+    words, details = _heading(shown, first, middle, nodes, left_out=left_out, report=report)
+    style.heading(axes, words, [*details, *not_drawn(report, int(first is not None))])
+    return figure
+
+
+def together(shown: Scene, buffer: int) -> Bools:
+    """Return which buffers of one arena with `buffer` live at a step at which it does.
+
+    Without a plan, which temporaries and inputs.
+    """
+    mask: Bools = shown.used & (shown.start < shown.stop[buffer]) & (shown.stop > shown.start[buffer])
+    mask &= shown.nbytes > 0
+    mask &= shown.placed if shown.plan is None else shown.plan.arena == shown.plan.arena[buffer]
+    mask[buffer] = False
+    return mask
+
+
+def sharing(shown: Scene, buffer: int) -> Bools:
+    """Return which buffers have bytes of their slot in the slot of `buffer`, in one arena."""
+    if shown.plan is None or shown.plan.arena[buffer] < 0:
+        return np.zeros(len(shown.nbytes), dtype=np.bool_)
+    offset, size = shown.plan.offset, shown.nbytes
+    mask: Bools = (shown.plan.arena == shown.plan.arena[buffer]) & (size > 0)
+    mask &= (offset < offset[buffer] + size[buffer]) & (offset + size > offset[buffer])
+    mask[buffer] = False
+    return mask
+
+
+def _middle(shown: Scene, first: Conflict | None) -> list[int]:
+    if first is not None:
+        parties = [buffer for _, buffer in first.parties if shown.used[buffer]]
+        return list(dict.fromkeys([first.buffer, *parties]))[:3]
+    live = shown.live_bytes(shown.placed)
+    alive = (shown.start <= live.peak_at) & (shown.stop > live.peak_at) & (shown.nbytes > 0)
+    pool = np.flatnonzero(alive & shown.placed) if (alive & shown.placed).any() else np.flatnonzero(shown.used)
+    return [int(pool[np.argmax(shown.nbytes[pool])])]
+
+
+def _nodes(shown: Scene, middle: list[int], roles: dict[int, str]) -> tuple[list[Neighbour], int]:
+    """Return the nodes, and how many neighbours have none."""
+    one, two = middle[0], middle[1] if len(middle) > 1 else None
+    with_one = together(shown, one)
+    with_two = together(shown, two) if two is not None else np.zeros_like(with_one)
+    for buffer in middle:
+        with_one[buffer] = with_two[buffer] = False
+    near = sharing(shown, one) | (sharing(shown, two) if two is not None else False)
+
+    def ranked(mask: Bools) -> list[int]:
+        chosen = np.flatnonzero(mask)
+        order = np.lexsort((chosen, shown.start[chosen], -shown.nbytes[chosen], ~near[chosen]))
+        return [int(buffer) for buffer in chosen[order]]
+
+    left, right, both = ranked(with_one & ~with_two), ranked(with_two & ~with_one), ranked(with_one & with_two)
+    nodes = [
+        Neighbour(buffer=buffer, x=4.3, y=0.0 - 0.8 * place, role=roles.get(buffer, ""))
+        for place, buffer in enumerate(middle)
+    ]
+    base = -0.8 * (len(middle) - 1)
+    for column, group in ((0.0, left), (8.6, right)):
+        rows = group[:SIDE]
+        nodes += [
+            Neighbour(buffer=b, x=column, y=base / 2 + 0.62 * ((len(rows) - 1) / 2 - k)) for k, b in enumerate(rows)
+        ]
+    low = min([base, *(node.y for node in nodes)]) - 0.9
+    for k, buffer in enumerate(both[:SIDE]):
+        nodes.append(Neighbour(buffer=buffer, x=(0.0, 2.87, 5.73, 8.6)[k % 4], y=low - 0.62 * (k // 4)))
+    return nodes, sum(max(len(group) - SIDE, 0) for group in (left, right, both))
+
+
+def _lines(axes: Axes, shown: Scene, nodes: Sequence[Neighbour], parties: int) -> set[str]:
+    """Draw a line for each pair with one of the first `parties` nodes that lives together; return
+    the sorts drawn.
+    """
+    handed = {frozenset(pair) for _, *pair in shown.handovers.tolist()}
+    drawn = set()
+    for place, one in enumerate(nodes[:parties]):
+        lives, shares = together(shown, one.buffer), sharing(shown, one.buffer)
+        for other in nodes[place + 1 :]:
+            if not lives[other.buffer]:
+                continue
+            pair = frozenset((one.buffer, other.buffer))
+            sort = "apart" if not shares[other.buffer] else "in place" if pair in handed else "shared"
+            looks: dict[str, dict[str, Any]] = {
+                "apart": {"color": style.pale(style.GREY, 0.35), "linewidth": 0.7},
+                "in place": {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)},
+                "shared": {"color": style.RED, "linewidth": 2.2},
+            }
+            axes.plot(
+                [one.x, other.x],
+                [one.y, other.y],
+                zorder=2 if sort == "shared" else 1,
+                gid=f"lives {sort}",
+                **looks[sort],
+            )
+            if sort == "shared":
+                axes.plot([one.x, other.x], [one.y, other.y], color="white", linewidth=0.7, zorder=2.1)
+            drawn.add(sort)
+    return drawn
+
+
+def _node(axes: Axes, shown: Scene, node: Neighbour) -> None:
+    look = PARTY_LOOKS.get(node.role, {"edgecolor": style.FAINT, "linewidth": 0.8})
+    half = WIDTH / 2
+    box: dict[str, Any] = {"boxstyle": "round,pad=0.02", "zorder": 3}
+    axes.add_patch(
+        FancyBboxPatch((node.x - half, node.y - 0.25), WIDTH, 0.5, facecolor="white", gid="node", **box, **look)
+    )
+    if node.role:  # the words stay legible on the hatching
+        axes.add_patch(
+            FancyBboxPatch(
+                (node.x - half + 0.06, node.y - 0.19), WIDTH - 0.12, 0.38, facecolor="white", edgecolor="none", **box
+            )
+        )
+    plan = shown.plan
+    slot = "" if plan is None or plan.arena[node.buffer] < 0 else f", at {int(plan.offset[node.buffer]):,}"
+    name = short(shown.program.buffers.names[node.buffer], 30) or f"buffer {node.buffer}"
+    axes.text(
+        node.x, node.y, f"{name}\n{nbytes(shown.nbytes[node.buffer])}{slot}, steps {shown.start[node.buffer]:,} to {shown.stop[node.buffer]:,}",
+        ha="center", va="center", fontsize=8, zorder=4, linespacing=1.3, gid="node words",
+    )  # fmt: skip
+
+
+def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str]) -> None:
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - beside the other handles
+
+    roles = dict.fromkeys(node.role for node in nodes if node.role)
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor="none", label=PARTY_WORDS[role], **PARTY_LOOKS[role]) for role in roles
+    ]
+    sorts: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("apart", "live together, in slots apart", {"color": style.GREY, "linewidth": 0.9}),
+        ("in place", "one takes the other's place", {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)}),
+        ("shared", "live together and share bytes", {"color": style.RED, "linewidth": 2.2}),
+    )
+    for sort, words, look in sorts:
+        if sort in drawn:
+            handles.append(Line2D([], [], label=words, **look))
+    if handles:
+        figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.2)
+
+
+def _heading(
+    shown: Scene,
+    first: Conflict | None,
+    middle: list[int],
+    nodes: Sequence[Neighbour],
+    *,
+    left_out: int,
+    report: Report | None,
+) -> tuple[str, list[str]]:
+    names = [short(shown.program.buffers.names[buffer], 40) or f"buffer {buffer}" for buffer in middle]
+    many = int(together(shown, middle[0]).sum())
+    details = [
+        f"{short(shown.source, 60)}: {count(len(nodes) - len(middle), 'neighbour')} of {count(len(middle), 'buffer')} in the middle"
+    ]
+    if left_out:
+        details.append(
+            f"{count(left_out, 'neighbour')} more {'lives' if left_out == 1 else 'live'} at the same time and {'is' if left_out == 1 else 'are'} not drawn: smaller, or sharing no byte"
+        )
+    if first is not None:
+        return f"{first.number}  {first.words}", details
+    said = (
+        "T" if report is None else "No conflict that could be drawn here; t" if report.count else "No conflict here; t"
+    )
+    return f"{said}he largest buffer at the peak, {names[0]}, lives together with {count(many, 'other')}", details

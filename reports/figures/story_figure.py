@@ -1,0 +1,194 @@
+"""A bug before and after: the graph round the fault over its memory, without the defect and with
+it.
+
+Two columns of one form. Above, the ops with an arc to each reader (`arc_graph`); the ops that the
+verdict names have a red frame and say what they do, and the arc of a late read is red. Below, on
+the same axis, the slots of the plan that runs, with the parties hatched as in the memory map. Of a
+session the run is shown in which the fault strikes.
+
+What this module does not see: where the two documents come from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from allocsim.checks.violations import Report
+from allocsim.model import Document
+from reports.figures import map_boxes, style
+from reports.figures.arc_graph import GraphLooks, draw_graph
+from reports.figures.conflicts import Conflict, conflicts, findings
+from reports.figures.deeds import deeds, findings_of, run_of
+from reports.figures.families import families
+from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, MapBoxes
+from reports.figures.memory_figure import numbered_of, visible
+from reports.figures.scene import Scene, scene
+
+OPS: Final = 24
+"""Ops of a larger program that are shown: those round the fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorySide:
+    """One of the two documents, as it was judged."""
+
+    title: str
+    document: Document
+    report: Report
+    verdict: Mapping[str, Any]
+    """The object in a run's record."""
+
+
+@style.styled
+def story(title: str, sides: tuple[StorySide, StorySide], lines: tuple[str, ...] = ()) -> Figure:
+    """Draw both sides; `lines` stand below the title. O(n log n)."""
+    run = run_of(sides[1].verdict)
+    figure = style.canvas(15.0, 7.6)
+    panels = figure.subplots(2, 2, sharex="col", height_ratios=[3, 4], squeeze=False)
+    roles: dict[str, None] = {}
+    near = deeds(sides[1].verdict, run)
+    for column, side in enumerate(sides):
+        upper, lower = panels[0][column], panels[1][column]
+        roles |= dict.fromkeys(_side(upper, lower, side, min(run, max(len(side.document.runs) - 1, 0)), near))
+        words = f"{side.title}" + (f", run {run}" if len(side.document.runs) > 1 else "")
+        upper.set_title(
+            words,
+            loc="left",
+            fontsize=11,
+            fontweight="bold",
+            color=style.RED if side.verdict.get("class") else style.INK,
+        )
+    handles = [Patch(facecolor="none", label=PARTY_WORDS[role], **PARTY_LOOKS[role]) for role in roles]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.2)
+    below = "\n".join(part for line in lines for part in wrap(line, 190))
+    figure.suptitle(title + (f"\n{below}" if below else ""), x=0.01, ha="left", fontsize=10.5, linespacing=1.3)
+    return figure
+
+
+def _side(upper: Axes, lower: Axes, side: StorySide, run: int, near: Mapping[int, str]) -> list[str]:
+    """Draw one side, of a large program the steps round those of `near`; return the roles in it."""
+    shown = scene(side.document, run)
+    if shown is None or not len(shown.program.ops):
+        style.blank(upper, "no op runs here")
+        style.blank(lower, "")
+        return []
+    marked = deeds(side.verdict, run)
+    window = _window(len(shown.program.ops), near or marked)
+    looks = GraphLooks(face=lambda _step: "#F3F4F5", marked=marked, late=_late(side.verdict, run))
+    draw_graph(upper, shown.program, looks, window=window)
+    upper.tick_params(axis="x", length=0, labelbottom=False)
+    roles = _slots(lower, side, shown, run, large=window != (0.0, float(len(shown.program.ops))))
+    style.step_axis(lower, len(shown.program.ops))
+    lower.set_xlim(*window)
+    return roles
+
+
+def _late(verdict: Mapping[str, Any], run: int) -> frozenset[tuple[int, int]]:
+    """Return the arcs of one run from the op that made what is lost to its late reader."""
+    pairs = set()
+    for finding in findings_of(verdict):
+        ends = [finding.get(party) or {} for party in ("victim", "reader")]
+        steps = [int(end["op"]) for end in ends if end.get("run") in (None, run) and end.get("op") is not None]
+        if len(steps) == len(ends) and steps[0] < steps[1]:
+            pairs.add((steps[0], steps[1]))
+    return frozenset(pairs)
+
+
+def _window(steps: int, marked: Mapping[int, str]) -> tuple[float, float]:
+    if steps <= 2 * OPS or not marked:
+        return 0.0, float(max(steps, 1))
+    low, high = min(marked), max(marked) + 1
+    if high - low > 2 * OPS:  # the late read, and what lies before it
+        low = high - OPS
+    room = max((OPS - (high - low)) / 2, 2)
+    return float(max(int(low - room), 0)), float(min(int(high + room), steps))
+
+
+def _slots(axes: Axes, side: StorySide, shown: Scene, run: int, *, large: bool) -> list[str]:
+    """Draw the slots of the arena in which the fault lies; return the roles drawn."""
+    document = side.document
+    by_arena = {arena: _found(side, shown, arena, run) for arena in range(len(document.arenas))}
+    arena = max(by_arena, key=lambda number: (bool(by_arena[number]), len(shown.shown(number)), -number), default=0)
+    buffers = shown.shown(arena)
+    if shown.plan is None or not len(buffers):
+        style.blank(axes, "nothing is placed here")
+        return []
+    drawn = by_arena[arena]
+    handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
+    order = buffers[np.argsort(shown.start[buffers], kind="stable")]
+    near, cut = _squeezed(shown, order)
+    boxes = MapBoxes(
+        shown=near,
+        buffers=order,
+        stop=visible(near, handed),
+        colours=families(shown, buffers, "kind"),
+        faded=bool(drawn),
+    )
+    corners = boxes.corners
+    window = (0.0, float(shown.steps), min(float(corners[:, 2].min()), 0.0), float(corners[:, 3].max()))
+    drawn = tuple(
+        replace(conflict, boxes=tuple(_moved(box, shown, near, conflict.buffer) for box in conflict.boxes))
+        for conflict in drawn
+    )
+    numbered = numbered_of(drawn)
+    map_boxes.draw_buffers(axes, boxes, window)
+    map_boxes.draw_handovers(axes, near, handed)
+    map_boxes.draw_names(axes, boxes, window, (6.3, 3.3), map_boxes.roles_in(numbered))
+    map_boxes.draw_conflicts(axes, drawn, window)
+    roles = map_boxes.draw_parties(axes, boxes, numbered)
+    near_fault = boxes.corners[np.isin(boxes.buffers, [buffer for c in numbered for _, buffer in c.parties])]
+    low, high = window[2], window[2] + (window[3] - window[2]) * 1.04
+    if large and len(near_fault):
+        middle, half = (
+            (near_fault[:, 2].min() + near_fault[:, 3].max()) / 2,
+            (near_fault[:, 3].max() - near_fault[:, 2].min()) * 1.5,
+        )
+        low, high = max(low, middle - half), min(high, middle + half)
+    axes.set_ylim(low, high)
+    style.bytes_axis(axes.yaxis, window[3], "slots, gaps cut" if cut else "address in the arena")
+    if cut:  # what is written beside the axis would be no addresses
+        axes.set_yticks([])
+    axes.grid(visible=False)
+    return list(roles)
+
+
+def _found(side: StorySide, shown: Scene, arena: int, run: int) -> tuple[Conflict, ...]:
+    drawn, _ = conflicts(shown, arena, run, side.report)
+    return drawn or findings(shown, arena, run, side.verdict)
+
+
+def _squeezed(shown: Scene, buffers: Any) -> tuple[Scene, bool]:
+    """Return the scene with wide gaps between slots that nobody uses cut to a small one, and
+    whether there is one.
+    """
+    assert shown.plan is not None
+    offset = shown.plan.offset
+    ends = offset + shown.nbytes
+    order = buffers[np.argsort(offset[buffers], kind="stable")]
+    widest = max(int(shown.nbytes[buffers].max()), 1)
+    moved, reach, shift = offset.copy(), min(0, int(offset[order[0]])), 0
+    for buffer in order.tolist():
+        gap = int(offset[buffer]) - reach
+        shift += max(gap - widest, 0)
+        moved[buffer] = offset[buffer] - shift
+        reach = max(reach, int(ends[buffer]))
+    if not shift:
+        return shown, False
+    return replace(shown, plan=replace(shown.plan, offset=moved)), True
+
+
+def _moved(box: tuple[int, int, int, int], shown: Scene, near: Scene, buffer: int) -> tuple[int, int, int, int]:
+    assert shown.plan is not None
+    assert near.plan is not None
+    by = int(near.plan.offset[buffer] - shown.plan.offset[buffer])
+    return box[0], box[1], box[2] + by, box[3] + by
+
+
+__all__ = ["StorySide", "story"]

@@ -1,0 +1,24 @@
+"""A kernel made in place does not say that its result is its operand."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="fallback-alias",
+    title="a kernel made in place does not say that its result is its operand",
+    source="https://github.com/pytorch/pytorch/pull/189735",
+    story=(
+        "A fallback kernel was turned into its in-place form, and its result not recorded as an alias of "
+        "operand 0. For the planner the operand is dead behind the call, so the next buffer gets its memory "
+        "while the result is still to be read; random numbers came out wrong."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; a = f x; b:a = rand_! a; y:a = view b; t = g x; o = add y t; host.read o",
+        slots="x=0 a=64 t=128 o=192",
+    ),
+    place="belief",
+    change={"slots": "x=0 a=64 t=64 o=192", "believed": {"a": (1, 3)}},
+    expected=(("C02", "plan"),),
+    reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught="A replay by storage: what reads the result reads the operand's bytes.",
+)
