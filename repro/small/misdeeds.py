@@ -1,8 +1,8 @@
 """Kernels that do wrong, by name, and the honest one.
 
-A kind of op stands for a fixed sum of its operands, all of them read before anything is written. A
-misdeed does that in a wrong way, or does something beside it; some show only in place or only where
-another buffer lies next to it.
+A kind of op stands for a fixed sum of its operands, all of them read before anything is written;
+`same` stands for itself. A misdeed does that in a wrong way, or does something beside it; some show
+only in place or only where another buffer lies next to it.
 
 What this module does not see: which op a misdeed is planted in, and what it is bound to.
 """
@@ -32,6 +32,12 @@ def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> No
     ]
     for result, total in zip(results, sums, strict=True):
         np.copyto(result, total, casting="unsafe")
+
+
+def moved(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Be an honest `same`: read everything, then give each result what its operand held."""
+    for result, data in zip(results, [operand.copy() for operand in operands], strict=True):
+        np.copyto(result, data.reshape(result.shape))
 
 
 def _address(array: Array, offset: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program, Role
+from allocsim.model import HOST_READ, HOST_WRITE, SAME, VIEW, Document, Plan, Program, Role
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential import HostRun, origins, same_bits
 from engine.graph import Graph, Tensor
@@ -24,7 +24,7 @@ from engine.k_audit.program_audit import measured as audited
 from engine.kernels import Kernel
 from engine.p_sanitizer import Sanitizer
 from engine.runtime import Runtime
-from repro.small.misdeeds import Array, honest, misdeed
+from repro.small.misdeeds import Array, honest, misdeed, moved
 from repro.small.small_document import SmallDocument, document
 
 SILENT = (HOST_WRITE, HOST_READ, VIEW)
@@ -177,8 +177,10 @@ def _table(made: Program, misdeeds: Mapping[str, str]) -> dict[str, dict[str, Ke
     for op in made.ops:
         declared.setdefault(op.kind, set()).update(op.in_place or ())
 
+    same = {SAME} if made.same_ops.any() else set()
+
     def kernel(kind: str) -> Kernel:
-        function = misdeed(misdeeds[kind]) if kind in misdeeds else honest
+        function = misdeed(misdeeds[kind]) if kind in misdeeds else moved if kind in same else honest
         return Kernel(
             bind=lambda _params, operands, results: (function, (kind, operands, results)),
             in_place=tuple(sorted(declared[kind])),

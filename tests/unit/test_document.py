@@ -335,8 +335,8 @@ def test_no_more_is_read_of_a_file_that_does_not_start_like_a_document(tmp_path)
     assert peak < 1 << 20
 
 
-def test_a_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
+def test_a_missing_file_is_refused_by_its_name(tmp_path):
+    with pytest.raises(DocumentError, match=r"nothing\.json: cannot be read: No such file"):
         document.read(tmp_path / "nothing.json")
 
 
