@@ -1,16 +1,11 @@
-"""`allocsim capture ggml` in a subprocess: a legal plan with the kernel's fault in it, a document that checks, a library that is not there."""
+"""`allocsim capture ggml`: a legal plan with the kernel's fault in it, a document that checks, a library that is not there."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from commands import allocsim
 from ggml_live import live
 from gguf_models import write_model
-
-
-def allocsim(*arguments):
-    return subprocess.run([sys.executable, "-m", "allocsim", *arguments], capture_output=True, text=True, check=False)
 
 
 def test_a_captured_plan_is_legal_written_and_checks_again_and_the_kernel_is_convicted(tmp_path):

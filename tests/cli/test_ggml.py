@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import allocsim
 from ggml_live import BOTH, live
 
 from allocsim.cli import main
@@ -16,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 SMALL = ("--layers", "2", "--seq", "8")
 
 
-def allocsim(*arguments, **options):
-    """Run the command; no traceback is ever acceptable."""
+def in_folder(folder, *arguments):
+    """Run the command in a process of its own, in a folder with a module that it is to import."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     command = [sys.executable, "-m", "allocsim", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -170,7 +171,7 @@ def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
         "--picture",
         tmp_path / "k.png",
     )
-    done = allocsim(*arguments, cwd=tmp_path)
+    done = in_folder(tmp_path, *arguments)
     rows = {(row["op"], row["layout"], row["source"]): row for row in json.loads(done.stdout)["rows"]}
 
     assert (done.returncode, done.stderr) == (1, "")
@@ -190,7 +191,7 @@ def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
     assert "not today" in rows["refuses", "over", 0]["words"]
     assert [rows[name, "apart", 0]["verdict"] for name in ("dies", "hangs", "refuses")] == ["kept", "kept", "broken"]
     for name, said in (("WRONG_KEY", "key 'inplace' is not known"), ("WRONG_SHAPE", "is not of 2 operands")):
-        refused = allocsim("audit", f"plain:{name}", cwd=tmp_path)
+        refused = in_folder(tmp_path, "audit", f"plain:{name}")
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
         assert said in refused.stderr
 
@@ -299,14 +300,14 @@ EMPTY = {}
 
 def test_a_table_of_ones_own_is_measured(tmp_path):
     (tmp_path / "mine.py").write_text(TABLE)
-    done = allocsim("audit", "mine:KERNELS", "--json", cwd=tmp_path)
+    done = in_folder(tmp_path, "audit", "mine:KERNELS", "--json")
     rows = {(row["layout"], row["source"]): row for row in json.loads(done.stdout)["rows"]}
 
     assert done.returncode == 1
     assert (rows["over", 0]["measured"], rows["over", 1]["measured"]) == ("safe", "unsafe")
     assert (rows["over", 0]["verdict"], rows["over", 1]["verdict"]) == ("kept", "broken")
     for name, said in (("EMPTY", "is no table of kernels"), ("KERNEL", "did you mean KERNELS")):
-        refused = allocsim("audit", f"mine:{name}", cwd=tmp_path)
+        refused = in_folder(tmp_path, "audit", f"mine:{name}")
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
         assert said in refused.stderr
 

@@ -1,4 +1,4 @@
-"""`allocsim compare`, `convert` and `plan` on solver's instances, in a subprocess."""
+"""`allocsim compare`, `convert` and `plan` on solver's instances."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import allocsim
 
 from allocsim import document, formats
 from allocsim.model import Document
@@ -15,15 +16,6 @@ from repro.small.words import program
 ROOT = Path(__file__).parents[2]
 
 INSTANCE = "id,lower,upper,size\n" + "".join(f"b{i},{i % 4},{i % 4 + 2},{(i * 7) % 5 + 1}\n" for i in range(8))
-
-
-def allocsim(*arguments):
-    """Run the command; no traceback is ever acceptable."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "allocsim", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture

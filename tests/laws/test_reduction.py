@@ -135,7 +135,7 @@ def test_every_violation_can_be_described_and_names_its_parties(document):
 
 @pytest.mark.slow
 @given(documents())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_reduction_is_deterministic(document):
     assume(leading(document) is not None)
     assert dumps(reduce(document).document) == dumps(reduce(document).document)

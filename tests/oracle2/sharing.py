@@ -10,7 +10,7 @@ none that another holds.
 A common byte that is live in both is asked for because buffers are otherwise compared whole.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .aliasing import examine, joins, joins_somewhere
 from .memory import Site, apart
@@ -25,6 +25,7 @@ class Scene:
     lives: list
     states: list
     kinds: dict
+    tags: dict = field(default_factory=dict)
 
     @property
     def program(self):
@@ -63,6 +64,8 @@ def might_share(scene, step, a, b):
         ):
             return True
     first, second = scene.program.buffers[a], scene.program.buffers[b]
+    if _tags(scene, first, step).isdisjoint(_tags(scene, second, step)):
+        return False
     places = {}
     for cell in range(first.cells):
         for moment in (0, 1):
@@ -93,6 +96,18 @@ def hold_the_same(scene, step, a, b, shift):
             return False
         shared = True
     return shared
+
+
+def _tags(scene, buffer, step):
+    """Return every tag that a buffer's own memory holds before or after an op; those of one op are kept."""
+    if scene.tags.get("step") != step:
+        scene.tags.clear()
+        scene.tags["step"] = step
+    if buffer.index not in scene.tags:
+        space, _ = apart(scene.run, buffer)
+        held = {entry[0] for moment in (0, 1) for entry in scene.states[step + moment].get(space, {}).values()}
+        scene.tags[buffer.index] = held - {None}
+    return scene.tags[buffer.index]
 
 
 def _tag(scene, buffer, cell, state):
