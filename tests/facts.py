@@ -3,10 +3,12 @@
 Layouts are walked element by element, lifetimes are sets of steps, addresses are pairs (space, byte), and whether a pair of
 buffers may overlap is found by looking at every byte both have. Quadratic or worse, on purpose: this is what `oracle.py` and
 `strategies.py` stand on, and it shares no code with `allocsim.checks`, `allocsim.model.layout` or `allocsim.liveness`.
+What was found of a program (frozen, known by identity) is kept, for each pair of buffers asks it again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import Any
 
@@ -40,10 +42,11 @@ def bytes_of(program: Program, value: int) -> list[int]:
     return places
 
 
-def touched(program: Program, value: int) -> set[int]:
+@lru_cache(maxsize=4096)
+def touched(program: Program, value: int) -> frozenset[int]:
     """Return the bytes of its buffer that a value touches, without those outside the buffer."""
     size = int(program.buffers.nbytes[program.values[value].buffer])
-    return {byte for byte in bytes_of(program, value) if 0 <= byte < size}
+    return frozenset(byte for byte in bytes_of(program, value) if 0 <= byte < size)
 
 
 def ops_of(program: Program, skip: Iterable[int] = ()) -> Iterator[Op]:
@@ -81,11 +84,13 @@ class Life:
 
 def lives(program: Program, skip: Iterable[int] = ()) -> dict[int, Life]:
     """Return when each buffer is live: from the write of each byte to its last read, byte by byte."""
-    return {buffer: life(program, buffer, list(ops_of(program, skip))) for buffer in range(len(program.buffers))}
+    return {buffer: life(program, buffer, frozenset(skip)) for buffer in range(len(program.buffers))}
 
 
-def life(program: Program, buffer: int, ops: list[Op]) -> Life:
-    """Return when one buffer is live in the ops given."""
+@lru_cache(maxsize=4096)
+def life(program: Program, buffer: int, skip: frozenset[int]) -> Life:
+    """Return when one buffer is live."""
+    ops = ops_of(program, skip)
     mine = [
         (
             op.step,
@@ -272,7 +277,7 @@ def joined(program: Program, donor: int, recipient: int, skip: Iterable[int] = (
 def meetings(program: Program, donor: int, recipient: int, skip: Iterable[int]) -> Iterator[tuple[Op, frozenset[int]]]:
     """Yield each op at which the one's life ends and the other's begins, and the steps that fill the other."""
     ops = list(ops_of(program, skip))
-    gives, takes = life(program, donor, ops), life(program, recipient, ops)
+    gives, takes = (life(program, buffer, frozenset(skip)) for buffer in (donor, recipient))
     yield from ((op, takes.full) for op in ops if gives.ends(op.step) and takes.begins(op.step))
 
 
