@@ -187,6 +187,8 @@ def _handed_on(program: Program, counted: Bools | None, skip: Iterable[int]) -> 
             joined = neighbours.get(one, {one}) | neighbours.get(other, {other})
             for buffer in joined:
                 neighbours[buffer] = joined
+    if not neighbours:
+        return
     # whoever holds what another holds has it by a chain of these, also through what is not counted
     rows = [
         row

@@ -126,8 +126,9 @@ def _lived(program: Program, _: int, deeds: list[Deed]) -> list[tuple[int, int]]
     """
     pieces: list[tuple[int, int, int, int]] = []  # low, high, since, last
     done: list[tuple[int, int]] = []
+    cells = {value: _cells(program, value) for value in {value for _, _, value in deeds}}
     for step, write, value in deeds:
-        for low, high in _cells(program, value):
+        for low, high in cells[value]:
             kept, inside = [], []
             for piece in pieces:
                 begin, end, since, last = piece
