@@ -152,7 +152,8 @@ def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
         with contextlib.suppress(AllocsimError):
             planner.plan(warm_up())  # ours: what it compiles is compiled once, not by each child
     stated = getattr(planner, "guarantees", None) or None  # no guarantees are none stated
-    send(control, ("ready", stated, bool(getattr(planner, "told", True)), hasattr(planner, "plan_parts")))
+    told, places = bool(getattr(planner, "told", True)), bool(getattr(planner, "places", True))
+    send(control, ("ready", stated, told, places, hasattr(planner, "plan_parts")))
     tracer = None
     if os.environ.get("ALLOCSIM_TRACE"):
         from allocsim.fuzzing.tracing import BranchTracer  # noqa: PLC0415 - only where it is asked for
@@ -306,6 +307,8 @@ def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
 
 def _planned(planner: Any, case: Any) -> Any:
     parts = case.parts
+    if case.believed is not None:
+        return planner.place(case.believed)
     if parts is None:
         return planner.plan(case.program, case.constraints)
     starts = {"op_starts": parts.op_starts, "buffer_starts": parts.buffer_starts}
