@@ -80,7 +80,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=list(ABOUT))
     options = parser.parse_args()
     kept = (
-        json.loads(options.out.read_text())["planted"] if options.out.exists() and options.names != list(ABOUT) else {}
+        json.loads(options.out.read_text()).get("planted", {})
+        if options.out.exists() and options.names != list(ABOUT)
+        else {}
     )
     for name in options.names:
         apart = ABOUT[name][1] in APART or ABOUT[name][0] == "costly"

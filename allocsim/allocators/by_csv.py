@@ -34,7 +34,7 @@ from allocsim.files.signals import signal_name
 from allocsim.model import Plan, Problem, Program
 
 INPUT: Final = "{input}"
-"""Stands in a command for the file that it reads; a command without it is asked in lines of JSON."""
+"""Stands in a command for the file that it reads; one without it is asked in lines of JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

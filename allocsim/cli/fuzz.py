@@ -326,8 +326,8 @@ def _say_defect(defect: "JoinedFindings", out: Path | None) -> None:
 def _proven(result: "CampaignResult") -> list[str]:
     """Return the properties that hold of every program of a scope.
 
-    Of capacities it has none, so nothing is said; and of all that may be told, and of all gaps, each
-    program is asked with one choice, which proves nothing of the rest.
+    Of capacities it has none, so nothing is said; and of all that may be told, and of all gaps,
+    each program is asked with one choice, which proves nothing of the rest.
     """
     return [name for name in result.tally.of_all if name not in {"capacity", "told", "gaps"}]
 

@@ -7,8 +7,8 @@ does not speak of it passes over: `no_worse` says nothing of alignments other th
 `sound` nothing of a refusal.
 
 A row speaks of plain cases, of cases with pins beyond what the host reads, of cases that are told
-memory of their own and offsets as well, of beliefs, or of all (`FuzzCase.kind`). A batch that is looked at is
-of one kind.
+memory of their own and offsets as well, of beliefs, or of all (`FuzzCase.kind`). A batch that is
+looked at is of one kind.
 
 A cause is what two findings share that are one fault: words without numbers of the case. Where
 there are more than `MANY` violations it is the kind of the first alone, and the reducer finds the
@@ -59,7 +59,9 @@ class Property:
     broken: Callable[[FuzzCase, Answer], Why | None]
     suspects: Suspects = nobody
     of: str = ""
-    """`plain`, `pinned`, `told` or `gapped` where it speaks of these cases only (`FuzzCase.kind`)."""
+    """`plain`, `pinned`, `told` or `gapped` where it speaks of these cases only
+    (`FuzzCase.kind`).
+    """
     guarantee: str = ""
     """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked
     only where this is one of them.

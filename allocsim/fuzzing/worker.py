@@ -70,8 +70,8 @@ KEPT_NBYTES: Final = 1 << 15
 
 
 SMALL: Final = 16
-"""Buffers and ops at most of the programs whose planning is timed to see whether it takes longer and
-longer: all of these take about as long.
+"""Buffers and ops at most of the programs whose planning is timed to see whether it takes longer
+and longer: all of these take about as long.
 """
 
 TIMED: Final = 32
@@ -302,7 +302,7 @@ class _Seen:
 
 
 class Pace:
-    """How long small programs take, in stretches of calls of which each is as long as all before."""
+    """How long small programs take, in stretches of calls, each as long as all before it."""
 
     def __init__(self) -> None:
         self.calls, self.next_look, self.median, self.slower = 0, CALLS, 0.0, False
