@@ -1,12 +1,16 @@
-"""Known bugs planted into the shelf as targets of `allocsim fuzz`: how long each takes to be found, and how small it gets.
+"""Known bugs as targets of `allocsim fuzz`: how long each takes to be found, how small it gets, and how many defects are told for one bug.
 
-    python benchmarks/planted.py [--seeds N] [--seconds S] [--out FILE] [NAME...]
+    python benchmarks/planted.py [--seeds N] [--seconds S] [--within] [--out FILE] [NAME...]
 
-Each mutant is a target in a process of its own, as a stranger would be, and is fuzzed from each of the seeds 0 to N - 1 until its first finding is
-there, reduced. Seconds are processor time of campaign and target together, from the first program to the first finding, with what either compiles on its
-first call; a campaign without a finding after `--seconds` is over. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
+Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for; those of its `SOUND` must
+not be accused of anything, those of its `NOTED` only be noted. Each is a target in a process of its own, as a stranger would be, and is fuzzed from each of the seeds
+0 to N - 1: the first 50 programs, and as many more as it takes to find something. Seconds are processor time of campaign and
+target together, from the first program to the first finding, with what either compiles on its first call; a campaign is over after
+`--seconds`. Findings are the symptoms that those programs showed, defects what is left once those are joined that one mend explains.
+With `--within`, planners that need no process of their own are asked in this one until the first finding, 500 programs at most, and
+it is not reduced: a census in a fraction of the time. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
 
-The exit status is the number of mutants that were not found in `SECONDS` or not shrunk to `OPS` ops, from some seed.
+The exit status is the number of bugs that were not found in `SECONDS` from some seed, and of sound planners that were accused.
 """
 
 import argparse
@@ -18,109 +22,195 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]  # this checkout, installed or not
 
-from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, chunks  # noqa: E402 - after the path above
+from broken_planners import BROKEN, SOUND  # noqa: E402 - after the path above
+from broken_planners import NOTED as COSTLY  # noqa: E402 - as above
+
+from allocsim.allocators import find  # noqa: E402 - as above
+from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, chunks  # noqa: E402 - as above
+from allocsim.fuzzing.broken_property import NOTED  # noqa: E402 - as above
+from allocsim.fuzzing.exercised import first_finding, killed_by  # noqa: E402 - as above
+from allocsim.fuzzing.joining import joined  # noqa: E402 - as above
 from allocsim.fuzzing.mutants import MUTANTS  # noqa: E402 - as above
 
 SECONDS: Final = 60.0
 """A planted bug is found in this time."""
 
-OPS: Final = 6
-"""A finding has no more ops than this."""
+PROGRAMS: Final = 50
+"""Programs of a campaign at least: the first two chunks."""
+
+REDUCING: Final = 5.0
+"""Seconds a finding is reduced at most."""
+
+ABOUT: Final = {
+    **{name: ("mutant", row.class_, row.bug) for name, row in MUTANTS.items()},
+    **{name: ("planner", about, "") for about, names in BROKEN.items() for name in names},
+    **{name: ("costly", what, "") for name, what in COSTLY.items()},
+    **dict.fromkeys(SOUND, ("sound", "sound", "")),
+}
+"""Name -> what it is, what its bug is about, and the bug."""
+
+MODULES: Final = {
+    "mutant": "allocsim.fuzzing.mutants",
+    "planner": "broken_planners",
+    "costly": "broken_planners",
+    "sound": "broken_planners",
+}
+
+
+APART: Final = frozenset({"chance", "history", "process", "sound"})
+"""What a planner may be about that only a process of its own shows."""
+
+MOST: Final = 500
+"""Programs that a planner is asked within this process."""
 
 
 class Enough(BaseException):
-    """A finding is there, and reduced; or the time is up."""
+    """The time is up."""
 
 
 def main() -> int:
-    """Measure, print, write; return how many planted bugs miss the aims."""
+    """Measure, print, write; return how many planted bugs miss the aims, and how many sound planners were accused."""
     parser = argparse.ArgumentParser(description="Known bugs as targets.")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="CPU time for one campaign")
+    parser.add_argument("--within", action="store_true", help="ask in this process what needs none of its own")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "planted.json")
-    parser.add_argument("names", nargs="*", default=list(MUTANTS))
+    parser.add_argument("names", nargs="*", default=list(ABOUT))
     options = parser.parse_args()
-    results: dict[str, Any] = {}
+    kept = (
+        json.loads(options.out.read_text()).get("planted", {})
+        if options.out.exists() and options.names != list(ABOUT)
+        else {}
+    )
     for name in options.names:
-        results[name] = [found(name, seed, options.seconds) for seed in range(options.seeds)]
-        print(row(name, results[name]), flush=True)
-        record = {
-            "unit": "CPU seconds of campaign and target",
-            "aims": {"seconds": SECONDS, "ops": OPS},
-            "mutants": results,
-        }
+        apart = ABOUT[name][1] in APART or ABOUT[name][0] == "costly"
+        way = within if options.within and not apart else fuzzed
+        kept[name] = [way(name, seed, options.seconds) for seed in range(options.seeds)]
+        print(row(name, kept[name]), flush=True)
+        results = {each: kept[each] for each in ABOUT if each in kept}
+        record = {"unit": "CPU seconds of campaign and target", "aim": SECONDS, "planted": results}
         options.out.write_text(json.dumps(record, indent=1) + "\n")
         options.out.with_suffix(".md").write_text(table(results))
-    return sum(not reaches(runs) for runs in results.values())
+    return sum(not reaches(name, kept[name]) for name in options.names)
 
 
-def found(name: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Return when a mutant was found from one seed, by what, and how small its case is."""
-    asked = CampaignSpec(target=Target(name=f"allocsim.fuzzing.mutants:{name}"), source="hypothesis", seed=seed)
+def fuzzed(name: str, seed: int, seconds: float) -> dict[str, Any]:
+    """Return when something was found from one seed, by what, how small it is, and how many findings and defects there were."""
+    target = Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=2.0)
+    asked = CampaignSpec(target=target, source="hypothesis", seed=seed, reduce_seconds=REDUCING)
     told: list[tuple[float, BrokenProperty]] = []
-
-    def tell(finding: BrokenProperty) -> None:
-        told.append((spent(), finding))
-        if finding.reduced:
-            raise Enough
-
     with Explorer(asked) as explorer:
         begun = time.process_time()
 
         def spent() -> float:
             return time.process_time() - begun + explorer.asker.cpu_seconds
 
+        def tell(finding: BrokenProperty) -> None:
+            if finding.breaks != NOTED:
+                told.append((spent(), finding))
+            if spent() > seconds:
+                raise Enough
+
         programs = 0
         try:
             for chunk in chunks("hypothesis", seed=seed, options={}, total=None):
                 programs += explorer.explore(chunk, tell)[0].programs
-                if told or spent() > seconds:
+                if spent() > seconds or (programs >= PROGRAMS and _enough(name, told, explorer)):
                     break
         except Enough:
             pass
+        found = [finding for finding in explorer.known.values() if finding.breaks != NOTED]
+        noted = sorted(finding.cause for finding in explorer.known.values() if finding.breaks == NOTED)
+    result: dict[str, Any] = {"seed": seed, "programs": programs, "noted": noted}
     if not told:
-        return {"seed": seed, "seconds": None, "programs": programs}
-    small = min((finding for _, finding in told), key=lambda finding: (finding.ops, finding.size))
+        return {**result, "seconds": None}
+    small = min(found, key=lambda finding: (finding.ops, finding.size))
     return {
-        "seed": seed,
+        **result,
         "seconds": round(told[0][0], 2),
-        "reduced_seconds": round(told[-1][0], 2),
         "property": small.breaks,
         "cause": small.cause,
+        "message": small.message,
         "ops": small.ops,
-        "minimal": small.reduced,
+        "findings": len(found),
+        "defects": len(joined(found)),
     }
 
 
-def reaches(runs: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a mutant was found in time and made small, from every seed."""
-    return all(run["seconds"] is not None and run["seconds"] <= SECONDS and run["ops"] <= OPS for run in runs)
+def _enough(name: str, told: Sequence[Any], explorer: Explorer) -> bool:
+    """Return whether what is to be seen of a target has been seen."""
+    kind, about, _ = ABOUT[name]
+    noted = {finding.cause for finding in explorer.known.values()}
+    return bool(told) or kind == "sound" or (kind == "costly" and about in noted)
+
+
+def within(name: str, seed: int, _: float) -> dict[str, Any]:
+    """Return when something was found from one seed by asking in this process, and by what."""
+    asked = CampaignSpec(target=Target(name=name), source="hypothesis", seed=seed)
+    begun = time.process_time()
+    if name in MUTANTS:
+        finding = killed_by(asked, name, cases=MOST)
+    else:
+        planner = find(f"broken_planners:{name}")
+        finding = first_finding(asked, planner, guarantees=getattr(planner, "guarantees", None) or None, cases=MOST)
+    result: dict[str, Any] = {"seed": seed, "noted": [], "within": True}
+    if finding is None:
+        return {**result, "seconds": None}
+    seconds = round(time.process_time() - begun, 2)
+    return {
+        **result,
+        "seconds": seconds,
+        "property": finding.breaks,
+        "cause": finding.cause,
+        "message": finding.message,
+    }
+
+
+def reaches(name: str, runs: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a bug was found in time from every seed, or a sound planner never accused."""
+    kind, about, _ = ABOUT[name]
+    if kind in {"sound", "costly"}:
+        return all(run["seconds"] is None and (kind == "sound" or about in run["noted"]) for run in runs)
+    return all(run["seconds"] is not None and run["seconds"] <= SECONDS for run in runs)
 
 
 def row(name: str, runs: Sequence[dict[str, Any]]) -> str:
     """Return a line of the table: the slowest and the largest of all seeds."""
-    about = MUTANTS[name]
-    if any(run["seconds"] is None for run in runs):
-        return f"| `{name}` | {about.class_} | {about.into} | not found | | |"
-    slowest, ops = max(run["seconds"] for run in runs), max(run["ops"] for run in runs)
-    by = ", ".join(sorted({run["property"] for run in runs}))
-    return f"| `{name}` | {about.class_} | {about.into} | {slowest:.1f} | {ops} | {by} |"
+    about = ABOUT[name][1]
+    seen = [run for run in runs if run["seconds"] is not None]
+    if not seen:
+        noted = ", ".join(sorted({what for run in runs for what in run["noted"]}))
+        return f"| `{name}` | {about} | not found{f'; {noted}' if noted else ''} | | | |"
+    slowest = f"{max(run['seconds'] for run in seen):.1f}{' in some' if len(seen) < len(runs) else ''}"
+    ops = max((str(run["ops"]) for run in seen if "ops" in run), key=int, default="")
+    most = max((f"{run['findings']}, {run['defects']}" for run in seen if "ops" in run), default="")
+    by = ", ".join(sorted({run["property"] for run in seen}))
+    return f"| `{name}` | {about} | {slowest} | {ops} | {most} | {by} |"
 
 
 def table(results: dict[str, Any]) -> str:
     """Return the table for people."""
-    seeds = len(next(iter(results.values())))
-    good = sum(map(reaches, results.values()))
+    seeds = max(map(len, results.values()))
+    bugs = [name for name in results if ABOUT[name][0] in {"mutant", "planner"}]
+    sound = [name for name in results if ABOUT[name][0] in {"sound", "costly"}]
+    good = sum(reaches(name, results[name]) for name in bugs)
+    accused = sum(any(run["seconds"] is not None for run in results[name]) for name in sound)
+    counted = [name for name in bugs if all("defects" in run for run in results[name])]
+    alone = sum(all(run["defects"] == 1 for run in results[name]) for name in counted)
+    heads = "|---|---|---|---|---|---|"
     return "\n".join(
         (
-            f"{len(results)} known bugs as targets of the fuzzer, from {seeds} seeds each: {good} are found within {SECONDS:g} s and shrunk to at most {OPS} ops from all of them.",
-            "Written by `benchmarks/planted.py`; CPU seconds of campaign and target until the first finding, and its ops once reduced, are those of the worst seed.",
+            f"{len(bugs)} known bugs as targets of the fuzzer, from {seeds} seeds each: {good} are found within",
+            f"{SECONDS:g} s of one core from all of them; of the",
+            f"{len(counted)} whose findings were counted, {alone} are told as one defect. Of {len(sound)} sound planners",
+            f"{accused} are accused of something. Written by `benchmarks/planted.py`; CPU seconds of campaign and",
+            "target until the first finding, and the ops of the smallest, are those of the worst seed.",
             "",
-            "| planted bug | class | planted into | seconds | ops | broken property |",
-            "|---|---|---|---|---|---|",
-            *(row(name, runs) for name, runs in results.items()),
+            "| planted bug | about | seconds | ops | findings, defects | broken property |",
+            heads,
+            *(row(name, results[name]) for name in (*bugs, *sound)),
             "",
         )
     )

@@ -28,6 +28,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from allocsim.allocators import exact
+from allocsim.allocators.by_csv import INPUT, CsvPlanner
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
 from allocsim.document import dumps
@@ -163,14 +164,19 @@ def question(problem: Problem) -> dict[str, Any]:
     return record
 
 
-def find_command(name: str) -> CommandPlanner:
-    """Return the planner that a command is. Raises PlannerError where there is no such program."""
+def find_command(name: str) -> CommandPlanner | CsvPlanner:
+    """Return the planner that a command is, one of files where it names `{input}`.
+
+    Raises PlannerError where there is no such program.
+    """
     try:
         arguments = shlex.split(name.removeprefix(PREFIX))
     except ValueError as error:
         raise PlannerError(f"allocator {name!r} is no command: {error}") from None
     if not arguments or shutil.which(arguments[0]) is None:
         raise PlannerError(f"allocator {name!r} names no program that can be run")
+    if any(INPUT in argument for argument in arguments):
+        return CsvPlanner(name=name, arguments=tuple(arguments))
     return CommandPlanner(name=name, arguments=arguments)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from allocsim.allocators import exact, ggml
 from allocsim.allocators.constraints import Constraints
@@ -49,6 +49,8 @@ class Stranger:
     """What it promises: the function's attribute `guarantees`, names of `GUARANTEES` or of
     properties; of one without it nothing is known.
     """
+    places: ClassVar[bool] = False
+    """A belief is not placed as it is given: of one it is asked only its constraints."""
 
     def plan(self, program: Program, constraints: Constraints | None = None) -> Plan:
         """Return its plan, or the plan that `ggml` makes of its belief.

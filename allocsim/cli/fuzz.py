@@ -326,10 +326,10 @@ def _say_defect(defect: "JoinedFindings", out: Path | None) -> None:
 def _proven(result: "CampaignResult") -> list[str]:
     """Return the properties that hold of every program of a scope.
 
-    Of capacities it has none, so nothing is said; and of all that may be told, each program is told
-    one thing, which proves nothing of the rest.
+    Of capacities it has none, so nothing is said; and of all that may be told, and of all gaps,
+    each program is asked with one choice, which proves nothing of the rest.
     """
-    return [name for name in result.tally.of_all if name not in {"capacity", "told"}]
+    return [name for name in result.tally.of_all if name not in {"capacity", "told", "gaps"}]
 
 
 def _say_exercised(tally: "Tally", *, features: bool) -> None:
@@ -346,16 +346,18 @@ def _say_exercised(tally: "Tally", *, features: bool) -> None:
 
 
 def _say_features(tally: "Tally") -> None:
-    from allocsim.fuzzing.features import in_pairs, never, singly, size_in_words  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.features import in_pairs, singly, size_in_words  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.told_constraints import TOLD  # noqa: PLC0415  # as above
 
-    counts, pairs = singly(tally.features), in_pairs(tally.features)
+    pairs = in_pairs(tally.features)
+    counts = {**singly(tally.features), **{name: tally.told[name] for name in TOLD}}
     share = max(tally.programs, 1)
     print_table(
         ("feature", "programs", "share"),
         [(name, number, f"{100 * number / share:.1f}%") for name, number in counts.items()],
         right=("programs", "share"),
     )
-    print_line(f"never drawn: {', '.join(never(tally.features)) or 'none'}")
+    print_line(f"never drawn: {', '.join(name for name, number in counts.items() if not number) or 'none'}")
     print_line(size_in_words(tally.sizes, tally.programs))
     apart = [
         f"{one} + {other}" for (one, other), number in pairs.items() if not number and counts[one] and counts[other]
@@ -375,6 +377,7 @@ def _rates(tally: "Tally") -> str:
 
 def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
     from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.told_constraints import TOLD  # noqa: PLC0415  # as above
 
     believe: dict[str, Any] = {}
     if asked.target.trace:
@@ -412,7 +415,7 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
             "executed": result.tally.executed,
             "noted": dict(result.tally.noted),
             "sizes": dict(result.tally.sizes),
-            "features": singly(result.tally.features),
+            "features": {**singly(result.tally.features), **{name: result.tally.told[name] for name in TOLD}},
             "pairs": {f"{one} + {other}": number for (one, other), number in in_pairs(result.tally.features).items()},
             "cpu_seconds": {what: spent / 1e6 for what, spent in result.tally.microseconds.items()},
         },

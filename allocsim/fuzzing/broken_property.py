@@ -106,8 +106,18 @@ class BrokenProperty:
 
 def told_of(case: FuzzCase) -> dict[str, Any]:
     """Return what a case is told, for JSON; `case_of` reads it back."""
-    told = case.constraints
+    told, believed = case.constraints, case.believed
+    lives = (
+        {}
+        if believed is None
+        else {
+            "start": believed.start.tolist(),
+            "stop": believed.stop.tolist(),
+            "gaps": {str(buffer): [list(gap) for gap in gaps] for buffer, gaps in believed.gaps.items()},
+        }
+    )
     return {
+        **lives,
         "pinned": np.flatnonzero(told.pinned).tolist(),
         "own": None if case.own is None else np.flatnonzero(told.own).tolist(),
         "fixed": {str(buffer): offset for buffer, offset in told.fixed.items()},
@@ -123,6 +133,12 @@ def case_of(program: Program, told: Mapping[str, Any] | None) -> FuzzCase:
     if told is None:
         return FuzzCase(program=program)
     fixed = {int(buffer): int(offset) for buffer, offset in told["fixed"].items()}
+    if "gaps" in told:
+        gaps = {
+            int(buffer): tuple((int(low), int(high)) for low, high in gaps) for buffer, gaps in told["gaps"].items()
+        }
+        lives = {"start": told["start"], "stop": told["stop"], "gaps": gaps}
+        return FuzzCase(program=program, believed=Problem.of(program, pinned=told["pinned"], fixed=fixed, **lives))
     stated = Problem.of(program, pinned=told["pinned"], own=told["own"], fixed=fixed)
     return FuzzCase(
         program=program, pinned=stated.pinned, own=None if told["own"] is None else stated.own, fixed=stated.fixed

@@ -23,8 +23,8 @@ from allocsim.fuzzing.batch import Batch, join
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, stretched
-from allocsim.fuzzing.told_constraints import telling
-from allocsim.model import Arena, Program
+from allocsim.fuzzing.told_constraints import gapped, telling
+from allocsim.model import Arena, Problem, Program
 from allocsim.model.layout import Int64s
 
 SIZE: Final = 512
@@ -54,7 +54,11 @@ def all_pinned(program: Program) -> FuzzCase:
     return FuzzCase(program=program, pinned=pin_all(program))
 
 
-TELLINGS: Final[Mapping[str, Callable[[Program], FuzzCase]]] = {"pinned": all_pinned, "told": telling}
+TELLINGS: Final[Mapping[str, Callable[[Program], FuzzCase]]] = {
+    "pinned": all_pinned,
+    "told": telling,
+    "gapped": gapped,
+}
 """What a planner is told beyond what follows from the program, by kind of case."""
 
 
@@ -91,6 +95,8 @@ class Cut(Sequence[FuzzCase]):
         if whole is None:
             return FuzzCase(program=self.batch[place])
         low, high = int(self.batch.buffer_starts[place]), int(self.batch.buffer_starts[place + 1])
+        if whole.believed is not None:
+            return _believed_of(self.batch[place], whole.believed, low, high)
         return FuzzCase(
             program=self.batch[place],
             pinned=None if whole.pinned is None else whole.pinned[low:high],
@@ -115,7 +121,23 @@ class Cut(Sequence[FuzzCase]):
 
     def told(self, kind: str) -> "Cut":
         """Return the same cases, told something of a kind of `TELLINGS`."""
+        if kind == "gapped":
+            return self._gapped()
         return Cut(self.batch, TELLINGS[kind](self.batch.program), self.first, self.in_parts)
+
+    def _gapped(self) -> "Cut":
+        """Return the lives of the programs' buffers, each program's from its own first step."""
+        batch = self.batch
+        case = gapped(batch.program, np.repeat(batch.op_starts[:-1], np.diff(batch.buffer_starts)))
+        none = np.zeros_like(batch.op_starts)
+        return Cut(replace(batch, program=case.program, op_starts=none, value_starts=none), case, self.first)
+
+
+def _believed_of(program: Program, believed: Problem, low: int, high: int) -> FuzzCase:
+    """Return the belief of the buffers from `low` to `high` as a case of their program."""
+    gaps = {buffer - low: believed.gaps[buffer] for buffer in believed.gaps if low <= buffer < high}
+    part = Problem.of(program, start=believed.start[low:high], stop=believed.stop[low:high], gaps=gaps)
+    return FuzzCase(program=program, believed=part)
 
 
 def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Iterator[Batch]:

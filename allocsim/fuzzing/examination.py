@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from allocsim.errors import EngineError
-from allocsim.fuzzing.batch import Batch, join, join_plans
+from allocsim.fuzzing.batch import Batch, join, join_plans, join_problems
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import TELLINGS, Cut
 from allocsim.fuzzing.features import marks, tallied
@@ -27,6 +27,7 @@ from allocsim.fuzzing.history import CHANCE, HASHES, HISTORY, UNKNOWN, Questions
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker
+from allocsim.fuzzing.told_constraints import told_in
 from allocsim.model import Document, Plan, Program
 
 Execute = Callable[[Plan], str | None]
@@ -38,6 +39,9 @@ AGAIN: Final = 8
 """One in so many programs of a batch from bulk mode is asked twice and once more with everything
 pinned; each that Hypothesis draws.
 """
+
+GAPPED: Final = 4
+"""Of so many programs that are asked one by one, one is asked as its lives with gaps too."""
 
 TOGETHER: Final = 50
 """Cases that are asked one by one and judged at once."""
@@ -54,7 +58,7 @@ LONG: Final = 64
 AS_ONE: Final = {"deterministic", "bits"}
 """Properties that suspect a batch as a whole: of its programs one at least should be found."""
 
-IN_A_BATCH: Final = {"sound", "pins", "kept", "told", "no_worse", *AS_ONE}
+IN_A_BATCH: Final = {"sound", "pins", "kept", "told", "gaps", "no_worse", *AS_ONE}
 """Properties whose suspects in a plan of a whole batch should be found again alone.
 
 What is not is counted as `only in a batch`.
@@ -143,7 +147,7 @@ class Examiner:
         self._note(len(held))
         self._note(len(held), again=True)
         found = self._judged([asked[0] for asked, _ in held], joined, [answers[0] for _, answers in held])
-        for kind in ("pinned", "told"):
+        for kind in TELLINGS:
             pairs = [
                 (case, answer)
                 for asked, answers in held
@@ -229,14 +233,21 @@ class Examiner:
                 found += self._told_more(plain, kind, until=until)
             else:
                 self._note(len(batch), kind=kind)
+                self.tally.told.update(told_in(told.whole, told.batch.buffer_starts))
                 found += self._closer(told, answer, answer.plan)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
     def _told(self, case: FuzzCase) -> list[FuzzCase]:
-        """Return the case as one that is told something, of one kind after the other in turn."""
-        kinds = self.kinds
-        return [TELLINGS[kinds[self.tally.programs % len(kinds)]](case.program)] if kinds else []
+        """Return the case as one that is told something, of one kind after the other in turn; one
+        in `GAPPED` is its lives with gaps.
+        """
+        turn, kinds = self.tally.programs, self.kinds
+        often = [kind for kind in kinds if kind != "gapped"] or kinds
+        kind = (
+            "gapped" if "gapped" in kinds and turn % GAPPED == GAPPED - 1 else often[turn % len(often)] if often else ""
+        )
+        return [TELLINGS[kind](case.program)] if kind else []
 
     def _told_more(self, cases: Sequence[FuzzCase], kind: str, *, until: float | None) -> list[BrokenProperty]:
         """Ask cases that are told something."""
@@ -321,6 +332,7 @@ class Examiner:
             lengths = [len(case.program.ops) for case in cases] if not isinstance(cases, Cut) else cases.lengths
             for batch, members, plan in planned(joined, answers):
                 whole = whole_of(batch, [cases[index] for index in members])
+                self.tally.told.update(told_in(whole, batch.buffer_starts))
                 suspected = self._suspects(batch, plan, whole)
                 for rank, name in enumerate(self.rows):
                     close = (members[place] for place in spread(suspected.get(name, ())))
@@ -357,13 +369,18 @@ class Examiner:
     def _sure(self, name: str, case: FuzzCase, answer: Answer) -> BrokenProperty | None:
         """Return the finding if this answer breaks this property.
 
-        Pins are to blame for what is not there without them, and only for that.
+        Pins and gaps are to blame for what is not there without them, and only for that.
         """
         if not speaks_of(self.rows[name], case):
             return None
         why = self.rows[name].broken(case, answer)
         if why is None:
             return None
+        if case.believed is not None and name == "gaps":
+            bare = FuzzCase(program=case.program, believed=replace(case.believed, gaps={}))
+            (untold,) = self.asker.ask([bare])
+            if self.rows[name].broken(bare, untold) is not None:
+                return None
         if name in WITHOUT:
             plain = FuzzCase(program=case.program)
             (untold,) = self.asker.ask([plain])
@@ -380,7 +397,10 @@ def until_case(questions: Questions, case: FuzzCase) -> Questions:
 
 def finding_of(name: str, why: Why, case: FuzzCase, answer: Answer) -> BrokenProperty:
     """Return a finding with its document: the case, and the plan if there is one."""
-    document = case.document() if answer.plan is None else Document.of(answer.plan)
+    plan = answer.plan
+    if plan is not None and case.believed is not None:
+        plan = replace(plan, problem=case.believed)
+    document = case.document() if plan is None else Document.of(plan)
     return BrokenProperty(breaks=name, cause=why[0], message=why[1], document=document, case=case)
 
 
@@ -433,6 +453,9 @@ def whole_of(batch: Batch, cases: Sequence[FuzzCase]) -> FuzzCase:
     """
     if cases[0].kind == "plain":
         return FuzzCase(program=batch.program)
+    if cases[0].kind == "gapped":
+        believed = [case.believed for case in cases if case.believed is not None]
+        return FuzzCase(program=batch.program, believed=join_problems(batch, believed))
     told = [case.constraints for case in cases]
     fixed = {
         int(batch.buffer_starts[place]) + buffer: offset

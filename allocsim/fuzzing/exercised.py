@@ -32,7 +32,9 @@ from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.sources import SOURCES, chunks
 from allocsim.fuzzing.tally import Tally
+from allocsim.fuzzing.told_constraints import TOLD
 from allocsim.fuzzing.tracing import Branches, branches
+from allocsim.model import Plan
 
 CASES: Final = 500
 """Programs a mutant is asked to plan before it counts as alive."""
@@ -44,7 +46,7 @@ class Exercised:
 
     programs: int
     features: dict[str, int]
-    """Programs that had each feature."""
+    """Programs that had each feature, or were asked with it."""
     pairs: dict[tuple[str, str], int]
     """Programs that had both of two features."""
     sizes: dict[str, int]
@@ -112,7 +114,7 @@ def exercised(
     """
     return Exercised(
         programs=tally.programs,
-        features=singly(tally.features),
+        features={**singly(tally.features), **{name: tally.told[name] for name in TOLD}},
         sizes=dict(tally.sizes),
         pairs=in_pairs(tally.features),
         branches=tuple(branches(tally.arcs)),
@@ -168,8 +170,8 @@ class Within:
 
     def _one(self, case: FuzzCase, *, again: bool) -> Answer:
         try:
-            plan = self.allocator.plan(case.program, case.constraints)
-            same = not again or same_plan(plan, self.allocator.plan(case.program, case.constraints))
+            plan = self._plan(case)
+            same = not again or same_plan(plan, self._plan(case))
             return Answer(plan=plan, again=same)
         except ExceededError as error:
             return Answer(failure=Failure(kind="exceeds", words=str(error)))
@@ -181,6 +183,11 @@ class Within:
             return Answer(
                 failure=Failure(kind="raises", words=str(error), where=type(error.__cause__ or error).__name__)
             )
+
+    def _plan(self, case: FuzzCase) -> Plan:
+        if case.believed is not None:
+            return self.allocator.place(case.believed)
+        return self.allocator.plan(case.program, case.constraints)
 
 
 class _Found(BaseException):

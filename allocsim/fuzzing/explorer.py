@@ -115,7 +115,7 @@ class Explorer:
         """The names of the properties that the target is held to."""
         asked, asker = self.asked, self.asker
         stated = asker.guarantees if asked.guarantees is None else asked.guarantees
-        return asked_of(stated, told=asker.told, without=asked.without)
+        return asked_of(stated, told=asker.told, places=asker.places, without=asked.without)
 
     def witness(self) -> Asker:
         """Return the target in another process, with another seed of hashes."""

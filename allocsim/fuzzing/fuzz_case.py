@@ -6,6 +6,9 @@ and states; which offsets are decided, by default none. It travels as a native d
 program and one problem, whose `pinned`, `own` and `fixed` are what the planner is told (format.md),
 so a kept case is a file like any other, and a reducer of documents reduces cases.
 
+A case may also be a belief, of a program without ops: lives and gaps that are to be placed as they
+are stated, as in a solver's instance.
+
 An answer is exactly one of three: a plan; a refusal, which is a `CapacityError` the planner raised
 itself; or a failure, one of `FAILURES` with words. Nothing a planner does is anything else.
 
@@ -48,14 +51,20 @@ class FuzzCase:
     """Buffers the planner is told to keep in memory of their own; None: parameters and states."""
     fixed: Mapping[int, int] = field(default_factory=dict)
     """Buffer -> offset in bytes that the planner is told is decided."""
+    believed: Problem | None = None
+    """What is to be placed as it is stated, of a program without ops; None: the planner believes
+    what it will.
+    """
     parts: "Batch | None" = None
     """Where the program is many joined as one, to be planned each by itself: these."""
 
     @property
     def kind(self) -> str:
         """What is told: nothing but what follows from the program (`plain`), pins alone (`pinned`),
-        or memory of its own and offsets too (`told`).
+        memory of its own and offsets too (`told`), or a whole belief (`gapped`).
         """
+        if self.believed is not None:
+            return "gapped"
         if self.own is not None or self.fixed:
             return "told"
         return "plain" if self.pinned is None else "pinned"
@@ -63,6 +72,8 @@ class FuzzCase:
     @property
     def constraints(self) -> Constraints:
         """What the planner is told besides the program."""
+        if self.believed is not None:
+            return Constraints.from_problem(self.believed)
         return Constraints.of(self.program, pins=self.pinned, own=self.own, fixed=self.fixed)
 
     @property
@@ -75,6 +86,8 @@ class FuzzCase:
         """Return the case as a document; `of` reads it back."""
         if self.kind == "plain":
             return Document(programs=(self.program,))
+        if self.believed is not None:
+            return Document(programs=(self.program,), problems=(self.believed,))
         told = Problem.of(self.program, pinned=self.constraints.pinned, own=self.own, fixed=self.fixed)
         return Document(programs=(self.program,), problems=(told,))
 
@@ -90,6 +103,8 @@ class FuzzCase:
         if not document.problems:
             return cls(program=program)
         told = document.problems[0]
+        if "stop" in told.stated and not len(program.ops):
+            return cls(program=program, believed=told)
         own = told.own if "own" in told.stated else None
         return cls(program=program, pinned=told.pinned | pin_reads(program), own=own, fixed=told.fixed)
 

@@ -7,8 +7,8 @@ does not speak of it passes over: `no_worse` says nothing of alignments other th
 `sound` nothing of a refusal.
 
 A row speaks of plain cases, of cases with pins beyond what the host reads, of cases that are told
-memory of their own and offsets as well, or of all (`FuzzCase.kind`). A batch that is looked at is
-of one kind.
+memory of their own and offsets as well, of beliefs, or of all (`FuzzCase.kind`). A batch that is
+looked at is of one kind.
 
 A cause is what two findings share that are one fault: words without numbers of the case. Where
 there are more than `MANY` violations it is the kind of the first alone, and the reducer finds the
@@ -59,7 +59,9 @@ class Property:
     broken: Callable[[FuzzCase, Answer], Why | None]
     suspects: Suspects = nobody
     of: str = ""
-    """`plain`, `pinned` or `told` where it speaks of these cases only (`FuzzCase.kind`)."""
+    """`plain`, `pinned`, `told` or `gapped` where it speaks of these cases only
+    (`FuzzCase.kind`).
+    """
     guarantee: str = ""
     """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked
     only where this is one of them.
@@ -190,6 +192,23 @@ def disobeyed_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
     return sorted({*alone, *outside, *batch.unsound(laid), *kept})
 
 
+def unsound_by_gaps(case: FuzzCase, answer: Answer) -> Why | None:
+    """Broken by two buffers that share bytes while both are stated to live, in no gap of either."""
+    if answer.plan is None or case.believed is None:
+        return None
+    return _leading(Document.of(replace(answer.plan, problem=case.believed)))
+
+
+def unsound_by_gaps_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
+    """Return the programs of a batch, none of which has ops, whose plan does not heed the lives
+    and gaps that are stated: one check of them all.
+    """
+    if whole.believed is None:
+        return ()
+    laid, alone = flat(batch, replace(plan, problem=whole.believed))
+    return sorted({*alone, *batch.unsound(laid)})
+
+
 def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
     """Return the plan of the same program with one more op, in which the host reads what was last
     written into each pinned buffer.
@@ -288,6 +307,12 @@ PROPERTIES: Final[dict[str, Property]] = {
         suspects=disobeyed_among,
         of="told",
     ),
+    "gaps": Property(
+        claim="a gap in a life never makes a plan unsound",
+        broken=unsound_by_gaps,
+        suspects=unsound_by_gaps_among,
+        of="gapped",
+    ),
     "no_worse": Property(
         claim="no more bytes than without reuse", broken=worse, suspects=worse_among, guarantee="at_most_reference"
     ),
@@ -300,15 +325,17 @@ PROPERTIES: Final[dict[str, Property]] = {
 `bits` joins them where an engine is given (`examination`).
 
 `pins` is broken only by what is sound without the pins (`examination`), `kept` by what is sound
-with them.
+with them, `gaps` by what is sound without the gaps.
 """
 
 
-def asked_of(guarantees: Sequence[str] | None, *, told: bool = True, without: Sequence[str] = ()) -> list[str]:
+def asked_of(
+    guarantees: Sequence[str] | None, *, told: bool = True, places: bool = True, without: Sequence[str] = ()
+) -> list[str]:
     """Return the names of the properties a planner is held to.
 
     All, less those whose guarantee it leaves out on purpose, those of what is told for one that is
-    not `told` of anything, and those `without`.
+    not `told` of anything, those of beliefs for one that `places` none, and those `without`.
 
     Raises UnknownNameError for a name `without` that is no property's.
     """
@@ -321,6 +348,7 @@ def asked_of(guarantees: Sequence[str] | None, *, told: bool = True, without: Se
         for name, row in PROPERTIES.items()
         if (not row.guarantee or stated is None or row.guarantee in stated)
         and (told or row.of not in {"pinned", "told"})
+        and (places or row.of != "gapped")
         and name not in without
     ]
 

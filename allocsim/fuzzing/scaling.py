@@ -25,8 +25,11 @@ from allocsim.programs.builder import read_at_end
 BUFFERS: Final = 2000
 """Buffers of a program at most."""
 
-STRETCHES: Final = (3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 24, 1 << 28, 1 << 29, 1 << 30)
+STRETCHES: Final = (3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 24, 268_435_399, 1 << 29, 1 << 30)
 """Factors by which bytes grow, about even on a log scale: a small program has some dozen bytes."""
+
+TIGHT: Final = 0.3
+"""Share of grown programs whose capacities are as small as they may be without any reuse."""
 
 ALIGNMENTS: Final = (1, 4, 8, 12, 16, 20, 32, 48, 64, 128, 256, 512, 1024, 4096)
 """Alignments of arenas and of buffers, odd granules among them."""
@@ -34,7 +37,7 @@ ALIGNMENTS: Final = (1, 4, 8, 12, 16, 20, 32, 48, 64, 128, 256, 512, 1024, 4096)
 
 def grown(program: Program, number: int) -> Program:
     """Return the program that a number chooses: the program itself for 0, else one with more bytes,
-    other alignments, more copies of it, or several of these.
+    other alignments, more copies of it, smaller capacities, or several of these.
     """
     if not number:
         return program
@@ -50,7 +53,22 @@ def grown(program: Program, number: int) -> Program:
         most = max(min(BUFFERS // len(program.buffers), BUFFERS // max(len(program.ops), 1)), 1)
         copies = int(2 ** (rng.random() * np.log2(most)))
         program = repeated(program, copies=max(copies, 1), shift=int(rng.integers(1, len(program.ops) + 2)))
-    return program
+    return tight(program) if rng.random() < TIGHT else program
+
+
+def tight(program: Program) -> Program:
+    """Return the program with arenas that end where its buffers do, side by side: no reuse is
+    needed, and no byte is left. Arenas without an end stay so.
+    """
+    buffers = program.buffers
+    padded = np.where(buffers.persistent, 0, -(-buffers.nbytes // buffers.alignment) * buffers.alignment)
+    needed = np.zeros(len(program.arenas), dtype=np.int64)
+    np.add.at(needed, buffers.arena, padded)
+    arenas = tuple(
+        arena if arena.capacity is None else replace(arena, capacity=end)
+        for arena, end in zip(program.arenas, needed.tolist(), strict=True)
+    )
+    return replace(program, arenas=arenas)
 
 
 def factors(rng: np.random.Generator, program: Program) -> Int64s:

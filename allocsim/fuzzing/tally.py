@@ -34,6 +34,8 @@ class Tally:
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)
     """How many programs had each set of features (`features.names`)."""
+    told: Counter[str] = field(default_factory=Counter)
+    """How many programs were told each thing of `told_constraints.TOLD`, or asked with it."""
     sizes: Counter[str] = field(default_factory=Counter)
     """Ops, buffers, operands, results and bytes of all programs, added up."""
     arcs: Counter[str] = field(default_factory=Counter)

@@ -94,6 +94,8 @@ class Asker:
         """What the planner states of itself; None for one that states nothing."""
         self.told = True
         """Whether it is told what is pinned."""
+        self.places = True
+        """Whether it places a belief that it is given as it is."""
         self.in_parts = False
         """Whether it plans many programs that are joined as one, each by itself."""
         self.seen: set[str] = set()
@@ -292,7 +294,7 @@ class Asker:
         news = self._news("be imported")
         if news[0] == "refused":
             raise PlannerError(news[1])
-        _, self.guarantees, self.told, self.in_parts = news
+        _, self.guarantees, self.told, self.places, self.in_parts = news
         self._child = self._news("start")[1]
         self.fresh = True
         self._hush()

@@ -31,6 +31,7 @@ import pickle
 import resource
 import select
 import signal
+import statistics
 import struct
 import sys
 import time
@@ -50,11 +51,12 @@ PROCESSES: Final = 64
 FILE_NBYTES: Final = 1 << 30
 """Bytes of any file that it writes."""
 
-WRITES, LEAVES, FILES, KEEPS = (
+WRITES, LEAVES, FILES, KEEPS, SLOWS = (
     "writes to its output",
     "leaves processes",
     "writes into its working directory",
     "keeps more memory after every call",
+    "takes longer with every call",
 )
 """What is noted of a target beside its answers."""
 
@@ -65,6 +67,20 @@ twice as many, and so on.
 
 KEPT_NBYTES: Final = 1 << 15
 """Bytes a call by which it grows, twice in turn, where it is noted."""
+
+
+SMALL: Final = 16
+"""Buffers and ops at most of the programs whose planning is timed to see whether it takes longer
+and longer: all of these take about as long.
+"""
+
+TIMED: Final = 32
+"""Such programs that a stretch of calls needs to be compared."""
+
+SLOWER: Final = (1.5, 1e-4)
+"""How many times as long, and how many CPU seconds longer, a small program takes in one stretch of
+calls than in the one before, twice in turn, where it is noted.
+"""
 
 
 def send(stream: BinaryIO, thing: Any) -> None:
@@ -152,7 +168,8 @@ def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
         with contextlib.suppress(AllocsimError):
             planner.plan(warm_up())  # ours: what it compiles is compiled once, not by each child
     stated = getattr(planner, "guarantees", None) or None  # no guarantees are none stated
-    send(control, ("ready", stated, bool(getattr(planner, "told", True)), hasattr(planner, "plan_parts")))
+    told, places = bool(getattr(planner, "told", True)), bool(getattr(planner, "places", True))
+    send(control, ("ready", stated, told, places, hasattr(planner, "plan_parts")))
     tracer = None
     if os.environ.get("ALLOCSIM_TRACE"):
         from allocsim.fuzzing.tracing import BranchTracer  # noqa: PLC0415 - only where it is asked for
@@ -236,7 +253,7 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
                 os._exit(0)  # a copy that the target made of its process; the first one answers
             if tracer is not None and left == 0:
                 send(replies, (number, "seen", tracer.news()))
-            send(replies, (number, seen.since(me), answer))
+            send(replies, (number, seen.since(me, seconds=_seconds(case, answer, again=again)), answer))
             number += 1
 
 
@@ -247,9 +264,13 @@ class _Seen:
         self.planner = planner
         self.written, self.begun, self.changed = os.fstat(2).st_size, 0, Path().stat().st_mtime_ns
         self.calls, self.next_look, self.resident, self.grew = 0, CALLS, 0, False
+        self.pace = Pace()
 
-    def since(self, me: int) -> tuple[str, ...]:
-        """Return what is to be noted since the last look; of too many processes the rest end."""
+    def since(self, me: int, *, seconds: float | None) -> tuple[str, ...]:
+        """Return what is to be noted since the last look; of too many processes the rest end.
+
+        `seconds` are those that a small program took; None for any other.
+        """
         size, there = os.fstat(2).st_size, len(children_of(me)) - getattr(self.planner, "processes", 0)
         changed = Path().stat().st_mtime_ns
         found = {
@@ -257,6 +278,7 @@ class _Seen:
             LEAVES: there > self.begun,
             FILES: changed != self.changed,
             KEEPS: self._grows(),
+            SLOWS: self.pace.slows(seconds),
         }
         self.written, self.begun, self.changed = size, there, changed
         if there > PROCESSES:
@@ -277,6 +299,41 @@ class _Seen:
         twice = grew and self.grew
         self.grew, self.resident, self.next_look = grew, now, 2 * self.calls
         return twice
+
+
+class Pace:
+    """How long small programs take, in stretches of calls, each as long as all before it."""
+
+    def __init__(self) -> None:
+        self.calls, self.next_look, self.median, self.slower = 0, CALLS, 0.0, False
+        self.seconds: list[float] = []
+
+    def slows(self, seconds: float | None) -> bool:
+        """Count a call, with what a small program took; return whether the stretch that it ends is
+        slower than the one before, and that one than its own.
+        """
+        self.calls += 1
+        if seconds is not None:
+            self.seconds.append(seconds)
+        if self.calls < self.next_look:
+            return False
+        self.next_look = 2 * self.calls
+        taken, self.seconds = self.seconds, []
+        if len(taken) < TIMED:
+            self.median, self.slower = 0.0, False
+            return False
+        before, self.median = self.median, statistics.median(taken)
+        times, more = SLOWER
+        slower = bool(before) and self.median > times * before and self.median - before > more
+        twice, self.slower = slower and self.slower, slower
+        return twice
+
+
+def _seconds(case: Any, answer: tuple[Any, ...], *, again: bool) -> float | None:
+    """Return the CPU seconds of one plan of a small program, None for what is no such."""
+    if answer[0] != "plan" or max(len(case.program.ops), len(case.program.buffers)) > SMALL:
+        return None
+    return float(answer[-1]) / (1 + again)
 
 
 def resident() -> int:
@@ -306,6 +363,8 @@ def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
 
 def _planned(planner: Any, case: Any) -> Any:
     parts = case.parts
+    if case.believed is not None:
+        return planner.place(case.believed)
     if parts is None:
         return planner.plan(case.program, case.constraints)
     starts = {"op_starts": parts.op_starts, "buffer_starts": parts.buffer_starts}
@@ -365,7 +424,13 @@ def _where(error: BaseException) -> str:
         for f in frames
         if "/numpy/" not in f.filename
         and not f.filename.endswith(
-            ("allocators/planner.py", "allocators/strangers.py", "allocators/by_command.py", "allocators/by_library.py")
+            (
+                "allocators/planner.py",
+                "allocators/strangers.py",
+                "allocators/by_command.py",
+                "allocators/by_csv.py",
+                "allocators/by_library.py",
+            )
         )
     ]
     if not own:

@@ -120,6 +120,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("alignment_at_most_64", "C12", "greedy_by_size", "no alignment is above 64", placing(placements.alignment_at_most_64)),
         ("offsets_of_32_bits", "C12", "linear_scan", "offsets have 32 bits", placing(placements.offsets_of_32_bits)),
         ("table_of_64", "C12", "best_fit", "a table of blocks has 64 entries", placing(placements.table_of_64)),
+        ("gap_is_the_end", "C12", "greedy_by_size", "a life ends with the first gap that is stated in it", placing(placements.gap_is_the_end)),
         ("moody", "C08", "best_fit", "the answer depends on what was asked before", placing(placements.moody)),
     )
 }  # fmt: skip

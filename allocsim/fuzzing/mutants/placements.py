@@ -39,6 +39,14 @@ def moody(place: Place, problem: Problem) -> Plan:
     )
 
 
+def gap_is_the_end(place: Place, problem: Problem) -> Plan:
+    """A life ends with its first gap."""
+    stop = problem.stop.copy()
+    for buffer, gaps in problem.gaps.items():
+        stop[buffer] = min(low for low, _ in gaps)
+    return _back(place(replace(problem, stop=stop, gaps={})), problem)
+
+
 def arenas_mixed(place: Place, problem: Problem) -> Plan:
     """Everything is placed in the first arena."""
     arena = np.zeros_like(problem.program.buffers.arena)

@@ -160,3 +160,19 @@ def test_processes_without_end_are_stopped_within_the_call():
 
         assert answer.failure.kind == "processes"
         assert asker._process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slows"),
+    [
+        (lambda call: 1e-3 + 1e-5 * call, True),  # looks at all calls before it
+        (lambda call: 1e-3, False),
+        (lambda call: 1e-3 + 1e-9 * call, False),  # too little to tell from noise
+        (lambda call: 1e-3 if call < 300 else 2e-3, False),  # once, as where a cache has gone cold
+        (lambda call: None, False),  # no small programs
+    ],
+)
+def test_a_target_slows_where_small_programs_take_longer_twice_in_turn(seconds, slows):
+    pace = worker.Pace()
+
+    assert any(pace.slows(seconds(call)) for call in range(1, 4 * worker.CALLS + 1)) is slows

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find
@@ -9,10 +10,12 @@ from allocsim.checks import check
 from allocsim.fuzzing import CampaignSpec, Target
 from allocsim.fuzzing import exercised as exercising
 from allocsim.fuzzing.batch import join
+from allocsim.fuzzing.bulk import Cut, batch_of
 from allocsim.fuzzing.examination import Examiner
-from allocsim.fuzzing.exercised import exercised, first_finding, killed_by
+from allocsim.fuzzing.exercised import Within, exercised, first_finding, killed_by
 from allocsim.fuzzing.features import marks, names
 from allocsim.fuzzing.mutants import MUTANTS
+from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.tally import Tally
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
@@ -64,6 +67,20 @@ def test_a_mutant_is_found_among_the_first_programs(name, breaks):
 
     assert finding is not None
     assert finding.breaks == breaks
+
+
+@pytest.mark.parametrize(("source", "options"), [("exhaustive", {"ops": 3}), ("bulk", {}), ("hypothesis", {})])
+def test_a_planner_that_takes_a_gap_for_the_end_is_found_by_every_source(source, options):
+    asked = replace(ASKED, source=source, options=options)
+
+    assert killed_by(asked, "gap_is_the_end", cases=250).breaks == "gaps"
+
+
+def test_only_a_belief_with_gaps_shows_a_planner_that_takes_a_gap_for_the_end():
+    without = [name for name in asked_of(ALLOCATORS["greedy_by_size"].guarantees) if name != "gaps"]
+    examiner = Examiner(Within(MUTANTS["gap_is_the_end"].allocator()), properties=without)
+
+    assert examiner.examine(Cut(batch_of(np.random.default_rng(1), 32))) == []
 
 
 @pytest.mark.parametrize(("source", "options"), [("exhaustive", {"ops": 3}), ("bulk", {}), ("hypothesis", {})])

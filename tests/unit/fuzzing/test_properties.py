@@ -6,11 +6,13 @@ import pytest
 from allocsim.allocators import ALLOCATORS, pin_all
 from allocsim.checks import check
 from allocsim.fuzzing.batch import join, join_plans
-from allocsim.fuzzing.bulk import batch_of
+from allocsim.fuzzing.broken_property import case_of, told_of
+from allocsim.fuzzing.bulk import Cut, batch_of
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
-from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document
+from allocsim.fuzzing.told_constraints import gapped, told_in
+from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of, read_at_end
 
 KEPT = PROPERTIES["kept"]
@@ -115,3 +117,60 @@ def test_the_host_reads_at_the_end_after_every_stream():
     assert last.after == (1,)  # the last op of the other stream
     assert list(grown.ops)[:-1] == list(program.ops)
     assert with_pins_read(plan_of(program, [0, 8, 16]), np.zeros(3, dtype=bool)).program.ops[3].operands == ()
+
+
+def lives(gaps):
+    """x lives in six steps, y in two of them, with gaps in x; no ops."""
+    b = ProgramBuilder("lives", arenas=(Arena(name="cpu"),))
+    for name in "xy":
+        b.buffer(name, 8)
+    program = b.build()
+    return FuzzCase(program=program, believed=Problem.of(program, start=[0, 2], stop=[6, 4], gaps=gaps))
+
+
+@pytest.mark.parametrize(
+    ("gaps", "slots", "broken"),
+    [
+        ({0: ((1, 5),)}, [0, 0], False),
+        ({0: ((2, 4),)}, [0, 0], False),
+        ({0: ((2, 3),)}, [0, 0], True),
+        ({0: ((1, 3), (4, 5))}, [0, 0], True),
+        ({0: ((1, 2),)}, [0, 8], False),
+    ],
+)
+def test_two_lives_may_share_bytes_in_a_gap_and_nowhere_else(gaps, slots, broken):
+    case, row = lives(gaps), PROPERTIES["gaps"]
+    plan = plan_of(case.program, slots)
+    assert (row.broken(case, Answer(plan=plan)) is not None) is broken
+
+    batch = join([case.program, case.program])
+    both = join_plans(batch, [plan_of(case.program, [0, 8]), plan])
+    twice = gaps | {buffer + 2: gap for buffer, gap in gaps.items()}
+    believed = Problem.of(batch.program, start=[0, 2] * 2, stop=[6, 4] * 2, gaps=twice)
+    whole = FuzzCase(program=batch.program, believed=believed)
+    assert list(row.suspects(batch, both, whole)) == [1] * broken
+    assert told_in(whole, batch.buffer_starts) == {"gap in a life": 2}
+
+
+def test_a_belief_with_gaps_is_the_lives_of_a_program_and_is_read_back():
+    batch = batch_of(np.random.default_rng(3), 32)
+    cut = Cut(batch).told("gapped")
+    many = 0
+    for place, case in enumerate(cut):
+        alone = gapped(batch[place])
+        assert np.array_equal(case.believed.start, alone.believed.start)
+        assert np.array_equal(case.believed.stop, alone.believed.stop)
+        many += len(case.believed.gaps)
+        for buffer, gaps in case.believed.gaps.items():
+            edges = [case.believed.start[buffer], *(step for gap in gaps for step in gap), case.believed.stop[buffer]]
+            assert edges == sorted(set(edges))
+        for again in (FuzzCase.of(case.document()), case_of(case.program, told_of(case))):
+            assert again.kind == "gapped"
+            assert again.believed.gaps == case.believed.gaps
+            assert np.array_equal(again.believed.stop, case.believed.stop)
+    assert many > 10
+
+
+def test_a_planner_that_places_no_belief_is_not_asked_for_gaps():
+    assert "gaps" in asked_of(None)
+    assert "gaps" not in asked_of(None, places=False)
