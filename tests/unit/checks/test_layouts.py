@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocsim.checks import selector
+from allocsim.checks import check, selector
 from allocsim.checks.accesses import Extents, in_step, pieces_moved
 from allocsim.checks.s_tags import agreement
+from allocsim.checks.wording import ranges
+from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
 
 ROOM = 600
@@ -116,3 +118,24 @@ def test_without_numba_no_screen_is_asked_and_any_other_missing_module_is_an_err
     with pytest.raises(ModuleNotFoundError, match="rectangles"):
         looked("rectangles", np.sum)
     assert selector.PLAIN._asked("rectangles", np.sum) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([], "no bytes"),
+        ([(0, 4)], "bytes [0, 4)"),
+        ([(0, 4), (8, 12), (16, 20)], "bytes [0, 4), [8, 12), [16, 20)"),
+        ([(0, 4), (8, 12), (16, 20), (24, 28)], "bytes [0, 4), [8, 12), [16, 20) and 1 more ranges"),
+        ([(8 * n, 8 * n + 4) for n in range(9)], "bytes [0, 4), [8, 12), [16, 20) and 6 more ranges"),
+    ],
+)
+def test_three_ranges_are_listed_and_the_others_counted(found, said):
+    assert ranges(found) == said
+
+
+def test_a_program_without_a_plan_has_no_peak():
+    made = ProgramBuilder("bare")
+    made.tensor("x", "f32", (4,))
+    stats = check(Document(programs=(made.build(),))).stats
+    assert (stats.buffers, stats.peak_bytes, stats.lower_bound_bytes) == (1, 0, 0)

@@ -1,0 +1,47 @@
+"""What a violation is about, by its kind, and a change of a lifetime in words."""
+
+from dataclasses import replace
+
+import pytest
+
+from allocsim.checks.violations import Violation
+from allocsim.cure.defects import key_of
+from allocsim.cure.elements import Lifetime
+from allocsim.model import Document
+from repro.small.words import belief, plan, program
+
+FIELDS = ("run", "plan", "problem", "program", "op", "value", "buffer", "other_op", "other_buffer")
+ABOUT = {
+    "LifetimeTooShort": {"problem", "buffer"},
+    "MissingPin": {"problem", "buffer"},
+    "StaleRead": {"run", "program", "op", "value"},
+    "UnsafeInPlace": {"run", "program", "op"},
+    "Race": {"run", "program", "op", "other_op", "buffer", "other_buffer"},
+    "Overlap": {"run", "problem", "value", "buffer", "other_buffer"},
+}
+
+
+@pytest.mark.parametrize("kind", ABOUT)
+def test_two_violations_are_one_where_all_that_they_are_about_is_equal(kind):
+    """Of a plan, the plan counts where no run does."""
+    one = Violation(kind=kind, message="", **dict.fromkeys(FIELDS, 1))
+    differing = {name for name in FIELDS if key_of(one) != key_of(replace(one, **{name: 2}))}
+    assert differing == ABOUT[kind]
+    still = replace(one, run=None)
+    of_plan = key_of(still) != key_of(replace(still, plan=2))
+    assert of_plan is (kind == "Overlap")
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "said"),
+    [
+        (False, True, "keep a until op 2 (g) has run"),
+        (True, True, "keep a until op 2 (g) has run, from op 1 (f) on"),
+        (True, False, "give a its bytes from op 1 (f) on"),
+    ],
+)
+def test_a_change_of_a_lifetime_is_said(begins, ends, said):
+    made = program("x = host.write; a = f x; b = g a; host.read b")
+    document = Document.of(plan(made, "", belief(made)))
+    element = Lifetime(problem=0, plan=None, buffer=1, start=1, stop=3, begins=begins, ends=ends)
+    assert element.describe(document) == said
