@@ -6,7 +6,8 @@ import pytest
 
 from allocsim.checks.violations import Violation
 from allocsim.cure.defects import key_of
-from allocsim.cure.elements import Lifetime
+from allocsim.cure.cured import FEW_WAITS, words_of
+from allocsim.cure.elements import Lifetime, Wait
 from allocsim.model import Document
 from repro.small.words import belief, plan, program
 
@@ -45,3 +46,13 @@ def test_a_change_of_a_lifetime_is_said(begins, ends, said):
     document = Document.of(plan(made, "", belief(made)))
     element = Lifetime(problem=0, plan=None, buffer=1, start=1, stop=3, begins=begins, ends=ends)
     assert element.describe(document) == said
+
+
+def test_a_few_waits_are_said_one_by_one_and_many_by_kind():
+    made = program("x = host.write; a = f x; b = g x ~1; c = f x ~1; d = h x ~1; e = h x ~1; f = h x ~1; g = h x ~1")
+    document = Document.of(plan(made, ""))
+    waits = [Wait(program=0, op=op, after=1) for op in range(2, 8)]
+    for count in range(1, len(waits) + 1):
+        said = words_of(waits[:count], document)
+        kinds = {made.ops[wait.op].kind for wait in waits[:count]}
+        assert len(said) == (count if count <= FEW_WAITS else len(kinds))
