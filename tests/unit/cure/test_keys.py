@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from allocsim.checks.violations import Violation
-from allocsim.cure.defects import key_of
 from allocsim.cure.cured import FEW_WAITS, words_of
+from allocsim.cure.defects import key_of
 from allocsim.cure.elements import Lifetime, Wait
 from allocsim.model import Document
 from repro.small.words import belief, plan, program

@@ -8,11 +8,12 @@ import pytest
 
 from allocsim.allocators.constraints import pin_reads
 from allocsim.document import dumps, loads
-from allocsim.errors import ModelError
+from allocsim.errors import ModelError, UnknownNameError
 from allocsim.fuzzing.broken_property import BrokenProperty, case_of, told_of
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import CHANCE, HASHES, HISTORY, UNKNOWN, unlike
+from allocsim.fuzzing.history import CHANCE, HASHES, HISTORY, UNKNOWN, after, alike, unlike
+from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.told_constraints import accessed, telling
 from allocsim.model import VIEW, Document
 from allocsim.programs.builder import plan_of
@@ -22,6 +23,7 @@ SMALL = program("x = host.write; a = f x; b = g a; host.read b")
 LARGE = program("x = host.write; a = f x; b = g a; c = g b; host.read c")
 PINNED = np.array([False, True, True])
 OWNED = np.array([True, False, False])
+KINDS = {"plain": "plain", "pinned": "pinned", "own": "told", "fixed": "told", "all": "told"}
 CASES = {
     "plain": FuzzCase(program=SMALL),
     "pinned": FuzzCase(program=SMALL, pinned=PINNED),
@@ -41,6 +43,7 @@ def test_a_case_that_is_written_is_read_back(name):
     case = CASES[name]
     again = FuzzCase.of(loads(dumps(case.document())))
     assert (told(again), again.kind) == (told(case), case.kind)
+    assert case.kind == KINDS[name]
     assert told(case_of(SMALL, json.loads(json.dumps(told_of(case))))) == told(case)
 
 
@@ -142,6 +145,32 @@ def test_a_question_that_must_come_so_many_times_is_kept_so_many_times(needed):
         HISTORY,
         (large if needed <= 2 else small,) * needed,
     )
+
+
+def test_questions_are_asked_before_a_case_as_often_as_they_were():
+    case, other = CASES["plain"], FuzzCase(program=LARGE)
+    asked = Asked(lambda *_: 0)
+    after(asked, [(other, True), (case, False)], case)
+    assert ([one.program for one in asked.seen], asked.renewed) == ([LARGE, LARGE, SMALL, SMALL], 1)
+
+
+def test_answers_are_alike_where_both_are_one_plan_or_neither_is_any():
+    plans = [Answer(plan=slots(SMALL, at)) for at in (0, 64)]
+    refused = [Answer(refused="no room"), Answer(refused="no")]
+    answers = [*plans, *refused]
+    assert [[alike(one, other) for other in answers] for one in answers] == [
+        [True, False, False, False],
+        [False, True, False, False],
+        [False, False, True, True],
+        [False, False, True, True],
+    ]
+
+
+def test_a_property_that_is_left_out_is_one():
+    assert "sound" in asked_of(None)
+    assert "sound" not in asked_of(None, without=["sound"])
+    with pytest.raises(UnknownNameError, match="soundness"):
+        asked_of(None, without=["soundness"])
 
 
 def test_a_question_no_more_than_there_were_shows_nothing():
