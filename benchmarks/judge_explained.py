@@ -35,5 +35,20 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "return -3 - tag",
         "3 -> 4",
     ): "the tag of released bytes may be any number below `ZONE` that leads back to the write: -4 - tag does as well",
+    (
+        "allocsim/fuzzing/history.py",
+        "length *= 2",
+        "length *= 2 -> length += 2",
+    ): "by how many the questions grow until the answer changes; what is found is cut back to the fewest all the same",
+    (
+        "allocsim/checks/selector.py",
+        "if len(start) < RECTANGLES_FROM:",
+        "len(start) < RECTANGLES_FROM -> len(start) <= RECTANGLES_FROM",
+    ): "from how many rows on a screen is asked; it says what the judge without it would say, only sooner",
+    (
+        "allocsim/fuzzing/told_constraints.py",
+        "chance = rng.random((4, count))",
+        "4 -> 5",
+    ): "a row of chances more, which nobody reads; the rows before it are the same",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

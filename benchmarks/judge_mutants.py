@@ -4,7 +4,7 @@
 
 `judge_sites.py` says what is changed, in which modules of which parts. The tests are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
 which lines each runs, at what cost. Each mutant is then tried in a process parted from there: the tests that run the changed lines are asked until one
-fails, those first that have failed most for their time, for `--seconds` of processor time in all. It is *killed* by a failing test, *endless* if it ends neither by
+fails, those first that have failed most for their time, for `--seconds` of processor time in all. It is *killed* by a failing test or a crash, *endless* if it ends neither by
 `ENDLESS` seconds nor by a failure, *not run* if no test runs the line in a process that can be changed, else it *survived*: the tests are then to be bettered, or
 `EXPLAINED` (`judge_explained.py`) says why nothing can tell it from the source.
 
@@ -131,9 +131,13 @@ class Trials:
         if select.select([reading], [], [], 4 * ENDLESS)[0]:
             with os.fdopen(reading) as pipe:
                 said = pipe.read()
+        else:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) not in {signal.SIGXCPU, signal.SIGKILL}:
+            said = "a crash of the process"
         if said in {"", "survived", "not changed"}:
             return said or "endless", "", len(asked)
         self.kills[mutant.path.rpartition("/")[0], said] += 1
