@@ -1,185 +1,99 @@
-"""The judge, the verdict and the cure with one line changed at a time: does a test of that part fail?
+"""The judge, the verdict, the cure, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
 
-    python benchmarks/judge_mutants.py [--part verdict] [--each 3] [--seed 1] [--minutes 4] [--files naming.py] [--out FILE]
+    python benchmarks/judge_mutants.py [--part verdict] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--out FILE]
 
-A mutant changes one comparison, operator, constant, `not`, `and`/`or`, `any`/`all` or `min`/`max` within one function of a part (`PARTS`), never an
-annotation, a default or a text. The tests of the part are collected once; each mutant runs in a process parted from there, in which the function has the
-changed code, until the first test that fails, those that kill most first. It is *killed* by a failing test, *endless* beyond `SECONDS` of processor time, else it *survived*: the
-tests are then to be bettered, or `EXPLAINED` says why nothing can tell it from the source. Of each module `--each` sites are drawn by seed, without
-replacement; a larger `--each` of the same seed takes up the smaller. The results are written after every mutant, as JSON and, beside it, as a page; run
-again, it goes on where it stopped, and with `--thorough` asks all tests of those that survived the quick ones. Exit status 1 where a survivor is not explained.
+`judge_sites.py` says what is changed, in which modules of which parts. The tests are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
+which lines each runs, at what cost. Each mutant is then tried in a process parted from there: the tests that run the changed lines are asked until one
+fails, those first that have failed most for their time, for `--seconds` of processor time in all. It is *killed* by a failing test or a crash, *endless* if it ends neither by
+`ENDLESS` seconds nor by a failure, *not run* if no test runs the line in a process that can be changed, else it *survived*: the tests are then to be bettered, or
+`EXPLAINED` (`judge_explained.py`) says why nothing can tell it from the source.
+
+Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
+every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` tries those once more that no test killed and
+nothing explains: with more `--seconds`, or after the tests were bettered. Exit status 1 where a survivor is not explained.
 """
 
 import argparse
-import ast
 import contextlib
-import copy
 import gc
+import importlib
 import json
 import os
 import random
 import resource
+import select
+import signal
 import sys
 import time
-import types
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
-ROOT = Path(__file__).resolve().parents[1]
-SECONDS: Final = 300
-"""Of processor time; several times what all tests of a part take."""
-VERDICT: Final = tuple(
-    f"tests/unit/verdict/test_{name}.py" for name in ("cases", "naming", "carries", "attribution", "measured", "races")
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).resolve().parents[1])]
+
+from judge_explained import EXPLAINED  # noqa: E402 - after the paths above
+from judge_reach import Reach, spent  # noqa: E402
+from judge_sites import PARTS, ROOT, Mutant, change, functions, modules, mutants, mutated  # noqa: E402
+
+ENDLESS: Final = 30
+"""Seconds, of processor time or four times as many by the clock, after which a mutant is ended."""
+EXAMPLES: Final = 15
+"""Of each law."""
+SETTINGS: Final = "_hypothesis_internal_use_settings"
+"""Where Hypothesis keeps them on a test."""
+NBYTES: Final = 8 << 30
+"""Of address space, which a mutant may not exceed."""
+LAWS: Final = (
+    *("checks", "several", "causes", "company", "sanitizer", "promises"),
+    *("version_2", "oracle2", "order"),
 )
-LAWS: Final = ("tests/laws/test_several.py", "tests/laws/test_causes.py", "tests/laws/test_company.py")
-PARTS: Final[dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]]] = {
-    "verdict": ("allocsim/verdict", VERDICT, ("tests/unit/verdict", *LAWS, "tests/unit/cure")),
-    "cure": ("allocsim/cure", ("tests/unit/cure", VERDICT[0]), (*LAWS, "tests/unit/verdict")),
-    "checks": (
-        "allocsim/checks",
-        ("tests/unit/checks", "tests/sensitivity/test_planted_faults.py"),
-        ("tests/laws/test_checks.py", VERDICT[0], *LAWS),
+TESTS: Final = (
+    *(f"tests/unit/{name}" for name in ("checks", "verdict", "cure", "p_sanitizer", "files", "reduction")),
+    *(f"tests/unit/fuzzing/test_{name}.py" for name in ("properties", "examination", "mutants", "cases")),
+    "tests/unit/engine/test_p_sanitizer.py",
+    "tests/sensitivity/test_planted_faults.py",
+    "tests/golden/test_verdicts.py",
+    *(f"tests/laws/test_{name}.py" for name in LAWS),
+)
+COMPILED: Final = tuple(f"allocsim/p_sanitizer/{name}.py" for name in ("compiled_executor", "crashes", "row_actions"))
+"""Modules of whose functions numba makes code, whose lines are never seen to run, and which it keeps."""
+OWN: Final = {
+    "allocsim/checks": (
+        "tests/unit/checks/",
+        "tests/sensitivity/",
+        "tests/laws/test_checks",
+        "tests/laws/test_version_2",
     ),
+    "allocsim/p_sanitizer": ("tests/unit/p_sanitizer/", "tests/laws/test_sanitizer", "tests/unit/engine/"),
 }
-"""Part -> its folder, the quick tests that must tell it from another, and the others that do."""
-
-COMPARISONS: Final = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-OPERATORS: Final = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Add,
-    ast.FloorDiv: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
-NAMES: Final = {"any": "all", "all": "any", "min": "max", "max": "min"}
-
-EXPLAINED: Final[dict[tuple[str, str], str]] = {}
-"""(Path of the module, source line) of survivors -> why no test can tell them from the source."""
-
-
-@dataclass(frozen=True, order=True)
-class Mutant:
-    """One change: the `place`-th of its module, as `sites` counts them."""
-
-    path: str
-    line: int
-    place: int
-
-
-def sites(tree: ast.AST) -> Iterator[tuple[ast.AST, Any]]:
-    """Yield every node that can be changed, with what changes it in place."""
-    skipped = {id(part) for node in ast.walk(tree) for part in _unread(node)}
-    for node in _walk(tree, skipped):
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-            yield node, lambda n=node: n.ops.__setitem__(0, COMPARISONS[type(n.ops[0])]())
-        elif isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in OPERATORS:
-            yield node, lambda n=node: setattr(n, "op", OPERATORS[type(n.op)]())
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield (
-                node,
-                lambda n=node: (setattr(n, "op", ast.Not()), setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))),
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield node, lambda n=node: setattr(n, "value", not n.value)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-            yield node, lambda n=node: setattr(n, "value", n.value + 1)
-        elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(node.ctx, ast.Load):
-            yield node, lambda n=node: setattr(n, "id", NAMES[n.id])
-
-
-def _unread(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is not part of what a function does: texts, annotations, and, outside of functions, everything."""
-    if isinstance(node, ast.Module | ast.ClassDef):
-        yield from (part for part in node.body if not isinstance(part, ast.FunctionDef | ast.ClassDef))
-        yield from getattr(node, "bases", ())
-    if isinstance(node, ast.FunctionDef):
-        yield node.args
-    for name in ("annotation", "returns", "decorator_list"):
-        part = getattr(node, name, None)
-        yield from part if isinstance(part, list) else [part] if part is not None else []
-
-
-def _walk(node: ast.AST, skipped: set[int]) -> Iterator[ast.AST]:
-    if id(node) in skipped:
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _walk(child, skipped)
-
-
-def mutants(folder: str) -> list[Mutant]:
-    """Return every mutant of a folder's modules."""
-    found = []
-    for path in sorted((ROOT / folder).glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        name = str(path.relative_to(ROOT))
-        found += [Mutant(name, getattr(node, "lineno", 0), place) for place, (node, _) in enumerate(sites(tree))]
-    return found
-
-
-def mutated(mutant: Mutant) -> tuple[ast.Module, str]:
-    """Return the changed module, and the changed part of it in words."""
-    tree = ast.parse((ROOT / mutant.path).read_text(encoding="utf-8"))
-    node, change = list(sites(tree))[mutant.place]
-    was = ast.unparse(copy.deepcopy(node))
-    change()
-    ast.fix_missing_locations(tree)
-    return tree, f"{was} -> {ast.unparse(node)}"
-
-
-def change(mutant: Mutant) -> int:
-    """Give the functions of the loaded module the code of the changed source; return how many got it."""
-    path = str(ROOT / mutant.path)
-    before = codes(compile(ast.parse((ROOT / mutant.path).read_text(encoding="utf-8")), path, "exec"))
-    after = codes(compile(mutated(mutant)[0], path, "exec"))
-    new = {key: code for key, code in after.items() if code != before[key]}
-    made = 0
-    for function in gc.get_objects():
-        if isinstance(function, types.FunctionType) and function.__code__.co_filename == path:
-            code = new.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
-            if code is not None:
-                function.__code__ = code
-                made += 1
-    return made
-
-
-def codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
-    """Return the code of every function in a module's, by name and line."""
-    found: dict[tuple[str, int], types.CodeType] = {}
-    for part in code.co_consts:
-        if isinstance(part, types.CodeType):
-            found |= {(part.co_qualname, part.co_firstlineno): part, **codes(part)}
-    return found
+"""Folder -> the tests that are about it, where that is not only the folder of its name in `tests/unit`."""
+UNRUN: Final = frozenset({"survived", "not run"})
 
 
 class Trials:
     """A plugin of pytest: where it would run the tests that it has collected, each mutant is tried in a process of its own."""
 
-    def __init__(self, body: Callable[["Trials"], None]) -> None:
-        self.body, self.items, self.failed = body, [], ""
+    def __init__(self, body: Callable[["Trials"], None], seconds: float) -> None:
+        self.body, self.seconds, self.items, self.failed = body, seconds, {}, ""
+        self.kills: Counter[tuple[str, str]] = Counter()
+        self.reach, self.loaded = Reach({}), {}
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Do what is to be done with the tests collected, and run none here."""
-        self.items = session.items
+        self.items = {item.nodeid: item for item in session.items}
+        files = [str(ROOT / path) for part in PARTS for path in modules(part)]
+        _in_few_examples(session.items)
+        self.reach = Reach.of(session.items, files, self._passes, ROOT / "out" / "judge_reach.jsonl")
+        for file in files:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(str(Path(file).relative_to(ROOT).with_suffix("")).replace("/", "."))
+        self.loaded = functions(files)
+        gc.collect()
+        gc.freeze()
         self.body(self)
         return True
 
@@ -188,81 +102,159 @@ class Trials:
         if report.failed:
             self.failed = self.failed or report.nodeid
 
-    def outcome(self, mutant: Mutant | None) -> tuple[str, str]:
-        """Return what became of a mutant (None: of the source as it is), and the first test that failed."""
+    def asked(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run the changed lines, those first that are likeliest to fail for their time."""
+        file = str(ROOT / mutant.path)
+        compiled = mutant.path in COMPILED
+        found = self.reach.using(file) if compiled else self.reach.asked(file, mutant.line, mutant.last)
+        folder = mutant.path.rpartition("/")[0]
+        own = OWN.get(folder, (f"tests/unit/{folder.removeprefix('allocsim/')}/",))
+
+        def rank(test: str) -> tuple[float, str]:
+            likely = 1 + 9 * test.startswith(own) + 3 * self.kills[folder, test]
+            return (self.reach.tests[test][0] + 0.01) / likely, test
+
+        return sorted(found, key=rank)
+
+    def outcome(self, mutant: Mutant) -> tuple[str, str, int]:
+        """Return what became of a mutant, the first test that failed, and how many were to be asked."""
+        asked = self.asked(mutant)
+        if not asked:
+            return "not run", "", 0
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
             os.close(reading)
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
-            for stream in (1, 2):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            said = "not changed"
-            with contextlib.suppress(BaseException):
-                if mutant is None or change(mutant):
-                    self._run()
-                    said = self.failed or "survived"
-            with os.fdopen(writing, "w") as pipe:
-                pipe.write(said)
-            os._exit(0)
+            self._try(mutant, asked, writing)
         os.close(writing)
-        with os.fdopen(reading) as pipe:
-            said = pipe.read()
-        os.waitpid(child, 0)
+        said = ""
+        if select.select([reading], [], [], 4 * ENDLESS)[0]:
+            with os.fdopen(reading) as pipe:
+                said = pipe.read()
+        else:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) not in {signal.SIGXCPU, signal.SIGKILL}:
+            said = "a crash of the process"
         if said in {"", "survived", "not changed"}:
-            return said or "endless", ""
-        return "killed", said[:160]
+            return said or "endless", "", len(asked)
+        self.kills[mutant.path.rpartition("/")[0], said] += 1
+        return "killed", said, len(asked)
 
-    def _run(self) -> None:
-        for item, following in zip(self.items, [*self.items[1:], None], strict=True):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if self.failed:
-                return
+    def _try(self, mutant: Mutant, asked: list[str], writing: int) -> None:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (int(ENDLESS + self.seconds), int(ENDLESS + self.seconds) + 5))
+        resource.setrlimit(resource.RLIMIT_AS, (NBYTES, NBYTES))
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        said = "not changed"
+        with contextlib.suppress(BaseException):
+            if mutant.path in COMPILED:
+                _compile_anew()
+            if change(mutant, self.loaded[str(ROOT / mutant.path)]):
+                said = self._first_failure(asked) or "survived"
+        os.write(writing, said.encode())
+        os._exit(0)
+
+    def _first_failure(self, asked: list[str]) -> str:
+        limit = spent() + self.seconds
+        for test in asked:
+            if not self._passes(self.items[test]):
+                return test
+            if spent() > limit:
+                return ""
+        return ""
+
+    def _passes(self, item: Any) -> bool:
+        self.failed = ""
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        return not self.failed
 
 
-def drawn(folder: str, each: int, seed: int, files: tuple[str, ...]) -> list[Mutant]:
-    """Return as many mutants of each module as asked for, module by module in turn."""
-    modules: dict[str, list[Mutant]] = {}
-    for mutant in mutants(folder):
-        if not files or Path(mutant.path).name in files:
-            modules.setdefault(mutant.path, []).append(mutant)
-    shuffled = [random.Random(f"{seed} {path}").sample(found, len(found)) for path, found in sorted(modules.items())]  # noqa: S311
-    return [found[turn] for turn in range(each) for found in shuffled if turn < len(found)]
+def _compile_anew() -> None:
+    """Let numba take nothing from disk: what is kept there is known by its instructions, and a mutant may differ in a number."""
+    from numba.core import caching  # noqa: PLC0415 - only for what is compiled
+
+    caching.FunctionCache.load_overload = lambda *_: None  # type: ignore[method-assign]
+    caching.FunctionCache.save_overload = lambda *_: None  # type: ignore[method-assign]
+
+
+def _in_few_examples(items: list[Any]) -> None:
+    """Let each law draw a few examples."""
+    for item in items:
+        law = getattr(item, "obj", None)
+        law = getattr(law, "__func__", law)
+        own = getattr(law, SETTINGS, None)
+        if own is not None:
+            setattr(law, SETTINGS, settings(own, max_examples=min(own.max_examples, EXAMPLES)))
+
+
+def drawn(parts: list[str], each: int, seed: int, files: tuple[str, ...]) -> list[tuple[str, Mutant]]:
+    """Return as many mutants of each module as asked for, each with its part, module by module in turn."""
+    paths = [(part, path) for part in parts for path in modules(part) if not files or Path(path).name in files]
+    shuffled = []
+    for part, path in paths:
+        rows = mutants(path)
+        shuffled.append([(part, row) for row in random.Random(f"{seed} {path}").sample(rows, len(rows))])  # noqa: S311
+    return [rows[turn] for turn in range(each) for rows in shuffled if turn < len(rows)]
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the results as a page: how many of each part, and each survivor with its reason."""
+    """Return the results as a page: how many of each module, and each survivor with its reason."""
     lines = [
         "# The judge with one line changed at a time",
         "",
         "Written by `benchmarks/judge_mutants.py`; how it is done is said in its header. `sites` is how",
-        "many lines could be changed in that way, a seeded sample of which was tried, module by module.",
+        "many places could be changed in that way, a seeded sample of which was tried, module by module.",
+        "`survived`: none of the tests that were asked in the seconds given failed, or no test runs the line.",
         "",
-        "| part | sites | tried | killed | endless | survived | of these explained |",
+        "| module | sites | tried | killed | endless | survived | of these explained |",
         "|---|---|---|---|---|---|---|",
     ]
-    for part, sites_ in record["sites"].items():
-        rows = [row for row in record["rows"] if row["part"] == part]
-        left = [row for row in rows if row["outcome"] == "survived"]
-        counts = Counter(row["outcome"] for row in rows)
-        explained = sum(bool(row["why"]) for row in left)
-        lines.append(
-            f"| {part} | {sites_:,} | {len(rows)} | {counts['killed']} | {counts['endless']} | {len(left)} | {explained} |"
-        )
-    lines += ["", "## Survivors", "", "| module | line | change | of which tests | why |", "|---|---|---|---|---|"]
-    for row in record["rows"]:
-        if row["outcome"] == "survived":
-            cells = [row["path"], row["source"], row["change"], row["tests"], row["why"] or "not explained"]
+    total: Counter[str] = Counter()
+    for part, sites in record["sites"].items():
+        sums: Counter[str] = Counter()
+        own = []
+        for path, count in sites.items():
+            counts = _counted([row for row in record["rows"] if row["path"] == path]) + Counter(sites=count)
+            sums += counts
+            own.append(_line(path.removeprefix("allocsim/"), counts))
+        lines += [_line(f"**{part}**", sums), *own]
+        total += sums
+    lines += [_line("**all**", total), "", "## Survivors", ""]
+    lines += ["| module | line | change | tests that run it | why |", "|---|---|---|---|---|"]
+    for row in sorted(record["rows"], key=lambda row: (row["path"], row["line"], row["place"])):
+        if row["outcome"] in UNRUN:
+            cells = [row["path"].removeprefix("allocsim/"), row["source"], row["change"]]
+            cells += [str(row["asked"]), row["why"] or "not explained"]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def write(rows: list[dict[str, Any]], out: Path) -> None:
+def _counted(rows: list[dict[str, Any]]) -> Counter[str]:
+    left = [row for row in rows if row["outcome"] in UNRUN]
+    return Counter(
+        tried=len(rows),
+        killed=sum(row["outcome"] == "killed" for row in rows),
+        endless=sum(row["outcome"] == "endless" for row in rows),
+        survived=len(left),
+        explained=sum(bool(row["why"]) for row in left),
+    )
+
+
+def _line(name: str, counts: Counter[str]) -> str:
+    cells = (counts[key] for key in ("sites", "tried", "killed", "endless", "survived", "explained"))
+    return f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
+
+
+def write(rows: list[dict[str, Any]], sites: dict[str, dict[str, int]], out: Path) -> None:
     """Write the rows, with their counts, as JSON and as a page beside it."""
     for row in rows:
-        row["why"] = EXPLAINED.get((row["path"], row["source"]), "")
+        row["why"] = EXPLAINED.get((row["path"], row["source"], row["change"]), "")
     record = {
-        "sites": {part: len(mutants(where)) for part, (where, *_) in PARTS.items()},
+        "sites": sites,
         "counts": Counter(f"{row['part']} {row['outcome']}" for row in rows),
         "rows": rows,
     }
@@ -270,59 +262,78 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
     out.with_suffix(".md").write_text(page(record), encoding="utf-8")
 
 
-def main() -> int:
-    """Try a sample of a part's mutants, write what became of each; return the exit status."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The judge with one line changed at a time.")
-    parser.add_argument("--part", choices=sorted(PARTS), default="verdict")
-    parser.add_argument("--each", type=int, default=3, help="mutants of each module")
+    parser.add_argument("--part", choices=sorted(PARTS), help="only this part")
+    parser.add_argument("--each", type=int, default=8, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3, help="of processor time for the tests of one mutant")
     parser.add_argument("--minutes", type=float, default=0, help="start no mutant after so many; 0: no limit")
-    parser.add_argument(
-        "--thorough", action="store_true", help="try again those that survive the quick tests, with all"
-    )
+    parser.add_argument("--again", action="store_true", help="try survivors that are not explained again")
     parser.add_argument("--files", nargs="*", default=(), help="only these modules, by file name")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "judge_mutants.json")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Try a sample of the mutants, write what became of each; return the exit status."""
+    options = _options()
     os.chdir(ROOT)
-    sys.path[:0] = [str(ROOT)]
-    folder, tests, more = PARTS[options.part]
-    tests = (*tests, *more) if options.thorough else tests
-    how = "all" if options.thorough else "quick"
-    wanted = drawn(folder, options.each, options.seed, tuple(options.files))
+    parts = [options.part] if options.part else list(PARTS)
+    wanted = drawn(parts, options.each, options.seed, tuple(options.files))
+    found = {part: {path: mutants(path) for path in modules(part)} for part in PARTS}
+    sites = {part: {path: len(rows) for path, rows in paths.items()} for part, paths in found.items()}
+    standing = {(row.path, row.line, row.place) for paths in found.values() for rows in paths.values() for row in rows}
+    text = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for part in sites.values() for path in part}
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    open_ = {"survived"} if options.thorough else set()
-    known = {
-        (row["path"], row["place"], row["source"])
-        for row in rows
-        if row["why"] or row["outcome"] not in open_ or row["tests"] == how
-    }
+    rows = [row for row in rows if _stands(row, text, standing)]
+    open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
+    known = {(row["path"], row["place"]) for row in rows} - (open_ if options.again else set())
     began = time.monotonic()
 
     def body(trials: Trials) -> None:
-        for number, mutant in enumerate(wanted, 1):
-            source = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
-            if (mutant.path, mutant.place, source) in known:
+        trials.kills.update((row["path"].rpartition("/")[0], row["test"]) for row in rows if row["test"])
+        for number, (part, mutant) in enumerate(wanted, 1):
+            if (mutant.path, mutant.place) in known:
                 continue
             if options.minutes and time.monotonic() - began > 60 * options.minutes:
                 break
-            what, test = trials.outcome(mutant)
+            before = spent()
+            what, test, asked = trials.outcome(mutant)
             row = {
-                "part": options.part, "path": mutant.path, "line": mutant.line, "place": mutant.place, "source": source,
-                "change": mutated(mutant)[1][:200], "outcome": what, "tests": how, "test": test, "why": "",
+                "part": part, "path": mutant.path, "line": mutant.line, "place": mutant.place,
+                "source": text[mutant.path][mutant.line - 1].strip(), "change": mutated(mutant)[1][:200],
+                "outcome": what, "asked": asked, "test": test, "seconds": round(spent() - before, 2), "why": "",
             }  # fmt: skip
-            rows[:] = [r for r in rows if (r["path"], r["place"], r["source"]) != (mutant.path, mutant.place, source)]
+            rows[:] = [r for r in rows if (r["path"], r["place"]) != (mutant.path, mutant.place)]
             rows.append(row)
-            print(f"{number}/{len(wanted)} {what:8} {mutant.path}:{mutant.line} {row['change'][:90]}", flush=True)
-            write(rows, options.out)
+            print(
+                f"{number}/{len(wanted)} {what:8} {row['seconds']:6.2f} s of {asked:4} tests  {mutant.path}:{mutant.line} {row['change'][:90]}",
+                flush=True,
+            )
+            write(rows, sites, options.out)
 
-    trials = Trials(body)
-    status = pytest.main(["-q", "-s", "-p", "no:cacheprovider", "--no-header", *tests], plugins=[trials])
+    trials = Trials(body, options.seconds)
+    quick = settings(
+        deadline=None, database=None, derandomize=True, report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    settings.register_profile("mutants", quick)
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
+    quiet = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--assert=plain", "--tb=no"]
+    status = pytest.main([*quiet, *TESTS], plugins=[trials])
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
         sys.exit("the tests cannot be collected")
-    write(rows, options.out)
-    left = [row for row in rows if row["outcome"] == "survived" and not row["why"]]
+    write(rows, sites, options.out)
+    left = [row for row in rows if row["outcome"] in UNRUN and not row["why"]]
     print(Counter(f"{row['part']} {row['outcome']}" for row in rows), f"{len(left)} not explained")
     return int(bool(left))
+
+
+def _stands(row: dict[str, Any], text: dict[str, list[str]], standing: set[tuple[str, int, int]]) -> bool:
+    """Whether the line that was changed is still where it was."""
+    there = (row["path"], row["line"], row["place"]) in standing
+    return there and text[row["path"]][row["line"] - 1].strip() == row["source"]
 
 
 if __name__ == "__main__":

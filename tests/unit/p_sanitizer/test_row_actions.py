@@ -42,19 +42,34 @@ def test_ordinary_nans_and_numbers_are_no_poison():
 
 @given(st.lists(st.tuples(st.integers(0, 31), st.integers(1, 16), st.integers(0, 5)), max_size=12))
 def test_pieces_hold_what_was_put_last(puts):
-    line, model = Pieces(32, -1), [-1] * 32
-    for low, length, tag in puts:
+    """A piece that is cut keeps its tag; what is left of it on either side gets the key it is given."""
+    line, model = Pieces(32, -1, 7), [(-1, 7, 0)] * 32
+    for number, (low, length, tag) in enumerate(puts, 1):
         high = min(low + length, 32)
-        line.put(low, high, tag)
-        model[low:high] = [tag] * (high - low)
+        before, after = model[low], model[high - 1]
+        line.put(low, high, tag, 100 * number, rest=(100 * number + 1, 100 * number + 2))
+        for place in range(low - 1, -1, -1):
+            if model[place][2] != before[2]:
+                break
+            model[place] = before[0], 100 * number + 1, (number, "left")
+        for place in range(high, 32):
+            if model[place][2] != after[2]:
+                break
+            model[place] = after[0], 100 * number + 2, (number, "right")
+        model[low:high] = [(tag, 100 * number, number)] * (high - low)
     rows = line.rows()
-    assert [tag for low, high, tag, _ in rows for _ in range(low, high)] == model
+    assert [(tag, key) for low, high, tag, key in rows for _ in range(low, high)] == [cell[:2] for cell in model]
     assert [row[0] for row in rows] == [0, *(row[1] for row in rows[:-1])]
+    twin = line.copy()
     for low, length, _ in puts:
         high = min(low + length, 32)
-        assert [tag for a, b, tag, _ in line.within(low, high) for _ in range(a, b)] == model[low:high]
         pieces = line.within(low, high)
+        assert [(tag, key) for a, b, tag, key in pieces for _ in range(a, b)] == [cell[:2] for cell in model[low:high]]
+        assert line.meeting(low, high) == [row for row in rows if max(row[0], low) < min(row[1], high)]
+        assert line.meeting(high, high) == line.meeting(high, low) == []
         assert line.one(low, high) == (pieces[0][2] if len(pieces) == 1 else None)
+    line.put(0, 32, 9)
+    assert twin.rows() == rows
 
 
 @EXECUTORS

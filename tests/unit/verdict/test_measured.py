@@ -297,3 +297,26 @@ def test_a_race_is_said_with_the_fewest_threads_that_show_it():
     (cause,) = judge(soft_max({"slots": [0, 2]}, audit=(row(kind="soft_max", operand=2, threads=2),))).causes
 
     assert "in 3 cases at 2 threads" in cause.text
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        ({}, "d"),
+        ({"origins": (origin(op=3, what="operand"),)}, "a"),
+        ({"origins": (origin(op=6, what="operand", value=5),)}, "d"),
+        ({"origins": (origin(op=3, what="result"),)}, "b"),
+    ],
+    ids=[
+        "without D the most bytes",
+        "the small read",
+        "the large read",
+        "a result, which no late read explains, itself",
+    ],
+)
+def test_the_headline_is_what_explains_the_first_wrong_number(found, first):
+    text = "x = host.write; a = f x; b = g x; c = h b a; d[32] = f x; e[32] = g x; r[32] = h e d c; host.read r"
+    measured = {"audit": (), "diverges": True, **found} if found else {}
+    planned = plan(program(text), "a=0 b=0 d=512 e=512")
+    (finding, *_) = judge(Evidence(document=Document.of(planned), **measured)).findings
+    assert finding.victim.buffer_name == first

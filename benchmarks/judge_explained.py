@@ -1,0 +1,54 @@
+"""Mutants of the judge that no test can kill, each with the reason: it is the source in other words, or changes only how fast it is."""
+
+from typing import Final
+
+NONE_OF_A_RACE: Final = "a race always names both its ops: what stands after `or` is never taken"
+
+EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
+    (
+        "allocsim/verdict/saying.py",
+        'return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"',
+        "0 -> 1",
+    ): NONE_OF_A_RACE,
+    (
+        "allocsim/verdict/__init__.py",
+        "return f\"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}\"",
+        "nbytes > 0 -> nbytes >= 0",
+    ): "the line before lets no 0 through",
+    (
+        "allocsim/cure/__init__.py",
+        "complements = [tuple(e for e in current if e not in chunk) for chunk in chunks] if len(chunks) > 2 else []",
+        "len(chunks) > 2 -> len(chunks) >= 2",
+    ): "of two pieces each is the complement of the other: the same two questions would be asked twice",
+    (
+        "allocsim/checks/h_pairs.py",
+        "done = int(ends[begin - 1]) if begin else 0",
+        "0 -> 1",
+    ): "how many rows are looked at at once; what is found in them is the same",
+    (
+        "allocsim/p_sanitizer/run_script.py",
+        "return -2 - key if key < -1 else -1",
+        "key < -1 -> key <= -1",
+    ): "for a key of -1 both sides are -1",
+    (
+        "allocsim/p_sanitizer/run_script.py",
+        "return -3 - tag",
+        "3 -> 4",
+    ): "the tag of released bytes may be any number below `ZONE` that leads back to the write: -4 - tag does as well",
+    (
+        "allocsim/fuzzing/history.py",
+        "length *= 2",
+        "length *= 2 -> length += 2",
+    ): "by how many the questions grow until the answer changes; what is found is cut back to the fewest all the same",
+    (
+        "allocsim/checks/selector.py",
+        "if len(start) < RECTANGLES_FROM:",
+        "len(start) < RECTANGLES_FROM -> len(start) <= RECTANGLES_FROM",
+    ): "from how many rows on a screen is asked; it says what the judge without it would say, only sooner",
+    (
+        "allocsim/fuzzing/told_constraints.py",
+        "chance = rng.random((4, count))",
+        "4 -> 5",
+    ): "a row of chances more, which nobody reads; the rows before it are the same",
+}
+"""(Path of the module, source line, change) -> why nothing can tell it from the source."""

@@ -1,0 +1,214 @@
+"""Cases and findings as records: what is written is read back, of two findings the smaller is kept, and questions that matter are found."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allocsim.allocators.constraints import pin_reads
+from allocsim.document import dumps, loads
+from allocsim.errors import ModelError, UnknownNameError
+from allocsim.fuzzing.broken_property import BrokenProperty, case_of, told_of
+from allocsim.fuzzing.bulk import batch_of
+from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
+from allocsim.fuzzing.history import CHANCE, HASHES, HISTORY, UNKNOWN, after, alike, unlike
+from allocsim.fuzzing.properties import asked_of
+from allocsim.fuzzing.told_constraints import accessed, telling
+from allocsim.model import VIEW, Document
+from allocsim.programs.builder import plan_of
+from repro.small.words import program
+
+SMALL = program("x = host.write; a = f x; b = g a; host.read b")
+LARGE = program("x = host.write; a = f x; b = g a; c = g b; host.read c")
+PINNED = np.array([False, True, True])
+OWNED = np.array([True, False, False])
+KINDS = {"plain": "plain", "pinned": "pinned", "own": "told", "fixed": "told", "all": "told"}
+CASES = {
+    "plain": FuzzCase(program=SMALL),
+    "pinned": FuzzCase(program=SMALL, pinned=PINNED),
+    "own": FuzzCase(program=SMALL, own=OWNED),
+    "fixed": FuzzCase(program=SMALL, fixed={1: 128, 2: 0}),
+    "all": FuzzCase(program=SMALL, pinned=PINNED, own=OWNED, fixed={2: 64}),
+}
+
+
+def told(case):
+    constraints = case.constraints
+    return constraints.pinned.tolist(), constraints.own.tolist(), dict(constraints.fixed), case.own is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_that_is_written_is_read_back(name):
+    case = CASES[name]
+    again = FuzzCase.of(loads(dumps(case.document())))
+    assert (told(again), again.kind) == (told(case), case.kind)
+    assert case.kind == KINDS[name]
+    assert told(case_of(SMALL, json.loads(json.dumps(told_of(case))))) == told(case)
+
+
+def test_what_the_host_reads_is_pinned_whatever_a_file_says():
+    stated = FuzzCase(program=SMALL, pinned=PINNED).document()
+    unread = replace(stated.problems[0], pinned=np.zeros(3, dtype=np.bool_))
+    again = FuzzCase.of(replace(stated, problems=(unread,)))
+    assert again.pinned.tolist() == pin_reads(SMALL).tolist() == [False, False, True]
+
+
+def test_a_case_has_one_program():
+    with pytest.raises(ModelError, match="there are 2; a case has one"):
+        FuzzCase.of(Document(programs=(SMALL, LARGE)))
+
+
+def finding(case, **changed):
+    default = {"breaks": "sound", "cause": "C01 plan", "message": "a late read", "document": case.document()}
+    return BrokenProperty(**{**default, "case": case, **changed})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_finding_that_is_written_is_read_back(name):
+    found = finding(CASES[name], origin={"seed": 3}, reduced=True, before=(CASES["all"], CASES["plain"]))
+    again = BrokenProperty.of(loads(dumps(found.as_document())))
+    assert (again.breaks, again.cause, again.message, again.origin, again.reduced, again.key) == (
+        found.breaks, found.cause, found.message, found.origin, True, found.key
+    )  # fmt: skip
+    assert [told(case) for case in (again.case, *again.before)] == [told(case) for case in (found.case, *found.before)]
+
+
+def test_what_is_no_finding_is_refused():
+    with pytest.raises(ModelError, match="no kept finding"):
+        BrokenProperty.of(Document(programs=(SMALL,)))
+    kept = finding(CASES["plain"]).as_document()
+    with pytest.raises(ModelError, match="no kept finding"):
+        BrokenProperty.of(replace(kept, programs=(SMALL, SMALL)))
+    with pytest.raises(ModelError, match="is damaged"):
+        BrokenProperty.of(replace(kept, meta={"finding": {}}))
+
+
+def test_of_two_findings_that_with_fewer_ops_is_kept_then_the_reduced_then_the_smaller():
+    small, large = finding(CASES["plain"]), finding(FuzzCase(program=LARGE))
+    wide = finding(FuzzCase(program=program("x = host.write; a = f x; b = g x a; host.read b")))
+    assert (small.ops, small.size) == (4, 3 + 3 + 3 + 3)
+    order = [
+        replace(small, reduced=True),
+        replace(wide, reduced=True),
+        small,
+        wide,
+        replace(large, reduced=True),
+        large,
+    ]
+    for place, one in enumerate(order):
+        assert [one.better_than(other) for other in order] == [place < further for further in range(len(order))]
+
+
+class Asked:
+    """A target that answers a case by what its process was asked before, and by its seed of hashes."""
+
+    def __init__(self, answer):
+        self.answer, self.seen, self.renewed = answer, [], 0
+
+    def renew(self):
+        self.seen, self.renewed = [], self.renewed + 1
+
+    def ask(self, cases, *, again=False):
+        answers = []
+        for case in cases:
+            answers.append(Answer(plan=slots(case.program, self.answer(case, self.seen, self.renewed))))
+            self.seen.append(case)
+        return answers
+
+
+def slots(made, offset):
+    count = len(made.buffers)
+    return plan_of(made, {buffer: offset + 64 * buffer for buffer in range(count)})
+
+
+def test_why_a_case_is_answered_in_two_ways():
+    case, other = CASES["plain"], FuzzCase(program=LARGE)
+    steady = Asked(lambda *_: 0)
+    assert unlike(Asked(lambda *asked: asked[-1]), steady, case, ()) == (CHANCE, ())
+    assert unlike(steady, Asked(lambda *_: 64), case, ()) == (HASHES, ())
+    assert unlike(steady, steady, case, [(steady, [(other, False)])]) == (UNKNOWN, ())
+    kept = Asked(lambda _, seen, __: 64 * any(one.program is LARGE for one in seen))
+    assert unlike(kept, steady, case, [(steady, []), (kept, [(case, True), (other, False), (case, False)])]) == (
+        HISTORY,
+        (other,),
+    )
+
+
+@pytest.mark.parametrize("needed", [1, 2, 3, 5])
+def test_a_question_that_must_come_so_many_times_is_kept_so_many_times(needed):
+    """Asked twice, a question counts as two; the smallest of those that are looked at, the last ones first, stands for all."""
+    case, small, large = CASES["plain"], FuzzCase(program=SMALL), FuzzCase(program=LARGE)
+    counting = Asked(lambda _, seen, __: 64 * (len(seen) >= needed))
+    before = [(large, True), (small, False), (large, True)]
+    assert unlike(counting, Asked(lambda *_: 0), case, [(counting, before)]) == (
+        HISTORY,
+        (large if needed <= 2 else small,) * needed,
+    )
+
+
+def test_questions_are_asked_before_a_case_as_often_as_they_were():
+    case, other = CASES["plain"], FuzzCase(program=LARGE)
+    asked = Asked(lambda *_: 0)
+    after(asked, [(other, True), (case, False)], case)
+    assert ([one.program for one in asked.seen], asked.renewed) == ([LARGE, LARGE, SMALL, SMALL], 1)
+
+
+def test_answers_are_alike_where_both_are_one_plan_or_neither_is_any():
+    plans = [Answer(plan=slots(SMALL, at)) for at in (0, 64)]
+    refused = [Answer(refused="no room"), Answer(refused="no")]
+    answers = [*plans, *refused]
+    assert [[alike(one, other) for other in answers] for one in answers] == [
+        [True, False, False, False],
+        [False, True, False, False],
+        [False, False, True, True],
+        [False, False, True, True],
+    ]
+
+
+def test_a_property_that_is_left_out_is_one():
+    assert "sound" in asked_of(None)
+    assert "sound" not in asked_of(None, without=["sound"])
+    with pytest.raises(UnknownNameError, match="soundness"):
+        asked_of(None, without=["soundness"])
+
+
+def test_a_question_no_more_than_there_were_shows_nothing():
+    counting = Asked(lambda _, seen, __: 64 * (len(seen) >= 6))
+    before = [(FuzzCase(program=LARGE), True), (CASES["own"], False), (FuzzCase(program=LARGE), True)]
+    assert unlike(counting, Asked(lambda *_: 0), CASES["plain"], [(counting, before)]) == (UNKNOWN, ())
+
+
+def test_what_is_told_can_be_obeyed():
+    """What is decided lies side by side, in steps of its alignment, in an arena without an end; nothing that lies apart is decided."""
+    some = {"fixed": 0, "own": 0, "home": 0, "pinned": 0}
+    batch = batch_of(np.random.default_rng(3), 200)
+    for made in (batch[index] for index in range(200)):
+        case, buffers, acts = telling(made), made.buffers, accessed(made)
+        ends = {}
+        for buffer, at in case.fixed.items():
+            arena = int(buffers.arena[buffer])
+            assert made.arenas[arena].capacity is None
+            assert acts[buffer]
+            assert not case.own[buffer]
+            assert at % int(buffers.alignment[buffer]) == 0
+            assert ends.get(arena, 0) <= at < ends.get(arena, 0) + 4 * int(buffers.alignment[buffer])
+            ends[arena] = at + int(buffers.nbytes[buffer])
+        assert not (pin_reads(made) & ~case.pinned).any()
+        assert not (case.own & ~buffers.persistent & ~acts).any()
+        some["fixed"] += len(case.fixed)
+        some["own"] += int((case.own & ~buffers.persistent).sum())
+        some["home"] += int((buffers.persistent & ~case.own).sum())
+        some["pinned"] += int((case.pinned & ~pin_reads(made)).sum())
+    assert min(some.values()) > 10, some
+
+
+def test_a_buffer_is_accessed_by_an_op_that_is_no_view():
+    made = program("x = host.write; a = f x; v:a = view a; w:a = view v; y:a = view w; b = g w; host.read b")
+    expected = {
+        int(made.values.buffer[value])
+        for op in (made.ops[step] for step in range(len(made.ops)))
+        if op.kind != VIEW
+        for value in (*op.operands, *op.results)
+    }
+    assert np.flatnonzero(accessed(made)).tolist() == sorted(expected)
