@@ -3,7 +3,7 @@
     report.json           the run's record, as given (an entry of the command line's `--json` "runs")
     report.md             the verdict in words, losses, detectors, gradients, the cure, the pictures
     figures/NAME.png      each picture once for reading and
-    figures/NAME.svg      once for printing; NAME is loss, gradients, modes or a kind of `reports.figures.FIGURES`
+    figures/NAME.svg      once for printing; NAME is loss, gradients, memory, modes or a kind of `reports.figures.FIGURES`
     modes.csv             the comparison of modes by layer and step, if one was asked for
 
 Everything is made in a temporary folder beside the one asked for, then swapped with it by renaming:
@@ -91,6 +91,8 @@ def pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Cal
         found["loss"] = partial(_function(RECORD_FIGURES["loss"]), losses)
     if gradients:
         found["gradients"] = partial(_function(RECORD_FIGURES["gradients"]), gradients)
+    if run.get("memory"):
+        found["memory"] = partial(_function(RECORD_FIGURES["memory"]), run["memory"])
     if run.get("differential"):
         found["modes"] = partial(_function(RECORD_FIGURES["modes"]), run["differential"])
     if document is None:

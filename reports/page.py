@@ -5,6 +5,7 @@ from files; in a table or in running text they are escaped, so that no name can 
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from math import isfinite
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ CAPTIONS: Final = {
     "loss": "Loss by training step",
     "gradients": "Gradients of the default run against the reference",
     "modes": "Errors of every mode against the reference (modes.csv has the rows)",
+    "memory": "Memory of a step by category, predicted and measured",
     "map": "Memory map of the default run",
     "lifetimes": "Lifetimes: what the ops need and what the planner believed",
     "live": "Bytes alive against the size of the plans",
@@ -53,7 +55,7 @@ def said(run: Mapping[str, Any]) -> str:
 def measured(run: Mapping[str, Any]) -> str:
     """Return the second half: losses, memory and gradients."""
     modes = run.get("modes") or {}
-    return _joined(_losses(modes), _gradients(modes))
+    return _joined(_losses(modes), _memory(run.get("memory") or {}), _gradients(modes))
 
 
 def _joined(*parts: str) -> str:
@@ -183,6 +185,24 @@ def _losses(modes: Mapping[str, Any]) -> str:
             _table(["mode", "memory"], [[_text(m), "" if size is None else nbytes(size)] for m, size in sizes.items()])
         )
     return "\n\n".join(["## Loss and memory", *parts]) if parts else ""
+
+
+def _memory(memory: Mapping[str, Any]) -> str:
+    """Say what a step held at its fullest by category, as predicted and as measured."""
+    if not memory:
+        return ""
+    fullest = {side: _fullest(memory[side]) for side in ("predicted", "measured")}
+    names = list(dict.fromkeys(name for found in fullest.values() for name in found))
+    rows = [[_text(name), *(nbytes(found.get(name, 0)) for found in fullest.values())] for name in names]
+    rows.append(["together", *(nbytes(sum(found.values())) for found in fullest.values())])
+    taken = f"The default run took {nbytes(memory.get('taken') or 0)} with gaps and padding."
+    return f"## Memory at the fullest step\n\n{_table(['', *fullest], rows)}\n\n{taken}"
+
+
+def _fullest(live: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the bytes of each category at the step where they are most together."""
+    steps = list(zip_longest(*live.values(), fillvalue=0))
+    return dict(zip(live, max(steps, key=sum, default=(0,) * len(live)), strict=True))
 
 
 def _loss(loss: Sequence[Any], step: int) -> str:

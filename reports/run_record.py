@@ -84,6 +84,15 @@ class Course(TypedDict):
     rows: list[StageRow]
 
 
+class MemoryOfStep(TypedDict):
+    """What a step of training held: category -> live bytes at each op."""
+
+    program: str
+    taken: Count
+    predicted: dict[str, list[Count]]
+    measured: dict[str, list[Count]]
+
+
 class RunRecord(TypedDict, total=False):
     """The record."""
 
@@ -92,6 +101,7 @@ class RunRecord(TypedDict, total=False):
     expected: Expected
     modes: dict[str, Mode]
     differential: list[Course]
+    memory: MemoryOfStep | None
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from allocsim.model import Document
     from reports.figures.audit_figure import audit_matrix
+    from reports.figures.by_category_figure import by_category
     from reports.figures.categories_figure import categories
     from reports.figures.chain_figure import chain
     from reports.figures.gantt import lifetimes
@@ -35,6 +36,7 @@ __all__ = [
     "RECORD_FIGURES",
     "DocumentFigure",
     "audit_matrix",
+    "by_category",
     "categories",
     "chain",
     "drawing",
@@ -74,6 +76,7 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
     # name: (module, function of a part of the record)
     "loss": ("loss_figure", "loss_curves"),
     "gradients": ("gradients_figure", "gradient_ratio"),
+    "memory": ("by_category_figure", "by_category"),
     "modes": ("modes_figure", "mode_errors"),
     "planners": ("planners", "planner_ratios"),
     "audit": ("audit_figure", "audit_matrix"),

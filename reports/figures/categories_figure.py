@@ -53,8 +53,8 @@ def categories(document: Document, *, run: int = 0) -> Figure:
     kept = [name for name in CATEGORIES if found.live[name].any()]
     figure = style.canvas(11.5, 5.6)
     axes = figure.add_subplot()
-    edges, heights = _columns(np.stack([found.live[name] for name in kept]))
-    top = _areas(axes, edges, heights, kept)
+    edges, heights = thinned(np.stack([found.live[name] for name in kept]))
+    top = areas(axes, edges, heights, kept)
     style.step_axis(axes, len(program.ops))
     style.bytes_axis(axes.yaxis, top, "live bytes")
     axes.set_ylim(0, top * 1.08)
@@ -87,7 +87,7 @@ def _is_told(program: Program) -> bool:
     return any("stage" in meta for meta in program.values.meta.values())
 
 
-def _columns(live: Int64s) -> tuple[Int64s, Int64s]:
+def thinned(live: Int64s) -> tuple[Int64s, Int64s]:
     """Return edges and heights (categories, columns), of many steps the fullest of each stretch."""
     steps = live.shape[1]
     if steps <= COLUMNS:
@@ -98,7 +98,8 @@ def _columns(live: Int64s) -> tuple[Int64s, Int64s]:
     return edges, live[:, fullest]
 
 
-def _areas(axes: Axes, edges: Int64s, heights: Int64s, names: list[str]) -> float:
+def areas(axes: Axes, edges: Int64s, heights: Int64s, names: list[str]) -> float:
+    """Draw heights (names, columns) one on the other; return the highest sum."""
     low = np.zeros(heights.shape[1], dtype=np.float64)
     for name, height in zip(names, heights, strict=True):
         high = low + height

@@ -1,4 +1,4 @@
-"""Figures from the record of a run: losses and gradients."""
+"""Figures from the record of a run: losses, gradients, and memory by category."""
 
 import math
 import xml.etree.ElementTree as ET
@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from reports.figures import gradient_ratio, loss_curves
+from reports.figures import by_category, gradient_ratio, loss_curves
 from reports.figures.style import render
+from reports.folder import pictures
+from reports.page import page
 
 FALLING = [8.0, 4.0, 2.0, 1.0]
 
@@ -157,3 +159,39 @@ def test_zero_and_infinity_stand_on_the_edges() -> None:
     edges = {float(line.get_ydata()[0]) for line in figure.axes[0].get_lines() if line.get_markersize() == 8}
     assert edges == {low, high}
     assert "2 ratios of zero" in texts(figure)
+
+
+MEMORY = {
+    "program": "net",
+    "taken": 4096,
+    "predicted": {"weights": [1024, 1024, 1024], "activations": [0, 2048, 512]},
+    "measured": {"weights": [1024, 1024, 1024], "activations": [0, 1024, 0]},
+}
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        MEMORY,
+        {"program": "", "taken": 0, "predicted": {}, "measured": {}},
+        {"program": "$x_{", "taken": 1, "predicted": {"weights": [0, 0]}, "measured": {}},
+        {"program": "ragged", "taken": 1, "predicted": {"weights": [3], "inputs": [1, 2]}, "measured": {"none": [9]}},
+        {"program": "long", "taken": 1, "predicted": {"weights": [7] * 9000}, "measured": {"weights": [7] * 9000}},
+    ],
+    ids=lambda memory: memory["program"] or "empty",
+)
+def test_memory_of_any_kind_is_drawn_and_said(memory: dict) -> None:
+    """Of a file that does not fit itself as well: a page is made of whatever a record holds."""
+    assert ET.fromstring(render(by_category(memory), ".svg")).tag.endswith("svg")
+    assert "Memory at the fullest step" in page({"memory": memory})
+
+
+def test_memory_is_said_at_the_fullest_step_of_each_side() -> None:
+    """Three KiB were predicted and two were there, in the heading, in the legend and in the page."""
+    said = texts(by_category(MEMORY))
+    assert "3 KiB predicted at the fullest step, 2 KiB measured" in said
+    assert "activations  2 KiB, 1 KiB" in said
+    rows = [[cell.strip() for cell in line.split("|")] for line in page({"memory": MEMORY}).splitlines()]
+    assert ["", "activations", "2 KiB", "1 KiB", ""] in rows
+    assert ["", "together", "3 KiB", "2 KiB", ""] in rows
+    assert "memory" in pictures({"memory": MEMORY}, None)
