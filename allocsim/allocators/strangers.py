@@ -18,6 +18,7 @@ buffer that is to be kept apart means "own". What a stranger does wrong comes ba
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -185,10 +186,18 @@ def _import(named: str, module_name: str, raised: type[AllocsimError], *, here: 
             raise UnknownNameError("module", module_name, ()) from None
         raise raised(f"{named} cannot be imported: {error}") from error
     except (Exception, SystemExit) as error:
-        raise raised(f"{named} cannot be imported: {in_a_line(error)}") from error
+        raise raised(f"{named} cannot be imported: {in_a_line(error)}{_place(error, module_name)}") from error
     finally:
         if added:
             sys.path.remove(folder)
+
+
+def _place(error: BaseException, module_name: str) -> str:
+    """Return the line of the module at which an error came out of it, in words; nothing if there is none."""
+    lines = [
+        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module_name
+    ]
+    return f" (line {lines[-1]} of {module_name})" if lines else ""
 
 
 def _functions(module: Any) -> list[str]:

@@ -11,13 +11,14 @@
 
 The op is a row of the tables like any other: planned, judged, differentiated to any order (its
 derivative is made of ops), and, since its row states an alias contract, audited. Before it is
-believed it is *tried*: its derivative against finite differences, the derivative of that against
+believed it is *tried*: whether it writes all of its result and nothing else, its derivative against finite differences, the derivative of that against
 them too, and its kernel in place against its kernel apart (detector K). What fails is refused, with
 the entry or the layout, and is no op then.
 
 What this module does not see: plans.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -78,6 +79,9 @@ def custom_op(
     names = tuple(arguments)
     if bad := [place for place in in_place if not 0 <= place < len(names)]:
         raise EngineError(f"{kind}: operand {bad[0]} of {len(names)} is declared in place")
+    _called(kind, "forward", forward, ("out", *names))
+    if backward is not None:
+        _called(kind, "backward", backward, ("op", "gradient", *names))
     rng = np.random.default_rng(0)
     tried = (
         [np.asarray(x, np.float64) for x in samples]
@@ -93,6 +97,7 @@ def custom_op(
     try:
         result = made(*(tensor(x) for x in tried))
         shapes = tuple(x.shape or (1,) for x in tried), result.shape
+        _writes_its_result(kind, forward, tried, result.shape)
         CASES[kind] = lambda: (CallShapes(operands=shapes[0], result=shapes[1]),)
         _try(kind, made, tried, shapes, differentiable=backward is not None)
     except BaseException:
@@ -112,6 +117,32 @@ def forget(kind: str) -> None:
     register(kind, None)
     unlearn(kind)
     unlearn_action(kind)
+
+
+def _called(kind: str, what: str, function: Callable[..., object], words: tuple[str, ...]) -> None:
+    """Raise EngineError unless a function takes the words it will be called with."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a ufunc and the like say nothing of their arguments
+        return
+    try:
+        signature.bind(*words)
+    except TypeError:
+        raise EngineError(f"{kind}: {what} is called as {what}({', '.join(words)}), and takes {signature}") from None
+
+
+def _writes_its_result(kind: str, forward: Forward, tried: list[Array], shape: Shape) -> None:
+    """Raise EngineError if a forward changes an operand, or leaves an element of its result unwritten."""
+    found = []
+    for start in (0.0, 1.0):
+        out, operands = np.full(shape, start), [x.reshape(x.shape or (1,)).copy() for x in tried]
+        with np.errstate(all="ignore"):
+            forward(out, *operands)
+        found.append(out)
+        if any(x.tobytes() != given.tobytes() for x, given in zip(operands, tried, strict=True)):
+            raise EngineError(f"{kind}: forward changes an operand; it writes its first argument, the result, alone")
+    if found[0].tobytes() != found[1].tobytes():
+        raise EngineError(f"{kind}: forward does not write every element of the result, its first argument")
 
 
 def _bind(forward: Forward) -> Callable[[Any, Arrays, Arrays], Call]:

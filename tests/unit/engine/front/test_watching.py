@@ -166,6 +166,10 @@ def test_an_op_of_ones_own_is_an_op_everywhere(cube, execute):
         (lambda out, x: (out.fill(0.0), np.add(out, x, out=out)), lambda op, g, x: (g,), (0,), "is not: result over operand 0"),
         (np.copyto, lambda op, g, x: (), (), "gives 0 gradients for 1 operands"),
         (np.copyto, None, (1,), "operand 1 of 1 is declared in place"),
+        (lambda x: x, None, (), r"forward is called as forward\(out, x\), and takes \(x\)"),
+        (np.copyto, lambda dy, x: dy, (), r"backward is called as backward\(op, gradient, x\), and takes \(dy, x\)"),
+        (lambda x, out: np.multiply(x, x, out=out), None, (), "forward changes an operand"),
+        (lambda out, x: np.copyto(out[:1], x[:1]), None, (), "does not write every element"),
     ],
 )  # fmt: skip
 def test_an_op_that_is_wrong_is_no_op(forward, backward_, in_place, message):
