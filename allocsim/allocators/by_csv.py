@@ -30,6 +30,7 @@ from allocsim.allocators import exact
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
 from allocsim.errors import CapacityError, PlannerError
+from allocsim.files.gate import content
 from allocsim.files.signals import signal_name
 from allocsim.model import Plan, Problem, Program
 
@@ -95,7 +96,11 @@ class CsvPlanner:
                 raise CapacityError(f"allocator {self.name!r}: exit status {done.returncode}{words}")
             if not answered.exists():
                 raise PlannerError(f"allocator {self.name!r} wrote no file{words}")
-            return self._offsets(answered.read_text(encoding="utf-8", errors="replace"), rows)
+            return self._offsets(content(answered, refusal=self._refused).decode(errors="replace"), rows)
+
+    def _refused(self, _source: str, _place: str, rule: str) -> PlannerError:
+        """Return the error for an answer that is no file, or too long to be one."""
+        return PlannerError(f"allocator {self.name!r} wrote a file that {rule}")
 
     def _offsets(self, text: str, rows: Sequence[int]) -> dict[int, int]:
         lines = [line.split(",") for line in text.splitlines() if line.strip()]

@@ -96,6 +96,8 @@ def test_an_arena_that_is_too_small_is_refused_and_so_is_a_decided_offset(tmp_pa
     ("text", "words"),
     [
         ("", "wrote no file"),
+        ("import os, sys; os.mkdir(sys.argv[2])", "wrote a file that cannot be read: Is a directory"),
+        ("import sys; open(sys.argv[2], 'w').write(f'id,offset\\n0,0\\n1,{1 << 70}\\n')", "1180591620717411303424"),
         ("import os; os.abort()", "ended without an answer: SIGABRT"),
         ("import sys; open(sys.argv[2], 'w').write('id,size\\n0,4\\n')", "without columns 'id' and 'offset'"),
         ("import sys; open(sys.argv[2], 'w').write('id,offset\\n0,here\\n')", "without whole numbers"),
