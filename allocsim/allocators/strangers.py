@@ -193,7 +193,10 @@ def _import(named: str, module_name: str, raised: type[AllocsimError], *, here: 
 
 
 def _place(error: BaseException, module_name: str) -> str:
-    """Return the line of the module at which an error came out of it, in words; nothing if there is none."""
+    """Return the line of the module at which an error came out of it, in words.
+
+    Empty where the error came from elsewhere.
+    """
     lines = [
         line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module_name
     ]

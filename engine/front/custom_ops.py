@@ -11,9 +11,10 @@
 
 The op is a row of the tables like any other: planned, judged, differentiated to any order (its
 derivative is made of ops), and, since its row states an alias contract, audited. Before it is
-believed it is *tried*: whether it writes all of its result and nothing else, its derivative against finite differences, the derivative of that against
-them too, and its kernel in place against its kernel apart (detector K). What fails is refused, with
-the entry or the layout, and is no op then.
+believed it is *tried*: whether it writes all of its result and nothing else, its derivative
+against finite differences, the derivative of that against them too, and its kernel in place
+against its kernel apart (detector K). What fails is refused, with the entry or the layout, and is
+no op then.
 
 What this module does not see: plans.
 """
@@ -132,7 +133,7 @@ def _called(kind: str, what: str, function: Callable[..., object], words: tuple[
 
 
 def _writes_its_result(kind: str, forward: Forward, tried: list[Array], shape: Shape) -> None:
-    """Raise EngineError if a forward changes an operand, or leaves an element of its result unwritten."""
+    """Raise EngineError if a forward changes an operand, or leaves its result partly unwritten."""
     found = []
     for start in (0.0, 1.0):
         out, operands = np.full(shape, start), [x.reshape(x.shape or (1,)).copy() for x in tried]

@@ -25,7 +25,7 @@ SIDES = ("predicted", "measured")
 
 @style.styled
 def by_category(memory: Mapping[str, Any]) -> Figure:
-    """Draw the `memory` of a record: `predicted` and `measured`, each category -> live bytes by step."""
+    """Draw the `memory` of a record: `predicted` and `measured`, category -> live bytes by step."""
     steps = max((len(column) for side in SIDES for column in memory[side].values()), default=0)
     found = {side: _stacked(memory[side], steps) for side in SIDES}
     kept = [i for i in range(len(CATEGORIES)) if any(live[i].any() for live in found.values())]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -261,6 +262,16 @@ def test_a_tally_survives_its_journal():
     tally = campaign(asked("good", examples=5)).tally
 
     assert Tally.of(json.loads(json.dumps(tally.as_json()))) == tally
+
+
+def test_a_journal_keeps_every_count_of_a_tally(tmp_path):
+    """A count that the schema of a row left out was nought in every campaign that went on."""
+    tally = Tally()
+    for name, count in vars(tally).items():
+        setattr(tally, name, Counter({1 if name == "features" else "x": 7}) if isinstance(count, Counter) else 7)
+    Corpus(tmp_path, {"target": "t"}).note(0, {"count": 7, **tally.as_json()})
+
+    assert Tally.of(Corpus(tmp_path, {"target": "t"}).done[0]) == tally
 
 
 @pytest.mark.parametrize(
