@@ -132,7 +132,8 @@ def _tangled(first: Int64s, last: Int64s, pairs: Int64s) -> Bools:
     mask = np.zeros(len(pairs), dtype=np.bool_)
     # of those of one buffer, in order of start, the longest so far may reach beyond the one before
     width = int(last.max(initial=0)) + 1
-    reach = np.maximum.accumulate(np.searchsorted(np.unique(buffer), buffer) * width + last[row]) % width
+    rank = np.cumsum(np.append(False, buffer[1:] != buffer[:-1]))
+    reach = np.maximum.accumulate(rank * width + last[row]) % width
     meets |= (buffer[1:] == buffer[:-1]) & (first[row[1:]] < reach[:-1])
     mask[row[1:][meets]] = mask[row[:-1][meets]] = True
     return mask

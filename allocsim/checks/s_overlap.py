@@ -35,7 +35,7 @@ from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import among, conflicts, distinct, end_of
 from allocsim.checks.owners import left_over
 from allocsim.checks.s_in_place import as_planned, permitted
-from allocsim.checks.s_tags import agreement, copies, shares_tags, spans
+from allocsim.checks.s_tags import Copies, agreement, shares_tags, spans
 from allocsim.checks.trial import COUNT_LIMIT, Findings, Trial, TrialDocument, problem_of
 from allocsim.checks.violations import Violation
 from allocsim.model import Plan, Problem, Program
@@ -115,7 +115,7 @@ def _without_copies(
     live = case.hand_overs(trial.accesses).live
     one, other = live.buffer[left], live.buffer[right]
     delta = (trial.plan.offset[other] - trial.plan.offset[one]) * trial.unit
-    keep = ~copies(case, trial).agree(one, other, delta)
+    keep = ~Copies.of(trial.accesses).agree(one, other, delta)
     known = spans(case, trial) if keep.any() else {}
     stop = np.minimum(np.minimum(live.stop[left], live.stop[right]), len(trial.program.ops))
     for row in np.flatnonzero(keep).tolist():

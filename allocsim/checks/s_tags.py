@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -58,7 +59,13 @@ class Copies:
 
     @classmethod
     def of(cls, accesses: Accesses) -> "Copies":
-        """Return the plain buffers of a run."""
+        """Return the plain buffers of a run, found once."""
+        if accesses not in _COPIES:
+            _COPIES[accesses] = cls._found(accesses)
+        return _COPIES[accesses]
+
+    @classmethod
+    def _found(cls, accesses: Accesses) -> "Copies":
         extents, program, ops = accesses.extents, accesses.program, accesses.program.ops
         count = len(program.buffers)
         low, high = np.full(count, 1 << 62, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -104,6 +111,10 @@ class Copies:
         same: Bools = self.plain[one] & self.plain[other] & (self.root[one] == self.root[other])
         same &= self.shift[one] == self.shift[other] + delta
         return same
+
+
+_COPIES: Final[WeakKeyDictionary[Accesses, Copies]] = WeakKeyDictionary()
+"""Those of the accesses that still are: the replay's screen, the bound and the overlaps all ask."""
 
 
 class Spans:
@@ -213,12 +224,6 @@ def shares_tags(case: TrialDocument, trial: Trial) -> bool:
     return found
 
 
-def copies(case: TrialDocument, trial: Trial) -> Copies:
-    """Return the plain buffers of a run, found once."""
-    found: Copies = case.kept(("copies", id(trial.accesses)), lambda: Copies.of(trial.accesses))
-    return found
-
-
 def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
     """Return the spans of the buffers that a `same` touches, in one run.
 
@@ -264,7 +269,7 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
     none = np.empty((0, 4), dtype=np.int64)
     if not shares_tags(case, trial):
         return none
-    plain, live = copies(case, trial), case.hand_overs(trial.accesses).live
+    plain, live = Copies.of(trial.accesses), case.hand_overs(trial.accesses).live
     chosen = trial.plan.placed & (trial.program.buffers.nbytes > 0)
     rows = np.flatnonzero((plain.plain & chosen)[live.buffer])
     buffer = live.buffer[rows]
