@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.fuzzing.batch import join, starts
-from allocsim.model import VIEW, Bools, Program
+from allocsim.model import HOST_READ, VIEW, Bools, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.builder import read_at_end
 
@@ -30,6 +30,9 @@ STRETCHES: Final = (3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 
 
 TIGHT: Final = 0.3
 """Share of grown programs whose capacities are as small as they may be without any reuse."""
+
+FAR_READER: Final = "send"
+"""The kind of an op that reads what was made long before, as what sends results to others does."""
 
 ALIGNMENTS: Final = (1, 4, 8, 12, 16, 20, 32, 48, 64, 128, 256, 512, 1024, 4096)
 """Alignments of arenas and of buffers, odd granules among them."""
@@ -58,17 +61,14 @@ def grown(program: Program, number: int) -> Program:
 
 def tight(program: Program) -> Program:
     """Return the program with arenas that end where its buffers do, side by side: no reuse is
-    needed, and no byte is left. Arenas without an end stay so.
+    needed, and no byte is left.
     """
     buffers = program.buffers
     padded = np.where(buffers.persistent, 0, -(-buffers.nbytes // buffers.alignment) * buffers.alignment)
     needed = np.zeros(len(program.arenas), dtype=np.int64)
     np.add.at(needed, buffers.arena, padded)
-    arenas = tuple(
-        arena if arena.capacity is None else replace(arena, capacity=end)
-        for arena, end in zip(program.arenas, needed.tolist(), strict=True)
-    )
-    return replace(program, arenas=arenas)
+    arenas = [replace(arena, capacity=end) for arena, end in zip(program.arenas, needed.tolist(), strict=True)]
+    return replace(program, arenas=tuple(arenas))
 
 
 def factors(rng: np.random.Generator, program: Program) -> Int64s:
@@ -124,7 +124,8 @@ def aligned(program: Program, spaces: list[int], own: Int64s) -> Program:
 
 def repeated(program: Program, *, copies: int, shift: int) -> Program:
     """Return `copies` of the program in its own arenas, each begun `shift` ops after the one before
-    it, with their ops in turn; at the end the host reads what eight of them made.
+    it, with their ops in turn; at the end the host reads what eight of them made, or, for an odd
+    number of copies, an op does: a reader far from the writer that is no host.
 
     The more copies, the more capacity there is. Ops on several streams wait for the one before.
     """
@@ -150,7 +151,8 @@ def repeated(program: Program, *, copies: int, shift: int) -> Program:
     value = lasting_value(program)
     if value is None:
         return whole
-    return read_at_end(whole, [value + int(k) * len(program.values) for k in chosen])
+    read = [value + int(k) * len(program.values) for k in chosen]
+    return read_at_end(whole, read, kind=FAR_READER if copies % 2 else HOST_READ)
 
 
 def reordered(program: Program, order: Int64s) -> Program:

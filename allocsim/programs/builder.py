@@ -345,12 +345,12 @@ def plan_of(program: Program, slots: Offsets, **keywords: Any) -> Plan:
     )
 
 
-def read_at_end(program: Program, values: Sequence[int] | Int32s) -> Program:
-    """Return the program with one more op: the host reads `values`, after everything else on every
-    stream. O(columns).
+def read_at_end(program: Program, values: Sequence[int] | Int32s, *, kind: str = HOST_READ) -> Program:
+    """Return the program with one more op, of a kind without results: the host, or whoever else,
+    reads `values`, after everything else on every stream. O(columns).
     """
     ops, count = program.ops, len(program.ops)
-    kinds = ops.kinds if HOST_READ in ops.kinds else (*ops.kinds, HOST_READ)
+    kinds = ops.kinds if kind in ops.kinds else (*ops.kinds, kind)
     last_of_stream = np.full(len(program.streams), -1, dtype=np.int64)
     np.maximum.at(last_of_stream, ops.stream, np.arange(count))
     here = int(ops.stream[-1]) if count else 0
@@ -359,9 +359,9 @@ def read_at_end(program: Program, values: Sequence[int] | Int32s) -> Program:
     read = np.asarray(values, dtype=np.int32)
     grown = replace(
         ops,
-        names=(*ops.names, HOST_READ),
+        names=(*ops.names, kind),
         kinds=kinds,
-        kind=np.append(ops.kind, kinds.index(HOST_READ)).astype(np.int32),
+        kind=np.append(ops.kind, kinds.index(kind)).astype(np.int32),
         operand_starts=np.append(ops.operand_starts, ops.operand_starts[-1] + len(read)),
         operands=np.append(ops.operands, read).astype(np.int32),
         result_starts=np.append(ops.result_starts, ops.result_starts[-1]),
