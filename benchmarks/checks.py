@@ -52,6 +52,7 @@ from allocsim.checks import check  # noqa: E402
 from allocsim.checks.h_races import check_order  # noqa: E402
 from allocsim.checks.s_dataflow import check_dataflow  # noqa: E402
 from allocsim.checks.s_overlap import check_overlap  # noqa: E402
+from allocsim.checks.selector import SCREENED  # noqa: E402
 from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.document import read  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
@@ -235,7 +236,7 @@ def overlap_large(options: Any) -> Iterator[Row]:
 def nothing_found(judge: Callable[[TrialDocument, Findings], None], document: Document) -> None:
     """Run one check on a document, which must be clean."""
     findings = Findings(0)
-    judge(TrialDocument(document), findings)
+    judge(TrialDocument(document, SCREENED), findings)
     assert not findings.count("violation"), dict(findings.counts)
 
 

@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.checks.h_races import check_order  # noqa: E402
+from allocsim.checks.selector import SCREENED  # noqa: E402
 from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402 - after the path above
 from allocsim.model import Buffers, Document, Ops, Plan, Program, Values  # noqa: E402
 
@@ -44,11 +45,11 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     rows: list[dict[str, Any]] = []
     base: dict[str, float] = {}
-    check_order(TrialDocument(clean(20_000, 8)), Findings(0))  # compiles
+    check_order(TrialDocument(clean(20_000, 8), SCREENED), Findings(0))  # compiles
     for name, build, sizes in CASES:
         for ops, streams in sizes:
             document = build(ops, streams)
-            case = TrialDocument(document)
+            case = TrialDocument(document, SCREENED)
             findings = Findings(0)
             check_order(case, findings)
             seconds = median(timed(case) for _ in range(3))

@@ -27,7 +27,7 @@ import numpy as np
 from allocsim.checks.accesses import Accesses
 from allocsim.checks.h_clocks import Late, Order, Touched, late_accesses
 from allocsim.checks.intervals import Ranges, among, distinct, join
-from allocsim.checks.selector import SCREENED, Selector
+from allocsim.checks.selector import Selector
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
@@ -78,7 +78,7 @@ class RacingPart:
     """
 
 
-def races(parts: Sequence[RacingPart], order: Order, selector: Selector = SCREENED) -> Races:
+def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Races:
     """Return the races among some runs.
 
     Ops go by their place in `order`, buffers by their number in the parts one behind the other.

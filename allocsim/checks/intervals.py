@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocsim.checks.selector import SCREENED, Selector
+from allocsim.checks.selector import Selector
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
@@ -105,9 +105,7 @@ def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
     return _join_ranked(ranked_left, ranked_right, width=len(points) + 1, cap=cap)
 
 
-def conflicts(
-    start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector = SCREENED
-) -> Pairs:
+def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector) -> Pairs:
     """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point.
 
     `left` is the one that starts first.

@@ -61,6 +61,7 @@ from allocsim.checks import wording
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import TOP, among, conflicts, end_of
 from allocsim.checks.owners import Range
+from allocsim.checks.selector import Selector
 from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
@@ -94,6 +95,7 @@ def check_promises(case: TrialDocument, findings: Findings) -> None:
             plan_index=index,
             problem_index=numbers[id(plan.problem)],
             program=case.program_index(plan.program),
+            selector=case.selector,
         )
         book.judge(findings, standing_in=index in standing_in)
 
@@ -117,8 +119,11 @@ class _Meetings:
 class _Promises:
     """One plan against its problem."""
 
-    def __init__(self, plan: Plan, problem: Problem, *, plan_index: int, problem_index: int, program: int) -> None:
+    def __init__(
+        self, plan: Plan, problem: Problem, *, plan_index: int, problem_index: int, program: int, selector: Selector
+    ) -> None:
         self.plan = plan
+        self.selector = selector
         self.problem = problem
         self.lives = problem if {"start", "stop"} <= problem.stated else _without_lives(problem)
         """The problem with the lifetimes that a plan is held to."""
@@ -190,6 +195,7 @@ class _Promises:
                 low,
                 end_of(low, problem.nbytes[buffer[rows]]),
                 cap=COUNT_LIMIT + 2 * len(handed) + 1,
+                selector=self.selector,
             )
             left, right = rows[met.left], rows[met.right]
             beyond += met.total - len(left)

@@ -22,7 +22,7 @@ from allocsim.checks import wording
 from allocsim.checks.accesses import Accesses, Extents
 from allocsim.checks.contract import Contract, KindsTable
 from allocsim.checks.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
-from allocsim.checks.selector import SCREENED, Selector
+from allocsim.checks.selector import Selector
 from allocsim.checks.violations import KINDS, Violation, in_order
 from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Problem, Program
@@ -86,7 +86,7 @@ class Trial:
 class TrialDocument:
     """A document with its runs, and the accesses of each made once."""
 
-    def __init__(self, document: Document, selector: Selector = SCREENED, kinds: KindsTable | None = None) -> None:
+    def __init__(self, document: Document, selector: Selector, kinds: KindsTable | None = None) -> None:
         self.document = document
         self.selector = selector
         self.kinds = kinds

@@ -50,6 +50,8 @@ class Batch:
     value_starts: Int64s
     arenas: int
     """Arenas of each program; those of program k are `k * arenas` and the following."""
+    plain: bool = False
+    """Whether the plain checks alone say which programs are sound: no filter selects before them."""
 
     def __len__(self) -> int:
         return len(self.op_starts) - 1
@@ -134,18 +136,18 @@ class Batch:
 
     def unsound(self, laid: Plan) -> list[int]:
         """Return, in order, the programs with a violation under a plan that `flat` laid: one check,
-        if its entry for many points at any.
+        if its entry for many points at any, or if the batch is to be judged plainly.
 
         Where it lists not all it counts, a second check lists them; where they are more than
         `LISTED` a program, all programs are returned.
         """
-        if not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
+        if not self.plain and not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
             return []
-        report = check(Document.of(laid))
+        report = check(Document.of(laid), plain=self.plain)
         if report.truncated or report.count > LISTED * len(self):
             return list(range(len(self)))
         if report.count > len(report.violations):
-            report = check(Document.of(laid), limit=report.count)
+            report = check(Document.of(laid), limit=report.count, plain=self.plain)
         return self.blamed(report)
 
     def _home(self, violation: Any) -> int:

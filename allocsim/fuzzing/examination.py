@@ -107,9 +107,12 @@ class Examiner:
         *,
         properties: Sequence[str],
         execute: Execute | None = None,
+        plain: bool = False,
         witness: Callable[[], Asker] | None = None,
     ) -> None:
         self.asker = asker
+        self.plain = plain
+        """Whether the plain checks alone say which programs of a batch are sound."""
         self.witness = witness
         """Returns the target in another process, with another seed of hashes; None where there is
         none.
@@ -361,9 +364,10 @@ class Examiner:
         """
         named = {name: row for name, row in self.rows.items() if speaks_of(row, whole)}
         done: dict[Suspects, Sequence[int]] = {}
+        judged = replace(batch, plain=self.plain)
         for row in named.values():
             if row.suspects not in done:
-                done[row.suspects] = row.suspects(batch, plan, whole)
+                done[row.suspects] = row.suspects(judged, plan, whole)
         return {name: done[row.suspects] for name, row in named.items()}
 
     def _sure(self, name: str, case: FuzzCase, answer: Answer) -> BrokenProperty | None:

@@ -134,6 +134,7 @@ class Explorer:
             self.asker,
             properties=self.properties,
             execute=self.asked.execute,
+            plain=SOURCES[self.asked.source].proves,
             witness=None if self.asked.target.name in ALLOCATORS else self.witness,
         )
         origin = {

@@ -276,7 +276,7 @@ class _Answered:
         spaces = tuple(replace(space, capacity=None) for space in self.program.arenas)
         program = replace(self.program, arenas=spaces)
         mended = Plan(program=program, arena=arena, offset=offset, nbytes=nbytes)
-        return check(Document.of(with_pins_read(mended, self.told.pinned)), limit=1).clean
+        return check(Document.of(with_pins_read(mended, self.told.pinned)), limit=1, plain=True).clean
 
 
 _OF_USES: Final = {

@@ -128,7 +128,7 @@ def _untold(plan: Plan, told: Bools) -> Bools:
 
 
 def _leading(document: Document) -> Why | None:
-    report = check(document, limit=1)
+    report = check(document, limit=1, plain=True)
     if report.count > MANY:
         return report.violations[0].kind, report.violations[0].message
     first = None if report.clean else leading(document)

@@ -54,4 +54,4 @@ def alike(cause: str, found: str) -> bool:
 def honest(program: Program) -> bool:
     """Return whether a program is clean with every buffer in bytes of its own."""
     unbounded = replace(program, arenas=tuple(replace(arena, capacity=None) for arena in program.arenas))
-    return check(Document.of(ALLOCATORS["reference"].plan(unbounded)), limit=1).clean
+    return check(Document.of(ALLOCATORS["reference"].plan(unbounded)), limit=1, plain=True).clean

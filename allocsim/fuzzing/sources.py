@@ -68,6 +68,10 @@ class Source:
     """Cases of the first chunks, where these have fewer: a campaign that is killed in its first
     seconds loses little.
     """
+    proves: bool = False
+    """Whether nothing found is a proof: every program of a scope is made. Such programs are judged
+    by the plain checks alone; those of other sources are first selected by compiled filters.
+    """
 
 
 def chunks(source: str, *, seed: int, options: Mapping[str, Any], total: int | None) -> Iterator[SourceChunk]:
@@ -201,7 +205,7 @@ SOURCES: Final[dict[str, Source]] = {
         first=(10, 40, 100, 100),
     ),
     "bulk": Source(what="drawn in batches from a seed", explore=in_bulk, size=4096, first=(512,) * 4),
-    "exhaustive": Source(what="every program of a small scope", explore=exhaustively, size=1 << 14),
+    "exhaustive": Source(what="every program of a small scope", explore=exhaustively, size=1 << 14, proves=True),
 }
 """Every source by name."""
 

@@ -31,6 +31,7 @@ from allocsim.checks.s_events import check_events
 from allocsim.checks.s_in_place import HandOvers, addresses, declared_pairs
 from allocsim.checks.s_promises import check_promises
 from allocsim.checks.s_slots import check_slots
+from allocsim.checks.selector import SCREENED
 from allocsim.checks.trial import Findings, TrialDocument
 from allocsim.model import EXACT, VIEW, Bools, Document, Plan
 from allocsim.model.layout import Int64s
@@ -64,7 +65,7 @@ class _Many:
         self.of_buffer: Int64s = np.repeat(np.arange(count), np.diff(buffer_starts))
         self.pointed: Bools = np.append(np.diff(op_starts) == 0, False)
         """One entry for each program, and one for the ops behind the last."""
-        self.case = TrialDocument(Document.of(plan))
+        self.case = TrialDocument(Document.of(plan), SCREENED)
         (trial,) = self.case.trials
         self.accesses, self.extents = trial.accesses, trial.accesses.extents
         ops, values, extents = self.program.ops, self.program.values, self.extents

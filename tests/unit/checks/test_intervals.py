@@ -49,9 +49,9 @@ def meeting(rectangles_):
 def test_conflicts_are_every_two_rectangles_that_meet_once_and_the_first_to_start_on_the_left(rows, cap):
     expected = meeting(rows)
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    found = conflicts(*columns, cap=1 << 20)
+    found = conflicts(*columns, cap=1 << 20, selector=selector.SCREENED)
     assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
-    cut = conflicts(*columns, cap=cap)
+    cut = conflicts(*columns, cap=cap, selector=selector.SCREENED)
     assert (len(cut.left), cut.total) == (min(cap, len(expected)), min(cap + 1, len(expected)))
 
 
@@ -62,8 +62,8 @@ def test_compiled_conflicts_are_the_same_whatever_the_length_of_a_stretch(rows, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selector, "RECTANGLES_FROM", 0)
         patch.setattr(rectangles, "STRETCH", stretch)
-        found = conflicts(*columns, cap=1 << 20)
-        cut = conflicts(*columns, cap=cap)
+        found = conflicts(*columns, cap=1 << 20, selector=selector.SCREENED)
+        cut = conflicts(*columns, cap=cap, selector=selector.SCREENED)
     assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
     begins = [rows[right][0][0] for right in found.right.tolist()]
     assert begins == sorted(begins)
@@ -79,7 +79,7 @@ def test_compiled_conflicts_of_thousands_are_those_of_the_plain_join(seed):
     stop = start + rng.integers(1, (3, 40, 3000)[seed], 6000)
     low = rng.choice([-(1 << 62), -7, 0, 1 << 61], 6000) + rng.integers(0, 100_000, 6000)
     high = end_of(low, rng.choice([1, 50, 1 << 62], 6000, p=[0.5, 0.49, 0.01]))
-    plain = conflicts(start, stop, low, high, cap=1 << 22)
+    plain = conflicts(start, stop, low, high, cap=1 << 22, selector=selector.PLAIN)
     left, right, more = rectangles.met(start, stop, low, high, cap=1 << 22)
     assert not more
     assert plain.total == len(left) > 100

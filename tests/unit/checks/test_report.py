@@ -198,6 +198,15 @@ def test_the_selector_alone_names_the_screens():
     assert naming == {"selector.py"}
 
 
+def test_who_judges_says_whether_screens_are_asked():
+    """No function has screens by default: one that forgot to hand on `plain` asked one all the same."""
+    folder = Path(allocsim.checks.__file__).parent
+    assert {path.name for path in folder.glob("*.py") if "SCREENED" in path.read_text()} == {
+        "__init__.py",
+        "selector.py",
+    }
+
+
 def test_a_plain_judgement_loads_no_screen(tmp_path):
     """Not even a document that every screen would be asked about."""
     code = """
@@ -208,9 +217,12 @@ import hurtful
 from allocsim.checks import check
 from allocsim.checks import selector
 selector.RECTANGLES_FROM = selector.LATE_FROM = 0
+from allocsim.allocators import ALLOCATORS
+from allocsim.model import Document
 names = [name for name in hurtful.CASES]
-for name in names:
-    check(hurtful.CASES[name].build(300), plain=True)
+believed = Document.of(ALLOCATORS["reference"].plan(hurtful.CASES["far away"].build(300).programs[0]))
+for document in [believed, *(hurtful.CASES[name].build(300) for name in names)]:
+    check(document, plain=True)
 assert not [module for module in sys.modules if module.startswith("allocsim.screens")]
 for name in names:
     check(hurtful.CASES[name].build(300))  # without numba there is no screen, and no failure

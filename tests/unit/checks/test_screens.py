@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from allocsim.checks import check
+from allocsim.checks import check, selector
 from allocsim.checks.accesses import Extents
 from allocsim.checks.holes import holes_of
 from allocsim.checks.owners import NEVER, OwnerAxis
@@ -138,7 +138,7 @@ def test_pieces_written_by_many_and_read_by_many_need_no_look(tiny, compiled):
         t.op("g", (whole,), ())
     plan = Plan(program=t.build(), arena=np.zeros(1, np.int32), offset=np.zeros(1, np.int64), nbytes=np.array([256]))
     document = Document.of(plan)
-    looks = screen.reads_to_look_at(Runs.of(TrialDocument(document).trials))
+    looks = screen.reads_to_look_at(Runs.of(TrialDocument(document, selector.SCREENED).trials))
 
     assert [rows.tolist() for rows in looks] == [[]]
     assert check(document).clean

@@ -9,6 +9,7 @@ from collections import Counter
 from multiprocessing import active_children
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from allocsim import check
@@ -325,3 +326,29 @@ def test_the_first_chunks_are_small_and_all_of_them_are_what_was_asked_for():
         assert sum(chunk.count for chunk in made) == total
         assert [chunk.number for chunk in made] == list(range(len(made)))
         assert made[0].count <= 512
+
+
+def test_a_proof_rests_on_the_plain_checks_alone(monkeypatch):
+    """With a filter that selects nothing, every program of a scope is judged all the same; drawn ones are not."""
+    monkeypatch.setattr(
+        sys.modules["allocsim.fuzzing.batch"], "to_look_at", lambda *_, **__: np.empty(0, dtype=np.int64)
+    )
+    target, source = Target(name="allocsim.fuzzing.mutants:freed_one_step_early"), ("exhaustive", "bulk")
+    found = {}
+    for name in source:
+        what = CampaignSpec(
+            target=target,
+            source=name,
+            seed=0,
+            examples=None,
+            options={"ops": 3} if name == "exhaustive" else {},
+            reduce_seconds=0.0,
+        )
+        chunk = next(iter(chunks(name, seed=0, options=what.options, total=300)))
+        findings = []
+        with Explorer(what) as explorer:
+            explorer.explore(chunk, findings.append)
+        found[name] = {finding.breaks for finding in findings}
+
+    assert "sound" in found["exhaustive"]
+    assert "sound" not in found["bulk"]
