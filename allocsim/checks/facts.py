@@ -1,16 +1,24 @@
-"""What the rest of the program may ask of the judge beside `check`: small facts that two answers to
-one question would only blur.
+"""What the rest of the program may ask of the judge beside `check`: facts that must have one answer
+everywhere.
 
     exchanged_order(program, earlier, later)   the ops, from step `earlier` on, in a legal order in which `later` runs first
+    read_twice(program, step)                  the operands of an op that share a byte with another of its operands
+    rows_of(table), KindsTable                 a table of what kernels promise, parsed and checked
+
+Only this module, `violations` and `check` itself are imported from outside this folder (a test); the
+screens beside it, which select where the checks look, are the one exception.
 
 What this module does not see: plans and runs.
 """
 
+from allocsim.checks.accesses import Extents
+from allocsim.checks.contract import KindsTable, rows_of
 from allocsim.checks.h_clocks import Order
 from allocsim.checks.h_races import exchanged
+from allocsim.checks.owners import shared
 from allocsim.model import Program
 
-__all__ = ["exchanged_order"]
+__all__ = ["KindsTable", "exchanged_order", "read_twice", "rows_of"]
 
 
 def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ...]:
@@ -18,3 +26,21 @@ def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ..
     orders the two (`h_races.exchanged`).
     """
     return exchanged(Order.of(program.ops), earlier, later)
+
+
+def read_twice(program: Program, step: int) -> frozenset[int]:
+    """Return the positions of the operands of an op that share a byte with another of its
+    operands.
+    """
+    values, operands = program.values, program.ops[step].operands
+    if len(set(values.buffer[list(operands)].tolist())) == len(operands):
+        return frozenset()
+    extents = Extents(program)
+    lie = [(int(values.buffer[value]), extents.runs(value)) for value in operands]
+    return frozenset(
+        position
+        for position, (buffer, runs) in enumerate(lie)
+        if any(
+            other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie)
+        )
+    )

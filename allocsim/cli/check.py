@@ -30,7 +30,7 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim.checks.contract import rows_of
+from allocsim.checks.facts import rows_of
 from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import print_error, print_json, print_line

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocsim.checks import check
-from allocsim.checks.contract import KindsTable
+from allocsim.checks.facts import KindsTable
 from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import Key, key_of
 from allocsim.errors import AllocsimError, os_error_line

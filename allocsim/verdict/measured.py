@@ -21,8 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from allocsim.checks.accesses import Extents
-from allocsim.checks.owners import shared
+from allocsim.checks.facts import read_twice
 from allocsim.cure.mends import Mend
 from allocsim.model import Ops, Program
 from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
@@ -201,24 +200,6 @@ def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cau
         mend=mend_words(dossier, mend),
         charge=mend,
         victim=dossier.witness(run, step, value=value, buffer=home, program=program),
-    )
-
-
-def read_twice(program: Program, step: int) -> frozenset[int]:
-    """Return the positions of the operands of an op that share a byte with another of its
-    operands.
-    """
-    values, operands = program.values, program.ops[step].operands
-    if len(set(values.buffer[list(operands)].tolist())) == len(operands):
-        return frozenset()
-    extents = Extents(program)
-    lie = [(int(values.buffer[value]), extents.runs(value)) for value in operands]
-    return frozenset(
-        position
-        for position, (buffer, runs) in enumerate(lie)
-        if any(
-            other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie)
-        )
     )
 
 

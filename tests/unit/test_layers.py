@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from tomllib import loads
+from typing import Final
 
 import pytest
 from importlinter.cli import lint_imports
@@ -34,6 +35,29 @@ def imported(path):
     return found
 
 
+def modules(path):
+    """Return the modules that a file's import statements name; of `from package import module` both."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {str(node.module)} | {name for name in names if is_module(name)}
+    return found
+
+
+def is_module(name):
+    """Return whether a dotted name is a file or a folder of this repository."""
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def rooms(path):
+    """Return the rooms of allocsim that a file imports from."""
+    return {name.split(".")[1] for name in modules(path) if name.startswith("allocsim.")}
+
+
 def named_at_run_time(path):
     """Return the packages of ours that the arguments of `import_module` calls name."""
     calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
@@ -45,8 +69,23 @@ def named_at_run_time(path):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "allocsim" / "checks").rglob("*.py")), ids=lambda path: path.name)
-def test_the_plain_judge_rests_on_numpy_alone(path):
+def test_the_plain_judge_rests_on_numpy_and_the_vocabulary_alone(path):
     assert not imported(path) - set(sys.stdlib_module_names) - {"numpy", "allocsim"}
+    assert rooms(path) <= {"checks", "model", "errors"}
+
+
+OPEN: Final = {"allocsim.checks", "allocsim.checks.violations", "allocsim.checks.facts"}
+"""Modules of the judge that the rest of the program may import."""
+
+
+def test_nobody_reaches_into_the_judge_but_the_screens():
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            inside = {
+                name for name in modules(path) if name.partition(".checks")[0] == "allocsim" and ".checks" in name
+            }
+            if path.parent.name not in {"checks", "screens"}:
+                assert inside <= OPEN, path
 
 
 @pytest.mark.parametrize("package", PACKAGES)
