@@ -32,6 +32,9 @@ from .model import Role as Role
 from .model import Run as Run
 from .model import Value as Value
 from .model import Values as Values
+from .outcomes import JudgeRules as JudgeRules
+from .outcomes import Outcome as Outcome
+from .outcomes import judge_file as judge_file
 from .outcomes.assertions import UncleanError as UncleanError
 from .outcomes.assertions import assert_clean as assert_clean
 from .outcomes.description import describe as describe

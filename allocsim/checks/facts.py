@@ -5,8 +5,8 @@ everywhere.
     read_twice(program, step)                  the operands of an op that share a byte with another of its operands
     rows_of(table), KindsTable                 a table of what kernels promise, parsed and checked
 
-Only this module, `violations` and `check` itself are imported from outside this folder (a test); the
-screens beside it, which select where the checks look, are the one exception.
+Only this module, `violations` and `check` itself are imported from outside this folder (a test);
+the screens beside it, which select where the checks look, are the one exception.
 
 What this module does not see: plans and runs.
 """

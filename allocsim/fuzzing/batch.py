@@ -51,7 +51,7 @@ class Batch:
     arenas: int
     """Arenas of each program; those of program k are `k * arenas` and the following."""
     plain: bool = False
-    """Whether the plain checks alone say which programs are sound: no filter selects before them."""
+    """Whether the plain checks alone say which programs are sound, and no filter selects before."""
 
     def __len__(self) -> int:
         return len(self.op_starts) - 1

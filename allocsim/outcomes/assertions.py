@@ -2,6 +2,7 @@
 
     allocsim.assert_clean(program, plan)                 # as verify_program
     allocsim.assert_clean(document)                      # or whatever else `verify` takes
+    allocsim.assert_clean("plan.json")                   # or any file or folder that `allocsim check` takes
     allocsim.assert_clean(program, plan, max_peak=1 << 20)
 
 What this module does not see: test runners. `allocsim.outcomes.pytest_plugin` is the fixture for
@@ -9,11 +10,13 @@ pytest.
 """
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from allocsim.checks.violations import Report
+from allocsim.errors import AllocsimError
 from allocsim.model import Document, Plan, Run
-from allocsim.outcomes import Outcome, outcome_of
+from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.telling import cause_lines
 from allocsim.outcomes.verification import document_of
@@ -40,7 +43,7 @@ class UncleanError(AssertionError):
 
 
 def assert_clean(
-    what: Document | Plan | Sequence[Run | Plan] | Any,
+    what: Document | Plan | Sequence[Run | Plan] | str | Path | Any,
     plan: Any = None,
     *,
     max_peak: int | None = None,
@@ -50,7 +53,7 @@ def assert_clean(
     """Judge a plan and raise unless it is clean.
 
     Args:
-        what: what is judged, as `verify` takes it.
+        what: what is judged, as `verify` takes it, or the path of a file or folder.
         plan: the plan to judge it with, or an offset for each buffer.
         max_peak: bytes the plan may need at most.
         known: fingerprints of violations that do not count (`allocsim.outcomes.baseline.read`).
@@ -63,10 +66,16 @@ def assert_clean(
         UncleanError: an AssertionError with the faults in its message, and document and outcome as
             attributes.
         ModelError: `what` and `plan` make no question.
+        AllocsimError: the file cannot be read.
     """
     __tracebackhide__ = True
-    document = document_of(what, plan)
-    outcome = outcome_of("", document, known=known, max_peak=max_peak, cures=True)
+    if isinstance(what, str | Path) and plan is None:
+        outcome = judge_file(what, known=known, max_peak=max_peak, cures=True)
+    else:
+        outcome = outcome_of("", document_of(what, plan), known=known, max_peak=max_peak, cures=True)
+    document = outcome.document
+    if document is None:
+        raise AllocsimError(str(outcome.error))
     if not outcome.passes:
         raise UncleanError(message_of(document, outcome, shown=shown), document=document, outcome=outcome)
     assert outcome.report is not None

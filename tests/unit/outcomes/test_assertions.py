@@ -97,6 +97,15 @@ def test_the_message_shows_the_ops_round_the_fault():
     assert caught.value.document.plans == (WRONG,)
 
 
+def test_a_file_is_judged_as_the_command_judges_it(tmp_path):
+    allocsim.write(Document.of(WRONG), tmp_path / "plan.json")
+    with pytest.raises(allocsim.UncleanError, match="the plan is not clean"):
+        allocsim.assert_clean(tmp_path / "plan.json")
+    with pytest.raises(allocsim.AllocsimError, match=r"nowhere\.json"):
+        allocsim.assert_clean(str(tmp_path / "nowhere.json"))
+    assert allocsim.judge_file(tmp_path / "plan.json").status == 1
+
+
 def test_shown_limits_the_descriptions_and_the_rest_is_a_line_each():
     with pytest.raises(AssertionError) as caught:
         allocsim.assert_clean(WRONG, shown=0)
