@@ -122,7 +122,7 @@ def check(
         entries.append({**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {})})
         if as_json:
             continue
-        for line in (*lines_of(outcome), *(part for line in strange for part in wrapped(line, "  ", "    "))):
+        for line in (*lines_of(outcome), *(part for text in strange for part in wrapped(text, "  ", "    "))):
             print_line(line)
         for entry in explored or []:
             print_line(f"  plan {entry['plan']}: {entry['says']}")

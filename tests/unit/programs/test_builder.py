@@ -30,6 +30,14 @@ def test_numpys_integers_are_indices():
 
 
 SAID = {
+    "a kind that is no text": (
+        lambda b, x, y: b.op(3, (x,), (y,), name="f"),
+        "ops[0].kind: op 'f' is of kind 3; a kind is text",
+    ),
+    "a stream by name": (
+        lambda b, x, y: b.op("f", (x,), (y,), stream="zz"),
+        "ops[0].stream: op 'f' is on stream 'zz'; streams are numbered from 0",
+    ),
     "no list": (
         lambda b, x, y: b.op("neg", x, x),
         "ops[0].operands: op 'neg' is given 0, no list of values; one value is (0,)",
@@ -72,11 +80,6 @@ def test_what_cannot_be_a_row_is_told_at_once(wrong, said):
 
 BUILT = {
     "absent": (lambda b, x, y: b.op("add", (99,), (y,)), "ops[0].operands[0]: value 99 does not exist; there are 2 (op 'add')"),
-    "a kind that is no text": (lambda b, x, y: b.op(3, (x,), (y,), name="f"), "ops[0].kind: op 'f' is of kind 3; a kind is text"),
-    "a stream by name": (
-        lambda b, x, y: b.op("f", (x,), (y,), stream="zz"),
-        "ops[0].stream: op 'f' is on stream 'zz'; streams are numbered from 0",
-    ),
     "own result": (lambda b, x, y: b.op("add", (y,), (y,), name="grow"), "ops[0].operands[0]: value 1 is made by op 0, not before op 0 (op 'grow')"),
     "strength": (lambda b, x, y: b.op("add", (x,), (y,), in_place=((0, 0, "byte"),)), "ops[0].in_place[0][2]: 'byte' is none of exact bytes whole (op 'add')"),
 }  # fmt: skip

@@ -70,5 +70,13 @@ def test_an_op_in_place_at_another_address_used_no_pair(pairs, at):
     assert named(made, {"x": 0, "a": at}) == [("C12", "plan", "a")]
 
 
+def test_a_cause_strikes_first_where_it_did_harm():
+    """A believed pair is at no place; the op that it misled is."""
+    made = program((("mul", "x x", "a"),), "a", in_place=((0, 0),))
+    plan = plan_of(made, {"x": 0, "a": 0}, problem=Problem.of(made, may_share=[(0, 1)], start=[0, 1], stop=[2, 3]))
+    (cause,) = judge(Evidence(document=Document.of(plan))).causes
+    assert (cause.class_, cause.first.op) == ("C03", 1)
+
+
 def test_an_op_in_place_at_one_address_used_a_pair():
     assert named(program((("f", "x", "a"),), "a", in_place=()), {"x": 0, "a": 0}) == [("C03", "plan", "x")]
