@@ -4,8 +4,8 @@ folders of evidence.
 The answer comes first: what is wrong, one entry for each cause with class, party, places, cure and
 price; then what was examined; then the violations under their causes. Exit status 0 where all files
 pass, 1 where one has violations that are not known or needs more bytes than `--max-peak`, 2 where
-one cannot be judged: it cannot be read, holds nothing to judge, or a detector that `--require`
-names did not run; the others are judged all the same. What was not examined changes the status in
+one cannot be judged: it cannot be read, has no plan, or a detector that `--require` names did not
+run; the others are judged all the same. What was not examined changes the status in
 no other way.
 
 `--json` prints the document of format.md:
@@ -23,10 +23,11 @@ What this module does not see: how plans are judged (`allocsim.checks`) and what
 (`allocsim.outcomes.telling`).
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -48,6 +49,9 @@ from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
 
 DEFAULT_LIMIT = 10_000
+
+LISTED: Final = re.compile(r"  (?:  |> )[ \d]*")
+"""Where a line of a story begins that stands in columns: an op with its number, or what it did."""
 
 OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
 
@@ -118,7 +122,7 @@ def check(
         entries.append({**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {})})
         if as_json:
             continue
-        for line in (*lines_of(outcome), *(f"  {line}" for line in strange)):
+        for line in (*lines_of(outcome), *(part for text in strange for part in wrapped(text, "  ", "    "))):
             print_line(line)
         for entry in explored or []:
             print_line(f"  plan {entry['plan']}: {entry['says']}")
@@ -198,8 +202,9 @@ def print_explained(document: Document, outcome: Outcome, shown: int) -> None:
         for line in wrapped(head, "", "  "):
             print_line(line)
         for line in story:
-            listed = line.startswith(("    ", "  > "))  # ops stand in columns
-            for part in [line] if listed else wrapped(line.strip(), "  ", "    "):
+            head = LISTED.match(line)
+            indents = ("  ", "    ") if head is None else (head[0], f"{' ' * len(head[0])}  ")
+            for part in wrapped(line[len(head[0]) :] if head else line.strip(), *indents):
                 print_line(part)
 
 

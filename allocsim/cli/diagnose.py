@@ -26,7 +26,7 @@ from typing import Annotated, Final
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Kinds, Required, kinds_table, letters_of, outcome_entry, print_explained
+from allocsim.cli.check import Kinds, Required, Strict, kinds_table, letters_of, outcome_entry, print_explained
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError
 from allocsim.outcomes import JudgeRules, Outcome, outcome_of, read_evidence
@@ -51,6 +51,7 @@ def diagnose(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     explain: Annotated[int, typer.Option(min=0, metavar="N", help="Tell the story of the first N violations.")] = 1,
     require: Required = "",
+    strict: Strict = False,
     kinds: Kinds = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
     ggml: Annotated[
@@ -85,13 +86,20 @@ def diagnose(
     }  # fmt: skip
     given = {key: value for key, value in asked.items() if value is not None}
     if is_model(target):
-        for_files = {"--explain": explain != 1, "--require": require, "--kinds": kinds, "--seed": seed, "--ggml": ggml}
+        for_files = {
+            "--explain": explain != 1,
+            "--require": require,
+            "--strict": strict,
+            "--kinds": kinds,
+            "--seed": seed,
+            "--ggml": ggml,
+        }
         _refuse(target, "is a model; of files", [option for option, value in for_files.items() if value])
         return service("diagnose_named")(str(target), given, out, as_json=as_json)  # type: ignore[no-any-return]
     options = [*given, *([] if out is None else ["out"])]
     _refuse(target, "is no model; of models", [f"--{key.replace('_', '-')}" for key in options])
     required = letters_of(require)
-    rules = JudgeRules(kinds=kinds_table(kinds))
+    rules = JudgeRules(strict=strict, kinds=kinds_table(kinds))
     evidence, whys, by = _evidence(target, seed, ggml)
     outcome = outcome_of(str(target), evidence, rules=rules, cures=True, whys=whys, executed_by=by, required=required)
     if as_json:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Kinds, Required, kinds_table, letters_of
+from allocsim.cli.check import Kinds, Required, Strict, kinds_table, letters_of
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.outcomes import JudgeRules, outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
@@ -27,6 +27,7 @@ def verdict(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     require: Required = "",
+    strict: Strict = False,
     kinds: Kinds = None,
 ) -> int:
     """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged."""
@@ -35,7 +36,7 @@ def verdict(
     if not evidence.document.runs:
         print_error(f"{show_path(target)}: {NO_PLAN}")
         return BAD_INPUT
-    rules = JudgeRules(kinds=kinds_table(kinds))
+    rules = JudgeRules(strict=strict, kinds=kinds_table(kinds))
     found = judge(evidence, judged=rules.listed)
     outcome = outcome_of(
         str(target), evidence, report=found.report, rules=rules, causes=found.causes, required=required

@@ -9,7 +9,8 @@ what was examined.
 
 An outcome *passes* if every violation is a known one, there is no more of them than is listed, no
 kernel is at fault, and the peak is within its limit. It *cannot be judged* (`status` 2) if it
-cannot be read, if no detector had anything to look at, or if one did not run that was required.
+cannot be read, if there is no plan in it (a wrong belief is told all the same), or if a detector did
+not run that was required.
 
 A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of what
 takes part. It holds no index, no address, no run, no size and no file, so it stays as it is when a
@@ -123,8 +124,8 @@ class Outcome:
 
     @property
     def judged(self) -> bool:
-        """Whether some detector had something to look at."""
-        return self.error is None and any(row.state != NOT_RUN for row in self.examined.values())
+        """Whether there was a plan to look at."""
+        return self.error is None and self.document is not None and bool(self.document.runs)
 
     @property
     def status(self) -> int:

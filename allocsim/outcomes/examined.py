@@ -12,7 +12,7 @@ of this project can run it, which.
 |---|---|---|
 | S | whether bytes, slots and promises hold | there is a plan |
 | L | whether beliefs cover the program | there is a problem |
-| H | whether an order makes a race | some program has several streams |
+| H | whether an order makes a race | some program has several streams, or runs overlap in time |
 | P, D, K | what kernels do | there are measured rows |
 | R | whether later runs hold | several runs go over the same memory |
 
@@ -28,7 +28,7 @@ import numpy as np
 from allocsim.allocators import ggml_kinds
 from allocsim.checks.violations import KINDS, Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
-from allocsim.verdict.dossier import BELIEF_KINDS, only_later
+from allocsim.verdict.dossier import BELIEF_KINDS, at_once, only_later
 from allocsim.verdict.evidence import Evidence
 
 CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
@@ -68,6 +68,8 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     """
     document, whys = evidence.document, whys or {}
     runs, streams = len(document.runs), max((len(run.program.streams) for run in document.runs), default=1)
+    overlapping = at_once(document.runs)
+    concurrent = [f"{streams} streams"] * (streams > 1) + [f"{overlapping} runs at once"] * (overlapping > 0)
     beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
     races = report.counts.get("Race", 0)
     ops = f"{report.stats.ops:,} ops" if report.stats.ops else f"{report.stats.buffers:,} buffers"
@@ -75,7 +77,7 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     rows = {
         "S": (runs > 0, report.count - beliefs - races, ops, NO_PLAN),
         "L": (bool(document.problems), beliefs, counted(believed, "believed buffer"), "no belief to compare with"),
-        "H": (streams > 1, races, f"{streams} streams", "one stream"),
+        "H": (streams > 1 or overlapping > 0, races, ", ".join(concurrent), "one stream"),
         "P": (evidence.sanitizer is not None, len(evidence.sanitizer or ()), ops, f"nothing was executed {DIAGNOSE}"),
         "D": (
             evidence.origins is not None or evidence.diverges is not None,
@@ -106,6 +108,14 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
         else Examined(state=NOT_RUN, why=whys.get(letter) or why)
         for letter, (ran, found, of, why) in rows.items()
     }
+
+
+def assumed_returns(document: Document) -> int:
+    """Return how many blocks an allocator's trace is taken to have given back though it does not say
+    so (`allocsim.programs.allocator_trace`).
+    """
+    found = (program.meta.get("assumed_returns") for program in document.programs)
+    return sum(count for count in found if isinstance(count, int) and count > 0)
 
 
 def unaudited(evidence: Evidence) -> tuple[str, ...]:
@@ -202,5 +212,5 @@ def _kind(program: Program, v: Violation) -> str | None:
 
 
 __all__ = [
-    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "counted", "examination", "kept_outside", "unaudited", "unvouched",
+    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "assumed_returns", "counted", "examination", "kept_outside", "unaudited", "unvouched",
 ]  # fmt: skip

@@ -25,7 +25,16 @@ from allocsim.cure import Cure
 from allocsim.files.sizes import in_bytes
 from allocsim.model import Program
 from allocsim.outcomes import FiledViolation, Outcome
-from allocsim.outcomes.examined import CLEAN, NO_PLAN, NOT_RUN, Examined, counted, kept_outside, unaudited
+from allocsim.outcomes.examined import (
+    CLEAN,
+    NO_PLAN,
+    NOT_RUN,
+    Examined,
+    assumed_returns,
+    counted,
+    kept_outside,
+    unaudited,
+)
 from allocsim.verdict.records import Cause, FirstPlace
 
 WIDTH: Final = 80
@@ -42,8 +51,10 @@ def _head_parts(outcome: Outcome) -> list[str]:
     if outcome.report is None:
         return [outcome.error or "cannot be judged"]
     parts = [_found(outcome, outcome.report)]
-    if not outcome.report.stats.buffers or outcome.examined["S"].state == NOT_RUN:
+    if outcome.examined["S"].state == NOT_RUN:
         parts.insert(0, NO_PLAN)
+    if outcome.document is not None and (assumed := assumed_returns(outcome.document)):
+        parts.append(f"{counted(assumed, 'return')} assumed")
     if outcome.examined["K"].state == NOT_RUN and _has_kernels(outcome.examined):
         parts.append("kernels not examined")
     elif (

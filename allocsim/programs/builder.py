@@ -210,6 +210,12 @@ class ProgramBuilder:
         """
         index = len(self._ops)
         label = name if name is not None else kind
+        if not isinstance(kind, str):
+            raise ModelError(f"ops[{index}].kind", f"op {label!r} is of kind {kind!r}; a kind is text")
+        if not isinstance(stream, int | np.integer):
+            raise ModelError(
+                f"ops[{index}].stream", f"op {label!r} is on stream {stream!r}; streams are numbered from 0"
+            )
         read, made = self._listed(index, label, "operands", operands), self._listed(index, label, "results", results)
         pairs = None if in_place is None else tuple(in_place)
         code = self._kinds.setdefault(kind, len(self._kinds))

@@ -25,7 +25,7 @@ from allocsim.cure import Cure
 from allocsim.cure.defects import Judged, listed
 from allocsim.files.sizes import in_bytes
 from allocsim.verdict.causes import causes_of, found_in, with_cures
-from allocsim.verdict.dossier import BELIEF_KINDS, Dossier, only_later
+from allocsim.verdict.dossier import BELIEF_KINDS, Dossier, at_once, only_later
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
 from allocsim.verdict.naming import MEASURED_NAMES, NAMES, NamingRow
@@ -85,7 +85,7 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
             dossier.report.count - beliefs - races, ops=dossier.report.stats.ops, truncated=dossier.report.truncated
         ),
         "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in dossier.races))
-        if streams > 1
+        if streams > 1 or at_once(dossier.runs)
         else not_run | {"why": "one stream"},
         "P": not_run | {"why": "no kernels to execute"}
         if evidence.sanitizer is None

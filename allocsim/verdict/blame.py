@@ -68,11 +68,11 @@ def _unstated(dossier: Dossier, meeting: Meeting, plan: Plan) -> Answer:
         return (Mend(kind="slot", plan=meeting.plan, buffer=short),)
     if program.buffers.persistent[meeting.buffer] or program.buffers.persistent[meeting.other]:
         return SLOT
-    if "ResultsOverlap" in meeting.kinds:
-        return SLOT
+    if not meeting.kinds.isdisjoint({"ResultsOverlap", "AllocOverLive"}):
+        return SLOT  # no life is at fault: both are written at once, or the planner's own book kept both
     if meeting.late:
         return tuple(Mend(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
-    if not meeting.kinds.isdisjoint(IN_PLACE):
+    if not meeting.kinds.isdisjoint(IN_PLACE) and _at_one_address(dossier, meeting, plan):
         donor, recipient = _in_time(dossier, meeting, plan)
         return (Mend(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
     return SLOT
@@ -164,6 +164,23 @@ def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | N
         return next((buffer for buffer in pair if not nbytes[buffer]), None)
     meets = int(plan.offset[low]) + nbytes[low] > int(plan.offset[high])
     return None if meets or nbytes[low] >= int(plan.program.buffers.nbytes[low]) else low
+
+
+def _at_one_address(dossier: Dossier, meeting: Meeting, plan: Plan) -> bool:
+    """Whether the two begin at one address, or some operand and result of one op in them do."""
+    pair = {meeting.buffer, meeting.other}
+    if len({int(plan.offset[buffer]) for buffer in pair}) == 1:
+        return True
+    return any(
+        {
+            run.program.values.buffer[run.program.ops[step].operands[o]],
+            run.program.values.buffer[run.program.ops[step].results[r]],
+        }
+        == pair
+        for number, run in enumerate(dossier.runs)
+        if run.plan is plan
+        for step, o, r in dossier.aliases[number]
+    )
 
 
 def _in_time(dossier: Dossier, meeting: Meeting, plan: Plan) -> tuple[int, int]:

@@ -214,8 +214,8 @@ class HandedOn:
     together: frozenset[int]
     """Carries, and what is moved into one without changing its place."""
     exchanged: frozenset[frozenset[int]]
-    """Pairs of the result of a move and the operand of another that lie in one place, of turns in
-    which at least two moves lie so.
+    """Pairs of the operand of a move and a carry in one place, where the result of another move of
+    the turn lies too, of turns in which at least two moves lie so.
     """
     astray: frozenset[int]
     """Carries, and what is moved into one, in the arena of another that lies in theirs."""
@@ -239,11 +239,15 @@ def handed_on(loop: CarriedLoop, plan: Plan | None) -> HandedOn:
     for move in laid:
         if move.source not in elided:
             turns[move.turn].append(move)
+    lying: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for buffer in loop.carries:
+        lying[place(buffer)].add(buffer)
     exchanged: set[frozenset[int]] = set()
     for moves in turns.values():
-        taken = {place(move.target): move.target for move in moves}
-        meet = {frozenset((move.source, taken[at])) for move in moves if (at := place(move.source)) in taken}
-        exchanged |= meet if len(meet) > 1 else set()
+        taken = {place(move.target) for move in moves}
+        strayed = {move.source for move in moves if place(move.source) in taken}
+        if len(strayed) > 1:
+            exchanged |= {frozenset((one, other)) for one in strayed for other in lying[place(one)] if one != other}
     return HandedOn(loop.carries | elided, frozenset(exchanged), _astray(loop, plan))
 
 

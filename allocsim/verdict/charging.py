@@ -16,7 +16,9 @@ pairs do is asked of the judge: the run by itself, all buffers apart but the vic
 took its place for that one reason.
 
 Slots that only the placement can have put where they are share mends: as few slots as meet every
-other, those that do not fit or keep no promise first.
+other, those that do not fit or keep no promise first. Where no problem is stated, one slot that
+explains what would take several beliefs is charged instead of them. What a `same` carries on is
+charged as the read that the `same` did.
 
 Complexity: the checks once, O(violations), and one more check of one run for each victim whose
 bytes were taken for several reasons, `QUESTIONS` at most.
@@ -26,7 +28,7 @@ What this module does not see: classes and parties (`allocsim.verdict.naming`), 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -35,7 +37,7 @@ from allocsim.checks import Violation
 from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
-from allocsim.model import HOST_WRITE
+from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.mislaid import EVENTS, as_small_as_believed, charge_beliefs, charge_slots
@@ -199,7 +201,8 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
             edges.append(place)
         else:
             answers[place] = answer
-    answers |= _covered(dossier, edges, violations)
+    moved = _moved_at_once(dossier, answers, edges)
+    answers |= _covered(dossier, [*edges, *moved], violations)
     for place, guilty in innocent.items():
         answers[place] = answers.get(guilty, ())
     for place, rows in paired.items():
@@ -210,8 +213,10 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
             for other in accomplices.get(place, ()) if v.kind == "UnsafeInPlace" else ():
                 for mend in answers[other]:
                     found[mend].append(v)
+    read = {(v.run, v.op, v.value): v for v in late}
     for v in late:
-        for mend in _why_late(dossier, v, takers[id(v)], answers):
+        root = _root(dossier, v, read)
+        for mend in _why_late(dossier, root, takers[id(root)], answers):
             found[mend].append(v)
     return (
         v
@@ -231,6 +236,65 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     if not in_one_run(v) or not (v.want_run in {v.run, None} or _lasts(dossier, v)):
         return False
     return _share_bytes(dossier, v) or not _met(dossier, v)
+
+
+def _root(dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, ...], Violation]) -> Violation:
+    """Return the first of the late reads by which a `same` carried the bytes of one to where it
+    found them; the read itself where none did.
+    """
+    seen = {id(v)}
+    while not _share_bytes(dossier, v):
+        before = read.get((v.run, *_carrier(dossier, v)))
+        if before is None or id(before) in seen:
+            return v
+        seen.add(id(before))
+        v = before
+    return v
+
+
+def _carrier(dossier: Dossier, v: Violation) -> tuple[int | None, int | None]:
+    """Return the `same` that last wrote the buffer of a late read, and the operand that it carried
+    there; None twice if another op did.
+    """
+    program = dossier.program(v)
+    home, ops = program.values.buffer, program.ops
+    results = np.flatnonzero(home[ops.results[: ops.result_starts[v.op or 0]]] == v.buffer)
+    steps = np.searchsorted(ops.result_starts, results, side="right") - 1
+    writing = ~ops.is_kind(VIEW)[steps]
+    if not writing.any():
+        return None, None
+    place, step = int(results[writing][-1]), int(steps[writing][-1])
+    if not program.same_ops[step]:
+        return None, None
+    return step, ops[step].operands[place - int(ops.result_starts[step])]
+
+
+def _moved_at_once(dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], edges: Sequence[Place]) -> list[Place]:
+    """Return the places of plans without a problem that one slot explains where it would take
+    several beliefs, or one beside a slot that lies wrong anyway: the smallest mend moves that slot.
+    """
+    told = {place: mends for place, mends in answers.items() if dossier.document.plans[place[0]].problem is None}
+    places: dict[Mend, set[Place]] = defaultdict(set)
+    for place, mends in told.items():
+        for mend in mends:
+            places[mend].add(place)
+    explained: dict[tuple[int, int], set[Mend]] = defaultdict(set)
+    for mend, where in places.items():
+        if mend.kind in {"lifetime", "pair"} and all(len(told[place]) == 1 for place in where):
+            common = set.intersection(*(set(place[2:]) for place in where))
+            for buffer in common - ({mend.buffer} if mend.kind == "lifetime" else set()):
+                explained[mend.plan or 0, buffer].add(mend)
+    astray = {(place[0], buffer) for place in edges for buffer in place[2:]}
+    chosen: set[Mend] = set()
+    for slot, mends in sorted(explained.items(), key=lambda row: (-len(row[1]), _rank(dossier, row[0]))):
+        fresh = mends - chosen
+        chosen |= fresh if len(fresh) + (slot in astray) > 1 else set()
+    return [place for mend in chosen for place in sorted(places[mend])]
+
+
+def _rank(dossier: Dossier, slot: tuple[int, int]) -> tuple[int, int]:
+    plan, buffer = slot
+    return plan, int(ranks(dossier.document.plans[plan].program)[buffer])
 
 
 def _met(dossier: Dossier, v: Violation) -> frozenset[int]:

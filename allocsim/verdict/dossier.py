@@ -8,7 +8,7 @@ What this module does not see: classes and parties.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -33,8 +33,8 @@ BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "B
 
 
 def only_later(report: Report) -> int:
-    """Count the violations of S and H in later runs that the first run, of the same program, does
-    not show.
+    """Count the violations of S and H that one run alone would not have: those in later runs that
+    the first run, of the same program, does not show, and what a later run did to the first.
     """
 
     def place(v: Violation) -> tuple[object, ...]:
@@ -42,7 +42,25 @@ def only_later(report: Report) -> int:
 
     static = [v for v in report.violations if v.kind not in BELIEF_KINDS]
     first = {place(v) for v in static if v.run == 0}
-    return sum(bool(v.run) and place(v) not in first for v in static)
+    of_later = (v.other_run is not None and v.run is not None and v.other_run > v.run for v in static)
+    return sum(later or (bool(v.run) and place(v) not in first) for v, later in zip(static, of_later, strict=True))
+
+
+def at_once(runs: Sequence[Run]) -> int:
+    """Count the runs that overlap another one in time: neither waits for the other.
+
+    O(runs^2), O(runs) where each waits for all before it.
+    """
+    if all(run.after is None for run in runs):
+        return 0
+    waits: list[frozenset[int]] = []
+    overlapping: set[int] = set()
+    for number, run in enumerate(runs):
+        named = range(number) if run.after is None else run.after
+        waits.append(frozenset(named).union(*(waits[earlier] for earlier in named)))
+        apart = set(range(number)) - waits[-1]
+        overlapping |= apart | ({number} if apart else set())
+    return len(overlapping)
 
 
 class Dossier:

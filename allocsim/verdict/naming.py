@@ -162,7 +162,8 @@ def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violatio
     for v in violations:
         run, other = dossier.run(v), dossier.other_buffer(v)
         if v.buffer is not None and other is not None and other != v.buffer and v.kind not in {"BadShare", "Race"}:
-            handed = dossier.handed_on(dossier.program(v), None if run is None else run.plan)
+            plan = run.plan if run is not None else None if v.plan is None else dossier.document.plans[v.plan]
+            handed = dossier.handed_on(dossier.program(v), plan)
             found.append(any(one.holds(v.buffer, other) for one in handed))
     return bool(found) and all(found)
 

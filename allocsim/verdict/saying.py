@@ -30,7 +30,14 @@ def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row:
     victim = dossier.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
     parties = _racing(dossier, v) if v.kind == "Race" else (victim, _writer(dossier, v), reader)
     said = _late_read(reader, parties[1], victim) if v.kind == "StaleRead" else v.message
-    first = min(violations, key=lambda v: (-1 if v.run is None else v.run, -1 if v.step is None else v.step))
+    first = min(
+        violations,
+        key=lambda v: (
+            v.op is None and v.step is None,  # a belief about no one place: where it did harm says more
+            -1 if v.run is None else v.run,
+            -1 if v.step is None else v.step,
+        ),
+    )
     if v.kind in READ_WRONG:
         first = min((v for v in violations if v.kind in READ_WRONG), key=lambda v: (v.run or 0, v.step or 0))
     return Cause(

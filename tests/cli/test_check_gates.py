@@ -9,7 +9,7 @@ import pytest
 from allocsim import document
 from allocsim.checks import check
 from allocsim.cli import main
-from allocsim.model import Document
+from allocsim.model import Document, Run
 from repro.small.words import plan, program
 
 MADE = program("x = host.write; a = f x; b = g x; c = h a b; host.read c")
@@ -79,6 +79,21 @@ def test_explain_shows_the_ops_round_the_first_faults(wrong, capsys):
     said = capsys.readouterr().out
     assert "  >      3  h (a, b) -> c  <- reads it late: bytes [0, 32)" in said
     assert said.count("program 0 'p'") == 1
+
+
+def test_stories_and_stale_plans_fit_80_columns(tmp_path, capsys):
+    long = "a_kind.with.a.long.name_"
+    text = f"x = host.write; a = {long}1 x; b = {long}2 x; c = {long}3 a b; host.read c"
+    laid = plan(program(text, sizes="a=64 b=64"), "x=0 a=64 b=64 c=128")
+    other = program(text.replace("3 a b", "3 b a"), name="other")
+    path = tmp_path / "stale.json"
+    document.write(Document.of(Run.of(laid), Run(program=other, plan=laid)), path)
+
+    assert main(["check", str(path), "--explain", "1"]) == 1
+    lines = capsys.readouterr().out.replace(str(path), "F").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("was made for program" in line for line in lines)
+    assert any(line.startswith("  >") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,42 @@ def test_a_problem_without_a_plan_is_no_plan_and_exit_2(command, unplanned, caps
 
 
 @pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])
+@pytest.mark.parametrize("belief", [{}, {"start": [0, 1, 2], "stop": [1, 3, 4]}], ids=["true", "false"])
+def test_no_plan_is_exit_2_behind_every_door_whatever_is_believed(command, belief, tmp_path, capsys):
+    path = tmp_path / "unplanned.json"
+    document.write(Document.of(Problem.of(program(), **belief)), path)
+    status, shown, complaint = said(capsys, command, path)
+
+    assert status == 2
+    assert "no plan here" in shown + complaint
+    assert ("1. C0" in shown) is (bool(belief) and command != "verdict")
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])
+def test_a_plan_of_no_buffers_is_a_plan(command, tmp_path, capsys):
+    path = tmp_path / "empty.json"
+    document.write(Document.of(plan_of(ProgramBuilder("nothing").build(), [])), path)
+    status, shown, complaint = said(capsys, command, path)
+
+    assert (status, complaint) == (0, "")
+    assert "S clean" in shown
+    assert "no plan here" not in shown
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])
+def test_strict_makes_an_alias_that_nobody_vouches_for_a_violation(command, tmp_path, capsys):
+    b = ProgramBuilder("step")
+    x, y = (b.tensor(name, "f32", (16,)) for name in "xy")
+    b.op("host.write", (), (x,))
+    b.op("of.a.kind.unknown", (x,), (y,), in_place=None)
+    b.op("host.read", (y,), ())
+    path = tmp_path / "assumed.json"
+    document.write(Document.of(plan_of(b.build(), [0, 0])), path)
+
+    assert [said(capsys, command, path, *strict)[0] for strict in ((), ("--strict",))] == [0, 1]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])
 @pytest.mark.parametrize(
     ("name", "status", "party"),
     [("plan-and-kernel-KD", 1, "kernel"), ("plan-over-output.json", 1, "plan"), ("told-and-ignored.json", 1, "plan")],

@@ -8,7 +8,7 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
-from allocsim.model import Document, Problem, Role
+from allocsim.model import Document, Problem, Role, Run
 from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.examined import CLEAN, DETECTORS, FOUND, NOT_RUN
 from allocsim.outcomes.telling import WIDTH, headline, lines_of, wrapped
@@ -114,6 +114,32 @@ def test_what_was_not_examined_changes_the_status_only_where_it_is_required():
     lacking = outcome_of("x", Document.of(plan), required="SKD")
     assert lacking.status == 2
     assert headline(lacking).endswith("; K and D required and not run")
+
+
+@pytest.mark.parametrize(
+    ("runs", "found", "of"),
+    [
+        ([{}, {"after": ()}], "H", "2 runs at once"),
+        ([{}, {"after": (0,)}], "", ""),
+        ([{"read_after": 1}, {}], "SR", ""),
+    ],
+    ids=["two at once", "one after the other", "a late look"],
+)
+def test_runs_at_once_are_asked_of_h_and_a_late_look_of_r(runs, found, of):
+    plan = plan_of(program(), [0, 64])
+    document = Document.of(*(Run(program=plan.program, plan=plan, **run) for run in runs))
+    outcome = outcome_of("x", document, required="H")
+
+    assert {letter for letter, row in outcome.examined.items() if row.state == FOUND} >= set(found)
+    assert (outcome.examined["H"].state == NOT_RUN, outcome.examined["H"].of) == (not of, of)
+    assert outcome.unexamined == (() if of else ("H",))
+
+
+def test_returns_that_are_assumed_stand_in_the_first_line():
+    b = ProgramBuilder("step", meta={"assumed_returns": 2})
+    b.op("f", (), (b.tensor("x", "f32", (4,)),))
+
+    assert headline(outcome_of("x", Document.of(plan_of(b.build(), [0])))).startswith("S clean; 2 returns assumed")
 
 
 def test_what_was_found_is_status_1_whatever_is_required():

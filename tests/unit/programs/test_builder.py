@@ -30,6 +30,14 @@ def test_numpys_integers_are_indices():
 
 
 SAID = {
+    "a kind that is no text": (
+        lambda b, x, y: b.op(3, (x,), (y,), name="f"),
+        "ops[0].kind: op 'f' is of kind 3; a kind is text",
+    ),
+    "a stream by name": (
+        lambda b, x, y: b.op("f", (x,), (y,), stream="zz"),
+        "ops[0].stream: op 'f' is on stream 'zz'; streams are numbered from 0",
+    ),
     "no list": (
         lambda b, x, y: b.op("neg", x, x),
         "ops[0].operands: op 'neg' is given 0, no list of values; one value is (0,)",

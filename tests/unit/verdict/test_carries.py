@@ -60,11 +60,38 @@ FAULTS = {
 }
 
 
+@pytest.mark.parametrize("believed", [False, True], ids=["no belief", "a true belief"])
 @pytest.mark.parametrize(("text", "slots"), FAULTS.values(), ids=FAULTS)
-def test_a_permuted_carry_is_c15_of_the_plan_and_has_a_cure(text, slots):
-    verdict = verdict_of(*laid(text, **slots))
+def test_a_permuted_carry_is_c15_of_the_plan_and_has_a_cure(text, slots, believed):
+    made, lying = laid(text, **slots)
+    verdict = verdict_of(made, lying, belief(made) if believed else None)
     assert answers(verdict) == {("C15", "plan")}
     assert verdict.cure.verified
+
+
+@pytest.mark.parametrize(("believed", "mends"), [(False, ["lifetime"] * 2), (True, ["slot"] * 2)])
+def test_what_a_same_carries_on_is_no_cause_of_its_own(believed, mends):
+    """`x2` is read wrong only because the last `same` carried there what had been laid over `y1`."""
+    made, lying = laid(ROTATED["same"], x=0, y=64, t=64)
+    verdict = verdict_of(made, lying, belief(made) if believed else None)
+    assert [cause.charge.kind for cause in verdict.causes] == mends
+
+
+THREE = (
+    "@w u = g a b; @w v = h b c; @w w = k c a; @w a1 = copy u; @w b1 = copy v; @w c1 = copy w; "
+    "@w u1 = g a1 b1; @w v1 = h b1 c1; @w w1 = k c1 a1; @w a2 = copy u1; @w b2 = copy v1; @w c2 = copy w1; r = q a2 b2 c2; host.read r"
+)
+"""`a, b, c = g(a, b), h(b, c), k(c, a)`."""
+
+
+@pytest.mark.parametrize("believed", [False, True], ids=["no belief", "a true belief"])
+def test_results_laid_into_the_slots_of_each_others_carries_are_c15_before_they_are_moved(believed):
+    """What becomes `a` lies over the `b` of its own turn, and what becomes `b` over the `a`: copies move them later."""
+    made = program("a = host.write; b = host.write; c = host.write; " + THREE)
+    lies = {"a": 0, "b": 64, "c": 128, "u": 64, "v": 0, "w": 320, "r": 384}
+    lying = " ".join(f"{name}={lies[name[0]]}" for name in made.buffers.names)
+    verdict = verdict_of(made, lying, belief(made) if believed else None)
+    assert answers(verdict) == {("C15", "plan")}
 
 
 @pytest.mark.parametrize(("text", "slots"), FAULTS.values(), ids=FAULTS)
