@@ -36,10 +36,10 @@ from typing import Final, TypeVar
 import numpy as np
 
 from allocsim.allocators.planner import Allocator
-from allocsim.checks.violations import Report
+from allocsim.checks.violations import Report, Violation
 from allocsim.cure.apart import all_apart
 from allocsim.cure.cured import Cure, Demand, Moved, words_of
-from allocsim.cure.defects import Judged, Key, keys_of, listed
+from allocsim.cure.defects import Judged, Key, key_of, keys_of, listed
 from allocsim.cure.drafting import (
     Draft,
     apart_already,
@@ -53,6 +53,7 @@ from allocsim.cure.drafting import (
     replan,
 )
 from allocsim.cure.elements import Address, AllApart, SparedKernel, Upload, Wait, order_of
+from allocsim.cure.few import FEW, Move, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
 from allocsim.cure.mending import (
     edges_of,
     index_of_part,
@@ -85,6 +86,15 @@ LEAVE_OUT: Final = 6
 
 Of more, that is not claimed.
 """
+
+IN_TURN: Final = 6
+"""Mends that are made one after another where they are not cured together."""
+
+WORK: Final = 20_000
+"""Ops that are judged for moves of one slot, and as many for moves of two."""
+
+LEAST, MOST = 4, 12
+"""Moves that are judged at least and at most, whatever that work."""
 
 
 def cure_of(
@@ -141,6 +151,8 @@ class _Task:
         self.gone = keys_of(v for demand in demands for v in demand.violations) - kept
         self.trials = 0
         self.planner, self.anew, self.judged = planner, anew, judged
+        ops = sum(len(run.program.ops) for run in document.runs)
+        self.tried = min(max(WORK // max(ops, 1), LEAST), MOST)
 
     def holds(self, document: Document, gone: frozenset[Key] | None = None) -> bool:
         """Whether the violations are gone in a mended document, and none is new."""
@@ -151,17 +163,21 @@ class _Task:
         now = keys_of(report.violations)
         return not now & (self.gone if gone is None else gone) and now <= self.before
 
+    def new(self, document: Document) -> tuple[Violation, ...]:
+        """Return what is wrong with a mended document and was not before."""
+        self.trials += 1
+        return tuple(v for v in self.judged(document).violations if key_of(v) not in self.before)
+
+    def lacks(self, document: Document, gone: frozenset[Key]) -> bool:
+        """Whether violations are gone in a mended document, whatever else is there."""
+        self.trials += 1
+        report = self.judged(document)
+        return report.count == len(report.violations) and not keys_of(report.violations) & gone
+
     def solve(self, *, by_wait: bool) -> Cure | None:
         """Return the cheapest cure found, races over reuse cured by waits or by placing apart."""
-        found: Cure | None = None
-        for rigour in Rigour:
-            draft = self._draft(self.demands, rigour, by_wait=by_wait)
-            if draft is None:
-                continue
-            mended = built(draft)
-            if self.holds(mended):
-                found = self._cure(draft, mended, "amended")
-                break
+        found = self._amended(by_wait=by_wait)
+        found = self._by_few(found, by_wait=by_wait) or found
         anew = self._anew(by_wait=by_wait)
         if found is None:
             found = self._with_all_apart(by_wait=by_wait)
@@ -177,6 +193,84 @@ class _Task:
         if found is None:
             return None
         return replace(found, minimal=self._minimal(found, by_wait=by_wait), trials=self.trials)
+
+    def _amended(self, *, by_wait: bool) -> Cure | None:
+        """Return the cure that moves what has to move for each mend, if the judge bears it out."""
+        for rigour in Rigour:
+            draft = self._draft(self.demands, rigour, by_wait=by_wait)
+            if draft is None or not draft.elements:
+                continue
+            mended = built(draft)
+            if self.holds(mended):
+                return self._cure(draft, mended, "amended")
+            if rigour is Rigour.LIVING and moved_off(draft, self.new(mended), rigour):
+                mended = built(draft)
+                if self.holds(mended):
+                    return self._cure(draft, mended, "amended")
+        return None
+
+    def _by_few(self, found: Cure | None, *, by_wait: bool) -> Cure | None:
+        """Return a cure that moves one slot or two and costs less than the one found.
+
+        Less is fewer bytes, or as many and fewer slots moved. None where no such cure was found.
+        """
+        known = all(demand.mend.kind in FEW and demand.violations for demand in self.demands)
+        if not known or (found is not None and found.nbytes <= 0 and len(found.moved) <= 1):
+            return None
+        base = self._draft(self.demands, Rigour.LIVING, by_wait=by_wait, place=False)
+        if base is None:
+            return None
+        give_full_sizes(base, self.demands)
+        bodies, rigours = bodies_of(base.document, self.demands), self._rigours(self.demands, by_wait=by_wait)
+        best = self._first(base, moves_of(base.document, base.rooms, bodies, rigours), found)
+        less = best or found
+        if less is None or less.nbytes > 0:
+            best = self._first(base, double_moves_of(base.document, base.rooms, bodies, rigours[0]), less) or best
+        if best is None and found is None and 1 < len(self.demands) <= IN_TURN:
+            return self._in_turn(base, by_wait=by_wait)
+        return best
+
+    def _rigours(self, demands: Sequence[Demand], *, by_wait: bool) -> tuple[Rigour, ...]:
+        """Return whom a slot avoids: everybody where streams have no common time."""
+        ordered = any(demand.mend.kind == "wait" for demand in demands) and not by_wait
+        return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
+
+    def _first(self, base: Draft, moves: Sequence[Move], than: Cure | None) -> Cure | None:
+        """Return the first of the moves that cures and costs less than a cure, of as many
+        as are tried.
+        """
+        limit = None if than is None else (than.nbytes, len(than.moved))
+        tried = 0
+        for move in moves:
+            draft = drafted(base, move, self.demands)
+            mended = built(draft)
+            if limit is not None and (grown(self.document, mended), len(move.moved)) >= limit:
+                continue
+            if tried >= self.tried:
+                return None
+            tried += 1
+            if self.holds(mended):
+                return self._cure(draft, mended, "amended")
+        return None
+
+    def _in_turn(self, base: Draft, *, by_wait: bool) -> Cure | None:
+        """Return a cure that makes the mends one after another, each by the cheapest move of one
+        slot.
+        """
+        draft, gone = base, frozenset[Key]()
+        for demand in self.demands:
+            gone |= keys_of(demand.violations) & self.gone
+            if self.lacks(built(draft), gone):
+                continue
+            bodies, rigours = bodies_of(draft.document, [demand]), self._rigours([demand], by_wait=by_wait)
+            moves = moves_of(draft.document, draft.rooms, bodies, rigours)[: self.tried]
+            drafts = (drafted(draft, move, [demand]) for move in moves)
+            made = next((one for one in drafts if self.lacks(built(one), gone)), None)
+            if made is None:
+                return None
+            draft = made
+        mended = built(draft)
+        return self._cure(draft, mended, "amended") if draft.elements and self.holds(mended) else None
 
     def _minimal(self, found: Cure, *, by_wait: bool) -> bool:
         """Whether leaving out any element brings a violation back."""

@@ -66,7 +66,7 @@ def _sizes(document: Document, plan: Plan) -> Int64s:
     programs = {id(run.program): run.program for run in document.runs if run.plan is plan} | {
         id(plan.program): plan.program
     }
-    sizes = [program.buffers.nbytes for program in programs.values()]
+    sizes = [program.buffers.nbytes_high for program in programs.values()]
     found: Int64s = np.max([*sizes, *([] if plan.problem is None else [plan.problem.nbytes])], axis=0)
     return found
 

@@ -83,10 +83,13 @@ class Cure:
 
 
 def words_of(elements: Sequence[Element], document: Document) -> tuple[str, ...]:
-    """Return elements in words; of many waits, one line for each pair of kinds of op."""
+    """Return elements in words; of many waits, one line for each pair of kinds of op.
+
+    What is said alike of several plans is said once.
+    """
     waits = [element for element in elements if isinstance(element, Wait)]
     if len(waits) <= FEW_WAITS:
-        return tuple(element.describe(document) for element in elements)
+        return tuple(dict.fromkeys(element.describe(document) for element in elements))
     said = [element.describe(document) for element in elements if not isinstance(element, Wait)]
     kinds: dict[tuple[str, str], int] = defaultdict(int)
     for wait in waits:

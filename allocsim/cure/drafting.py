@@ -45,7 +45,9 @@ def built(draft: Draft) -> Document:
             continue
         rows = sorted(moved | resized)
         nbytes = plan.nbytes.copy()
-        nbytes[rows] = np.where(room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes[rows]), 0)
+        nbytes[rows] = np.where(
+            room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes_high[rows]), 0
+        )
         grown = sorted(resized)
         nbytes[grown] = np.where(room.arena[grown] >= 0, room.nbytes[grown], 0)
         plans.append(replace(plan, arena=room.arena.astype(np.int32), offset=room.offset, nbytes=nbytes))

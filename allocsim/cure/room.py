@@ -1,7 +1,7 @@
 """Where a buffer can be put without moving any other: the lowest bytes that nobody else needs while
 it lives.
 
-What everyone needs: bytes of the largest size that slot, buffer and belief give, for the life that
+What everyone needs: bytes of the largest size that slot, buffer (at the high end of its sizes) and belief give, for the life that
 the program demands and the belief states together, to the run's end where pinned. A parameter or
 state needs its bytes in every run, and so does a buffer whose content one run leaves for another.
 Where a plan runs several programs, steps mean nothing, and everybody lives always.
@@ -15,7 +15,7 @@ Complexity: O(buffers) for each buffer moved.
 What this module does not see: why a buffer moves.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -62,7 +62,7 @@ class Room:
         spans = [lifetimes(program) for program in programs.values()]
         start, stop = np.min([span[:, 0] for span in spans], axis=0), np.max([span[:, 1] for span in spans], axis=0)
         idle = stop <= start
-        nbytes = np.max([plan.nbytes, *(program.buffers.nbytes for program in programs.values())], axis=0)
+        nbytes = np.max([plan.nbytes, *(program.buffers.nbytes_high for program in programs.values())], axis=0)
         problem = plan.problem
         if problem is not None:
             start = np.where(idle, problem.start, np.minimum(start, problem.start))
@@ -112,9 +112,8 @@ class Room:
         settled[chosen] = False
         for buffer in chosen:
             here = int(homes[buffer])
-            limit = self.plan.program.arenas[here].capacity
             at = self._lowest(buffer, here, settled, rigour, stay=stay)
-            if at + int(self.nbytes[buffer]) > (LIMIT if limit is None else limit):
+            if at + int(self.nbytes[buffer]) > self.capacity(here):
                 return False
             self.arena[buffer], self.offset[buffer] = here, at
             settled[buffer] = bool(self.nbytes[buffer] > 0)
@@ -122,24 +121,29 @@ class Room:
 
     def _lowest(self, buffer: int, arena: int, settled: Bools, rigour: Rigour, *, stay: bool) -> int:
         step, size = int(self.plan.program.buffers.alignment[buffer]), int(self.nbytes[buffer])
+        taken = self.taken(buffer, arena, settled, rigour) + [(a, b) for n, a, b in self.foreign if n == arena]
+        if rigour is Rigour.FRESH:
+            taken.append((0, self.ends[arena]))
+        now = int(self.offset[buffer])
+        fits = now >= 0 and now % step == 0 and now + size <= self.capacity(arena)
+        if stay and fits and all(b <= now or now + size <= a for a, b in taken):
+            return now
+        return first_free(taken, step, size)
+
+    def taken(self, buffer: int, arena: int, settled: Bools, rigour: Rigour) -> list[tuple[int, int]]:
+        """Return the ranges of bytes of an arena that settled buffers of this plan need beside
+        one.
+        """
         beside = settled & (self.arena == arena)
         if rigour is Rigour.LIVING:
             beside = beside & (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
         low, high = self.offset[beside], self.offset[beside] + self.nbytes[beside]
-        taken = [(int(a), int(b)) for a, b in zip(low, high, strict=True)] + [
-            (a, b) for n, a, b in self.foreign if n == arena
-        ]
-        if rigour is Rigour.FRESH:
-            taken.append((0, self.ends[arena]))
-        now = int(self.offset[buffer])
-        if stay and now >= 0 and now % step == 0 and all(b <= now or now + size <= a for a, b in taken):
-            return now
-        at = 0
-        for a, b in sorted(taken):
-            if at + size <= a:
-                break
-            at = max(at, -(-b // step) * step)
-        return at
+        return list(zip(low.tolist(), high.tolist(), strict=True))
+
+    def capacity(self, arena: int) -> int:
+        """Return how many bytes an arena has, `LIMIT` where nothing is said of it."""
+        limit = self.plan.program.arenas[arena].capacity
+        return LIMIT if limit is None else limit
 
     def peak(self) -> int:
         """Highest end of any slot, summed over arenas."""
@@ -148,6 +152,16 @@ class Room:
             here = self.arena == arena
             total += max(int((self.offset[here] + self.nbytes[here]).max(initial=0)), 0)
         return total
+
+
+def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
+    """Return the lowest multiple of `step` at which `size` bytes meet none of these ranges."""
+    at = 0
+    for low, high in sorted(taken):
+        if at + size <= low:
+            break
+        at = max(at, -(-high // step) * step)
+    return at
 
 
 def lasting(document: Document, plan: Plan) -> Bools:
@@ -195,4 +209,4 @@ def _end(document: Document, arena: int) -> int:
     return max(ends, default=0)
 
 
-__all__ = ["Rigour", "Room", "lasting"]
+__all__ = ["Rigour", "Room", "first_free", "lasting"]

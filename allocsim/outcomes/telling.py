@@ -83,6 +83,11 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         return
     for number, cause in enumerate(outcome.causes, start=1):
         yield from cause_lines(outcome, number, cause)
+    unsought = sum(not cause.sought for cause in outcome.causes)
+    if unsought:
+        yield from wrapped(
+            f"cures of single causes: {unsought} not sought, for the work set for them was spent", "", "  "
+        )
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
     if violations:

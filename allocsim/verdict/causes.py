@@ -8,7 +8,8 @@ A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`
 Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the
 most places; then what strikes first.
 
-Complexity: the checks once; a cure takes a few more, for each of the first `CURED` causes.
+Complexity: the checks once; a cure takes a few more. Cures of single causes are sought, the most
+important first, until `WORK` is spent; a cause whose cure was not sought says so (`sought`).
 
 What this module does not see: files and the terminal.
 """
@@ -20,6 +21,7 @@ from typing import Final
 from allocsim.allocators.planner import Allocator
 from allocsim.checks.violations import Report
 from allocsim.cure import CURABLE, Cure, Demand, cure_of
+from allocsim.cure.defects import Judged
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
 from allocsim.model import Document
@@ -31,8 +33,11 @@ from allocsim.verdict.naming import name_of
 from allocsim.verdict.records import Cause
 from allocsim.verdict.saying import cause_of
 
-CURED: Final = 12
-"""Causes whose cure is sought one by one; the others are cured only together."""
+WORK: Final = 100_000
+"""Ops judged for cures of single causes, after which no other is begun.
+
+The others are cured only together.
+"""
 
 
 def causes_of(document: Document, report: Report | None = None, *, cures: bool = False) -> tuple[Cause, ...]:
@@ -115,10 +120,24 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     whole = _cure(dossier, curable, causes)
     if len(curable) == 1:
         return tuple(replace(cause, cure=whole) if cause is curable[0] else cause for cause in causes), whole
-    singles = {id(cause): _cure(dossier, [cause], causes, anew=False) for cause in curable[:CURED]}
+    singles: dict[int, Cure | None] = {}
+    spent = 0
+
+    def counted(document: Document) -> Report:
+        nonlocal spent
+        spent += sum(len(run.program.ops) for run in document.runs)
+        return dossier.judged(document)
+
+    for cause in curable:
+        if spent >= WORK:
+            break
+        singles[id(cause)] = _cure(dossier, [cause], causes, anew=False, judged=counted)
     if whole is None:
         whole = _cure(dossier, [cause for cause in curable if singles.get(id(cause)) is not None], causes)
-    return tuple(replace(cause, cure=singles.get(id(cause))) for cause in causes), whole
+    unsought = {id(cause) for cause in curable} - singles.keys()
+    return tuple(
+        replace(cause, cure=singles.get(id(cause)), sought=id(cause) not in unsought) for cause in causes
+    ), whole
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
@@ -137,11 +156,18 @@ def _cure(
     *,
     planner: Allocator | None = None,
     anew: bool = True,
+    judged: Judged | None = None,
 ) -> Cure | None:
     others = [demand_of(cause) for cause in causes if all(cause is not one for one in chosen)]
     demands = [demand_of(cause) for cause in chosen]
     return cure_of(
-        dossier.document, demands, dossier.report, others=others, planner=planner, anew=anew, judged=dossier.judged
+        dossier.document,
+        demands,
+        dossier.report,
+        others=others,
+        planner=planner,
+        anew=anew,
+        judged=judged or dossier.judged,
     )
 
 

@@ -115,6 +115,8 @@ class Cause:
 
     The answer is None where none was asked for, or nothing that can be changed here mends it.
     """
+    sought: bool = True
+    """Whether its own cure was sought, where cures were: the work for them is limited."""
 
     def as_json(self) -> dict[str, Any]:
         """Return an entry of `causes` in `--json`."""
@@ -125,6 +127,7 @@ class Cause:
             "first": self.first.as_json(),
             "mend": self.mend,
             "cure": None if self.cure is None else self.cure.as_json(),
+            **({} if self.sought else {"cure_sought": False}),
         }
 
 

@@ -6,6 +6,7 @@ from culprits import culprits, ground
 from encodings_2 import case
 from renumbering import shuffled
 
+from allocsim import cure as cures
 from allocsim import document as native
 from allocsim.checks import check
 from allocsim.cure.apart import all_apart
@@ -47,8 +48,10 @@ def test_everything_apart_costs_the_same_under_other_numbers():
         assert peaks[0], f"seed {seed}"
 
 
-def test_a_cure_that_sets_every_buffer_apart_names_no_slot_beside():
-    """Whatever else it says is of beliefs: each slot is told already."""
+def test_a_cure_that_sets_every_buffer_apart_names_no_slot_beside(monkeypatch):
+    """Whatever else it says is of beliefs: each slot is told already. These would be cured by fewer moves; here none is tried."""
+    monkeypatch.setattr(cures, "FEW", frozenset())
+    monkeypatch.setattr(cures, "moved_off", lambda *_: False)
     found = 0
     for culprit in (one for seed in (206, 352, 575) for one in culprits(range(seed, seed + 1))):
         cure = judge(culprit.evidence).cure

@@ -1,0 +1,284 @@
+"""Few moves: the cheapest ways to move one slot, or two, of those that violations are about.
+
+    for move in moves_of(document, rooms, bodies, rigours):     # the cheapest first
+        ...                                                     # whoever asks has each judged
+
+A *body* is what moves together: one slot, or a buffer that lasts, in every plan of the session that
+has it. It goes to the lowest bytes that are free for it: what lives with it in its plan, what other
+plans keep from run to run and, for a buffer that lasts, all bytes of other plans are avoided.
+
+Two moves: a body takes bytes of a neighbour, and the neighbour moves to the lowest free ones.
+
+Nothing is moved that was told where to lie (`fixed`, `own`).
+
+Complexity: O(n log n) for each body, n slots; for two moves, as often as there are neighbours, at
+most `NEIGHBOURS`.
+
+What this module does not see: whether a move cures anything.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from allocsim.checks.violations import Violation
+from allocsim.cure.cured import Demand
+from allocsim.cure.drafting import Draft, place_of
+from allocsim.cure.elements import Place
+from allocsim.cure.mending import index_of_part, plans_of
+from allocsim.cure.ranks import ranks
+from allocsim.cure.room import Rigour, Room, first_free, lasting
+from allocsim.model import Document
+
+Body = tuple[tuple[int, int], ...]
+"""(plan, buffer) of slots that move together."""
+
+BODIES: Final = 8
+"""Bodies tried; violations may be about any number."""
+
+PLACES: Final = frozenset({"slot", "size", "state", "address", "wait"})
+"""Kinds of mend that ask for other slots, not for other beliefs."""
+
+FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "wait"})
+"""Kinds of mend that few moves can make.
+
+What nobody may touch in any run (`state`) is more than the judge can see of these runs.
+"""
+
+NEIGHBOURS: Final = 32
+"""Slots that are tried as the second of two, the nearest in size first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Slots moved: what the peaks of their plans grow by, the rooms after, and who moved."""
+
+    growth: int
+    rooms: Mapping[int, Room]
+    """Plan -> its room; those of other plans stay."""
+    moved: Body
+
+
+def bodies_of(document: Document, demands: Iterable[Demand]) -> tuple[Body, ...]:
+    """Return what could move, first what a mend names, then in the order of the violations."""
+    found: dict[tuple[int, int], None] = {}
+    for demand in demands:
+        mend = demand.mend
+        slots = [(index, mend.buffer) for index in plans_of(document, mend)]
+        for v in demand.violations:
+            theirs = v.plan if v.other_run is None else _plan_of_run(document, v.other_run)
+            slots += [(-1 if v.plan is None else v.plan, v.buffer), (-1 if theirs is None else theirs, v.other_buffer)]
+        found |= {(index, buffer): None for index, buffer in slots if index >= 0 and buffer is not None}
+    bodies = dict.fromkeys(body for index, buffer in found for body in _body(document, index, buffer))
+    return tuple(bodies)[:BODIES]
+
+
+def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
+    """Move one slot of each pair that a mended belief has brought to light; False where there is
+    none, or no room.
+    """
+    chosen: dict[int, set[int]] = defaultdict(set)
+    for v in new:
+        pair = {v.buffer, v.other_buffer} - {None}
+        if v.plan is None or len(pair) < 2 or (v.run is not None and v.other_run not in {None, v.run}):
+            return False
+        if not pair & chosen[v.plan]:
+            movable = [b for b in (v.buffer, v.other_buffer) if b is not None and any(_body(draft.document, v.plan, b))]
+            if not movable:
+                return False
+            chosen[v.plan].add(movable[0])
+    for index, buffers in chosen.items():
+        if not draft.rooms[index].move(buffers, rigour):
+            return False
+        draft.moved[index] |= buffers
+    return bool(chosen)
+
+
+def moves_of(
+    document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigours: Sequence[Rigour]
+) -> list[Move]:
+    """Return the moves of one body each, those that cost least first."""
+    found = [
+        Move(growth=_growth(rooms, made), rooms=made, moved=body)
+        for body in bodies
+        for rigour in rigours
+        if (made := _shifted(document, rooms, body, rigour)) is not None
+    ]
+    return sorted(found, key=lambda move: (move.growth, len(move.moved)))
+
+
+def double_moves_of(
+    document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigour: Rigour
+) -> list[Move]:
+    """Return the moves of a body and a neighbour each, those that cost least first."""
+    found = []
+    for body in bodies:
+        if len(body) > 1:
+            continue
+        ((index, buffer),) = body
+        for other in _neighbours(rooms[index], buffer):
+            for neighbour in _body(document, index, other):
+                made = _both(document, rooms, body, neighbour, rigour)
+                if made is not None:
+                    found.append(Move(growth=_growth(rooms, made), rooms=made, moved=(*body, *neighbour)))
+    return sorted(found, key=lambda move: (move.growth, len(move.moved)))
+
+
+def drafted(base: Draft, move: Move, demands: Sequence[Demand]) -> Draft:
+    """Return a draft with a move made; slots are elements where the placement is what is wrong."""
+    draft = Draft(
+        document=base.document,
+        rooms={**base.rooms, **move.rooms},
+        elements=dict(base.elements),
+        moved=defaultdict(set, {index: set(moved) for index, moved in base.moved.items()}),
+        resized=defaultdict(set, {index: set(sized) for index, sized in base.resized.items()}),
+    )
+    for index, buffer in move.moved:
+        draft.moved[index].add(buffer)
+    asked = [demand.mend for demand in demands if demand.mend.kind in PLACES]
+    for index, buffer in move.moved if asked else ():
+        draft.elements[place_of(draft, index, buffer, asked[0])] = None
+    return draft
+
+
+def give_full_sizes(draft: Draft, demands: Iterable[Demand]) -> None:
+    """Give the slots that are too small in a draft, and those that do not fit, all their bytes."""
+    for demand in demands:
+        mend = demand.mend
+        if mend.kind not in {"size", "slot"} or mend.plan is None or mend.buffer is None:
+            continue
+        room, plan = draft.rooms[mend.plan], draft.document.plans[mend.plan]
+        if int(room.nbytes[mend.buffer]) > int(plan.nbytes[mend.buffer]) and plan.placed[mend.buffer]:
+            draft.resized[mend.plan].add(mend.buffer)
+            nbytes, offset = int(room.nbytes[mend.buffer]), int(room.offset[mend.buffer])
+            draft.elements[Place(plan=mend.plan, buffer=mend.buffer, offset=offset, nbytes=nbytes)] = None
+
+
+def _plan_of_run(document: Document, run: int) -> int:
+    return index_of_part(document.plans, document.runs[run].plan)
+
+
+def _body(document: Document, index: int, buffer: int) -> Iterator[Body]:
+    """Yield the body of a slot; none where anything of it may not move."""
+    buffers = document.plans[index].program.buffers
+    slots = [(index, buffer)]
+    if document.session is not None and buffers.persistent[buffer]:
+        slots = [
+            (number, other)
+            for number, plan in enumerate(document.plans)
+            for other in np.flatnonzero(plan.program.buffers.persistent & plan.placed).tolist()
+            if plan.program.buffers.names[other] == buffers.names[buffer]
+        ]
+    if slots and all(_may_move(document, number, other) for number, other in slots):
+        yield tuple(slots)
+
+
+def _may_move(document: Document, index: int, buffer: int) -> bool:
+    plan = document.plans[index]
+    told = plan.problem
+    return bool(plan.placed[buffer]) and (told is None or not (told.own[buffer] or buffer in told.fixed))
+
+
+def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:
+    """Return the rooms of a body's plans with it at the lowest bytes free for all of it; None where
+    there are none.
+    """
+    made = {index: rooms[index].copy() for index, _ in body}
+    homes = {int(room.plan.program.buffers.arena[buffer]) for index, buffer in body for room in [made[index]]}
+    if len(homes) > 1:
+        return None
+    (arena,) = homes
+    taken: list[tuple[int, int]] = []
+    step = size = 1
+    for index, buffer in body:
+        room = made[index]
+        settled = (room.arena >= 0) & (room.nbytes > 0)
+        settled[buffer] = False
+        taken += room.taken(buffer, arena, settled, rigour)
+        if document.session is not None:
+            taken += _elsewhere(document, rooms, (index, buffer), body)
+        step = max(step, int(room.plan.program.buffers.alignment[buffer]))
+        size = max(size, int(room.nbytes[buffer]))
+    if any(step % int(made[index].plan.program.buffers.alignment[buffer]) for index, buffer in body):
+        return None
+    at = first_free(taken, step, size)
+    if at + size > min(made[index].capacity(arena) for index, _ in body):
+        return None
+    for index, buffer in body:
+        made[index].arena[buffer], made[index].offset[buffer] = arena, at
+    return made
+
+
+def _elsewhere(
+    document: Document, rooms: Mapping[int, Room], slot: tuple[int, int], body: Body
+) -> Iterator[tuple[int, int]]:
+    """Yield the bytes of other plans that a slot must not touch: what they keep and, of a slot that
+    lasts, all they use.
+    """
+    index, buffer = slot
+    plan = document.plans[index]
+    always = bool(lasting(document, plan)[buffer])
+    mine = {number for number, _ in body}
+    for number, other in enumerate(document.plans):
+        if number in mine:
+            continue
+        room = rooms[number]
+        there = (room.arena == plan.program.buffers.arena[buffer]) & (room.nbytes > 0)
+        if not always:
+            there &= lasting(document, other)
+        low = room.offset[there]
+        yield from zip(low.tolist(), (low + room.nbytes[there]).tolist(), strict=True)
+
+
+def _neighbours(room: Room, buffer: int) -> list[int]:
+    """Return the slots of a buffer's arena that need bytes while it lives, the nearest in size
+    first.
+    """
+    arena = room.plan.program.buffers.arena[buffer]
+    near = (room.arena == arena) & (room.nbytes > 0)
+    near &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)
+    near[buffer] = False
+    first = ranks(room.plan.program)
+    size = int(room.nbytes[buffer])
+    found = sorted(np.flatnonzero(near).tolist(), key=lambda b: (abs(int(room.nbytes[b]) - size), int(first[b])))
+    return found[:NEIGHBOURS]
+
+
+def _both(
+    document: Document, rooms: Mapping[int, Room], body: Body, neighbour: Body, rigour: Rigour
+) -> dict[int, Room] | None:
+    """Return the rooms with a body where it fits without its neighbour, which moves then."""
+    if set(body) & set(neighbour):
+        return None
+    away = {index: rooms[index].copy() for index in {index for index, _ in (*body, *neighbour)}}
+    for index, other in neighbour:
+        away[index].arena[other] = -1
+    made = _shifted(document, {**rooms, **away}, body, rigour)
+    if made is None:
+        return None
+    away |= made
+    back = _shifted(document, {**rooms, **away}, neighbour, rigour)
+    return None if back is None else {**away, **back}
+
+
+def _growth(rooms: Mapping[int, Room], made: Mapping[int, Room]) -> int:
+    return sum(room.peak() - rooms[index].peak() for index, room in made.items())
+
+
+__all__ = [
+    "BODIES",
+    "FEW",
+    "NEIGHBOURS",
+    "PLACES",
+    "Body",
+    "Move",
+    "bodies_of",
+    "double_moves_of",
+    "drafted",
+    "give_full_sizes",
+    "moved_off",
+    "moves_of",
+]

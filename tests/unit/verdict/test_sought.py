@@ -1,0 +1,40 @@
+"""Cures of single causes are sought until the work set for them is spent; what was not sought is said, and never told as if there were none."""
+
+from allocsim.model import Document
+from allocsim.outcomes import outcome_of
+from allocsim.outcomes.telling import lines_of
+from allocsim.verdict import causes, judge
+from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
+
+
+def ending_early(count):
+    """So many chains of one plan, in each of which a life ends before its last reader."""
+    text = "; ".join(
+        f"x{n} = host.write; a{n} = f x{n}; b{n} = g x{n}; c{n} = h b{n} a{n}; host.read c{n}" for n in range(count)
+    )
+    slots = " ".join(f"x{n}={64 + 256 * n} a{n}={256 * n} b{n}={256 * n} c{n}={128 + 256 * n}" for n in range(count))
+    made = program(text)
+    early = {f"a{n}": (5 * n + 1, 5 * n + 2) for n in range(count)}
+    return Document.of(plan(made, slots, belief(made, **early)))
+
+
+def test_each_of_sixteen_causes_gets_its_cure():
+    found = judge(Evidence(document=ending_early(16))).causes
+    assert len(found) == 16
+    assert all(cause.cure is not None and cause.cure.nbytes <= 64 for cause in found)
+    assert all("cure_sought" not in cause.as_json() for cause in found)
+
+
+def test_what_was_not_sought_is_said(monkeypatch):
+    monkeypatch.setattr(causes, "WORK", 1)
+    verdict = judge(Evidence(document=ending_early(3)))
+    assert [(cause.sought, cause.cure is not None) for cause in verdict.causes] == [
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
+    assert [cause.as_json().get("cure_sought") for cause in verdict.causes] == [None, False, False]
+    assert len(verdict.cure.elements) == 3  # together they are cured all the same
+    lines = list(lines_of(outcome_of("x", ending_early(3), cures=True)))
+    assert "cures of single causes: 2 not sought, for the work set for them was spent" in lines
