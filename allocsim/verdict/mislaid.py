@@ -31,8 +31,6 @@ def charge_slots(dossier: Dossier, found: Charges, violations: Iterable[Violatio
             found[_book_mend(dossier, found, v)].append(v)
         elif v.plan is not None:
             found[_slot_mend(dossier, found, v)].append(v)
-        elif v.problem is not None and v.buffer is not None:
-            found[Mend(kind="lifetime", problem=v.problem, buffer=v.buffer)].append(v)
 
 
 def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:

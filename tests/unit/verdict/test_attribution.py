@@ -1,9 +1,13 @@
 """Which violation of a cause is shown first, who allowed what, and which call a buffer belongs to."""
 
+from dataclasses import replace
+
 import pytest
 
+from allocsim.checks import check
 from allocsim.model import Document, Run
 from allocsim.verdict import judge
+from allocsim.verdict.attribution import charges as charges_of
 from allocsim.verdict.attribution import leading
 from allocsim.verdict.calls import homes
 from allocsim.verdict.evidence import Evidence
@@ -46,3 +50,31 @@ def test_a_buffer_belongs_to_the_outer_of_two_calls_that_write_it():
         "a": ("a",),
         "b": ("a",),
     }
+
+
+TWO_KINDS = "x = host.write; a = f x; b = g x; c = h a b; d = k a c; host.read d"
+"""With b over a: two late reads and an overlap."""
+
+
+def test_a_report_that_leaves_some_out_is_charged_by_one_with_every_kind():
+    """More late reads than a report lists come before the read of what nobody wrote: of that too it is said whose fault it is."""
+    reads = " ".join(f"r{n} = k a c;" for n in range(101))
+    made = document(
+        f"x = host.write; a = f x; b = g x; c = h a b; {reads} d = k u; host.read d", "x=0 a=64 b=64 c=128 d=192 u=256"
+    )
+    report = check(made, limit=1, of_each_kind=True)
+    judged, found = charges_of(made, report)
+
+    assert judged is report
+    assert ("UninitialisedRead", "caller") in {(c.violation.kind, c.fault) for c in found}
+
+
+def test_a_report_that_lists_all_is_taken_as_it_is():
+    """What it was told is charged, not what another judgement would find."""
+    made = document(TWO_KINDS, "x=0 a=64 b=64 c=128 d=192")
+    report = check(made, of_each_kind=True)
+    assert len(report.violations) == report.count > 1
+    few = replace(report, violations=report.violations[:1], count=1)
+
+    (cause,) = {id(c.cause): c.cause for c in charges_of(made, few)[1]}.values()
+    assert cause.violations == few.violations

@@ -783,3 +783,10 @@ def test_a_weight_taken_in_an_earlier_run_by_the_program_that_the_plan_is_for_is
     made = plan(one, "x=0 y=64", belief(one))
     (cause,) = judge(Evidence(document=Document.of(Run.of(made), Run.of(made, program=other)))).causes
     assert (cause.class_, cause.party, cause.charge.kind, cause.charge.program) == ("C08", "plan", "stale", 1)
+
+
+def test_of_late_reads_that_nobody_stated_a_belief_of_the_last_says_what_was_missed():
+    """The last reads a view, one before it y itself: who ended y before both knew no more of its own reads than of its views'."""
+    made = program("x = host.write; y = f x; v:y = view y; z = g x; w = h y z; u = k v w; host.read u")
+    document = Document.of(Run.of(plan(made, "x=0 y=64 z=64 w=128 u=192")))
+    assert judge(Evidence(document=document)).classes == {("C02", "plan")}

@@ -11,6 +11,7 @@ from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import plan, program
 
 MEMORIES = (Arena(name="near", alignment=1), Arena(name="far", alignment=1))
 APART = {"x": 0, "b": 16, "a": 32, "y": 48}
@@ -161,3 +162,28 @@ def test_who_kept_the_rule_is_said_of_a_file_as_well_and_either_cure_is_priced()
     )
     assert [element.kind for element in cause.cure.elements] == ["wait"]
     assert cause.cure.alternative is not None
+
+
+def waits(text, slots):
+    """The waits that are left out, each with the pairs of ops that race for it."""
+    made = Document.of(Run.of(plan(program(text), slots)))
+    return {
+        (c.party, c.charge.op, c.charge.after): {(v.other_op, v.op) for v in c.violations}
+        for c in judge(Evidence(document=made)).causes
+    }
+
+
+def test_each_of_two_waits_has_the_race_that_it_ends():
+    text = "x = host.write; a = f x ~1 ^0; b = g x ~2 ^0; c = h a; d = k b; e = m c d; host.read e"
+
+    assert waits(text, "x=0 a=64 b=128 c=192 d=256 e=320") == {
+        ("schedule", 3, 1): {(1, 3)},
+        ("schedule", 4, 2): {(2, 4)},
+    }
+
+
+def test_a_wait_of_the_programs_on_its_first_op_takes_the_races_of_reuse_along():
+    """p, which op 0 wrote too, gives its bytes to q: the wait that y needs on op 0 orders that as well; op 1 is on a third stream."""
+    text = "a p = f ~1; z = e ~2; y = g a; q = k y; host.read q"
+
+    assert waits(text, "a=64 p=0 z=128 y=192 q=0") == {("schedule", 2, 0): {(0, 2), (0, 3), (0, 4)}}
