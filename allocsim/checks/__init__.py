@@ -29,7 +29,7 @@ listed up to `limit` each. Both are all found, listed or not: `count` is exact u
 it is a lower bound and `truncated` is set.
 
 What the judge does not see: kernels and numbers. All checks follow the order of the list but
-`order`, which says whether any other is as good.
+`h_races`, which says whether any other is as good.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """Pairs of ops that race in one run, or in several that overlap in time, as planned: who is late
-(`clocks`), joined with what it is late against.
+(`h_clocks`), joined with what it is late against.
 
 Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least
 one writes it, and neither op happens before the other. Buffers outside all arenas have memory of
@@ -10,11 +10,11 @@ not know and that stand before it in the list. Windows are joined with the acces
 bytes meet (`intervals.join`), on each level of a segment tree over the source's ops, a window at no
 more than two nodes of a level.
 
-Complexity: `clocks` for a run without races. Otherwise, beyond that, O((late + byte runs) log^2
-byte runs + pairs) for each batch of late accesses; at most `PAIR_LIMIT` pairs and what one batch
-adds are listed, in order.
+Complexity: that of `h_clocks` for a run without races. Otherwise, beyond that,
+O((late + byte runs) log^2 byte runs + pairs) for each batch of late accesses; at most
+`PAIR_LIMIT` pairs and what one batch adds are listed, in order.
 
-What this module does not see: runs, and what a record says of a race (`order`).
+What this module does not see: runs, and what a record says of a race (`h_races`).
 """
 
 from collections.abc import Iterator, Sequence

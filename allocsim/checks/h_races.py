@@ -27,7 +27,7 @@ the order of the list, and so the other checks' word holds for all of them. A ra
 legal orders exist that differ in what some read finds, or in what lies in memory after the same
 ops.
 
-Complexity: `clocks` and `races`, once for runs alike; and the byte runs of what is listed.
+Complexity: `h_clocks` and `h_pairs`, once for runs alike; and the byte runs of what is listed.
 
 What this module does not see: how long ops take, and which legal orders a runtime really takes.
 """

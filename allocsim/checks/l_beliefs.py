@@ -11,7 +11,7 @@ accesses of its program with no upload left out. One record for each (problem, b
     LifetimeTooLong    (warning) some step believed, gaps taken out, lies in no segment of the buffer (`live`), unless it is pinned; a
                        buffer that nothing accesses has no lifetime to exceed
     BadSize            believed nbytes below the buffer's
-    BadShare           a believed pair that is not permissible (`in_place`)
+    BadShare           a believed pair that is not permissible (`s_in_place`)
 
 Of the first two, `op` is the first reader missed, or the first writer missed where no reader is;
 where a gap is at fault and an access outside the lifetime is not, the first access in or after the

@@ -36,11 +36,11 @@ many reads a screen may say first which need that at all (`selector`), and where
 nothing is replayed here.
 
 A bound: of the reads of one memory (a session's, or a run's without one) that may be wrong,
-`PIECES` pieces of equal writer are looked at in all. From then on each read is looked at up to its
-first piece with a violation: it is reported by that, says so, and makes counts a lower bound; a
-warning ends no look. When `MOST` pieces have been looked at, each read gets `FEW`. One that has
-more, and no violation among them, has no verdict, and if no read has one, the document has none
-either: ModelError.
+`PIECES` pieces, each a range with one last writer, are looked at in all. From then on each read is
+looked at up to its first piece with a violation: it is reported by that, says so, and makes counts
+a lower bound; a warning ends no look. When `MOST` pieces have been looked at, each read gets `FEW`.
+One that has more, and no violation among them, has no verdict, and if no read has one, the document
+has none either: ModelError.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
 defect.

@@ -11,7 +11,7 @@ of an allocation over several buffers, one for each of these.
                          allocated; `other_buffer` is that one
 
 A donor hands its bytes over to a recipient: where a plan may lay the pair over each other
-(`placement`) and their slots share a byte, allocating the recipient over the donor is no defect.
+(`s_overlap`) and their slots share a byte, allocating the recipient over the donor is no defect.
 From then on the bytes are the recipient's; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).

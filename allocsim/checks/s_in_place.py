@@ -37,7 +37,7 @@ answer, and ModelError says so; else counts are lower bounds. What is permissibl
 each pair: what is unsafe is left out and the rest judged again, up to `ROUNDS` times, and then,
 too, there is no answer.
 
-What this module does not see: runs, and what is reported (`writes`).
+What this module does not see: runs, and what is reported (`s_writes`).
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ Of `OutOfBounds`, `value` is the first value that reaches out, none if the slot 
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
-What this module does not see: other slots (`placement`).
+What this module does not see: other slots (`s_overlap`).
 """
 
 from collections.abc import Callable

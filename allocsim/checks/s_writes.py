@@ -2,7 +2,7 @@
 `WriteToReadOnly`.
 
 * `UnsafeInPlace` and the warning `AssumedInPlace`: a result lies, as planned, on an operand of the
-  same op, unsafely or by assumption (`in_place` has the rule). One record of each kind for each
+  same op, unsafely or by assumption (`s_in_place` has the rule). One record of each kind for each
   (run, op): the first such pair in order of (operand position, result position); `value` and
   `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself, `bytes` what
   the two share.

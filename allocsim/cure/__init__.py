@@ -4,7 +4,7 @@ and what they cost.
     found = cure_of(document, demands, report)        # demands: mends, each with the violations it explains
 
 What is changed: beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads,
-and pairs that a kernel does not bear (`allocsim.cure.elements`). Of a plan, only the slots move
+and pairs that are unsafe for a kernel (`allocsim.cure.elements`). Of a plan, only the slots move
 that have to: of two buffers that meet either may give way, and what needs the fewest bytes, then
 the fewest changes, is taken (`allocsim.cure.room`). A moved slot goes where every belief and every
 access of the program holds.

@@ -113,7 +113,7 @@ def meeting_in_place(plan: Plan, mend: Mend) -> Iterator[tuple[int, int]]:
 
 
 def denials_of(demands: Sequence[Demand]) -> frozenset[Position]:
-    """Return the pairs of positions that a kernel does not bear."""
+    """Return the pairs of positions that are unsafe for a kernel."""
     return frozenset(
         (demand.mend.op_kind or "", demand.mend.operand or 0, demand.mend.result or 0)
         for demand in demands

@@ -1,10 +1,11 @@
 """Where a buffer can be put without moving any other: the lowest bytes that nobody else needs while
 it lives.
 
-What everyone needs: bytes of the largest size that slot, buffer (at the high end of its sizes) and belief give, for the life that
-the program demands and the belief states together, to the run's end where pinned. A parameter or
-state needs its bytes in every run, and so does a buffer whose content one run leaves for another.
-Where a plan runs several programs, steps mean nothing, and everybody lives always.
+What everyone needs: bytes of the largest size that slot, buffer (at the high end of its sizes) and
+belief give, for the life that the program demands and the belief states together, to the run's end
+where pinned. A parameter or state needs its bytes in every run, and so does a buffer whose content
+one run leaves for another. Where a plan runs several programs, steps mean nothing, and everybody
+lives always.
 
 `Rigour` says whom a moved buffer avoids: those it lives with; everybody, as streams have no common
 time; or, for what nobody may ever touch, all bytes any plan has. What is right is not said here:

@@ -8,7 +8,7 @@ them side by side: program k has the ops `op_starts[k]:op_starts[k + 1]` and the
 two of them, and no two have slots that share a byte.
 
 It is the check of `check`, by its own rows and kernels. Rows that are quick (`slots`, `promises`,
-`events`, `order`) are run as they are. The kernels that `dataflow` and `placement` have for large
+`events`, `order`) are run as they are. The kernels that `dataflow` and `overlap` have for large
 documents, `stray_apart`, `stray_planned` and `met`, are given all programs in one call. What
 `writes` and `beliefs` ask of each op is asked by a compiled pass (`many_passes`). All of these may
 point at too much, never at too little: what is wrong, and in which words, `check` says of the
@@ -161,7 +161,7 @@ class _Many:
         self.pointed[self.of_buffer[buffer[found[1][:count]]]] = True
 
     def _placement(self) -> None:
-        """Point at buffers that meet in time and space, as `placement` does for a large
+        """Point at buffers that meet in time and space, as `overlap` does for a large
         document.
         """
         from allocsim.screens.rectangles import met  # noqa: PLC0415 - imports numba

@@ -2,7 +2,7 @@
 is handed over.
 
 Each looks at all ops of a batch once and marks programs of which it cannot say that they are right
-(`pointed`, one entry for each program). What is asked is what `in_place` and `beliefs` ask, of
+(`pointed`, one entry for each program). What is asked is what `s_in_place` and `l_beliefs` ask, of
 values without holes alone; who has others is not asked. Columns are int64 unless said otherwise.
 
 Importing this module imports numba. O(accesses, and pairs of operand and result of one op).

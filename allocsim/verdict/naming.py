@@ -413,7 +413,7 @@ NAMES: Final[tuple[NamingRow, ...]] = (
     ),
     NamingRow(
         mends=("wait",),
-        evidence="unordered accesses that exist apart too",
+        evidence="unordered accesses, without reuse as well",
         class_="C09",
         party="schedule",
     ),

@@ -13,7 +13,8 @@ TEXT = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text(encoding=
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
-def test_every_example_runs(capsys):
+def test_every_example_runs(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     space = {}
     for block in BLOCKS:
         exec(compile(block, "embedding.md", "exec"), space)

@@ -186,7 +186,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="unordered accesses that exist apart too",
+        row="unordered accesses, without reuse as well",
         document=late("", "x = host.write; a = f x; c = copy a ~1; b = g x; o = h c b ^2; host.read o"),
         class_="C09",
         fault="schedule",
