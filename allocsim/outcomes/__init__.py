@@ -9,8 +9,8 @@ what was examined.
 
 An outcome *passes* if every violation is a known one, there is no more of them than is listed, no
 kernel is at fault, and the peak is within its limit. It *cannot be judged* (`status` 2) if it
-cannot be read, if there is no plan in it (a wrong belief is told all the same), or if a detector did
-not run that was required.
+cannot be read, if there is no plan in it (a wrong belief is told all the same), or if a detector
+did not run that was required.
 
 A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of what
 takes part. It holds no index, no address, no run, no size and no file, so it stays as it is when a

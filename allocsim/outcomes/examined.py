@@ -111,8 +111,8 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
 
 
 def assumed_returns(document: Document) -> int:
-    """Return how many blocks an allocator's trace is taken to have given back though it does not say
-    so (`allocsim.programs.allocator_trace`).
+    """Return how many blocks an allocator's trace is taken to have given back though it does not
+    say so (`allocsim.programs.allocator_trace`).
     """
     found = (program.meta.get("assumed_returns") for program in document.programs)
     return sum(count for count in found if isinstance(count, int) and count > 0)
