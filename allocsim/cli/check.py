@@ -202,9 +202,10 @@ def print_explained(document: Document, outcome: Outcome, shown: int) -> None:
         for line in wrapped(head, "", "  "):
             print_line(line)
         for line in story:
-            head = LISTED.match(line)
-            indents = ("  ", "    ") if head is None else (head[0], f"{' ' * len(head[0])}  ")
-            for part in wrapped(line[len(head[0]) :] if head else line.strip(), *indents):
+            stand = LISTED.match(line)
+            start = "" if stand is None else stand[0]
+            indents = (start, f"{' ' * len(start)}  ") if start else ("  ", "    ")
+            for part in wrapped(line.removeprefix(start).strip(), *indents):
                 print_line(part)
 
 

@@ -238,7 +238,9 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     return _share_bytes(dossier, v) or not _met(dossier, v)
 
 
-def _root(dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, ...], Violation]) -> Violation:
+def _root(
+    dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
+) -> Violation:
     """Return the first of the late reads by which a `same` carried the bytes of one to where it
     found them; the read itself where none did.
     """
@@ -286,8 +288,8 @@ def _moved_at_once(dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], 
                 explained[mend.plan or 0, buffer].add(mend)
     astray = {(place[0], buffer) for place in edges for buffer in place[2:]}
     chosen: set[Mend] = set()
-    for slot, mends in sorted(explained.items(), key=lambda row: (-len(row[1]), _rank(dossier, row[0]))):
-        fresh = mends - chosen
+    for slot, mine in sorted(explained.items(), key=lambda row: (-len(row[1]), _rank(dossier, row[0]))):
+        fresh = mine - chosen
         chosen |= fresh if len(fresh) + (slot in astray) > 1 else set()
     return [place for mend in chosen for place in sorted(places[mend])]
 
