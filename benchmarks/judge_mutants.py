@@ -1,6 +1,6 @@
-"""The judge, the verdict, the cure, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
+"""The judge, its screens, the verdict, the cure, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
 
-    python benchmarks/judge_mutants.py [--part verdict] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--out FILE]
+    python benchmarks/judge_mutants.py [--part verdict] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--tests FILE...] [--out FILE]
 
 `judge_sites.py` says what is changed, in which modules of which parts. The tests are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
 which lines each runs, at what cost. Each mutant is then tried in a process parted from there: the tests that run the changed lines are asked until one
@@ -10,7 +10,8 @@ fails, those first that have failed most for their time, for `--seconds` of proc
 
 Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
 every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` tries those once more that no test killed and
-nothing explains: with more `--seconds`, or after the tests were bettered. Exit status 1 where a survivor is not explained.
+nothing explains: with more `--seconds`, or after the tests were bettered. With `--tests`, only these are asked, and what they do not kill is not written down: others
+may. Exit status 1 where a survivor is not explained.
 """
 
 import argparse
@@ -49,7 +50,7 @@ NBYTES: Final = 8 << 30
 """Of address space, which a mutant may not exceed."""
 LAWS: Final = (
     *("checks", "several", "causes", "company", "sanitizer", "promises"),
-    *("version_2", "oracle2", "order"),
+    *("version_2", "oracle2", "order", "many"),
 )
 TESTS: Final = (
     *(f"tests/unit/{name}" for name in ("checks", "verdict", "cure", "p_sanitizer", "files", "reduction")),
@@ -68,6 +69,7 @@ OWN: Final = {
         "tests/laws/test_checks",
         "tests/laws/test_version_2",
     ),
+    "allocsim/screens": ("tests/unit/checks/test_screens", "tests/laws/test_many"),
     "allocsim/p_sanitizer": ("tests/unit/p_sanitizer/", "tests/laws/test_sanitizer", "tests/unit/engine/"),
 }
 """Folder -> the tests that are about it, where that is not only the folder of its name in `tests/unit`."""
@@ -181,6 +183,12 @@ def _compile_anew() -> None:
     caching.FunctionCache.save_overload = lambda *_: None  # type: ignore[method-assign]
 
 
+def _screens_as_written() -> None:
+    """Let the screens run as they are written, before any is loaded: numba's code shows no lines, and takes seconds to make."""
+    compiling = importlib.import_module("allocsim.screens.compiling")
+    compiling.compiled = lambda function: function  # type: ignore[attr-defined]
+
+
 def _in_few_examples(items: list[Any]) -> None:
     """Let each law draw a few examples."""
     for item in items:
@@ -271,6 +279,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="start no mutant after so many; 0: no limit")
     parser.add_argument("--again", action="store_true", help="try survivors that are not explained again")
     parser.add_argument("--files", nargs="*", default=(), help="only these modules, by file name")
+    parser.add_argument("--tests", nargs="*", default=(), help="ask only these tests, and write down kills alone")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "judge_mutants.json")
     return parser.parse_args()
 
@@ -305,12 +314,14 @@ def main() -> int:
                 "source": text[mutant.path][mutant.line - 1].strip(), "change": mutated(mutant)[1][:200],
                 "outcome": what, "asked": asked, "test": test, "seconds": round(spent() - before, 2), "why": "",
             }  # fmt: skip
-            rows[:] = [r for r in rows if (r["path"], r["place"]) != (mutant.path, mutant.place)]
-            rows.append(row)
             print(
                 f"{number}/{len(wanted)} {what:8} {row['seconds']:6.2f} s of {asked:4} tests  {mutant.path}:{mutant.line} {row['change'][:90]}",
                 flush=True,
             )
+            if options.tests and what != "killed":
+                continue
+            rows[:] = [r for r in rows if (r["path"], r["place"]) != (mutant.path, mutant.place)]
+            rows.append(row)
             write(rows, sites, options.out)
 
     trials = Trials(body, options.seconds)
@@ -320,8 +331,9 @@ def main() -> int:
     )  # fmt: skip
     settings.register_profile("mutants", quick)
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
+    _screens_as_written()
     quiet = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--assert=plain", "--tb=no"]
-    status = pytest.main([*quiet, *TESTS], plugins=[trials])
+    status = pytest.main([*quiet, *(options.tests or TESTS)], plugins=[trials])
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
         sys.exit("the tests cannot be collected")
     write(rows, sites, options.out)

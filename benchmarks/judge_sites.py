@@ -19,6 +19,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "verdict": ("allocsim/verdict/*.py",),
     "cure": ("allocsim/cure/*.py",),
     "checks": ("allocsim/checks/*.py",),
+    "screens": ("allocsim/screens/*.py",),
     "sanitizer": ("allocsim/p_sanitizer/*.py",),
     "properties": tuple(
         f"allocsim/fuzzing/{name}.py"

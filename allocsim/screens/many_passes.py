@@ -71,7 +71,8 @@ def touching(  # noqa: PLR0917 - columns
     ops: Columns, active: Any, values: Columns, layouts: Columns, places: Columns, owner: Int64s, pointed: Any
 ) -> None:
     """Mark programs in which, as laid, a result meets an operand other than exactly and declared,
-    or another result of its op.
+    or another result of its op in one buffer: in two they meet in time and space, which is asked
+    of all buffers.
 
     `values`: buffer, first and last byte in it, offset of element 0. `places`: address space and
     base of each buffer.
@@ -95,8 +96,7 @@ def touching(  # noqa: PLR0917 - columns
                     pointed[owner[op]] = True
             for other in range(result_starts[op], r):
                 a = results[other]
-                shift = base[buffer[a]] - base[buffer[b]]
-                if space[buffer[a]] == space[buffer[b]] and low[b] < high[a] + shift and low[a] + shift < high[b]:
+                if buffer[a] == buffer[b] and low[b] < high[a] and low[a] < high[b]:
                     pointed[owner[op]] = True
 
 

@@ -1,0 +1,52 @@
+"""What a result may meet within its op, as the check's entry for many small programs asks it: each row once, and what the check says of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from allocsim.checks import check
+from allocsim.fuzzing.batch import flat, join, join_plans
+from allocsim.model import Document
+from allocsim.screens.many import to_look_at
+from repro.small.words import belief, plan, program
+
+SOUND = {
+    "in place, exactly": ("x = host.write; y = f! x; host.read y", "x=0 y=0"),
+    "exactly, though the buffers begin apart": ("b = e; x[4] = host.write; y:b[4@32] = f! x; host.read y", "x=32 b=0"),
+    "exactly, the other way round": ("x = e; b = e; u:x = host.write; v:x[4@32] = g; y:b[4] = f! v; host.read y", "x=0 b=32"),
+    "in another buffer": ("x = host.write; y = f! x; host.read y", "x=0 y=64"),
+    "behind the operand": ("x = host.write; y = f! x; host.read y", "x=0 y=32"),
+    "before the operand": ("x = host.write; y = f! x; host.read y", "x=32 y=0"),
+    "the second operand, which is declared": ("w = host.write; x = host.write; y = f!1 w x; host.read y", "w=0 x=64 y=64"),
+    "two results of one buffer side by side": ("a[4] v:a[4@16] = f; host.read a; host.read v", "a=0"),
+}
+UNSOUND = {
+    "in place, not declared": ("x = host.write; y = f x; host.read y", "x=0 y=0"),
+    "not the operand that is declared": ("w = host.write; x = host.write; y = f! w x; host.read y", "w=0 x=64 y=64"),
+    "behind its operand's first byte": ("b = e; x = host.write; y:b[4@40] = f! x; host.read y", "x=32 b=0"),
+    "before its operand's last byte": ("b = e; x = host.write; v:x[4@32] = g; y:b[4@8] = f! v; host.read y", "x=0 b=32"),
+    "one element further": ("b = e; x[4] = host.write; y:b[4@4] = f! x; host.read y", "x=0 b=0"),
+    "in another layout": ("b = e; x = host.write; y:b[4] = f! x; host.read y", "x=0 b=0"),
+    "two results of one buffer": ("a[4] v:a[4@12] = f; host.read v", "a=0"),
+    "two results of two buffers": ("a b = f; host.read a; host.read b", "a=0 b=0"),
+}
+
+
+def looked_at(plans):
+    """The programs that the entry for many points at."""
+    batch = join([made.program for made in plans])
+    laid, strange = flat(batch, join_plans(batch, plans))
+    assert not strange
+    return to_look_at(laid, op_starts=batch.op_starts, buffer_starts=batch.buffer_starts).tolist()
+
+
+@pytest.mark.parametrize("believed", [False, True])
+def test_it_points_at_the_programs_whose_result_meets_what_it_may_not_and_at_no_other(believed):
+    made = [(program(text), slots) for text, slots in (SOUND | UNSOUND).values()]
+    plans = [plan(one, slots, belief(one) if believed else None) for one, slots in made]
+    plans = [one if believed else replace(one, problem=None) for one in plans]
+
+    wrong = [place for place, one in enumerate(plans) if not check(Document.of(one)).clean]
+    assert looked_at(plans) == wrong
+    if not believed:
+        assert wrong == [*range(len(SOUND), len(plans))]
