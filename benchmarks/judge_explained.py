@@ -11,7 +11,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "0 -> 1",
     ): NONE_OF_A_RACE,
     (
-        "allocsim/verdict/__init__.py",
+        "allocsim/verdict/judging.py",
         "return f\"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}\"",
         "nbytes > 0 -> nbytes >= 0",
     ): "the line before lets no 0 through",

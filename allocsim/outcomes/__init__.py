@@ -25,23 +25,23 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.checks import check
 from allocsim.checks.facts import KindsTable
 from allocsim.checks.violations import Report, Violation
-from allocsim.cure.defects import Key, key_of
 from allocsim.errors import AllocsimError, os_error_line
 from allocsim.formats import folder_format, load
 from allocsim.model import Document, Program
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
 from allocsim.outcomes.examined import as_json as examined_json
-from allocsim.verdict.attribution import Charge
-from allocsim.verdict.causes import found_in, with_cures
-from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
 from allocsim.verdict.records import Cause, Verdict
+
+if TYPE_CHECKING:  # a clean document is neither charged nor cured
+    from allocsim.cure.defects import Key
+    from allocsim.verdict.attribution import Charge
 
 FINGERPRINT_BYTES = 16
 
@@ -50,7 +50,7 @@ FINGERPRINT_BYTES = 16
 class FiledViolation:
     """A violation with its cause, and whether it was known before."""
 
-    cause: Charge
+    cause: "Charge"
     fingerprint: str
     known: bool
     kind_of_op: str | None
@@ -246,6 +246,9 @@ def outcome_of(
     )
     if report.clean and not _measures(evidence):
         return plain
+    from allocsim.cure.defects import key_of  # noqa: PLC0415 - as above
+    from allocsim.verdict.attribution import Charge  # noqa: PLC0415 - as above
+
     if causes is None:
         causes = _causes(evidence, rules.whole(document, report), rules, cures=cures)
     charged: dict[Key, Cause] = {}
@@ -257,6 +260,9 @@ def outcome_of(
 
 
 def _causes(evidence: Evidence, report: Report, rules: JudgeRules, *, cures: bool) -> tuple[Cause, ...]:
+    from allocsim.verdict.causes import found_in, with_cures  # noqa: PLC0415 - as above
+    from allocsim.verdict.dossier import Dossier  # noqa: PLC0415 - as above
+
     dossier = Dossier(evidence, report, rules.listed)
     found = found_in(dossier)
     return with_cures(dossier, found)[0] if cures else found
@@ -300,7 +306,7 @@ def verdict_entry(verdict: Verdict, evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def fingerprint(document: Document, cause: Charge) -> str:
+def fingerprint(document: Document, cause: "Charge") -> str:
     """Return the fingerprint of a violation of a document: 32 hexadecimal digits."""
     v = cause.violation
     names = {
@@ -320,7 +326,7 @@ def fingerprint(document: Document, cause: Charge) -> str:
     return hashlib.sha256(data).hexdigest()[: 2 * FINGERPRINT_BYTES]
 
 
-def _finding(document: Document, cause: Charge, known: Collection[str]) -> FiledViolation:
+def _finding(document: Document, cause: "Charge", known: Collection[str]) -> FiledViolation:
     program, mark = _program(document, cause.violation), fingerprint(document, cause)
     return FiledViolation(
         cause=cause,

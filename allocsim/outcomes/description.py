@@ -21,13 +21,15 @@ What this module does not see: how the fault was found, and cures.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, VIEW, Document, Op, Plan, Problem, Program, Run
-from allocsim.verdict.attribution import Charge
+
+if TYPE_CHECKING:
+    from allocsim.verdict.attribution import Charge
 
 CONTEXT: Final = 2
 """Ops shown before and after each party."""
@@ -82,7 +84,7 @@ class _Party:
     main: bool
 
 
-def describe(document: Document, violation: Violation, *, cause: Charge | None = None, context: int = CONTEXT) -> str:
+def describe(document: Document, violation: Violation, *, cause: "Charge | None" = None, context: int = CONTEXT) -> str:
     """Return a violation of a document as text of several lines, without a newline at the end.
 
     `cause` adds its class and party (`allocsim.verdict.attribution`). Every index of the violation

@@ -25,11 +25,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.allocators import ggml_kinds
 from allocsim.checks.violations import KINDS, Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
-from allocsim.verdict.dossier import BELIEF_KINDS, at_once, only_later
 from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, only_later
 
 CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
 
@@ -203,8 +202,12 @@ def _kernels(document: Document) -> bool:
 
 def _is_ggml(document: Document) -> bool:
     """Return whether ggml made a plan of this, and has a kernel of every kind in it."""
+    if not any(plan.source.split(" ")[0] == "ggml" for plan in document.plans):
+        return False
+    from allocsim.allocators import ggml_kinds  # noqa: PLC0415 - imports every planner
+
     kinds = {kind for program in document.programs for kind in program.ops.kinds} - {VIEW, HOST_READ, HOST_WRITE}
-    return kinds <= ggml_kinds.KINDS and any(plan.source.split(" ")[0] == "ggml" for plan in document.plans)
+    return kinds <= ggml_kinds.KINDS
 
 
 def _kind(program: Program, v: Violation) -> str | None:

@@ -18,10 +18,9 @@ What this module does not see: the terminal, and how anything was found.
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from allocsim.checks.violations import Report, Violation
-from allocsim.cure import Cure
 from allocsim.files.sizes import in_bytes
 from allocsim.model import Program
 from allocsim.outcomes import FiledViolation, Outcome
@@ -36,6 +35,9 @@ from allocsim.outcomes.examined import (
     unaudited,
 )
 from allocsim.verdict.records import Cause, FirstPlace
+
+if TYPE_CHECKING:
+    from allocsim.cure import Cure
 
 WIDTH: Final = 80
 
@@ -129,7 +131,7 @@ def mended(cause: Cause) -> str:
     return said if other is None else f"{said}; or {'; '.join(other.words)}, {price(other)}"
 
 
-def price(cure: Cure) -> str:
+def price(cure: "Cure") -> str:
     """Return what a cure costs: bytes, and overlap where it waits."""
     sign = "+" if cure.nbytes >= 0 else "-"
     nbytes = f"{sign}{in_bytes(abs(cure.nbytes))}"

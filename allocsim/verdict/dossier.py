@@ -8,10 +8,9 @@ What this module does not see: classes and parties.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
@@ -26,41 +25,8 @@ from allocsim.verdict.carries import HandedOn, handed_on
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
+from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
-
-BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
-"""What L says; `Race` is H's, everything else a report lists is S's."""
-
-
-def only_later(report: Report) -> int:
-    """Count the violations of S and H that one run alone would not have: those in later runs that
-    the first run, of the same program, does not show, and what a later run did to the first.
-    """
-
-    def place(v: Violation) -> tuple[object, ...]:
-        return v.kind, v.program, v.op, v.value, v.buffer, v.other_buffer if v.kind == "Overlap" else None
-
-    static = [v for v in report.violations if v.kind not in BELIEF_KINDS]
-    first = {place(v) for v in static if v.run == 0}
-    of_later = (v.other_run is not None and v.run is not None and v.other_run > v.run for v in static)
-    return sum(later or (bool(v.run) and place(v) not in first) for v, later in zip(static, of_later, strict=True))
-
-
-def at_once(runs: Sequence[Run]) -> int:
-    """Count the runs that overlap another one in time: neither waits for the other.
-
-    O(runs^2), O(runs) where each waits for all before it.
-    """
-    if all(run.after is None for run in runs):
-        return 0
-    waits: list[frozenset[int]] = []
-    overlapping: set[int] = set()
-    for number, run in enumerate(runs):
-        named = range(number) if run.after is None else run.after
-        waits.append(frozenset(named).union(*(waits[earlier] for earlier in named)))
-        apart = set(range(number)) - waits[-1]
-        overlapping |= apart | ({number} if apart else set())
-    return len(overlapping)
 
 
 class Dossier:

@@ -14,11 +14,13 @@ What this module does not see: evidence, and how a cause was found.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.checks import Report, Violation
-from allocsim.cure import Cure
-from allocsim.cure.mends import Mend
+
+if TYPE_CHECKING:  # a clean document needs no cure: `check` of one is not to wait for it
+    from allocsim.cure import Cure
+    from allocsim.cure.mends import Mend
 
 CLASSES: Final[dict[str, str]] = {
     "C01": "a reader was missed, the last use computed too early",
@@ -98,7 +100,7 @@ class Cause:
     first: FirstPlace
     mend: str
     """The smallest mend, in words."""
-    charge: Mend = field(repr=False)
+    charge: "Mend" = field(repr=False)
     """The same as data."""
     violations: tuple[Violation, ...] = field(repr=False, default=())
     """Those it explains, in the report's order."""
@@ -110,7 +112,7 @@ class Cause:
     reader: Witness | None = None
     belief: str | None = None
     """The belief that failed, in words."""
-    cure: Cure | None = field(repr=False, default=None)
+    cure: "Cure | None" = field(repr=False, default=None)
     """Of this cause alone.
 
     The answer is None where none was asked for, or nothing that can be changed here mends it.
@@ -201,7 +203,7 @@ class Verdict:
     """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for
     a line.
     """
-    cure: Cure | None = field(repr=False, default=None)
+    cure: "Cure | None" = field(repr=False, default=None)
     """Of all causes that can be cured here, together."""
     cure_text: str | None = None
     """The cure in words: the measured one, where a run was made with it."""

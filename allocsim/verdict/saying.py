@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
 from allocsim.model import Document, Program
-from allocsim.verdict.dossier import BELIEF_KINDS, Dossier
+from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.naming import NamingRow, told_most
 from allocsim.verdict.records import Cause, FirstPlace, Witness
+from allocsim.verdict.report_facts import BELIEF_KINDS
 
 READ_WRONG = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead"})
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocsim.verdict import _mib
+from allocsim.verdict.judging import _mib
 
 
 @pytest.mark.parametrize(

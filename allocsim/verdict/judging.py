@@ -1,0 +1,191 @@
+"""One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and
+the cure.
+
+A verdict is a pure function of `Evidence`. S, L and H are run anew on its document; K, D and P come
+as measured rows. What is wrong is charged by counterfactual: each violation to the smallest mend
+that makes it vanish, in an order in which the first broken promise is charged
+(`allocsim.verdict.charging`). A mend with all it explains is a *cause*; the table `NAMES` gives it
+a root-cause class (C01 to C15) and the party at fault (plan, kernel, caller, schedule). Most
+important first: the cause of the first wrong number where D ran, else of the most bytes read wrong.
+
+Invariants: nothing looks at a name, at which scenario ran, or at how anything is numbered; renaming
+everything and permuting indices leaves causes and cures unchanged. More evidence never finds less:
+what a set of detectors names, each larger set names as well; only what was unknown may get a name.
+A difference that D sees and no cause explains is reported as unexplained, never guessed.
+
+Complexity: that of the checks, plus O(violations + ops), and a few checks for cures.
+
+What this module does not see: how K, D, P and a measured cure came about.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from allocsim.cure import Cure
+from allocsim.cure.defects import Judged, listed
+from allocsim.files.sizes import in_bytes
+from allocsim.verdict.causes import found_in, with_cures
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import CureRecord, Evidence
+from allocsim.verdict.measured import origin_text
+from allocsim.verdict.records import Cause, JointFault, Verdict
+from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, only_later
+
+PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
+"""Kinds of mend whose violations are of a plan: it is not legal, whoever is at fault."""
+
+OVER_RUNS: Final = frozenset({"upload", "state"})
+"""Kinds of mend whose late reads come of what one run leaves for another."""
+
+
+def judge(evidence: Evidence, *, cures: bool = True, judged: Judged = listed) -> Verdict:
+    """Return the verdict for this evidence; without `cures`, none is sought.
+
+    `judged` is the judge with the rules by which it is asked, by default the usual ones.
+    """
+    dossier = Dossier(evidence, judged=judged)
+    causes, cure = found_in(dossier), None
+    if cures:
+        causes, cure = with_cures(dossier, causes)
+    findings = _joined(causes)
+    said = evidence.cure
+    return Verdict(
+        causes=causes,
+        findings=findings,
+        detectors=_detectors(dossier),
+        clauses=_clauses(dossier, causes, findings, cure),
+        cure=cure,
+        cure_text="; ".join(said.elements) if said else "; ".join(cure.words) if cure else None,
+        cure_bytes=said.nbytes if said else cure.nbytes if cure else None,
+        pin_all_bytes=said.pin_all_bytes if said else cure.pin_all_bytes if cure else None,
+        report=dossier.report,
+    )
+
+
+def _joined(causes: Sequence[Cause]) -> tuple[JointFault, ...]:
+    """Join causes of one class and party, the most important first."""
+    joined: dict[tuple[str, str], list[Cause]] = {}
+    for cause in causes:
+        joined.setdefault((cause.class_, cause.party), []).append(cause)
+    return tuple(
+        JointFault(cause=found[0], count=sum(cause.places for cause in found), causes=len(found))
+        for found in joined.values()
+    )
+
+
+def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
+    evidence = dossier.evidence
+    audit, origins = evidence.audit, evidence.origins
+    beliefs, races = dossier.beliefs_count, dossier.report.counts.get("Race", 0)
+    too_long = dossier.report.counts.get("LifetimeTooLong", 0)
+    streams = max((len(run.program.streams) for run in dossier.runs), default=1)
+    not_run = {"status": "not run", "count": None}
+    return {
+        "S": _status(
+            dossier.report.count - beliefs - races, ops=dossier.report.stats.ops, truncated=dossier.report.truncated
+        ),
+        "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in dossier.races))
+        if streams > 1 or at_once(dossier.runs)
+        else not_run | {"why": "one stream"},
+        "P": not_run | {"why": "no kernels to execute"}
+        if evidence.sanitizer is None
+        else _status(len(evidence.sanitizer), first=evidence.sanitizer[0].message if evidence.sanitizer else None),
+        "D": _without_lockstep(evidence.diverges)
+        if origins is None
+        else _status(
+            len(origins), diverges=evidence.diverges, first=origin_text(dossier, origins[0]) if origins else None
+        ),
+        "K": not_run | {"why": "no kernels to execute"}
+        if audit is None
+        else _status(
+            sum(row.measured == "unsafe" and row.declared for row in audit),
+            rows=len(audit),
+            unsafe=[
+                f"{row.kind}: result {row.result} over operand {row.operand}"
+                if row.layout == "over"
+                else f"{row.kind}: operand {row.operand} given twice"
+                for row in audit
+                if row.measured == "unsafe" and row.declared
+            ],
+        ),
+        "R": _status(only_later(dossier.report), runs=len(dossier.runs))
+        if len(dossier.runs) > 1
+        else not_run | {"why": "one run"},
+        "L": _status(beliefs, too_long=too_long)
+        if evidence.document.problems
+        else not_run | {"why": "no belief to compare with"},
+    }
+
+
+def _without_lockstep(diverges: bool | None) -> dict[str, Any]:  # noqa: FBT001 - a fact of the evidence
+    if diverges is None:
+        return {"status": "not run", "count": None, "why": "no run to compare with"}
+    return _status(int(diverges), diverges=diverges, why="what the host read was compared, not each op")
+
+
+def _status(count: int, **more: Any) -> dict[str, Any]:
+    return {"status": "violations" if count else "clean", "count": count, **more}
+
+
+def _clauses(
+    dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFault, ...], cure: Cure | None
+) -> tuple[str, ...]:
+    legal = _legality(dossier, causes)
+    if not findings:
+        agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
+        return (legal, "nothing wrong was found", *agreed)
+    parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.count} times]" if f.count > 1 else "") for f in findings)]
+    origins = dossier.evidence.origins
+    if origins:
+        parts.append(f"first wrong tensor: {origin_text(dossier, origins[0])}")
+    said: CureRecord | Cure | None = dossier.evidence.cure or cure
+    if said is not None:
+        words = said.elements if isinstance(said, CureRecord) else said.words
+        against = (
+            f", against {_mib(said.pin_all_bytes)} for pinning everything" if said.pin_all_bytes is not None else ""
+        )
+        parts.append(f"cure: {'; '.join(words)}, {_mib(said.nbytes)}{against}")
+    return tuple(parts)
+
+
+def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
+    """Say whether the plan is legal: in one run, over the session, and in the orders that streams
+    allow; a program's own faults are no fault of it.
+    """
+    ops = max((len(run.program.ops) for run in dossier.runs), default=0)
+    placed = [
+        cause
+        for cause in causes
+        if cause.charge.kind in PLACED and (cause.charge.kind != "wait" or cause.party == "plan")
+    ]
+    mine = {id(v): v for cause in placed for v in cause.violations if v.kind not in BELIEF_KINDS}
+    over = {id(v): v for cause in causes if cause.charge.kind in OVER_RUNS for v in cause.violations}
+    races = [v for v in mine.values() if v.kind == "Race"]
+    conflicts = len(mine) - len(races)
+    found = f"{conflicts} conflict{'s'[: conflicts != 1]}"
+    runs = f"{len(dossier.runs)} run{'s'[: len(dossier.runs) != 1]}"
+    if any(v.run in {0, None} for v in mine.values() if v.kind != "Race"):
+        return f"the plan is not legal ({found} in {runs} of {ops} ops)"
+    if conflicts or over:
+        number = conflicts + len(over)
+        found = f"{number} conflict{'s'[: number != 1]}"
+        return f"the plan is legal within one run (0 conflicts in {ops} ops) but not over {runs} ({found})"
+    if races:
+        return f"the plan is legal in list order (0 conflicts in {ops} ops) but not in every order its streams allow"
+    return f"the plan is legal (0 conflicts in {ops} ops)"
+
+
+def _party(finding: JointFault) -> str:
+    return f"{finding.class_}, fault of the {finding.fault}" if finding.fault != "unknown" else "cause unknown"
+
+
+def _mib(nbytes: int) -> str:
+    """Return a price in MiB, or in bytes where two decimals of a MiB would say that it costs
+    nothing.
+    """
+    if nbytes and round(abs(nbytes) / 2**20, 2) == 0:
+        return f"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}"
+    return f"{nbytes / 2**20:+.2f} MiB"
+
+
+__all__ = ["judge"]
