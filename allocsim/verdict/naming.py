@@ -159,7 +159,8 @@ def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violatio
     So in all that is explained of two buffers; a read that finds what a `same` carried there from
     elsewhere says nothing of who lies there, where anything else does.
     """
-    found, carried = [], []
+    found: list[bool] = []
+    carried: list[bool] = []
     for v in violations:
         run, other = dossier.run(v), dossier.other_buffer(v)
         if v.buffer is not None and other is not None and other != v.buffer and v.kind not in {"BadShare", "Race"}:
