@@ -235,7 +235,7 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
         return True
     if not in_one_run(v) or not (v.want_run in {v.run, None} or _lasts(dossier, v)):
         return False
-    return _share_bytes(dossier, v) or not _met(dossier, v)
+    return dossier.share_bytes(v) or not _met(dossier, v)
 
 
 def _root(
@@ -245,7 +245,7 @@ def _root(
     found them; the read itself where none did.
     """
     seen = {id(v)}
-    while not _share_bytes(dossier, v):
+    while not dossier.share_bytes(v):
         before = read.get((v.run, *_carrier(dossier, v)))
         if before is None or id(before) in seen:
             return v
@@ -304,15 +304,6 @@ def _met(dossier: Dossier, v: Violation) -> frozenset[int]:
     if v.plan is None or v.program is None or v.buffer is None:
         return frozenset()
     return dossier.meetings.get((v.plan, v.program), {}).get(v.buffer, frozenset())
-
-
-def _share_bytes(dossier: Dossier, v: Violation) -> bool:
-    """Whether the slots of the two buffers of a violation share a byte."""
-    pair = [v.buffer or 0, dossier.other_buffer(v) or 0]
-    plan = dossier.document.plans[v.plan or 0]
-    low, arena = plan.offset[pair], plan.arena[pair]
-    last = low + (np.maximum(plan.nbytes[pair], dossier.program(v).buffers.nbytes[pair]) - 1)  # an end may be 2^63
-    return bool(arena[0] == arena[1] >= 0 and low.max() <= last.min())
 
 
 def _place(dossier: Dossier, v: Violation) -> Place | None:

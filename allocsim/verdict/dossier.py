@@ -107,6 +107,14 @@ class Dossier:
             return violation.other_buffer
         return None
 
+    def share_bytes(self, v: Violation) -> bool:
+        """Whether the slots of the two buffers of a violation of a plan share a byte."""
+        pair = [v.buffer or 0, self.other_buffer(v) or 0]
+        plan = self.document.plans[v.plan or 0]
+        low, arena = plan.offset[pair], plan.arena[pair]
+        last = low + (np.maximum(plan.nbytes[pair], self.program(v).buffers.nbytes[pair]) - 1)  # an end may be 2^63
+        return bool(arena[0] == arena[1] >= 0 and low.max() <= last.min())
+
     def handed(self, run: Run) -> frozenset[int]:
         """Inputs of a run whose place an output took along a believed pair, and these outputs."""
         key = id(run.plan), id(run.program)

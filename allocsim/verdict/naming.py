@@ -156,16 +156,20 @@ def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violatio
 def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
     """Both buffers are what one turn of a loop hands to the next.
 
-    So in all that is explained of two buffers.
+    So in all that is explained of two buffers; a read that finds what a `same` carried there from
+    elsewhere says nothing of who lies there, where anything else does.
     """
-    found = []
+    found: list[bool] = []
+    carried: list[bool] = []
     for v in violations:
         run, other = dossier.run(v), dossier.other_buffer(v)
         if v.buffer is not None and other is not None and other != v.buffer and v.kind not in {"BadShare", "Race"}:
             plan = run.plan if run is not None else None if v.plan is None else dossier.document.plans[v.plan]
             handed = dossier.handed_on(dossier.program(v), plan)
-            found.append(any(one.holds(v.buffer, other) for one in handed))
-    return bool(found) and all(found)
+            there = carried if v.kind == "StaleRead" and v.plan is not None and not dossier.share_bytes(v) else found
+            there.append(any(one.holds(v.buffer, other) for one in handed))
+    told = found or carried
+    return bool(told) and all(told)
 
 
 def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:

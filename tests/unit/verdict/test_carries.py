@@ -84,10 +84,11 @@ THREE = (
 """`a, b, c = g(a, b), h(b, c), k(c, a)`."""
 
 
+@pytest.mark.parametrize("move", ["copy", "same"])
 @pytest.mark.parametrize("believed", [False, True], ids=["no belief", "a true belief"])
-def test_results_laid_into_the_slots_of_each_others_carries_are_c15_before_they_are_moved(believed):
+def test_results_laid_into_the_slots_of_each_others_carries_are_c15_before_they_are_moved(believed, move):
     """What becomes `a` lies over the `b` of its own turn, and what becomes `b` over the `a`: copies move them later."""
-    made = program("a = host.write; b = host.write; c = host.write; " + THREE)
+    made = program("a = host.write; b = host.write; c = host.write; " + THREE.replace("copy", move))
     lies = {"a": 0, "b": 64, "c": 128, "u": 64, "v": 0, "w": 320, "r": 384}
     lying = " ".join(f"{name}={lies[name[0]]}" for name in made.buffers.names)
     verdict = verdict_of(made, lying, belief(made) if believed else None)
