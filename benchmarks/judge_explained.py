@@ -89,5 +89,10 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "if op < 0 or first[recipient] != op or not one_sided(ops, op, buffer, donor, recipient):",
         "op < 0 -> op <= 0",
     ): "the first op reads only what nobody wrote before it, and programs with such a read are pointed at",
+    (
+        "allocsim/files/journal.py",
+        "rest = rest[file.write(rest) or 0 :]",
+        "0 -> 1",
+    ): "a write of some bytes to a file takes at least one or raises; none at all is said only of what is opened not to block",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""
