@@ -4,6 +4,10 @@ from typing import Final
 
 NONE_OF_A_RACE: Final = "a race always names both its ops: what stands after `or` is never taken"
 
+ONE_LENGTH: Final = (
+    "both are made with one length, row by row of the same: that they have it is asked for whoever changes this"
+)
+
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
         "allocsim/verdict/saying.py",
@@ -50,5 +54,45 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "chance = rng.random((4, count))",
         "4 -> 5",
     ): "a row of chances more, which nobody reads; the rows before it are the same",
+    (
+        "allocsim/verdict/waiting.py",
+        "own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]",
+        "0 -> 1",
+    ): "of a race's first op this is killed; its second is never op 0, for another op of the list came before it",
+    (
+        "allocsim/verdict/doings.py",
+        "for step, buffer, direct in zip(steps[keep].tolist(), buffers.tolist(), own.tolist(), strict=True):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/checks/s_script.py",
+        "for trial, mine in zip(trials, self.of, strict=True):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/checks/s_writes.py",
+        "for first, second in zip(left[order].tolist(), right[order].tolist(), strict=True):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/p_sanitizer/program_facts.py",
+        "for view, low, high in zip(views, bounds[:-1], bounds[1:], strict=True)",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/cure/room.py",
+        "end = max((len(program.ops) for program in programs.values()), default=0)",
+        "max -> min",
+    ): "read for one program only: of several each buffer is taken to be needed always, whatever the end",
+    (
+        "allocsim/screens/many_passes.py",
+        "if op < 0 or first[recipient] != op or not one_sided(ops, op, buffer, donor, recipient):",
+        "op < 0 -> op <= 0",
+    ): "the first op reads only what nobody wrote before it, and programs with such a read are pointed at",
+    (
+        "allocsim/files/journal.py",
+        "rest = rest[file.write(rest) or 0 :]",
+        "0 -> 1",
+    ): "a write of some bytes to a file takes at least one or raises; none at all is said only of what is opened not to block",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

@@ -11,8 +11,10 @@ from allocsim.checks import check, selector
 from allocsim.checks.accesses import Extents, in_step, pieces_moved
 from allocsim.checks.s_tags import agreement
 from allocsim.checks.wording import ranges
+from allocsim.errors import ModelError
 from allocsim.model import Document
-from allocsim.programs.builder import ProgramBuilder
+from allocsim.model.layout import PACKED_LIMIT
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 ROOM = 600
 VIEWS = st.lists(
@@ -100,6 +102,10 @@ def test_two_buffers_agree_where_they_hold_one_tag_in_a_byte_they_share(other, d
     assert agreement([(0, 8, 1, 4, (1, 0))], [other], delta) == expected
 
 
+def test_two_buffers_that_follow_each_other_in_time_neither_agree_nor_differ():
+    assert agreement([(0, 8, 1, 4, (1, 0))], [(0, 8, 5, 9, (1, 0))], 0) == ([], [])
+
+
 def test_untagged_bytes_agree_with_none():
     assert agreement([(0, 8, 1, 4, None)], [(0, 8, 1, 4, None)], 0) == ([], [(1, 5)])
 
@@ -139,3 +145,15 @@ def test_a_program_without_a_plan_has_no_peak():
     made.tensor("x", "f32", (4,))
     stats = check(Document(programs=(made.build(),))).stats
     assert (stats.buffers, stats.peak_bytes, stats.lower_bound_bytes) == (1, 0, 0)
+
+
+def test_a_byte_is_too_high_for_packed_values_wherever_it_is_named():
+    """Where values share a byte, addresses are counted in bits: one slot that is too high is, though all else is low."""
+    b = ProgramBuilder("nibbles")
+    byte = b.buffer("byte", 1)
+    low, high = b.value("low", byte, "i4", (1,)), b.value("high", byte, "i4", (1,), bit_offset=4)
+    b.op("f", (), (low, high))
+    made = plan_of(b.build(), {0: PACKED_LIMIT})
+
+    with pytest.raises(ModelError, match=f"bytes up to {PACKED_LIMIT + 1} are named"):
+        check(Document.of(made))

@@ -251,6 +251,12 @@ def test_with_every_buffer_apart_a_gap_between_fixed_ones_is_filled_to_its_end()
     assert apart.offset.tolist() == [0, 64]
 
 
+def test_with_every_buffer_apart_what_is_fixed_stays_where_it_is_fixed():
+    made = program("x = host.write; y = f x; host.read y")
+    (apart,) = all_apart(Document.of(plan(made, "x=128 y=64", belief(made, fixed={0: 128}))))
+    assert apart.offset.tolist() == [128, 0]
+
+
 def test_of_many_waits_one_of_its_kind_is_told_in_the_singular():
     made = program("x = host.write; a = f x; b = f x; c = g a; d = g b; e = h c; host.read e")
     waits = [Wait(program=0, op=op, after=after) for op, after in ((3, 1), (4, 1), (4, 2), (3, 2), (5, 3))]

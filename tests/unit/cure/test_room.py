@@ -112,3 +112,11 @@ def test_what_one_run_leaves_for_another_is_kept_from_other_plans(skip):
     assert room.foreign == (((0, 0, 64),) if skip else ())
     assert Room.of(document, one).foreign == ()
     assert bool(Room.of(document, one).stop[0] > 3) is bool(skip)
+
+
+def test_a_buffer_that_may_stay_does_so_right_behind_another_though_there_is_room_below():
+    made = program("x = host.write; a = f x; host.read a")
+    planned = plan(made, "x=64 a=128")
+    room = Room.of(Document.of(planned), planned)
+    assert room.move({1}, Rigour.EVERYBODY, stay=True)
+    assert room.offset.tolist() == [64, 128]

@@ -55,6 +55,10 @@ HELD = {"held_run": 0, "held_op": 1, "held_value": 1}
             "op 2 (g) has poison in bytes [0, 4), [8, 12), [16, 20), [24, 28) of a and in no operand",
         ),
         (
+            {"kind": "PoisonRead", "bytes": tuple((8 * n, 8 * n + 4) for n in range(SHOWN + 1))},
+            "op 2 (g) has poison in bytes [0, 4), [8, 12), [16, 20), [24, 28) and 1 more of a and in no operand",
+        ),
+        (
             {"kind": "PoisonRead", "bytes": tuple((8 * n, 8 * n + 4) for n in range(SHOWN + 2))},
             "op 2 (g) has poison in bytes [0, 4), [8, 12), [16, 20), [24, 28) and 2 more of a and in no operand",
         ),

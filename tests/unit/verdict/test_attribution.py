@@ -1,12 +1,13 @@
 """Which violation of a cause is shown first, who allowed what, and which call a buffer belongs to."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from allocsim.checks import check
 from allocsim.model import Document, Run
-from allocsim.verdict import judge
+from allocsim.verdict import attribution, judge
 from allocsim.verdict.attribution import charges as charges_of
 from allocsim.verdict.attribution import leading
 from allocsim.verdict.calls import homes
@@ -56,12 +57,13 @@ TWO_KINDS = "x = host.write; a = f x; b = g x; c = h a b; d = k a c; host.read d
 """With b over a: two late reads and an overlap."""
 
 
-def test_a_report_that_leaves_some_out_is_charged_by_one_with_every_kind():
+def test_a_report_that_leaves_some_out_is_charged_by_one_with_every_kind(monkeypatch):
     """More late reads than a report lists come before the read of what nobody wrote: of that too it is said whose fault it is."""
-    reads = " ".join(f"r{n} = k a c;" for n in range(101))
+    reads = " ".join(f"r{n} = k a c;" for n in range(12))
     made = document(
         f"x = host.write; a = f x; b = g x; c = h a b; {reads} d = k u; host.read d", "x=0 a=64 b=64 c=128 d=192 u=256"
     )
+    monkeypatch.setattr(attribution, "check", partial(check, limit=10))
     report = check(made, limit=1, of_each_kind=True)
     judged, found = charges_of(made, report)
 
@@ -78,3 +80,16 @@ def test_a_report_that_lists_all_is_taken_as_it_is():
 
     (cause,) = {id(c.cause): c.cause for c in charges_of(made, few)[1]}.values()
     assert cause.violations == few.violations
+
+
+def test_a_pair_of_results_that_overlaps_by_the_plan_too_stands_under_both_causes():
+    """The op's own results overlap in one buffer; that the judge's one record of the op names b is the plan's doing."""
+    made = document("a b v:a = f; t = m v b; host.read t", "a=0 b=0 t=128")
+    parties = {
+        cause.party
+        for cause in judge(Evidence(document=made)).causes
+        for v in cause.violations
+        if v.kind == "ResultsOverlap"
+    }
+
+    assert parties == {"caller", "plan"}

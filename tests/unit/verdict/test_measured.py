@@ -6,7 +6,9 @@ from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
+from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
+from allocsim.verdict.measured import explains, sanitizer_causes
 from repro.small.words import belief, plan, program
 
 TEXT = "x = host.write; a = f x; b = norm! a; c = norm! b; host.read c"
@@ -320,3 +322,12 @@ def test_the_headline_is_what_explains_the_first_wrong_number(found, first):
     planned = plan(program(text), "a=0 b=0 d=512 e=512")
     (finding, *_) = judge(Evidence(document=Document.of(planned), **measured)).findings
     assert finding.victim.buffer_name == first
+
+
+@pytest.mark.parametrize(("what", "op", "right"), [("operand", 3, True), ("result", 3, False), ("result", 2, True)])
+def test_what_a_kernel_did_explains_any_wrong_operand_and_the_wrong_results_of_its_op(what, op, right):
+    overrun = Incident(kind="Overrun", run=0, op=2, value=2, buffer=1, message="m")
+    dossier = Dossier(evidence(sanitizer=(overrun,)))
+    (cause,) = sanitizer_causes(dossier)
+
+    assert explains(dossier, cause, origin(op, what)) is right
