@@ -8,9 +8,9 @@ step with it. It is thin where the plan keeps them apart, red and doubled where 
 dashed where one takes the other's place with the op's permission. No line passes behind a node: all
 run between the columns, and round the middle where a party stands between two others.
 
-Without a conflict the middle is the largest buffer alive at the peak. Of each of the three groups
-at most `GROUP` neighbours have a node, those that share bytes first, then the largest; the others
-are counted.
+Without a conflict the middle is the largest buffer alive at the peak, its neighbours on both sides.
+Of each of the three groups at most `GROUP` neighbours have a node, those that share bytes first,
+then the largest; the others are counted.
 
 Complexity: O(n log n) for n buffers.
 
@@ -145,6 +145,8 @@ def _nodes(shown: Scene, middle: list[int], roles: dict[int, str]) -> tuple[list
 
     groups = ranked(with_one & ~with_two), ranked(with_two & ~with_one), ranked(with_one & with_two)
     left, right, both = (group[:GROUP] for group in groups)
+    if two is None:
+        left, right = left[::2], left[1::2]
     for buffer in both:
         min(left, right, key=len).append(buffer)
     tallest = max(0.8 * (len(middle) - 1), *(0.62 * (len(column) - 1) for column in (left, right)))
