@@ -28,8 +28,11 @@ from reports.number_format import short
 NAMED_OPS: Final = 48
 """Ops up to which each has a box with words."""
 
-ARCS: Final = 400
-"""Arcs that are drawn."""
+ARCS: Final = {True: 400, False: 100}
+"""Whether ops have boxes -> arcs that are drawn. Of long rows a hundred can still be told apart."""
+
+LEAST_RISE: Final = 0.06
+"""Of the shortest arc, in rows: none hangs down."""
 
 HEIGHT: Final = 1.6
 """Of the longest arc, in rows."""
@@ -83,7 +86,7 @@ def draw_graph(
     named = steps <= NAMED_OPS
     rows = -program.ops.stream.astype(float) if len(program.streams) > 1 else np.zeros(len(program.ops))
     rows *= 1.1
-    chosen = _chosen(found, looks)
+    chosen = _chosen(found, looks, ARCS[named])
     if named:
         _boxes(axes, program, looks, rows, (first, last))
     else:
@@ -106,14 +109,14 @@ def draw_graph(
     return len(found) - len(chosen)
 
 
-def _chosen(found: Int64s, looks: GraphLooks) -> Int64s:
-    """Return at most `ARCS` arcs, evenly taken from the strong ones, else from the longer half."""
-    if len(found) <= ARCS:
+def _chosen(found: Int64s, looks: GraphLooks, most: int) -> Int64s:
+    """Return at most `most` arcs, evenly taken from the strong ones, else from the longer half."""
+    if len(found) <= most:
         return found
     strong = np.array([pair in looks.bold for pair in map(tuple, found.tolist())])
     span = found[:, 1] - found[:, 0]
     pool = found[strong] if strong.any() else found[span >= np.median(span)]
-    chosen: Int64s = pool[np.unique(np.linspace(0, len(pool) - 1, ARCS).astype(np.int64))]
+    chosen: Int64s = pool[np.unique(np.linspace(0, len(pool) - 1, most).astype(np.int64))]
     return chosen
 
 
@@ -157,12 +160,15 @@ def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> None:
     """Draw stretches of ops that look alike as bars, and the marked ops."""
     faces = [str(looks.face(step)) for step in range(len(program.ops))]
     cuts = [0, *(k for k in range(1, len(faces)) if faces[k] != faces[k - 1] or rows[k] != rows[k - 1]), len(faces)]
-    for first, last in pairwise(cuts):
-        y = float(rows[first])
-        corners = [(first, y - 0.2), (last, y - 0.2), (last, y + 0.1), (first, y + 0.1)]
-        axes.add_collection(
-            PolyCollection([corners], facecolors=[looks.face(first)], edgecolors="none", zorder=3, gid="op"), autolim=False
-        )  # fmt: skip
+    bars = [(first, last, float(rows[first])) for first, last in pairwise(cuts)]
+    corners = [[(first, y - 0.2), (last, y - 0.2), (last, y + 0.1), (first, y + 0.1)] for first, last, y in bars]
+    axes.add_collection(
+        PolyCollection(
+            corners, facecolors=[looks.face(first) for first, _, _ in bars], edgecolors="none", zorder=3, gid="op",
+            rasterized=len(bars) > RASTER_ABOVE,
+        ),
+        autolim=False,
+    )  # fmt: skip
     for step, words in looks.marked.items():
         y = float(rows[step])
         axes.plot(
@@ -177,7 +183,8 @@ def _arcs(axes: Axes, pairs: Sequence[tuple[int, int]], rows: Any, steps: int, *
     patches = []
     for maker, reader in pairs:
         low, high = float(rows[maker]) + 0.38, float(rows[reader]) + 0.38
-        up = max(low, high) + 2 * HEIGHT * float(np.sqrt(abs(reader - maker) / max(steps, 1))) - 0.38
+        rise = 2 * HEIGHT * float(np.sqrt(abs(reader - maker) / max(steps, 1))) - 0.38
+        up = max(low, high) + max(rise, LEAST_RISE)
         curve = [(maker + 0.5, low), ((maker + reader + 1) / 2, up), (reader + 0.5, high)]
         patches.append(PathPatch(Path(curve, [Path.MOVETO, Path.CURVE3, Path.CURVE3])))
     if pairs:

@@ -20,7 +20,7 @@ from reports.figures.scene import Scene
 from reports.figures.style import GREY, PALETTE
 from reports.number_format import short
 
-_LAYER: Final = re.compile(r"(?:^|[^A-Za-z0-9])(?:L|layers?|blk|block|h)[._-]?(\d{1,4})(?![0-9A-Za-z])")
+_LAYER: Final = re.compile(r"(?:^|[^A-Za-z0-9])(?:L|layers?|blk|block|h)[._-]?(\d{1,6})(?![0-9A-Za-z])")
 _NOBODY: Final = "given"
 """The kind of buffers that no op writes."""
 

@@ -2,13 +2,15 @@
 
 A node is a buffer, with its size, its steps and its slot. In the middle stand the parties of the
 first numbered conflict, told apart as in the memory map (`map_boxes.PARTY_LOOKS`); to the left what
-lives together with the first of them alone, to the right with the second alone, below with both. A
-line joins a party with a buffer of its arena that lives at one step with it. It is thin where the
-plan keeps them apart, red and doubled where they share bytes, dashed where one takes the other's
-place with the op's permission.
+lives together with the first of them alone, to the right with the second alone, and what lives with
+both on the side that is shorter. A line joins a party with a buffer of its arena that lives at one
+step with it. It is thin where the plan keeps them apart, red and doubled where they share bytes,
+dashed where one takes the other's place with the op's permission. No line passes behind a node: all
+run between the columns, and round the middle where a party stands between two others.
 
-Without a conflict the middle is the largest buffer alive at the peak. At most `SIDE` neighbours
-stand on each side, those that share bytes first, then the largest; the others are counted.
+Without a conflict the middle is the largest buffer alive at the peak, its neighbours on both sides.
+Of each of the three groups at most `GROUP` neighbours have a node, those that share bytes first,
+then the largest; the others are counted.
 
 Complexity: O(n log n) for n buffers.
 
@@ -35,8 +37,11 @@ from reports.figures.memory_figure import numbered_of
 from reports.figures.scene import Scene, scene
 from reports.number_format import count, nbytes, short
 
-SIDE: Final = 7
-"""Neighbours on each side of the middle."""
+GROUP: Final = 7
+"""Neighbours shown of those that live with the first party alone, with the second alone, with both."""
+
+LEFT, MIDDLE, RIGHT = 0.0, 4.3, 8.6
+"""Where the columns stand, in inches."""
 
 WIDTH: Final = 2.5
 """Of a node, in inches."""
@@ -138,21 +143,37 @@ def _nodes(shown: Scene, middle: list[int], roles: dict[int, str]) -> tuple[list
         order = np.lexsort((chosen, shown.start[chosen], -shown.nbytes[chosen], ~near[chosen]))
         return [int(buffer) for buffer in chosen[order]]
 
-    left, right, both = ranked(with_one & ~with_two), ranked(with_two & ~with_one), ranked(with_one & with_two)
+    groups = ranked(with_one & ~with_two), ranked(with_two & ~with_one), ranked(with_one & with_two)
+    left, right, both = (group[:GROUP] for group in groups)
+    if two is None:
+        left, right = left[::2], left[1::2]
+    for buffer in both:
+        min(left, right, key=len).append(buffer)
+    tallest = max(0.8 * (len(middle) - 1), *(0.62 * (len(column) - 1) for column in (left, right)))
     nodes = [
-        Neighbour(buffer=buffer, x=4.3, y=0.0 - 0.8 * place, role=roles.get(buffer, ""))
-        for place, buffer in enumerate(middle)
+        Neighbour(
+            buffer=buffer, x=x, y=-tallest / 2 + apart * ((len(column) - 1) / 2 - place), role=roles.get(buffer, "")
+        )
+        for x, column, apart in (
+            (MIDDLE, middle, max(0.8, 0.6 * tallest / max(len(middle) - 1, 1))),
+            (LEFT, left, 0.62),
+            (RIGHT, right, 0.62),
+        )
+        for place, buffer in enumerate(column)
     ]
-    base = -0.8 * (len(middle) - 1)
-    for column, group in ((0.0, left), (8.6, right)):
-        rows = group[:SIDE]
-        nodes += [
-            Neighbour(buffer=b, x=column, y=base / 2 + 0.62 * ((len(rows) - 1) / 2 - k)) for k, b in enumerate(rows)
-        ]
-    low = min([base, *(node.y for node in nodes)]) - 0.9
-    for k, buffer in enumerate(both[:SIDE]):
-        nodes.append(Neighbour(buffer=buffer, x=(0.0, 2.87, 5.73, 8.6)[k % 4], y=low - 0.62 * (k // 4)))
-    return nodes, sum(max(len(group) - SIDE, 0) for group in (left, right, both))
+    return nodes, sum(max(len(group) - GROUP, 0) for group in groups)
+
+
+def _way(nodes: Sequence[Neighbour], one: int, other: int) -> tuple[list[float], list[float]]:
+    """Return the points of the line between two nodes, from edge to edge."""
+    a, b = nodes[one], nodes[other]
+    if a.x != b.x:
+        side = WIDTH / 2 if b.x > a.x else -WIDTH / 2
+        return [a.x + side, b.x - side], [a.y, b.y]
+    if other == one + 1:
+        return [a.x, b.x], [a.y - 0.25, b.y + 0.25]
+    edge, out = a.x + WIDTH / 2, a.x + WIDTH / 2 + 0.25
+    return [edge, out, out, edge], [a.y + 0.12, a.y + 0.12, b.y - 0.12, b.y - 0.12]
 
 
 def _lines(axes: Axes, shown: Scene, nodes: Sequence[Neighbour], parties: int) -> set[str]:
@@ -163,7 +184,7 @@ def _lines(axes: Axes, shown: Scene, nodes: Sequence[Neighbour], parties: int) -
     drawn = set()
     for place, one in enumerate(nodes[:parties]):
         lives, shares = together(shown, one.buffer), sharing(shown, one.buffer)
-        for other in nodes[place + 1 :]:
+        for next_, other in enumerate(nodes[place + 1 :], start=place + 1):
             if not lives[other.buffer]:
                 continue
             pair = frozenset((one.buffer, other.buffer))
@@ -173,15 +194,10 @@ def _lines(axes: Axes, shown: Scene, nodes: Sequence[Neighbour], parties: int) -
                 "in place": {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)},
                 "shared": {"color": style.RED, "linewidth": 2.2},
             }
-            axes.plot(
-                [one.x, other.x],
-                [one.y, other.y],
-                zorder=2 if sort == "shared" else 1,
-                gid=f"lives {sort}",
-                **looks[sort],
-            )
+            way = _way(nodes, place, next_)
+            axes.plot(*way, zorder=2 if sort == "shared" else 1, gid=f"lives {sort}", **looks[sort])
             if sort == "shared":
-                axes.plot([one.x, other.x], [one.y, other.y], color="white", linewidth=0.7, zorder=2.1)
+                axes.plot(*way, color="white", linewidth=0.7, zorder=2.1)
             drawn.add(sort)
     return drawn
 

@@ -36,6 +36,15 @@ PLACES: Final = (0.5, 0.25, 0.75, 0.1, 0.9)
 PARTY_PLACES: Final = {VICTIM: (0.2, 0.1, *PLACES), TAKER: (0.7, 0.85, *PLACES)}
 """The same for parties: a victim where it is not taken yet."""
 
+PARTY_HEIGHTS: Final = (0.5, 0.2, 0.8, 0.35, 0.65)
+"""How high in a party's rectangle its name goes: parties lie over each other."""
+
+PARTY_ROOM: Final = 44
+"""Characters of a party's name and size, which may be wider than its rectangle."""
+
+LEAST_LINES: Final = 0.8
+"""Lines of text that a rectangle is high at least where a name stands in it."""
+
 FADED: Final = 0.55
 """Share of white in colours beneath a conflict."""
 
@@ -141,29 +150,44 @@ def draw_names(
     seen = boxes.within(window)
     box = np.clip(seen.corners, (left, left, low, low), (right, right, high, high))
     wide, tall = (box[:, 1] - box[:, 0]) / (right - left) * across, (box[:, 3] - box[:, 2]) / (high - low) * up
-    fits = np.flatnonzero((wide >= 4) & (tall >= 1))
-    rank = np.isin(seen.buffers[fits], list(roles)).astype(float) * across * up + wide[fits] * tall[fits]
+    fits = np.flatnonzero((wide >= 4) & (tall >= LEAST_LINES))
+    before = {buffer: len(roles) - place for place, buffer in enumerate(roles)}
+    first = np.array([before.get(buffer, 0) for buffer in seen.buffers[fits].tolist()], dtype=np.float64)
+    rank = first * across * up + wide[fits] * tall[fits]
     written: list[tuple[float, float, float]] = []
     for row in fits[np.argsort(-rank, kind="stable")][:NAMED_BUFFERS].tolist():
         buffer, (x0, x1, y0, y1) = int(seen.buffers[row]), box[row].tolist()
         name = seen.shown.program.buffers.names[buffer]
         if not name:
             continue
-        label, y = _label(name, seen.shown.nbytes[buffer], int(wide[row])), (y0 + y1) / 2
+        role = roles.get(buffer, "")
+        label = _label(name, seen.shown.nbytes[buffer], PARTY_ROOM if role else int(wide[row]))
         half = (len(label) + 1) / across * (right - left) / 2
-        wanted = PARTY_PLACES.get(roles.get(buffer, ""), PLACES)
-        places = [max(min(x0 + part * (x1 - x0), x1 - half), min(x0 + half, x1 - half)) for part in wanted]
-        apart = (high - low) / up
-        x = next((x for x in places if all(abs(x - a) >= half + b or abs(y - c) >= apart for a, b, c in written)), None)
-        if x is None:
+        ends = (
+            (max(x0, left + half), min(x1, right - half)) if role and len(label) > wide[row] else (x0 + half, x1 - half)
+        )
+        places = [max(min(x0 + part * (x1 - x0), ends[1]), min(ends)) for part in PARTY_PLACES.get(role, PLACES)]
+        heights = [y0 + part * (y1 - y0) for part in (PARTY_HEIGHTS if role and tall[row] >= 2 else (0.5,))]
+        at = _free([(x, y) for y in heights for x in places], half, (high - low) / up, written)
+        if at is None:
             continue
+        x, y = at
         written.append((x, half, y))
         dark = np.dot(mpl.colors.to_rgb(boxes.colours.colours[buffer]), (0.299, 0.587, 0.114)) <= 0.5
         axes.text(
             x, y, label, ha="center", va="center", fontsize=8.5, clip_on=True, zorder=6.5, gid="name",
             color="white" if dark and not boxes.faded else INK,
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8} if buffer in roles else None,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8} if role else None,
         )  # fmt: skip
+
+
+def _free(
+    places: Sequence[tuple[float, float]], half: float, apart: float, written: Sequence[tuple[float, float, float]]
+) -> tuple[float, float] | None:
+    """Return the first place at which a label of that half width touches no label written."""
+    return next(
+        ((x, y) for x, y in places if all(abs(x - a) >= half + b or abs(y - c) >= apart for a, b, c in written)), None
+    )
 
 
 def draw_conflicts(axes: Axes, drawn: Sequence[Conflict], window: Window) -> None:

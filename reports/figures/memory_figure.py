@@ -311,8 +311,11 @@ def _finding(drawn: Sequence[Conflict], faults: Sequence[Conflict], judged: str,
     if drawn:
         kinds = Counter(conflict.kind for conflict in drawn)
         named = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
-        return f"{count(len(drawn), 'conflict')} in {judged} ({named})"
-    legal = "" if report is None else f"No conflict{'' if report.clean else ' here'} in {judged}"
+        cut = report is not None and report.count > len(report.violations)
+        return f"{'At least ' if cut else ''}{count(len(drawn), 'conflict')} in {judged} ({named})"
+    legal = "" if report is None else f"No conflict in {judged}"
+    if report is not None and not report.clean:
+        legal = f"{count(report.count, 'violation')} in {judged}, none with bytes in this map"
     if faults:
         named = ", ".join(dict.fromkeys(conflict.kind for conflict in faults))
         return f"{legal}, and yet a fault of class {named}" if legal else f"A fault of class {named}"

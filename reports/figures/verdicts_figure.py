@@ -9,6 +9,7 @@ What this module does not see: how the answers came about; rows are those of `re
 """
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, Final
 
 from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ MARKS: Final[Mapping[str, dict[str, Any]]] = {
 """Answer of a detector -> how it looks."""
 
 COLUMN_ROWS: Final = 64
-"""Rows beyond which the matrix goes on beside itself."""
+"""Rows beyond which the matrix goes on beside itself, in parts of one height."""
 
 INCH: Final = 0.19
 """Height of a row."""
@@ -40,11 +41,12 @@ def verdict_matrix(rows: Sequence[Mapping[str, Any]]) -> Figure:
         style.heading(axes, "No verdicts", ["No scenario was run."])
         style.blank(axes, "nothing to draw")
         return figure
-    parts = [rows[k : k + COLUMN_ROWS] for k in range(0, len(rows), COLUMN_ROWS)]
-    figure = style.canvas(6.4 * len(parts), 1.9 + INCH * min(len(rows), COLUMN_ROWS))
+    height = ceil(len(rows) / ceil(len(rows) / COLUMN_ROWS))
+    parts = [rows[k : k + height] for k in range(0, len(rows), height)]
+    figure = style.canvas(6.4 * len(parts), 1.9 + INCH * height)
     panels = figure.subplots(1, len(parts), squeeze=False)[0]
     for axes, part in zip(panels, parts, strict=True):
-        _panel(axes, part, height=min(len(rows), COLUMN_ROWS))
+        _panel(axes, part, height=height)
     words = {"reports": "reports", "nothing": "looked, found nothing"}
     handles = [
         Line2D([], [], linestyle="none", markersize=7, label=label, **MARKS[word]) for word, label in words.items()

@@ -2,6 +2,7 @@
 summed independently.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import matplotlib as mpl
@@ -202,7 +203,7 @@ def test_a_session_is_drawn_where_its_first_fault_is(stale_read: Document, legal
     assert telling_run(check(both)) == 1
     assert "read late by add" in words(draw(both, "map"))
     assert "run 1; 1 other run not drawn here" in words(draw(both, "map"))
-    assert "No conflict here" in words(draw(both, "map", run=0))
+    assert "violations in 5 ops, none with bytes in this map" in words(draw(both, "map", run=0))
 
 
 def test_too_many_violations_are_not_charged_to_causes(broken: Document, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +220,38 @@ def test_the_neighbourhood_is_who_lives_with_the_parties() -> None:
     shared = [line for line in figure.axes[0].get_lines() if line.get_gid() == "lives shared"]
     assert len(shared) == 1
     assert "live together and share bytes" in said
+
+
+def test_no_line_of_a_neighbourhood_passes_behind_a_node() -> None:
+    b = ProgramBuilder("three parties, four neighbours")
+    made = [b.tensor(name, "f32", (16,)) for name in "abcdefg"]
+    b.op("host.write", (), tuple(made))
+    b.op("f", tuple(made[:2]), ())
+    b.op("host.read", tuple(made), ())
+    program = b.build()
+    slots = {0: 0, 1: 0, **{buffer: 64 * buffer for buffer in range(2, 7)}}
+    document = Document.of(plan_of(program, slots))
+    axes = interference(document, **judged(document)).axes[0]
+    nodes = [patch.get_bbox() for patch in axes.patches if patch.get_gid() == "node"]
+    lines = [line for line in axes.get_lines() if str(line.get_gid()).startswith("lives")]
+    assert len(lines) >= 8
+    for line in lines:
+        x, y = (np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(row)), row) for row in line.get_data())
+        assert not any(
+            ((x > box.x0 + 0.01) & (x < box.x1 - 0.01) & (y > box.y0 + 0.01) & (y < box.y1 - 0.01)).any()
+            for box in nodes
+        )
+
+
+def test_the_parties_have_their_names_on_the_map(stale_read: Document) -> None:
+    texts = draw(stale_read, "map").axes[0].texts
+    assert {"y", "z", "out"} <= {text.get_text().split("  ")[0] for text in texts if text.get_gid() == "name"}
+
+
+def test_a_map_of_the_first_violations_alone_says_at_least(broken: Document) -> None:
+    report = check(broken)
+    cut = replace(report, violations=report.of_kind("StaleRead")[:1])
+    assert "At least 1 conflict" in memory_map(broken, report=cut).axes[0].get_title(loc="left")
 
 
 def test_a_program_that_tells_no_pass_is_drawn_without_passes(stale_read: Document) -> None:
