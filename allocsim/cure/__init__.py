@@ -53,7 +53,7 @@ from allocsim.cure.drafting import (
     replan,
 )
 from allocsim.cure.elements import Address, AllApart, SparedKernel, Upload, Wait, order_of
-from allocsim.cure.few import FEW, Move, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
+from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
 from allocsim.cure.mending import (
     edges_of,
     index_of_part,
@@ -235,7 +235,7 @@ class _Task:
         ordered = any(demand.mend.kind == "wait" for demand in demands) and not by_wait
         return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
 
-    def _first(self, base: Draft, moves: Sequence[Move], than: Cure | None) -> Cure | None:
+    def _first(self, base: Draft, moves: Sequence[SlotMove], than: Cure | None) -> Cure | None:
         """Return the first of the moves that cures and costs less than a cure, of as many
         as are tried.
         """

@@ -53,7 +53,7 @@ NEIGHBOURS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class SlotMove:
     """Slots moved: what the peaks of their plans grow by, the rooms after, and who moved."""
 
     growth: int
@@ -77,7 +77,7 @@ def bodies_of(document: Document, demands: Iterable[Demand]) -> tuple[Body, ...]
 
 
 def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
-    """Move one slot of each pair that a mended belief has brought to light; False where there is
+    """SlotMove one slot of each pair that a mended belief has brought to light; False where there is
     none, or no room.
     """
     chosen: dict[int, set[int]] = defaultdict(set)
@@ -99,10 +99,10 @@ def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
 
 def moves_of(
     document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigours: Sequence[Rigour]
-) -> list[Move]:
+) -> list[SlotMove]:
     """Return the moves of one body each, those that cost least first."""
     found = [
-        Move(growth=_growth(rooms, made), rooms=made, moved=body)
+        SlotMove(growth=_growth(rooms, made), rooms=made, moved=body)
         for body in bodies
         for rigour in rigours
         if (made := _shifted(document, rooms, body, rigour)) is not None
@@ -112,7 +112,7 @@ def moves_of(
 
 def double_moves_of(
     document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigour: Rigour
-) -> list[Move]:
+) -> list[SlotMove]:
     """Return the moves of a body and a neighbour each, those that cost least first."""
     found = []
     for body in bodies:
@@ -123,11 +123,11 @@ def double_moves_of(
             for neighbour in _body(document, index, other):
                 made = _both(document, rooms, body, neighbour, rigour)
                 if made is not None:
-                    found.append(Move(growth=_growth(rooms, made), rooms=made, moved=(*body, *neighbour)))
+                    found.append(SlotMove(growth=_growth(rooms, made), rooms=made, moved=(*body, *neighbour)))
     return sorted(found, key=lambda move: (move.growth, len(move.moved)))
 
 
-def drafted(base: Draft, move: Move, demands: Sequence[Demand]) -> Draft:
+def drafted(base: Draft, move: SlotMove, demands: Sequence[Demand]) -> Draft:
     """Return a draft with a move made; slots are elements where the placement is what is wrong."""
     draft = Draft(
         document=base.document,
@@ -274,7 +274,7 @@ __all__ = [
     "NEIGHBOURS",
     "PLACES",
     "Body",
-    "Move",
+    "SlotMove",
     "bodies_of",
     "double_moves_of",
     "drafted",

@@ -154,7 +154,8 @@ def test_the_price_of_a_cure_is_in_bytes_and_where_the_engine_can_run_it_in_time
     )
     assert main(["bisect", str(path), "--json"]) == 0
     cure = json.loads(capsys.readouterr().out)["cure"]
-    assert (cure["bytes"], cure["pin_all_bytes"], cure["why_no_seconds"]) == (64, 64, None)
+    # x, a and b live at once, so three slots are the least, and b and c find places among them
+    assert (cure["bytes"], cure["pin_all_bytes"], cure["why_no_seconds"]) == (0, 64, None)
     assert set(cure["seconds"]) == {"default", "cured", "pinned"}
     assert all(seconds > 0 for seconds in cure["seconds"].values())
     assert main(["bisect", str(path)]) == 0
