@@ -17,6 +17,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
@@ -95,8 +96,13 @@ def show(
     return 0
 
 
+def _prose(text: str) -> list[str]:
+    """Return the lines of a paragraph, none longer than a terminal of 80 columns."""
+    return wrap(text, 80, break_long_words=False, break_on_hyphens=False)
+
+
 def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[str]:
-    yield from (f"{scenario.name}: {scenario.title}", scenario.source, scenario.story)
+    yield from (*_prose(f"{scenario.name}: {scenario.title}"), scenario.source, *_prose(scenario.story))
     if isinstance(both, str):
         yield f"the graph round the fault: not drawn: {both}"
     elif both is not None:
@@ -108,7 +114,7 @@ def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[s
         expected = ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
         yield f"expected: {expected or 'no accusation'}"
     if scenario.caught:
-        yield f"what would have caught it: {scenario.caught}"
+        yield from _prose(f"what would have caught it: {scenario.caught}")
 
 
 def _sides(scenario: AnyScenario, *, needed: bool) -> showing.Sides | str:
