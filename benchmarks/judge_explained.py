@@ -94,5 +94,10 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "rest = rest[file.write(rest) or 0 :]",
         "0 -> 1",
     ): "a write of some bytes to a file takes at least one or raises; none at all is said only of what is opened not to block",
+    (
+        "allocsim/checks/holes.py",
+        "left = np.arange(len(owner)) - begins[owner]",
+        "np.arange(len(owner)) - begins[owner] -> np.arange(len(owner)) + begins[owner]",
+    ): "the count of a value's pieces begins elsewhere in its round, which it goes round once all the same; what does not ascend is sorted",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

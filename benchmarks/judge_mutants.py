@@ -217,6 +217,8 @@ def page(record: dict[str, Any]) -> str:
         "Written by `benchmarks/judge_mutants.py`; how it is done is said in its header. `sites` is how",
         "many places could be changed in that way, a seeded sample of which was tried, module by module.",
         "`survived`: none of the tests that were asked in the seconds given failed, or no test runs the line.",
+        "Where only tests that were named were asked (`--tests`: all of the screens so far), kills alone are",
+        "written down: what these tests left alive is not among the tried.",
         "",
         "| module | sites | tried | killed | endless | survived | of these explained |",
         "|---|---|---|---|---|---|---|",

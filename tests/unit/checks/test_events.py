@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from allocsim.checks import check
-from allocsim.model import Document, Event, Plan
-from allocsim.programs.builder import plan_of
+from allocsim.model import Arena, Document, Event, Plan
+from allocsim.programs.builder import ProgramBuilder, plan_of
 
 A, F = Event.ALLOC, Event.FREE
 
@@ -85,3 +85,14 @@ def test_slots_count_with_their_own_sizes(program, offset, second, kinds):
         events=np.array([(0, A, 0), (1, A, second)]),
     )
     assert [v.kind for v in check(Document.of(plan)).violations] == kinds
+
+
+def test_without_ops_and_without_a_belief_no_two_buffers_that_are_held_may_share_bytes():
+    b = ProgramBuilder("no ops", arenas=(Arena(name="a", alignment=1),))
+    for name in "ab":
+        b.buffer(name, 64)
+    rows = [(0, Event.ALLOC, 0), (1, Event.ALLOC, 1), (2, Event.FREE, 0), (3, Event.FREE, 1)]
+    made = plan_of(b.build(), {0: 0, 1: 32}, events=np.array(rows, dtype=np.int64))
+
+    (found,) = check(Document.of(made)).of_kind("AllocOverLive")
+    assert {found.buffer, found.other_buffer} == {0, 1}

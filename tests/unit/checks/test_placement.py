@@ -7,6 +7,7 @@ from allocsim.checks import check
 from allocsim.model import Document, Plan, Problem, Role, Run
 from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import plan_of
+from repro.small import words
 
 
 @pytest.fixture
@@ -227,3 +228,9 @@ def test_conflicts_without_number_are_counted_and_not_all_listed(tiny):
     assert len(report.violations) == 7
     assert report.truncated
     assert 1_000_000 < report.count <= 1500 * 1499 // 2
+
+
+def test_the_content_of_a_state_lives_from_the_first_step_though_it_is_overwritten_later():
+    made = words.program("t = e; y = f s; v:s = g y; host.read y", roles={"s": Role.STATE})
+    (found,) = check(Document.of(words.plan(made, "s=0 t=0 y=64"))).of_kind("Overlap")
+    assert found.op == 0

@@ -1,10 +1,13 @@
 """What a violation is about, by its kind, and a change of a lifetime in words."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from allocsim.checks import check
 from allocsim.checks.violations import Violation
+from allocsim.cure import defects
 from allocsim.cure.cured import FEW_WAITS, words_of
 from allocsim.cure.defects import key_of
 from allocsim.cure.elements import Lifetime, Wait
@@ -56,3 +59,10 @@ def test_a_few_waits_are_said_one_by_one_and_many_by_kind():
         said = words_of(waits[:count], document)
         kinds = {made.ops[wait.op].kind for wait in waits[:count]}
         assert len(said) == (count if count <= FEW_WAITS else len(kinds))
+
+
+def test_of_every_kind_something_is_listed_whatever_else_there_is_too_much_of(monkeypatch):
+    monkeypatch.setattr(defects, "check", partial(check, limit=1))
+    made = program("x = host.write; a = f x; b = g x; c = h a b; host.read c")
+    report = defects.listed(Document.of(plan(made, "x=0 a=64 b=64 c=128")))
+    assert {v.kind for v in report.violations} == {"StaleRead", "Overlap"}

@@ -53,7 +53,7 @@ WRONGLY_BELIEVED = {
     "declared of another operand": ("w = host.write; x = host.write; y = f! w x; host.read y", "x>y"),
     "declared of another result": ("x = host.write; y z = f! x; host.read y; host.read z", "x>z"),
     "the donor is read once more": ("x = host.write; y = f! x; z = g x y; host.read z", "x>y"),
-    "the op writes into the donor": ("x = host.write; y v:x[4@32] = f! x; host.read y", "x>y"),
+    "the op writes into the donor": ("w = e; x = host.write; y v:x[4@32] = f! x; host.read y", "x>y"),
     "in another layout": ("x = host.write; y[4] = f! x; host.read y", "x>y"),
     "another value of the donor is met": ("x = host.write; v:x[4] = view x; y = f! x v; host.read y", "x>y"),
     "no op has both": ("x = host.write; z = g x; y = f! z; host.read y", "x>y"),
