@@ -77,7 +77,7 @@ def bodies_of(document: Document, demands: Iterable[Demand]) -> tuple[Body, ...]
 
 
 def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
-    """SlotMove one slot of each pair that a mended belief has brought to light; False where there is
+    """Move one slot of each pair that a mended belief has brought to light; False where there is
     none, or no room.
     """
     chosen: dict[int, set[int]] = defaultdict(set)

@@ -144,7 +144,10 @@ def _clauses(
         against = (
             f", against {_mib(said.pin_all_bytes)} for pinning everything" if said.pin_all_bytes is not None else ""
         )
-        parts.append(f"cure: {'; '.join(words)}, {_mib(said.nbytes)}{against}")
+        parts.append(f"cure: {'; '.join(words)}, {_mib(said.nbytes)}{_overlap(said)}{against}")
+        if isinstance(said, Cure) and said.alternative is not None:
+            other = said.alternative
+            parts.append(f"or {'; '.join(other.words)}, {_mib(other.nbytes)}{_overlap(other)}")
     return tuple(parts)
 
 
@@ -177,6 +180,13 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
 
 def _party(finding: JointFault) -> str:
     return f"{finding.class_}, fault of the {finding.fault}" if finding.fault != "unknown" else "cause unknown"
+
+
+def _overlap(said: CureRecord | Cure) -> str:
+    """Return the price of waits: pairs of ops that can no longer run at once."""
+    if isinstance(said, CureRecord) or not said.overlap:
+        return ""
+    return f", {said.overlap} pair{'s'[: said.overlap != 1]} of ops can no longer overlap"
 
 
 def _mib(nbytes: int) -> str:

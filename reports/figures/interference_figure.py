@@ -38,7 +38,7 @@ from reports.figures.scene import Scene, scene
 from reports.number_format import count, nbytes, short
 
 GROUP: Final = 7
-"""Neighbours shown of those that live with the first party alone, with the second alone, with both."""
+"""Neighbours shown of those that live with the first party alone, with the second, with both."""
 
 LEFT, MIDDLE, RIGHT = 0.0, 4.3, 8.6
 """Where the columns stand, in inches."""

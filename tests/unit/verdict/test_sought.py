@@ -38,3 +38,10 @@ def test_what_was_not_sought_is_said(monkeypatch):
     assert len(verdict.cure.elements) == 3  # together they are cured all the same
     lines = list(lines_of(outcome_of("x", ending_early(3), cures=True)))
     assert "cures of single causes: 2 not sought, for the work set for them was spent" in lines
+
+
+def test_a_verdict_says_what_waits_cost_and_what_placing_apart_costs_instead():
+    made = program("x = host.write; y = f x; z = f y ~1 ^1; t = f x; o = h t z ^2; host.read o")
+    clauses = judge(Evidence(document=Document.of(plan(made, "x=0 y=64 z=128 t=64 o=192")))).clauses
+    assert any(clause.startswith("cure: let") and "can no longer overlap" in clause for clause in clauses)
+    assert any(clause.startswith("or place t at") for clause in clauses)
