@@ -56,7 +56,10 @@ SERVICES: Final = {
     ),
     "examine_capture": (
         "engine",
-        "(document, seed=0, library=None) -> (evidence, letter -> why not, whose kernels), None for no capture: K and D where it came from",
+        (
+            "(document, seed=0, library=None) -> (evidence, letter -> why not, whose kernels), None for no "
+            "capture: K and D where it came from"
+        ),
     ),
     "execute": ("engine", "(case, plan) -> finding or None: run a plan beside one without reuse"),
     "training_programs": ("engine", "() -> strategy: training graphs as programs"),
@@ -68,11 +71,17 @@ SERVICES: Final = {
     ),
     "diagnose_model": (
         "repro",
-        "(model, data, steps=, out=, ...) -> repro.run.EngineResult: a model of one's own by three runs and every detector",
+        (
+            "(model, data, steps=, out=, ...) -> repro.run.EngineResult: a model of one's own by three runs and "
+            "every detector"
+        ),
     ),
     "diagnose_named": (
         "repro",
-        "(name, asked, out, as_json=) -> exit status: the same for package.module:attribute or a training file, printed",
+        (
+            "(name, asked, out, as_json=) -> exit status: the same for package.module:attribute or a training "
+            "file, printed"
+        ),
     ),
     "bisect_scenario": ("repro", "(name, sizes, seconds) -> allocsim.cli.bisect.Bisected"),
     "replay_scenario": ("repro", "(name, allocator, sizes) -> context of (head, rows)"),

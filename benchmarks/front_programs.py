@@ -63,7 +63,8 @@ def main() -> int:
         found |= {"steps": dict(sorted(steps.items())), "refused_here": dict(sorted(here.items()))}
         asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(
-        f"{found['programs']} programs, {found['compared']} comparisons, {len(found['differences'])} differences; refused here alone: {dict(here)}"
+        f"{found['programs']} programs, {found['compared']} comparisons, {len(found['differences'])} "
+        f"differences; refused here alone: {dict(here)}"
     )
     return int(bool(found["differences"]))
 

@@ -11,7 +11,10 @@ ONE_LENGTH: Final = (
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
         "allocsim/verdict/saying.py",
-        'return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"',
+        (
+            'return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} '
+            '({names[v.op or 0]}) begins"'
+        ),
         "0 -> 1",
     ): NONE_OF_A_RACE,
     (
@@ -93,11 +96,13 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "allocsim/files/journal.py",
         "rest = rest[file.write(rest) or 0 :]",
         "0 -> 1",
-    ): "a write of some bytes to a file takes at least one or raises; none at all is said only of what is opened not to block",
+    ): "a write of some bytes to a file takes at least one or raises; none at all is said only of what is opened "
+    "not to block",
     (
         "allocsim/checks/holes.py",
         "left = np.arange(len(owner)) - begins[owner]",
         "np.arange(len(owner)) - begins[owner] -> np.arange(len(owner)) + begins[owner]",
-    ): "the count of a value's pieces begins elsewhere in its round, which it goes round once all the same; what does not ascend is sorted",
+    ): "the count of a value's pieces begins elsewhere in its round, which it goes round once all the same; what "
+    "does not ascend is sorted",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

@@ -110,7 +110,10 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
     return [
         f"{len(rows)} mutants: "
         + ", ".join(f"{count} {name}" for name, count in Counter(row["outcome"] for row in rows).most_common()),
-        f"{len(unsound)} are unsound by replay, in {answers[0]} answers; the judge convicts {len(unsound) - escaped} of them, in {answers[1]} answers",
+        (
+            f"{len(unsound)} are unsound by replay, in {answers[0]} answers; the judge convicts "
+            f"{len(unsound) - escaped} of them, in {answers[1]} answers"
+        ),
         f"{sum(row['outcome'] == 'wrong belief' for row in rows)} more are convicted although no byte is lost yet",
         f"{sum(len(row['disagree']) for row in rows)} small documents of which judge and twin say different things",
     ]
@@ -132,14 +135,16 @@ def _page(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
         for row in sorted((row for row in rows if row["outcome"] in outcomes), key=_place):
             said = ", ".join(sorted(row["kinds"])) if row["kinds"] else row["said"]
             lines.append(
-                f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | {row['changed']} | {_cell(said)} |"
+                f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | "
+                f"{row['changed']} | {_cell(said)} |"
             )
         lines.append("")
     lines += ["## Survivors", "", "Sound and clean on every answer, or no answer changed.", ""]
     lines += ["| where | was | becomes | outcome | why it survives |", "|---|---|---|---|---|"]
     for row in sorted((row for row in rows if row["outcome"] in {"same", "other plan"}), key=_place):
         lines.append(
-            f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | {_cell(argue(row))} |"
+            f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | "
+            f"{_cell(argue(row))} |"
         )
     return lines
 

@@ -204,7 +204,10 @@ def table(results: dict[str, Any]) -> str:
         (
             f"{len(bugs)} known bugs as targets of the fuzzer, from {seeds} seeds each: {good} are found within",
             f"{SECONDS:g} s of one core from all of them; of the",
-            f"{len(counted)} whose findings were counted, {alone} are told as one defect. Of {len(sound)} sound planners",
+            (
+                f"{len(counted)} whose findings were counted, {alone} are told as one defect. Of {len(sound)} "
+                "sound planners"
+            ),
             f"{accused} are accused of something. Written by `benchmarks/planted.py`; CPU seconds of campaign and",
             "target until the first finding, and the ops of the smallest, are those of the worst seed.",
             "",

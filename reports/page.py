@@ -227,7 +227,8 @@ def _gradients(modes: Mapping[str, Any]) -> str:
         for layer, found in cells.items()
     ]
     return (
-        f"## Gradients at step {_text(step)}\n\nSize of the default run's gradient over the reference's, and the cosine between them; "
+        f"## Gradients at step {_text(step)}\n\nSize of the default run's gradient over the reference's, and "
+        "the cosine between them; "
         f"right is 1 and 1.\n\n{_table(['layer', *tensors], rows)}"
     )
 
@@ -240,7 +241,8 @@ def _compared(ratio: Any, cosine: Any) -> str:
 
 def _pictures(names: Sequence[str]) -> str:
     shown = [
-        f"### {CAPTIONS.get(name, name)}\n\n![{CAPTIONS.get(name, name)}](figures/{name}.png)\n\n[as SVG](figures/{name}.svg)"
+        f"### {CAPTIONS.get(name, name)}\n\n![{CAPTIONS.get(name, name)}](figures/{name}.png)\n\n[as "
+        f"SVG](figures/{name}.svg)"
         for name in names
     ]
     return "\n\n".join(["## Pictures", *shown]) if shown else ""

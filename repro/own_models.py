@@ -138,7 +138,8 @@ def find_own(name: str, how: Mapping[str, Any] | None = None, *, steps: int = 20
     batch = _batch(told.pop("data")) if "data" in told else found.example
     if not batch:
         raise EngineError(
-            f"{name} has no example batch; engine.model(..., example=...) or --data gives one, or repro.trial(model, batch)"
+            f"{name} has no example batch; engine.model(..., example=...) or --data gives one, or "
+            "repro.trial(model, batch)"
         )
     return trial(found, batch, steps=steps, **told)
 

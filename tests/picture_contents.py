@@ -50,7 +50,10 @@ def _of(axes: Any) -> Iterator[str]:
             yield f"{line.get_gid()} {' '.join(_point(row) for row in data)}"
     for patch in axes.patches:
         if isinstance(patch, FancyBboxPatch) and patch.get_gid():
-            yield f"{patch.get_gid()} at {_point((patch.get_x(), patch.get_y()))}{' hatched' if patch.get_hatch() else ''}"
+            yield (
+                f"{patch.get_gid()} at "
+                f"{_point((patch.get_x(), patch.get_y()))}{' hatched' if patch.get_hatch() else ''}"
+            )
     for text in axes.texts:
         if text.get_text():
             yield f"{text.get_gid() or 'words'}: {one_line(text.get_text())}"

@@ -85,7 +85,8 @@ class CommandPlanner:
             raise CapacityError(f"allocator {self.name!r}: {record['refused']}")
         if not isinstance(record, dict) or not isinstance(record.get("slots"), list):
             raise PlannerError(
-                f'allocator {self.name!r} answered {_shown(answer)}; {{"slots": [...]}} or {{"refused": "why"}} is needed'
+                f'allocator {self.name!r} answered {_shown(answer)}; {{"slots": [...]}} or {{"refused": '
+                f'"why"}} is needed'
             )
         return a_plan(self.name, problem.program, record["slots"], own=problem.own)
 

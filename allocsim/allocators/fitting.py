@@ -73,5 +73,6 @@ def no_room(name: str, placed: Footprints, row: int) -> CapacityError:
     arena = program.arenas[int(placed.arena[row])]
     what = f"buffer {buffer} ({program.buffers.names[buffer]!r}, {int(placed.nbytes[row])} bytes)"
     return CapacityError(
-        f"allocator {name!r}: {what} finds no room in arena {arena.name!r} of {placed.limit(int(placed.arena[row]))} bytes"
+        f"allocator {name!r}: {what} finds no room in arena {arena.name!r} of "
+        f"{placed.limit(int(placed.arena[row]))} bytes"
     )

@@ -175,7 +175,8 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
     elsewhere = "" if trial is other_trial else f" of run {other_trial.index}"
     message = (
         f"{wording.op(program, op)} on stream {streams[0]!r} {verbs[first.writes]} {wording.ranges(ranges)} of "
-        f"{wording.buffer(program, pair.buffer)} in {wording.slot(program, plan, pair.buffer)} as {wording.value(program, first.value)}; "
+        f"{wording.buffer(program, pair.buffer)} in {wording.slot(program, plan, pair.buffer)} as "
+        f"{wording.value(program, first.value)}; "
         f"{wording.op(others, other)}{elsewhere} on stream {streams[1]!r} {verbs[first.other_writes]} them as "
         f"{wording.value(others, first.other_value)}, and neither waits for the other"
     )

@@ -186,7 +186,8 @@ class _Book:
         verb, values = ("reads", program.ops[op].operands) if late == op else ("writes", program.ops[op].results)
         value = next(v for v in values if program.values.buffer[v] == buffer)
         message = (
-            f"{wording.buffer(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses are in [{first}, {last + 1}): "
+            f"{wording.buffer(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses "
+            f"are in [{first}, {last + 1}): "
             f"{wording.op(program, op)} {verb} {wording.value(program, value)}"
         )
         return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
@@ -215,14 +216,18 @@ class _Book:
 
     def bad_size(self, kind: str, buffer: int) -> Violation:
         believed, size = int(self.problem.nbytes[buffer]), int(self.program.buffers.nbytes[buffer])
-        message = f"{wording.buffer(self.program, buffer)} is believed to have {believed} bytes; it has {size}: {size - believed} are lost"
+        message = (
+            f"{wording.buffer(self.program, buffer)} is believed to have {believed} bytes; it has {size}: "
+            f"{size - believed} are lost"
+        )
         return self._record(kind=kind, buffer=buffer, message=message)
 
     def bad_share(self, kind: str, row: int) -> Violation:
         donor, recipient = self.problem.may_share[row].tolist()
         program = self.program
         message = (
-            f"{wording.buffer(program, recipient)} is believed to be free to take the place of {wording.buffer(program, donor)}, "
+            f"{wording.buffer(program, recipient)} is believed to be free to take the place of "
+            f"{wording.buffer(program, donor)}, "
             f"and must not: {_why(self.hand_overs, donor, recipient)}"
         )
         return self._record(kind=kind, buffer=donor, other_buffer=recipient, message=message)
@@ -250,7 +255,10 @@ def _why(hand_overs: HandOvers, donor: int, recipient: int) -> str:
     )
     meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
     if not len(meeting):
-        return f"at no op does a segment of the donor, {_segment_words(live, donor)}, end and one of the recipient, {_segment_words(live, recipient)}, begin"
+        return (
+            f"at no op does a segment of the donor, {_segment_words(live, donor)}, end and one of the recipient, "
+            f"{_segment_words(live, recipient)}, begin"
+        )
     op = wording.op(program, int(meeting[0]))
     if not np.any(hand_overs.given[gives] >= 0):
         return f"{op} does not only read the donor"

@@ -96,7 +96,10 @@ def check_dataflow(case: TrialDocument, findings: Findings) -> None:
                 memory.replay(looks)
                 undecided += memory.undecided
     if undecided and not any(findings.counts[kind] for kind in GUILTY):
-        rule = f"{undecided} reads of more pieces than can be looked at, {MOST} in all; what was looked at is right, and there is no verdict"
+        rule = (
+            f"{undecided} reads of more pieces than can be looked at, {MOST} in all; what was looked at is right, "
+            "and there is no verdict"
+        )
         raise ModelError("runs", rule)
 
 
@@ -418,7 +421,10 @@ class _Memory:
         found = self.marks.number(places[0].found)
         wanted = self._own_write(position, value) if kind == "OverwrittenRead" else self.marks.number(places[0].wanted)
         finder, wanter = self._witness(found, trial), self._witness(wanted, trial)
-        read = f"{wording.op(program, op)} reads {wording.ranges(ranges)} of {wording.buffer(program, buffer)} as {wording.value(program, value)}"
+        read = (
+            f"{wording.op(program, op)} reads {wording.ranges(ranges)} of {wording.buffer(program, buffer)} as "
+            f"{wording.value(program, value)}"
+        )
         where = wording.slot(program, trial.plan, buffer)
         messages = {
             "UninitialisedRead": f"{read}: nothing wrote them before",

@@ -135,7 +135,10 @@ class _Book:
     def _record(self, kind: str, number: int, other: int | None) -> Violation:
         plan, program = self.plan, self.plan.program
         step, _, buffer = self.plan.events[number].tolist()
-        what = f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} {wording.buffer(program, buffer)}"
+        what = (
+            f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} "
+            f"{wording.buffer(program, buffer)}"
+        )
         ranges: tuple[tuple[int, int], ...] = ()
         if kind == "DoubleFree":
             message = f"{what}, which was freed already"
@@ -147,7 +150,8 @@ class _Book:
             ranges = self._shared(buffer, other or 0)
             message = (
                 f"{what} in {wording.slot(program, plan, buffer)} over {wording.buffer(program, other or 0)} in "
-                f"{wording.slot(program, plan, other or 0)}, which is still allocated; they share {wording.ranges(ranges)} of the first"
+                f"{wording.slot(program, plan, other or 0)}, which is still allocated; they share "
+                f"{wording.ranges(ranges)} of the first"
             )
         record = Violation(
             kind=kind,

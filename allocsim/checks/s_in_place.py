@@ -200,7 +200,10 @@ def permissible(hand_overs: HandOvers) -> Sharing:
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
         guesses = _judge(accesses, (foreign_reads, foreign_writes), keys, zeros)
         if guesses.cut:
-            rule = "more pairs of operand and result of ops that declare nothing come near each other than can be told apart"
+            rule = (
+                "more pairs of operand and result of ops that declare nothing come near each other than can be "
+                "told apart"
+            )
             raise ModelError("ops", rule)
         reads = np.concatenate([reads, guesses.read[guesses.unknown]])
         writes = np.concatenate([writes, guesses.write[guesses.unknown]])
@@ -255,7 +258,10 @@ def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
     )
     total, most = int((sizes[0] * sizes[1]).sum()), PAIR_CAP + 8 * len(key)
     if total > most:
-        rule = f"ops that declare nothing have {total} pairs of operand and result of one size; at most {most} can be told apart"
+        rule = (
+            f"ops that declare nothing have {total} pairs of operand and result of one size; at most {most} can be "
+            "told apart"
+        )
         raise ModelError("ops", rule)
     write, read = _members(key[: len(reads)], key[len(reads) :])
     a, b = read_value[read], write_value[write]
@@ -344,7 +350,10 @@ def _judge(
     unsafe = ~assumed & ~safe
     cut = found.total > len(found.left)
     if cut and not unsafe.any():
-        rule = f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be told apart"
+        rule = (
+            f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be "
+            "told apart"
+        )
         raise ModelError("ops", rule)
     return Touches(
         op=key if keyed else op, read=read, write=write, assumed=assumed, unknown=unknown, unsafe=unsafe, cut=cut

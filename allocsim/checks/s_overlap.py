@@ -183,7 +183,8 @@ def _record(trial: Trial, found: _Conflicts, row: int) -> Violation:
         other_buffer=other,
         bytes=shared,
         message=(
-            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)} and {wording.buffer(program, other)} in "
+            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)} and "
+            f"{wording.buffer(program, other)} in "
             f"{wording.slot(program, plan, other)} both live {at}; they share {wording.ranges(shared)} of the first"
         ),
     )

@@ -273,8 +273,10 @@ class _Promises:
         known = {"start", "stop"} <= problem.stated
         lives_too = f"believed to live in steps {_span(problem, other)}" if known else "pinned as well"
         message = (
-            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}, {lives}, and {wording.buffer(program, other)} in "
-            f"{wording.slot(program, plan, other)}, {lives_too}, share {wording.ranges(shared)} of the first from step {step} on"
+            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}, {lives}, and "
+            f"{wording.buffer(program, other)} in "
+            f"{wording.slot(program, plan, other)}, {lives_too}, share {wording.ranges(shared)} of the first "
+            f"from step {step} on"
         )
         return self._record(
             "PinIgnored" if by_pin else "LifetimeIgnored",
@@ -349,7 +351,8 @@ class _Promises:
         done = "allocates" if event == Event.ALLOC else "frees"
         pin = " and is pinned" if self.problem.pinned[buffer] else ""
         message = (
-            f"event {number} (step {step}) {done} {wording.buffer(self.plan.program, buffer)}, which is believed to live in steps "
+            f"event {number} (step {step}) {done} {wording.buffer(self.plan.program, buffer)}, which is "
+            "believed to live in steps "
             f"{_span(self.problem, buffer)}{pin}: it is nowhere in step {missed}"
         )
         return self._record("EventOutsideLifetime", step=step, buffer=buffer, message=message)

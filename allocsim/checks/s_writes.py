@@ -141,7 +141,10 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
         "AssumedInPlace": "exactly; nobody knows what the kernel promises",
         "ResultsOverlap": "both are results of the op",
     }[defect.kind]
-    message = f"{wording.op(program, defect.op)} lays {wording.value(program, other)} over {wording.value(program, value)}, {place}, {reason}"
+    message = (
+        f"{wording.op(program, defect.op)} lays {wording.value(program, other)} over "
+        f"{wording.value(program, value)}, {place}, {reason}"
+    )
     return trial.record(
         defect.kind,
         op=defect.op,

@@ -185,7 +185,10 @@ def _by_kernels(path: str, document: Document, ggml: str | None) -> Bisected:
         lines=[
             f"{show_path(path)}: {in_short(record['cause'])}{first.text}",
             *cure_lines(record["cure"]),
-            f"smallest program: not sought; `allocsim audit --ggml {ggml or 'NAME'}{_ops(first)} -o DIR` writes the graph of one op",
+            (
+                f"smallest program: not sought; `allocsim audit --ggml {ggml or 'NAME'}{_ops(first)} -o DIR` "
+                "writes the graph of one op"
+            ),
             *missing,
         ],
         cured=None if cured is None else cured.document,
@@ -264,7 +267,8 @@ def cure_lines(cure: dict[str, Any] | None) -> list[str]:
     if cure["pin_all_bytes"] is not None:
         price += f", against {_signed(cure['pin_all_bytes'])} for pinning everything"
     lines.append(
-        f"{price}; {cure['trials']} plan{'s'[: cure['trials'] != 1]} tried{'' if cure['minimal'] else ', not shown minimal'}"
+        f"{price}; {cure['trials']} plan{'s'[: cure['trials'] != 1]} "
+        f"tried{'' if cure['minimal'] else ', not shown minimal'}"
     )
     if cure["seconds"]:
         lines.append(
@@ -285,7 +289,10 @@ def smallest_lines(record: dict[str, Any]) -> list[str]:
     if smallest is None:
         return ["smallest: no smaller program has this fault"]
     ended = "" if smallest["complete"] else "; the time was up"
-    what = f"{smallest['ops']} of {smallest['ops_before']} ops, {smallest['buffers']} buffers, {smallest['runs']} run{'s'[: smallest['runs'] != 1]}"
+    what = (
+        f"{smallest['ops']} of {smallest['ops_before']} ops, {smallest['buffers']} buffers, {smallest['runs']} "
+        f"run{'s'[: smallest['runs'] != 1]}"
+    )
     return [f"smallest: {what} ({smallest['trials']} trials{ended})"]
 
 

@@ -71,7 +71,8 @@ def _waste(file: str, problem: Problem | None, allocator: str, *, as_json: bool)
         raise DocumentError(
             file,
             "problems",
-            "the file has no problem for this program, so there are no believed lifetimes to measure; name a buffer, or a planner with --belief",
+            "the file has no problem for this program, so there are no believed lifetimes to measure; name a "
+            "buffer, or a planner with --belief",
         )
     if not len(problem.program.ops):
         raise DocumentError(file, "programs", "the program has no ops, so the liveness of its buffers is not known")
@@ -81,13 +82,16 @@ def _waste(file: str, problem: Problem | None, allocator: str, *, as_json: bool)
         return 0
     count = len(found.buffers)
     print_line(
-        f"{count} buffer{'s are' if count != 1 else ' is'} believed to live too long: {found.wasted} bytes times steps wasted"
+        f"{count} buffer{'s are' if count != 1 else ' is'} believed to live too long: {found.wasted} bytes "
+        "times steps wasted"
     )
     print_line(
-        f"most bytes alive at a step: {in_bytes(found.live_believed)} as believed, {in_bytes(found.live)} with right lifetimes"
+        f"most bytes alive at a step: {in_bytes(found.live_believed)} as believed, {in_bytes(found.live)} with "
+        "right lifetimes"
     )
     print_line(
-        f"{allocator} needs {in_bytes(found.peak_believed or 0)} as believed, {in_bytes(found.peak or 0)} with right lifetimes"
+        f"{allocator} needs {in_bytes(found.peak_believed or 0)} as believed, {in_bytes(found.peak or 0)} with "
+        "right lifetimes"
     )
     rows = [
         (row.name, in_bytes(row.nbytes), "[{}, {})".format(*row.believed), "[{}, {})".format(*row.derived), row.wasted)

@@ -372,7 +372,10 @@ def _rates(tally: "Tally") -> str:
     planning = tally.microseconds["planning"]
     ours = sum(tally.microseconds.values()) - planning
     plans = max(tally.questions, 1)
-    return f"{plans / max(planning / 1e6, 1e-9):.0f} questions/s by the target, {plans / max(ours / 1e6, 1e-9):.0f} by the rest"
+    return (
+        f"{plans / max(planning / 1e6, 1e-9):.0f} questions/s by the target, {plans / max(ours / 1e6, 1e-9):.0f} "
+        "by the rest"
+    )
 
 
 def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:

@@ -139,7 +139,10 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         print_json({"plans": rows})
         return
     for row in rows:
-        sizes = f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound {in_bytes(row['lower_bound_bytes'])}"
+        sizes = (
+            f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound "
+            f"{in_bytes(row['lower_bound_bytes'])}"
+        )
         proved = (
             f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes"
             if "proved" in row
@@ -148,5 +151,6 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}{proved}")
         if row["peak_bytes"] < row["lower_bound_bytes"]:
             print_line(
-                "  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check says which"
+                "  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check "
+                "says which"
             )

@@ -95,7 +95,10 @@ class Exercised:
         yield f"pairs of features: {self.pairs_met} of {len(self.pairs)}{told}"
         for row in self.branches:
             where = ", ".join(str(line) for line in sorted({line for line, _ in row.never})[:8])
-            yield f"branches of {row.file}: {row.taken} of {row.there_are}{f'; never all ways from line {where}' if where else ''}"
+            yield (
+                f"branches of {row.file}: {row.taken} of "
+                f"{row.there_are}{f'; never all ways from line {where}' if where else ''}"
+            )
         if self.mutants:
             alive = [name for name, found in self.mutants.items() if found is None]
             left = f"; alive: {', '.join(alive)}" if alive else ""

@@ -169,7 +169,8 @@ def _lines(program: Program, facts: dict[str, Any], plan: Plan | None, problem: 
     twins = names.count(names[buffer]) - 1
     if twins:
         lines.append(
-            f"{twins} more {'buffer has' if twins == 1 else 'buffers have'} this name; this is the one with index {buffer}"
+            f"{twins} more {'buffer has' if twins == 1 else 'buffers have'} this name; this is the one with "
+            f"index {buffer}"
         )
     lines += _time_lines(program, facts)
     lines += _readers_lines(facts["readers"], program)
@@ -177,7 +178,8 @@ def _lines(program: Program, facts: dict[str, Any], plan: Plan | None, problem: 
     donors, recipients = _some(facts["donors"], names), _some(facts["recipients"], names)
     if donors:
         lines.append(
-            f"in place: {'may take' if alone else 'takes'} the bytes of {donors}, read for the last time by its first op"
+            f"in place: {'may take' if alone else 'takes'} the bytes of {donors}, read for the last time by "
+            "its first op"
         )
     if recipients:
         lines.append(

@@ -70,7 +70,8 @@ def check_same(values: Values, ops: Ops, chosen: Column) -> None:
         unequal,
         lambda k: f"ops[{owner[k]}].results[{place[k]}]",
         lambda k: (
-            f"value {other[k]} has {_size(values, other[k])}; value {one[k]}, which it is to equal, has {_size(values, one[k])}"
+            f"value {other[k]} has {_size(values, other[k])}; value {one[k]}, which it is to equal, has "
+            f"{_size(values, one[k])}"
         ),
     )
 
@@ -197,7 +198,8 @@ def _check_packed(values: Values, reach: Column) -> None:
         values.strides[last] != 0,
         lambda k: f"values[{with_rows[k]}].strides[{last[k] - values.dim_starts[with_rows[k]]}]",
         lambda k: (
-            f"{values.strides[last[k]]}; a packed value's last dimension has stride 0, its elements follow each other bit by bit"
+            f"{values.strides[last[k]]}; a packed value's last dimension has stride 0, its elements follow "
+            "each other bit by bit"
         ),
     )
     far = reach.copy()
@@ -297,7 +299,10 @@ def _check_results(values: Values, ops: Ops) -> None:
         value = values[index]
         pieces += prod(n for n, s in zip(value.shape, value.strides, strict=True) if n > 1 and s != 0)
         if pieces > MAX_PIECES:
-            rule = f"with the results before it, too many elements on strides that cross: at most {MAX_PIECES} are supported"
+            rule = (
+                f"with the results before it, too many elements on strides that cross: at most {MAX_PIECES} are "
+                "supported"
+            )
             raise ModelError(f"values[{index}]", rule)
         try:
             broken = overlaps_itself(value.shape, value.strides, value.width)

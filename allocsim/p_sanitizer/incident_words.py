@@ -71,7 +71,10 @@ def _headline(program: Program, incident: Incident) -> str:
     if not incident.bytes and incident.message:
         return incident.message
     if incident.op is None:
-        return f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: {suspects_words(program, incident)}"
+        return (
+            f"bytes {_bytes(incident)} of {_whose(program, incident)} changed{run}; one of: "
+            f"{suspects_words(program, incident)}"
+        )
     who = op_words(program, incident.op) + run
     what = f"bytes {_bytes(incident)} of {_whose(program, incident)}"
     verb = {
@@ -95,7 +98,10 @@ def _found(facts: Facts, incident: Incident) -> str:
     name = program.values.names[incident.held_value]
     writer = op_words(program, incident.held_op, incident.held_run)
     if incident.kind in ("StaleRead", "OverwrittenRead"):
-        return f"{writer} wrote {name} there; wanted is what {op_words(program, incident.want_op, incident.want_run)} wrote"
+        return (
+            f"{writer} wrote {name} there; wanted is what {op_words(program, incident.want_op, incident.want_run)} "
+            "wrote"
+        )
     if incident.released_op is not None:
         return f"{name} was there, written by {writer}, released after {op_words(program, incident.released_op)}"
     return f"{name} is there, written by {writer}"

@@ -476,7 +476,10 @@ def _ends(differs: Callable[[int, int], bool], low: int, high: int) -> Range:
 
 def _bare(program: Program, key: Key) -> Incident:
     run, step, value = key
-    message = f"{op_words(program, step, run)} reads dead bytes that it does not declare: {program.values.names[value]} depends on them"
+    message = (
+        f"{op_words(program, step, run)} reads dead bytes that it does not declare: {program.values.names[value]} "
+        "depends on them"
+    )
     return Incident(
         kind="UndeclaredRead", run=run, op=step, value=value, buffer=int(program.values.buffer[value]), message=message
     )

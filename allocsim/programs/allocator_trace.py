@@ -142,7 +142,8 @@ class _Trace:
                 near = get_close_matches(str(key), (*needed, *allowed), n=1)
                 raise ModelError(
                     "",
-                    f"has the unknown key {key!r}; {f'did you mean {near[0]!r}?' if near else '`meta` is for your own'}",
+                    f"has the unknown key {key!r}; "
+                    f"{f'did you mean {near[0]!r}?' if near else '`meta` is for your own'}",
                 )
         getattr(self, f"_{word}")(event)
 

@@ -385,5 +385,8 @@ def _inside(buffer: _Buffer, array: Array) -> None:
     if low == high:
         return
     if low < buffer.low or high > buffer.high:
-        rule = f"bytes [{low - buffer.low}, {high - buffer.low}) are not within its {buffer.high - buffer.low}; name the tensors"
+        rule = (
+            f"bytes [{low - buffer.low}, {high - buffer.low}) are not within its {buffer.high - buffer.low}; name "
+            "the tensors"
+        )
         raise ModelError(buffer.name, rule)

@@ -148,7 +148,10 @@ def _function(document: Document) -> Iterator[str]:
     for table in ("programs", "problems", "plans"):
         parts = getattr(document, table)
         if parts or table == "programs":
-            yield f"        {table}=({''.join(f'{at[id(part)]}, ' for part in parts).rstrip() if len(parts) == 1 else ', '.join(at[id(part)] for part in parts)}),"
+            yield (
+                "        "
+                f"{table}=({''.join(f'{at[id(part)]}, ' for part in parts).rstrip() if len(parts) == 1 else ', '.join(at[id(part)] for part in parts)}),"
+            )
     if document.session is not None:
         yield "        session=("
         for run in document.session:
@@ -175,7 +178,10 @@ def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
         streams["version"] = _repr(program.version)
     if program.path:
         streams["path"] = _repr(program.path)
-    yield f"    b = {_call('allocsim.ProgramBuilder', _repr(program.name), **({'arenas': arenas} if arenas else {}), **streams)}"
+    yield (
+        "    b = "
+        f"{_call('allocsim.ProgramBuilder', _repr(program.name), **({'arenas': arenas} if arenas else {}), **streams)}"
+    )
     values = list(program.values)
     names = _identifiers([value.name for value in values])
     if _plain(program):

@@ -30,9 +30,15 @@ def lines_of(document: Document, most: int = 12) -> list[str]:
     program = plan.program
     peak = peak_bytes(plan)
     lines = [
-        f"{len(program.ops)} ops, {len(program.buffers)} blocks, {int(problem.own.sum())} of them there before and after",
+        (
+            f"{len(program.ops)} ops, {len(program.buffers)} blocks, {int(problem.own.sum())} of them there before "
+            "and after"
+        ),
         f"needed     {in_bytes(held.needed)}, the most bytes that are read again at one step",
-        f"held       {in_bytes(held.nbytes)}{_times(held.nbytes, held.needed)} at op {held.step}{_place(program, held.step)}",
+        (
+            f"held       {in_bytes(held.nbytes)}{_times(held.nbytes, held.needed)} at op "
+            f"{held.step}{_place(program, held.step)}"
+        ),
         f"addresses  {in_bytes(peak)}{_times(peak, held.needed)}",
         f"alive at op {held.step}: {len(held.buffers)} blocks; {in_bytes(held.idle)} of them nobody reads again",
     ]

@@ -77,7 +77,8 @@ def mend_words(dossier: Dossier, mend: Mend) -> str:
     words = {
         "pair": f"do not let {other} take the place of {name}",
         "pin": f"tell the planner that the host reads {name}",
-        "size": f"believe all {program.buffers.nbytes[mend.buffer or 0] if mend.buffer is not None else ''} bytes of {name}",
+        "size": f"believe all {program.buffers.nbytes[mend.buffer or 0] if mend.buffer is not None else ''} bytes of "
+        f"{name}",
         "slot": f"place {name} where the beliefs hold and it fits",
         "address": f"keep {name} at the address where its content lies",
         "stale": f"plan program {mend.program} ({program.name}) for itself",
@@ -185,11 +186,17 @@ def _failed_belief(dossier: Dossier, mend: Mend, v: Violation) -> str | None:
     if mend.buffer != v.buffer:
         other = mend.buffer or 0
         lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
-        return f"the belief has {names[other]} live in {lives}; op {v.other_op} ({program.ops.names[v.other_op or 0]}) writes it"
+        return (
+            f"the belief has {names[other]} live in {lives}; op {v.other_op} "
+            f"({program.ops.names[v.other_op or 0]}) writes it"
+        )
     if v.op is not None and not start <= v.op < stop:
         return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.names[v.op]}) still reads it"
     if v.kind == "StaleRead" and problem.gaps.get(v.buffer):
-        return f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) still reads it"
+        return (
+            f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) "
+            "still reads it"
+        )
     return v.message if v.kind in BELIEF_KINDS else None
 
 
@@ -206,7 +213,10 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
             f"the bytes came back, in the order of their stream, before op {v.op} ({names[v.op or 0]}) took them; "
             f"nothing told of op {v.other_op} ({names[v.other_op or 0]}), on another stream"
         )
-    return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} ({names[v.op or 0]}) begins"
+    return (
+        f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} "
+        f"({names[v.op or 0]}) begins"
+    )
 
 
 __all__ = ["cause_of", "mend_words"]

@@ -88,7 +88,8 @@ def train(
         else:
             size = in_bytes(fitted.peak_bytes)
             print_line(
-                f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; results in {folder}"
+                f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; "
+                f"results in {folder}"
             )
             for line in _memory(fitted):
                 print_line(line)

@@ -289,7 +289,8 @@ def describe(program: Program, difference: Difference) -> str:
     at = f"[{', '.join(map(str, difference.index))}]" if difference.index else ""
     by = "not all finite" if difference.max_error is None else f"by up to {difference.max_error:.3g} of the largest"
     return (
-        f"in another legal order ({why}), op {difference.op} {names[difference.op]!r} reads {values[difference.value]!r}{at} ="
+        f"in another legal order ({why}), op {difference.op} {names[difference.op]!r} reads "
+        f"{values[difference.value]!r}{at} ="
         f" {difference.found:.9g} instead of {difference.wanted:.9g}; {difference.elements} elements differ, {by}"
     )
 

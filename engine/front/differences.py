@@ -37,8 +37,10 @@ class GradCheck:
 
     def __str__(self) -> str:
         return (
-            f"{'within' if self.ok else 'out of'} tolerance: {self.entries} entries, worst is input {self.argument} at {list(self.index)}: "
-            f"derivative {self.derivative:.9g}, finite difference {self.difference:.9g}, {self.excess:.3g} times the tolerance"
+            f"{'within' if self.ok else 'out of'} tolerance: {self.entries} entries, worst is input "
+            f"{self.argument} at {list(self.index)}: "
+            f"derivative {self.derivative:.9g}, finite difference {self.difference:.9g}, {self.excess:.3g} "
+            "times the tolerance"
         )
 
 

@@ -151,7 +151,8 @@ class ChangeableValue(EagerValue):
             )
         if followed and isinstance(now, Recording) and old in now.given:
             raise EngineError(
-                f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a copy (x * 1.0)"
+                f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a "
+                "copy (x * 1.0)"
             )
         if not followed:
             np.copyto(old.array, made.array)

@@ -104,7 +104,8 @@ def _expanded(shape: Shape, key: Any) -> Iterator[Any]:
     fixed = [place for place, item in enumerate(items) if isinstance(item, (int, np.ndarray))]
     if arrays and fixed != list(range(fixed[0], fixed[0] + len(fixed))):
         raise EngineError(
-            f"[{_said(key)}] has a number apart from an array, which numpy reads in its own way; take one after the other"
+            f"[{_said(key)}] has a number apart from an array, which numpy reads in its own way; take one "
+            "after the other"
         )
     rest = [slice(None)] * (len(shape) - named)
     for item in items if dots else (*items, Ellipsis):
@@ -125,11 +126,13 @@ def _item(item: Any) -> Any:
             raise EngineError(f"[{_said(item)}]: {error}") from None
     if found.dtype.kind == "b":
         raise EngineError(
-            f"[{_said(item)}] is of bool; where(condition, a, b) chooses by truth, and set_(mask, values) lays values there"
+            f"[{_said(item)}] is of bool; where(condition, a, b) chooses by truth, and set_(mask, values) lays "
+            "values there"
         )
     if found.dtype.kind not in "iu" and found.size:
         raise EngineError(
-            f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ... or an array of whole numbers"
+            f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ... or an array "
+            "of whole numbers"
         )
     return found.astype(np.int64)
 

@@ -109,7 +109,8 @@ def _walk(held: Any, name: str, around: tuple[Any, ...]) -> Iterator[tuple[str, 
     """
     if any(held is one for one in around):
         raise EngineError(
-            f"{name} is the {type(held).__name__} that it lies in; a module holds what it computes with, not what holds it"
+            f"{name} is the {type(held).__name__} that it lies in; a module holds what it computes with, not "
+            "what holds it"
         )
     for part, value in _inside(held):
         way = f"{name}.{part}" if name else part

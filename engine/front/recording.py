@@ -53,7 +53,8 @@ class Recording:
         for source in sources:
             if source.needs_grad and source not in self.known:
                 raise EngineError(
-                    f"{source} wants a gradient and is no parameter of the model that is recorded; give it as one, or detach it"
+                    f"{source} wants a gradient and is no parameter of the model that is recorded; give it as "
+                    "one, or detach it"
                 )
         if not any(source in self.known for source in sources):
             return Node(array, laid, shared)

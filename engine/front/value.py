@@ -109,7 +109,10 @@ class EagerValue:
     def __repr__(self) -> str:
         name = f", name={self._node.name!r}" if self._node.name else ""
         grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({np.array2string(self._node.array.reshape(self.shape), separator=', ', prefix='tensor(')}, dtype={self.dtype}{grad}{name})"
+        return (
+            f"tensor({np.array2string(self._node.array.reshape(self.shape), separator=', ', prefix='tensor(')}, "
+            f"dtype={self.dtype}{grad}{name})"
+        )
 
     def named(self, name: str) -> Self:
         """Give it a name for messages and return it."""
@@ -147,7 +150,8 @@ class EagerValue:
                 self._node.leaf_of, node.leaf_of = node.leaf_of, None
                 return self._node
             raise EngineError(
-                f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, after it was made; take it again"
+                f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, "
+                "after it was made; take it again"
             )
         if node.kind is not None:
             self._node = alias(node)

@@ -71,7 +71,8 @@ def same_shapes(kind: str, *arrays: Array) -> None:
     for other in arrays[1:]:
         require(
             other.shape == first.shape and other.dtype == first.dtype,
-            f"{kind}: {first.dtype}{list(first.shape)} and {other.dtype}{list(other.shape)} must agree in shape and dtype",
+            f"{kind}: {first.dtype}{list(first.shape)} and {other.dtype}{list(other.shape)} must agree in "
+            "shape and dtype",
         )
 
 

@@ -32,7 +32,8 @@ def cnn(
     left = size >> len(channels)
     if not channels or min(*channels, classes, inputs) < 1 or left < 1:
         raise EngineError(
-            f"size {size}, channels {channels}, inputs {inputs}, classes {classes}: each stage halves the image, all are at least 1"
+            f"size {size}, channels {channels}, inputs {inputs}, classes {classes}: each stage halves the "
+            "image, all are at least 1"
         )
     image = (inputs, size, size)
 

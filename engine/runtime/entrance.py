@@ -81,7 +81,8 @@ def carried(plan: Plan, program: Program) -> Plan:
         return admit(plan)
     if not same_program(plan.program, program):
         raise PlannerError(
-            f"{plan!r} is not a plan of {program!r}: made for {fingerprint(plan.program)}, not for {fingerprint(program)}"
+            f"{plan!r} is not a plan of {program!r}: made for {fingerprint(plan.program)}, not for "
+            f"{fingerprint(program)}"
         )
     admit(plan)
     problem = None if plan.problem is None else replace(plan.problem, program=program)

@@ -60,7 +60,10 @@ class NonfiniteOrigin:
     def __str__(self) -> str:
         read = f"; it read {', '.join(self.operands)}" if self.operands else ""
         maker = "given by the host as" if self.kind == HOST_WRITE else f"first made by {self.kind} at op {self.step},"
-        return f"{self.what} {maker} {self.name} ({self.count} of {self.size} elements, the first at {list(self.index)}){read}"
+        return (
+            f"{self.what} {maker} {self.name} ({self.count} of {self.size} elements, the first at "
+            f"{list(self.index)}){read}"
+        )
 
 
 class FiniteWatch:

@@ -135,7 +135,8 @@ def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Ma
         )
     if len(said.history) != said.epoch or len(said.result[0]) != said.batch:
         raise EngineError(
-            f"{path}: is no complete checkpoint: it has losses of {len(said.history)} epochs and {len(said.result[0])} batches, "
+            f"{path}: is no complete checkpoint: it has losses of {len(said.history)} epochs and "
+            f"{len(said.result[0])} batches, "
             f"and stands at epoch {said.epoch}, batch {said.batch}"
         )
     try:

@@ -63,7 +63,8 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
         op = reduced.document.programs[0].ops[seen.op]
         size = "not a number" if seen.max_error is None else f"{seen.max_error:.3g}"
         lines.append(
-            f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than with operands and results disjoint, relative error {size}"
+            f"  the plan is legal; op {seen.op} ({op.kind}) writes other bytes than with operands and results "
+            f"disjoint, relative error {size}"
         )
         lines += [f"  {op.step:>4}  {op.kind} {op.name!r}" for op in reduced.document.programs[0].ops]
         return Bisected(

@@ -21,8 +21,10 @@ SCENARIO = Scenario(
     title="30-layer LoRA backward does not learn; pinning every node cures it",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "rms_norm_back is on ggml's in-place list, so its result may take the memory of the incoming gradient. Before ggml 0.15.0 the "
-        "CPU kernel copied x into the result first and then read the gradient, which by then was gone. The plan is legal throughout."
+        "rms_norm_back is on ggml's in-place list, so its result may take the memory of the incoming gradient. "
+        "Before ggml 0.15.0 the "
+        "CPU kernel copied x into the result first and then read the gradient, which by then was gone. The "
+        "plan is legal throughout."
     ),
     training=TRAINING,
     expected=(("C04", "kernel"),),

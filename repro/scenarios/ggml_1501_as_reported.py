@@ -48,7 +48,8 @@ SCENARIO = Scenario(
     title="the belief misses a reader of a gradient, its slot is reused, the loss stays high",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "The report's own hypothesis: the planner undercounts the consumers of a gradient and gives its slot away while an op still has "
+        "The report's own hypothesis: the planner undercounts the consumers of a gradient and gives its slot "
+        "away while an op still has "
         "to read it. Real ggml does not do this; a planner that does looks the same from outside."
     ),
     training=TRAINING,

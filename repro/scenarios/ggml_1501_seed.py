@@ -8,7 +8,8 @@ SCENARIO = Scenario(
     title="the first step is right, then training goes astray",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "The seed of the backward pass is a leaf like any other: after its last reader has run, its slot is free for others. A caller "
+        "The seed of the backward pass is a leaf like any other: after its last reader has run, its slot is "
+        "free for others. A caller "
         "who sets it to 1 before the first step only trains on whatever lies there from the second step on."
     ),
     training=TRAINING,

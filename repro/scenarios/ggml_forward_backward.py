@@ -7,8 +7,10 @@ SCENARIO = GgmlFault(
     title="a backward graph is planned over forward tensors that were planned without it",
     source="https://github.com/ggml-org/ggml/pull/999",
     story=(
-        "The forward graph is allocated, then extended by its backward graph and allocated again. What has an address keeps it: "
-        "forward tensors lie as the forward graph alone allowed, on top of each other, while backward ops still read them."
+        "The forward graph is allocated, then extended by its backward graph and allocated again. What has an "
+        "address keeps it: "
+        "forward tensors lie as the forward graph alone allowed, on top of each other, while backward ops "
+        "still read them."
     ),
     fault="forward-then-backward",
     expected=(("C08", "plan"),),

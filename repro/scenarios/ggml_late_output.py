@@ -7,7 +7,8 @@ SCENARIO = GgmlFault(
     title="ggml_set_output after the plan is made changes nothing",
     source="https://github.com/ggml-org/ggml/issues/1151",
     story=(
-        "The flag OUTPUT is read when a plan is made. Set between reserve and allocation it is silently ignored, since nothing "
+        "The flag OUTPUT is read when a plan is made. Set between reserve and allocation it is silently "
+        "ignored, since nothing "
         "else about the graph has changed; the host then reads what a later op left."
     ),
     fault="late-output",

@@ -7,8 +7,10 @@ SCENARIO = GgmlFault(
     title="an op-NONE view frees its root under a reader",
     source="ggml-alloc.c, ggml 0.13.1 to 0.26.0",
     story=(
-        "ggml_view_tensor makes a view without an op. The allocator does not count it when it counts the views of a root, and "
-        "takes it off that count when its last reader has run, so that the root is freed while another view still has a reader."
+        "ggml_view_tensor makes a view without an op. The allocator does not count it when it counts the views "
+        "of a root, and "
+        "takes it off that count when its last reader has run, so that the root is freed while another view "
+        "still has a reader."
     ),
     fault="none-view",
     expected=(("C02", "plan"),),

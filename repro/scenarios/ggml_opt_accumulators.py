@@ -7,8 +7,10 @@ SCENARIO = GgmlFault(
     title="gradients of ggml-opt add up from step to step",
     source="ggml-opt.cpp, ggml 0.13.1 to 0.26.0",
     story=(
-        "With graphs built anew for every step and an optimizer period of 1, ggml-opt never zeroes its gradient accumulators: "
-        "the reset is asked for only where the period is longer, and acts on a graph that is not there yet. The memory plan has "
+        "With graphs built anew for every step and an optimizer period of 1, ggml-opt never zeroes its "
+        "gradient accumulators: "
+        "the reset is asked for only where the period is longer, and acts on a graph that is not there yet. "
+        "The memory plan has "
         "no part in it."
     ),
     fault="opt-accumulators",

@@ -7,7 +7,8 @@ SCENARIO = GgmlFault(
     title="OUTPUT on a view does not keep the tensor it views",
     source="https://github.com/tetherto/qvac-fabric-llm.cpp/pull/232",
     story=(
-        "A view has no memory of its own, and the allocator looks for OUTPUT on the root alone. ggml_set_output flags the root "
+        "A view has no memory of its own, and the allocator looks for OUTPUT on the root alone. "
+        "ggml_set_output flags the root "
         "too, since 0.26.0 at the latest; a flag set on the view in any other way protects nothing."
     ),
     fault="output-on-view",

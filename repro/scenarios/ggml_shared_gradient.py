@@ -7,8 +7,10 @@ SCENARIO = GgmlFault(
     title="the gradient of a bias is garbage unless it is flagged as output",
     source="ggml.c, ggml 0.13.1 to 0.26.0",
     story=(
-        "Where an addition has the shape of its bias, autodiff makes no tensor for the gradient of the bias: it is the incoming "
-        "gradient itself. The next op of the chain is its last reader as far as the allocator knows, and takes it in place."
+        "Where an addition has the shape of its bias, autodiff makes no tensor for the gradient of the bias: "
+        "it is the incoming "
+        "gradient itself. The next op of the chain is its last reader as far as the allocator knows, and takes "
+        "it in place."
     ),
     fault="shared-gradient",
     expected=(("C05", "caller"),),

@@ -7,7 +7,8 @@ SCENARIO = GgmlFault(
     title="a rewired graph of the same size reuses the plan of the old one",
     source="https://github.com/ggml-org/llama.cpp/issues/28448",
     story=(
-        "ggml's graph allocator keeps a plan as long as the numbers of nodes and leafs are the same and every tensor fits; it "
+        "ggml's graph allocator keeps a plan as long as the numbers of nodes and leafs are the same and every "
+        "tensor fits; it "
         "compares neither ops nor edges. The second graph reads a tensor whose slot the first plan had given away."
     ),
     fault="stale-plan",

@@ -8,8 +8,10 @@ SCENARIO = Scenario(
     title="q, k and v run side by side, each in the memory another still reads",
     source="https://github.com/microsoft/onnxruntime/issues/7633",
     story=(
-        "The planner gives a slot away after its last reader in list order, and lets ops work in place after theirs. Run one by one, that is "
-        "right. With independent branches on three streams, each waiting for what it reads but not for those whose slots it takes, an op "
+        "The planner gives a slot away after its last reader in list order, and lets ops work in place after "
+        "theirs. Run one by one, that is "
+        "right. With independent branches on three streams, each waiting for what it reads but not for those "
+        "whose slots it takes, an op "
         "of one branch writes where another branch has yet to read. No check that follows one order finds anything."
     ),
     training=TRAINING,

@@ -41,7 +41,10 @@ def _table(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> Iterator
     yield f"| verdict | fault | planted in | {' | '.join(DETECTORS)} | modelled on |"
     yield "|---|---|---|" + "---|" * (len(DETECTORS) + 1)
     for fault in faults:
-        yield f"| {fault.verdict.replace(';', ' and')} | {fault.name} | {fault.planted_in} | {' | '.join(_marks(said(fault)))} | {fault.like} |"
+        yield (
+            f"| {fault.verdict.replace(';', ' and')} | {fault.name} | {fault.planted_in} | "
+            f"{' | '.join(_marks(said(fault)))} | {fault.like} |"
+        )
 
 
 def _marks(found: Said) -> list[str]:
@@ -55,7 +58,10 @@ def _scenarios(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> Iter
     yield "|---|---|---|" + "---|" * len(DETECTORS)
     for fault in faults:
         if fault.scenario in EXPECTED:
-            yield f"| {fault.scenario} | {fault.name} | {fault.verdict.replace(';', ' and')} | {' | '.join(_marks(said(fault)))} |"
+            yield (
+                f"| {fault.scenario} | {fault.name} | {fault.verdict.replace(';', ' and')} | "
+                f"{' | '.join(_marks(said(fault)))} |"
+            )
     yield ""
     yield "Where the catalogue of bugs expected something else:"
     yield ""
@@ -67,6 +73,15 @@ def _scenarios(faults: tuple[Fault, ...], said: Callable[[Fault], Said]) -> Iter
 def _missing() -> Iterator[str]:
     yield "## What no planted fault stands for"
     yield ""
-    yield "- A kernel that writes two results of one size in the other order, under every plan: it is another kernel, and nobody says which was meant."
-    yield "- Freed Python objects and captured graphs that outlive them (tinygrad/tinygrad#1802): there is nothing of it in a plan."
-    yield "- Shapes that change inside a call inlined late (microsoft/onnxruntime#17061): the flattened program has one shape."
+    yield (
+        "- A kernel that writes two results of one size in the other order, under every plan: it is another "
+        "kernel, and nobody says which was meant."
+    )
+    yield (
+        "- Freed Python objects and captured graphs that outlive them (tinygrad/tinygrad#1802): there is nothing "
+        "of it in a plan."
+    )
+    yield (
+        "- Shapes that change inside a call inlined late (microsoft/onnxruntime#17061): the flattened program has "
+        "one shape."
+    )

@@ -125,5 +125,6 @@ def adopt(path: str | Path | None = None) -> Library:
             "no libggml is mapped in this process; import the binding first, or give the path of its library"
         )
     raise EngineError(
-        f"several libggml are mapped in this process ({', '.join(file.name for file in preferred)}); give the path of one"
+        f"several libggml are mapped in this process ({', '.join(file.name for file in preferred)}); give the "
+        "path of one"
     )

@@ -69,7 +69,10 @@ def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = Fal
                 break
     if hits:
         return Reach(ways=tuple(way for way, _, _ in hits), tried=tried, words=hits[0][1], rows=hits[0][2])
-    said = f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph enters its rule"
+    said = (
+        f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph "
+        "enters its rule"
+    )
     return Reach(ways=(), tried=tried, words=said, rows=first)
 
 

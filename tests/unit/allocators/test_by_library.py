@@ -117,7 +117,8 @@ def test_what_is_no_answer_is_one_line(tmp_path, body, words):
 def test_a_library_that_dies_is_found_and_the_campaign_goes_on(tmp_path):
     name = bad(
         tmp_path,
-        "if (q->buffers > 3) abort(); for (int64_t b = 0; b < q->buffers; ++b) offset[b] = q->own[b] ? -1 : b << 20; return 0;",
+        "if (q->buffers > 3) abort(); for (int64_t b = 0; b < q->buffers; ++b) offset[b] = q->own[b] ? -1 : b "
+        "<< 20; return 0;",
     )
     asked = CampaignSpec(
         target=Target(name=name), source="bulk", examples=300, reduce_seconds=0.0, without=("no_worse", "capacity")

@@ -30,6 +30,7 @@ def test_importing_the_package_loads_nothing_heavy():
     code = (
         "import sys, engine; assert 'numpy' not in sys.modules;"
         "from engine.models.llama import LlamaConfig, training_graph;"
-        "from engine.graph.lowering import lower; lower(training_graph(LlamaConfig()).graph); assert 'numba' not in sys.modules"
+        "from engine.graph.lowering import lower; lower(training_graph(LlamaConfig()).graph); assert 'numba' "
+        "not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

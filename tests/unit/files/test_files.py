@@ -124,7 +124,8 @@ def test_what_a_killed_command_left_is_swept_by_the_next_and_nothing_else(tmp_pa
     """A writer is killed in mid-write; one that lives keeps its file; a file of the user's stays."""
     script = (
         "import os, signal, sys\nfrom allocsim.files import replacing\n"
-        "with replacing(sys.argv[1]) as place:\n    place.write_bytes(b'half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with replacing(sys.argv[1]) as place:\n    place.write_bytes(b'half')\n    os.kill(os.getpid(), "
+        "signal.SIGKILL)\n"
     )
     (tmp_path / ".mine.tmp").write_bytes(b"mine")
     for _ in range(3):

@@ -14,22 +14,30 @@ from repro.small.words import belief, plan, program
 
 ROTATED = {
     "slots": "@w t0 = f x; @w t1 = f y; @w t2 = f t0; host.read t1; host.read t2",
-    "views": "@w t0 = f x; @w x1:y = view y; @w y1:t0 = view t0; @w t1 = f x1; @w x2:t0 = view y1; @w y2:t1 = view t1; @w t2 = f x2; "
+    "views": "@w t0 = f x; @w x1:y = view y; @w y1:t0 = view t0; @w t1 = f x1; @w x2:t0 = view y1; @w y2:t1 = view t1; "
+    "@w t2 = f x2; "
     "host.read y2; host.read t2",
-    "copies": "@w t0 = f x; @w x1 = copy y; @w y1 = copy! t0; @w t1 = f x1; @w x2 = copy y1; @w y2 = copy! t1; host.read x2; host.read y2",
-    "mutation": "@w t0 = f x; @w x1:x = copy y; @w y1:y = copy! t0; @w t1 = f x1; @w x2:x = copy y1; @w y2:y = copy! t1; "
+    "copies": "@w t0 = f x; @w x1 = copy y; @w y1 = copy! t0; @w t1 = f x1; @w x2 = copy y1; @w y2 = copy! t1; "
+    "host.read "
+    "x2; host.read y2",
+    "mutation": "@w t0 = f x; @w x1:x = copy y; @w y1:y = copy! t0; @w t1 = f x1; @w x2:x = copy y1; @w y2:y = copy! "
+    "t1; "
     "host.read x2; host.read y2",
     "same": "@w t0 = f x; @w x1 y1 = same y t0; @w t1 = f x1; @w x2 y2 = same y1 t1; host.read x2; host.read y2",
-    "one same after the other": "@w t0 = f x; @w x1 = same y; @w y1 = same t0; @w t1 = f x1; @w x2 = same y1; @w y2 = same t1; "
+    "one same after the other": "@w t0 = f x; @w x1 = same y; @w y1 = same t0; @w t1 = f x1; @w x2 = same y1; @w y2 = "
+    "same "
+    "t1; "
     "host.read x2; host.read y2",
 }
 """`x, y = y, f(x)` with `x` in slot 0 and `y` in slot 64; what `f` makes is to become `y`."""
 
 EXCHANGED = {
     "copies": "@w u = f x; @w v = g y; @w p = h u; @w q = h v; @w x1 = copy p; @w y1 = copy q; "
-    "@w u1 = f x1; @w v1 = g y1; @w p1 = h u1; @w q1 = h v1; @w x2 = copy p1; @w y2 = copy q1; host.read x2; host.read y2",
+    "@w u1 = f x1; @w v1 = g y1; @w p1 = h u1; @w q1 = h v1; @w x2 = copy p1; @w y2 = copy q1; host.read x2; "
+    "host.read y2",
     "mutation": "@w u = f x; @w v = g y; @w p = h u; @w q = h v; @w x1:x = copy p; @w y1:y = copy q; "
-    "@w u1 = f x1; @w v1 = g y1; @w p1 = h u1; @w q1 = h v1; @w x2:x = copy p1; @w y2:y = copy q1; host.read x2; host.read y2",
+    "@w u1 = f x1; @w v1 = g y1; @w p1 = h u1; @w q1 = h v1; @w x2:x = copy p1; @w y2:y = copy q1; host.read "
+    "x2; host.read y2",
     "same": "@w u = f x; @w v = g y; @w p = h u; @w q = h v; @w x1 y1 = same p q; "
     "@w u1 = f x1; @w v1 = g y1; @w p1 = h u1; @w q1 = h v1; @w x2 y2 = same p1 q1; host.read x2; host.read y2",
 }
@@ -79,7 +87,8 @@ def test_what_a_same_carries_on_is_no_cause_of_its_own(believed, mends):
 
 THREE = (
     "@w u = g a b; @w v = h b c; @w w = k c a; @w a1 = copy u; @w b1 = copy v; @w c1 = copy w; "
-    "@w u1 = g a1 b1; @w v1 = h b1 c1; @w w1 = k c1 a1; @w a2 = copy u1; @w b2 = copy v1; @w c2 = copy w1; r = q a2 b2 c2; host.read r"
+    "@w u1 = g a1 b1; @w v1 = h b1 c1; @w w1 = k c1 a1; @w a2 = copy u1; @w b2 = copy v1; @w c2 = copy w1; r = "
+    "q a2 b2 c2; host.read r"
 )
 """`a, b, c = g(a, b), h(b, c), k(c, a)`."""
 

@@ -295,7 +295,8 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads",
+        row="a copy between arenas reads another instance of an input than the host laid in this run, and that one "
+        "nobody reads",
         document=copies(),
         class_="C10",
         fault="schedule",
