@@ -5,6 +5,7 @@ summed independently.
 from dataclasses import replace
 from itertools import pairwise
 
+import hurtful
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -259,3 +260,10 @@ def test_a_program_that_tells_no_pass_is_drawn_without_passes(stale_read: Docume
     said = words(categories(stale_read))
     assert "temporaries" in said
     assert "workspace" not in said
+
+
+def test_no_kind_of_violation_hides_another_from_the_pictures():
+    """With 19,900 overlaps before them, and a limit of 10,000, no late read was marked."""
+    found = judged(hurtful.CASES["one address"].build(200))
+    kinds = {violation.kind for violation in found["report"].violations}
+    assert kinds == {"StaleRead", "Overlap"}
