@@ -51,6 +51,7 @@ from allocsim.cure.drafting import (
     partners_at,
     place_of,
     replan,
+    waited_for,
 )
 from allocsim.cure.elements import Address, AllApart, SparedKernel, Upload, Wait, order_of
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
@@ -203,10 +204,12 @@ class _Task:
             mended = built(draft)
             if self.holds(mended):
                 return self._cure(draft, mended, "amended")
-            if rigour is Rigour.LIVING and moved_off(draft, self.new(mended), rigour):
-                mended = built(draft)
-                if self.holds(mended):
-                    return self._cure(draft, mended, "amended")
+            if rigour is Rigour.LIVING:
+                new = self.new(mended)
+                if moved_off(draft, new, rigour) or waited_for(draft, new):
+                    mended = built(draft)
+                    if self.holds(mended):
+                        return self._cure(draft, mended, "amended")
         return None
 
     def _by_few(self, found: Cure | None, *, by_wait: bool) -> Cure | None:

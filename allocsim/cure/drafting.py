@@ -4,18 +4,21 @@ What this module does not see: which slots should move (`allocsim.cure`), and wh
 is right.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS
+from allocsim.checks.violations import Violation
 from allocsim.cure.cured import Demand
-from allocsim.cure.elements import Element, Place, Replan
-from allocsim.cure.mending import with_parts
+from allocsim.cure.elements import Element, Place, Replan, Wait
+from allocsim.cure.mending import with_more_waits, with_parts
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import Position
 from allocsim.cure.room import Room
+from allocsim.cure.waits import Ordered, Pair, covering
 from allocsim.errors import AllocsimError
 from allocsim.liveness import lifetimes
 from allocsim.model import OWN, Document, Plan, Problem
@@ -61,6 +64,26 @@ def built(draft: Draft) -> Document:
         for run in made.session
     )
     return replace(made, plans=(*made.plans, *draft.replanned.values()), session=session)
+
+
+def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
+    """Put in order what a mend has brought to light as unordered: an upload that is no longer left
+    out races with the ops that read it. False where there is anything else, or nothing.
+    """
+    pairs: dict[int, set[Pair]] = defaultdict(set)
+    for v in new:
+        if v.kind != "Race" or v.program is None or v.op is None or v.other_op is None or v.run != v.other_run:
+            return False
+        pairs[v.program].add((max(v.op, v.other_op), min(v.op, v.other_op)))
+    waits = [
+        Mend(kind="wait", program=program, op=op, after=after)
+        for program, rows in sorted(pairs.items())
+        for op, after in covering(Ordered.of(draft.document.programs[program]), rows)
+    ]
+    draft.document = with_more_waits(draft.document, waits)
+    for mend in waits:
+        draft.elements[Wait(program=mend.program or 0, op=mend.op or 0, after=mend.after or 0)] = None
+    return bool(waits)
 
 
 def replan(draft: Draft, mend: Mend) -> bool:
@@ -188,4 +211,5 @@ __all__ = [
     "partners_at",
     "place_of",
     "replan",
+    "waited_for",
 ]

@@ -78,12 +78,12 @@ def bodies_of(document: Document, demands: Iterable[Demand]) -> tuple[Body, ...]
 
 def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
     """Move one slot of each pair that a mended belief has brought to light; False where there is
-    none, or no room.
+    none, no room, or the pair is of a plan that the mend itself made.
     """
     chosen: dict[int, set[int]] = defaultdict(set)
     for v in new:
         pair = {v.buffer, v.other_buffer} - {None}
-        if v.plan is None or len(pair) < 2 or (v.run is not None and v.other_run not in {None, v.run}):
+        if v.plan not in draft.rooms or len(pair) < 2 or (v.run is not None and v.other_run not in {None, v.run}):
             return False
         if not pair & chosen[v.plan]:
             movable = [b for b in (v.buffer, v.other_buffer) if b is not None and any(_body(draft.document, v.plan, b))]

@@ -1,5 +1,6 @@
 """The cheapest cure moves one slot, or two, before every buffer gets bytes of its own: over several plans, beside other faults, within capacity."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 from allocsim.checks import check
@@ -118,3 +119,19 @@ def test_what_was_told_where_to_lie_is_never_moved_by_the_search():
         move.growth == move.rooms[0].peak() - rooms[0].peak()
         for move in few.moves_of(document, rooms, bodies, list(Rigour))
     )
+
+
+def test_an_upload_that_races_once_it_is_there_comes_with_its_wait():
+    """Where nobody uploads there is no race; the upload alone would bring one."""
+    made = program("x = host.write ~1; h = f x ~0; host.read h ~0")
+    found = cure_of(Document.of(Run.of(plan(made, "x=0 h=64"), skip=(0,))))
+    assert found.words == ("let op 1 (f) wait for op 0 (host.write)", "upload x before every run")
+    assert (found.nbytes, check(found.document).clean) == (0, True)
+
+
+def test_what_a_plan_brings_to_light_that_the_mend_made_is_not_moved():
+    """Its slots have no room among those of the plans that were there."""
+    document = over_state()
+    drafted = few.Draft(document=document, rooms={}, elements={}, moved=defaultdict(set), resized=defaultdict(set))
+    beyond = [replace(v, plan=len(document.plans)) for v in check(document).violations]
+    assert not few.moved_off(drafted, beyond, Rigour.LIVING)
