@@ -85,7 +85,7 @@ BROKEN_PIPE: Final = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status; nothing is raised."""
     if arguments is None:  # the process is ours, and numpy is not loaded yet
-        from allocsim.processor import prefer  # noqa: PLC0415 - below the command only here
+        from allocsim.processor import prefer
 
         prefer(os.environ)
         _end_as_by_a_key()
@@ -127,7 +127,7 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(help_text() + "\n")
         return 0 if arguments else BAD_INPUT
     if arguments[0] in ("--version", "-V"):
-        from allocsim import __version__  # noqa: PLC0415  # as all below: only when called
+        from allocsim import __version__  # as all below: only when called
 
         sys.stdout.write(f"allocsim {__version__}\n")
         return 0
@@ -168,7 +168,7 @@ def _command(found: Any, row: Command) -> Any:
     """Return the command behind an attribute of a row: typer's own object, with usage, options and
     help.
     """
-    import typer  # noqa: PLC0415  # not for --help
+    import typer  # not for --help
 
     app: typer.Typer = found
     if not isinstance(found, typer.Typer):

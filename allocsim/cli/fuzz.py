@@ -133,7 +133,7 @@ def fuzz(
         raise AllocsimError(f"--ggml names the library of the target ggml; it is not for the target {target}")
     if scheduler is not None and jobs > 1:
         raise AllocsimError("--jobs are processes here, --scheduler names a cluster; choose one")
-    from allocsim.fuzzing.properties import asked_of  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.properties import asked_of  # not for --help
 
     _known(target)
     asked = _asked(target, bulk, training, exhaustive, execute, examples, minutes, seed, shrink, timeout, memory)
@@ -151,8 +151,8 @@ def fuzz(
 
 def _known_guarantees(names: list[str]) -> tuple[str, ...]:
     """Return what a planner is to be held to. Raises UnknownNameError for what is no guarantee."""
-    from allocsim.allocators import GUARANTEES  # noqa: PLC0415  # not for --help
-    from allocsim.fuzzing.properties import GUARANTEED  # noqa: PLC0415  # as above
+    from allocsim.allocators import GUARANTEES  # not for --help
+    from allocsim.fuzzing.properties import GUARANTEED  # as above
 
     for name in names:
         if name not in {*GUARANTEES, *GUARANTEED}:
@@ -162,9 +162,9 @@ def _known_guarantees(names: list[str]) -> tuple[str, ...]:
 
 def _known(target: str) -> None:
     """Refuse a name that nobody has; a stranger's module is looked at by the process it runs in."""
-    from allocsim.allocators import ALLOCATORS  # noqa: PLC0415  # not for --help
-    from allocsim.allocators.live_planners import LIVE_PLANNERS  # noqa: PLC0415  # as above
-    from allocsim.allocators.strangers import entry_points  # noqa: PLC0415  # as above
+    from allocsim.allocators import ALLOCATORS  # not for --help
+    from allocsim.allocators.live_planners import LIVE_PLANNERS  # as above
+    from allocsim.allocators.strangers import entry_points  # as above
 
     name = target.removeprefix(SHELF)
     known = {*ALLOCATORS, *LIVE_PLANNERS, *entry_points()}
@@ -192,9 +192,9 @@ def _asked(  # noqa: PLR0917 - the options, in order
     timeout: float | None,
     memory: str | None,
 ) -> "CampaignSpec":
-    from allocsim.fuzzing import CampaignSpec, Target  # noqa: PLC0415  # not for --help
-    from allocsim.fuzzing.exhaustive import DEEPEST  # noqa: PLC0415  # as above
-    from allocsim.fuzzing.target import MEMORY, SECONDS  # noqa: PLC0415  # as above
+    from allocsim.fuzzing import CampaignSpec, Target  # not for --help
+    from allocsim.fuzzing.exhaustive import DEEPEST  # as above
+    from allocsim.fuzzing.target import MEMORY, SECONDS  # as above
 
     chosen = [
         f"--{name}"
@@ -250,8 +250,8 @@ def _campaign(
     out: Path | None,
     as_json: bool,
 ) -> tuple[bool, bool]:
-    from allocsim.document import dumps  # noqa: PLC0415  # not for --help
-    from allocsim.fuzzing import campaign  # noqa: PLC0415  # as above
+    from allocsim.document import dumps  # not for --help
+    from allocsim.fuzzing import campaign  # as above
 
     with ExitStack() as claims, counting("fuzz", asked.examples) as advance:
         for folder in dict.fromkeys(folder.resolve() for folder in (corpus, out) if folder is not None):
@@ -269,7 +269,7 @@ def _campaign(
     else:
         _say(asked, result, out)
         if asked.target.trace:
-            from allocsim.fuzzing.exercised import exercised  # noqa: PLC0415  # not for --help
+            from allocsim.fuzzing.exercised import exercised  # not for --help
 
             for line in exercised(asked, result.tally).lines():
                 print_line(line)
@@ -305,7 +305,7 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
 
 def _say_defect(defect: "JoinedFindings", out: Path | None) -> None:
     """Print the smallest finding of a defect, and in one line what else is explained with it."""
-    from allocsim.fuzzing.joining import MENDED  # noqa: PLC0415  # not for --help
+    from allocsim.fuzzing.joining import MENDED  # not for --help
 
     finding = defect.smallest
     small = "" if finding.reduced else ", not shown minimal"
@@ -346,8 +346,8 @@ def _say_exercised(tally: "Tally", *, features: bool) -> None:
 
 
 def _say_features(tally: "Tally") -> None:
-    from allocsim.fuzzing.features import in_pairs, singly, size_in_words  # noqa: PLC0415  # not for --help
-    from allocsim.fuzzing.told_constraints import TOLD  # noqa: PLC0415  # as above
+    from allocsim.fuzzing.features import in_pairs, singly, size_in_words  # not for --help
+    from allocsim.fuzzing.told_constraints import TOLD  # as above
 
     pairs = in_pairs(tally.features)
     counts = {**singly(tally.features), **{name: tally.told[name] for name in TOLD}}
@@ -379,12 +379,12 @@ def _rates(tally: "Tally") -> str:
 
 
 def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
-    from allocsim.fuzzing.features import in_pairs, singly  # noqa: PLC0415  # not for --help
-    from allocsim.fuzzing.told_constraints import TOLD  # noqa: PLC0415  # as above
+    from allocsim.fuzzing.features import in_pairs, singly  # not for --help
+    from allocsim.fuzzing.told_constraints import TOLD  # as above
 
     believe: dict[str, Any] = {}
     if asked.target.trace:
-        from allocsim.fuzzing.exercised import exercised  # noqa: PLC0415  # as above
+        from allocsim.fuzzing.exercised import exercised  # as above
 
         shown = exercised(asked, result.tally).as_json()
         believe = {"coverage": {name: shown[name] for name in ("branches", "mutants")}}
@@ -427,8 +427,8 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
 
 def _write(finding: "BrokenProperty", target: "Target", out: Path) -> None:
     """Write a finding for people: the document, its picture and a test."""
-    from allocsim.document import dumps  # noqa: PLC0415  # not for --help
-    from allocsim.fuzzing.pasting import pasted  # noqa: PLC0415  # as above
+    from allocsim.document import dumps  # not for --help
+    from allocsim.fuzzing.pasting import pasted  # as above
 
     folder = out / finding.key
     _make(folder)

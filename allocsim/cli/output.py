@@ -61,9 +61,9 @@ def show_path(path: Path | str) -> str:
 
 
 def _print_rich(columns: Sequence[str], cells: list[list[str]], right: Sequence[str]) -> None:
-    from rich.console import Console  # noqa: PLC0415  # only on a terminal
-    from rich.table import Table  # noqa: PLC0415  # as above
-    from rich.text import Text  # noqa: PLC0415  # as above
+    from rich.console import Console  # only on a terminal
+    from rich.table import Table  # as above
+    from rich.text import Text  # as above
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:

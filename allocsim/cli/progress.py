@@ -51,9 +51,9 @@ def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]"
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console  # noqa: PLC0415  # only on a terminal
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # as above
-    from rich.progress import Progress as Bar  # noqa: PLC0415  # as above
+    from rich.console import Console  # only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # as above
+    from rich.progress import Progress as Bar  # as above
 
     columns: tuple[Any, ...] = (
         TextColumn("{task.description}"),

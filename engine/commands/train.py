@@ -159,7 +159,7 @@ def _history(fitted: Fitted) -> dict[str, Any]:
 
 
 def _write(folder: Path, fitted: Fitted, history: dict[str, Any]) -> None:
-    from safetensors.numpy import save  # noqa: PLC0415 - only where something is saved
+    from safetensors.numpy import save
 
     write_atomic(folder / "weights.safetensors", save(dict(fitted.weights)))
     write_atomic(folder / "history.json", (json.dumps(history, indent=1) + "\n").encode())

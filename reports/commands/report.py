@@ -43,7 +43,7 @@ def report(
         found = judge(evidence)
         record |= {"verdict": found.as_json(), "detectors": dict(found.detectors)}
     with replacing(out) as place:
-        from reports.interactive import html  # noqa: PLC0415 - draws, and loads what draws
+        from reports.interactive import html
 
         place.write_bytes(html(record, evidence.document))
     print_line(f"wrote {show_path(out)}")

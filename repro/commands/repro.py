@@ -77,13 +77,13 @@ def show(
     It is run for that, one of the engine at a small size; with --json alone nothing is run.
     """
     if plot is not None:
-        from reports import check_suffix  # noqa: PLC0415 - draws
+        from reports import check_suffix
 
         check_suffix(plot)
     scenario = _named(name)
     both = None if as_json and plot is None else _sides(scenario, needed=plot is not None)
     if plot is not None and both is not None and not isinstance(both, str):
-        from reports import plot_figure  # noqa: PLC0415 - draws
+        from reports import plot_figure
 
         plot_figure(lambda: showing.picture(scenario, both), plot)
     if as_json:

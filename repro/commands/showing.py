@@ -77,7 +77,7 @@ def graph(both: Sides) -> Iterator[str]:
 
 def picture(scenario: AnyScenario, both: Sides) -> "Figure":
     """Return the picture of both sides."""
-    from reports.figures.story_figure import StorySide, story  # noqa: PLC0415 - loads what draws
+    from reports.figures.story_figure import StorySide, story
 
     twin, faulty = (
         StorySide(
