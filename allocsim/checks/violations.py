@@ -45,7 +45,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "Race": ("violation", "two accesses to a byte, one a write, have no order"),
     "LifetimeTooLong": ("warning", "a believed lifetime is longer than the accesses need"),
     "HistoryRead": ("warning", "a byte read was written in an earlier run, outside persistent buffers"),
-    "AssumedInPlace": ("warning", "an exact alias of which nobody knows whether the kernel allows it was let pass"),
+    "AssumedInPlace": ("warning", "an exact alias is taken to be safe though nobody knows whether the kernel is"),
 }
 """Every kind, in the order in which kinds of one step are listed."""
 
