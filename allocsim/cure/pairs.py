@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from allocsim.model import VIEW, Plan, Problem, Program
+from allocsim.model import Plan, Problem, Program
+from allocsim.programs.access_steps import NEVER, first_writes
 
 Position = tuple[str, int, int]
 """Kind of op, operand position, result position."""
@@ -39,8 +40,8 @@ def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position
     They meet at the op that first writes the recipient; views of the donor count as the donor.
     O(operands of that op).
     """
-    step = first_writers(program).get(recipient)
-    if step is None:
+    step = int(_first_writes(program)[recipient])
+    if step == NEVER:
         return ()
     op = program.ops[step]
     buffer = program.values.buffer
@@ -64,18 +65,7 @@ def without_positions(problem: Problem, denied: Collection[Position]) -> Problem
     return replace(problem, may_share=problem.may_share[np.array(keep, dtype=np.bool_)])
 
 
-@lru_cache(maxsize=8)
-def first_writers(program: Program) -> dict[int, int]:
-    """Step of the op (views apart) that first writes into each buffer."""
-    ops = program.ops
-    view = ops.is_kind(VIEW)
-    steps = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
-    keep = ~view[steps]
-    buffers = program.values.buffer[ops.results[keep]]
-    first: dict[int, int] = {}
-    for buffer, step in zip(buffers.tolist(), steps[keep].tolist(), strict=True):
-        first.setdefault(buffer, step)
-    return first
+_first_writes = lru_cache(maxsize=8)(first_writes)
 
 
-__all__ = ["Position", "first_writers", "positions_of", "used_pairs", "without_positions"]
+__all__ = ["Position", "positions_of", "used_pairs", "without_positions"]

@@ -47,6 +47,15 @@ def first_and_last(program: Program, *, skip: Iterable[int] = ()) -> tuple[Int64
     return first, last
 
 
+def first_writes(program: Program) -> Int64s:
+    """Return the step of the first write into each buffer, `NEVER` for none."""
+    step, buffer, writes = accesses(program)
+    first = np.full(len(program.buffers), len(program.ops), dtype=np.int64)
+    np.minimum.at(first, buffer[writes], step[writes])
+    first[first == len(program.ops)] = NEVER
+    return first
+
+
 def last_writes(program: Program) -> Int64s:
     """Return the step of the last write into each buffer, `NEVER` for none."""
     step, buffer, writes = accesses(program)

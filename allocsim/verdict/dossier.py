@@ -20,6 +20,7 @@ from allocsim.cure.pairs import used_pairs
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
+from allocsim.programs.access_steps import first_and_last
 from allocsim.programs.fingerprints import same_program
 from allocsim.verdict.carries import HandedOn, handed_on
 from allocsim.verdict.doings import Doings
@@ -262,16 +263,9 @@ class Dossier:
         if id(program) not in self._lives:
             whole = lifetimes(program)
             unread = whole.copy()
-            ops = program.ops
-            step = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
-            keep = ~ops.is_kind(VIEW)[step] & ~ops.is_kind(HOST_READ)[step]
-            made = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
-            kept = ~ops.is_kind(VIEW)[made]
-            last = np.zeros(len(program.buffers), dtype=np.int64)
-            np.maximum.at(last, program.values.buffer[ops.operands[keep]], step[keep] + 1)
-            np.maximum.at(last, program.values.buffer[ops.results[kept]], made[kept] + 1)
+            _, last = first_and_last(program, skip=np.flatnonzero(program.ops.is_kind(HOST_READ)).tolist())
             passing = ~program.buffers.persistent
-            unread[passing, 1] = last[passing]
+            unread[passing, 1] = last[passing] + 1
             self._lives[id(program)] = whole, unread
         return self._lives[id(program)]
 

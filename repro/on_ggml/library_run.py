@@ -83,7 +83,7 @@ def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Pr
             for name in ("default", "backward")
         )
         if found.origins:
-            cure = cure_of(experiment, trained, _horizon(experiment, differs["default"]), found, progress)
+            cure = pinned_sources(experiment, trained, _horizon(experiment, differs["default"]), found, progress)
             found = structs.replace(found, cure=cure)
         partial = judge(partly)
         return LibraryResult(
@@ -248,7 +248,7 @@ def evidence_of(
     return Evidence(document=session, audit=kernels, origins=origins, diverges=first is not None)
 
 
-def cure_of(
+def pinned_sources(
     experiment: LibraryExperiment, trained: Mapping[str, Steps], horizon: int, evidence: Evidence, progress: Progress
 ) -> CureRecord | None:
     """Pin sources that unsafe kernels write over: as few classes as bring the reference back."""

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_programs import RECIPES
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.allocators.by_command import question
@@ -20,13 +21,6 @@ from allocsim.model import Arena, Document
 
 PLANNERS = Path(__file__).parents[3] / "docs" / "planners"
 BUILDS = {"first_fit.cpp": ("g++", "-O2", "-std=c++17", "-o"), "first_fit.rs": ("rustc", "-O", "-o")}
-RECIPES = [
-    ("compute", 0, 1, 0, 0),
-    ("compute", 0, 2, 1, 1),
-    ("persist", 0, 0, 0, 2),
-    ("compute", 2, 1, 1, 3),
-    ("download", 3, 0, 0, 0),
-]
 
 
 @pytest.fixture(scope="module", params=list(BUILDS))

@@ -4,6 +4,7 @@ import shutil
 import sys
 
 import pytest
+from small_programs import RECIPES
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.checks import check
@@ -13,14 +14,6 @@ from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder
-
-RECIPES = [
-    ("compute", 0, 1, 0, 0),
-    ("compute", 0, 2, 1, 1),
-    ("persist", 0, 0, 0, 2),
-    ("compute", 2, 1, 1, 3),
-    ("download", 3, 0, 0, 0),
-]
 
 BESIDE = """
 import csv, sys
