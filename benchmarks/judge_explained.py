@@ -10,6 +10,16 @@ ONE_LENGTH: Final = (
 
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
+        "allocsim/checks/bound.py",
+        "runs = {(trial.alike, trial.index if shares_tags(case, trial) else 0): trial for trial in case.trials}",
+        "0 -> 1",
+    ): "runs alike are of one program and one memory, so all of them share tags or none: the number never meets an index",
+    (
+        "allocsim/checks/h_clocks.py",
+        "facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # lists are quicker to index",
+        "1 -> 2",
+    ): "it stands for no step, and is only compared with steps and with itself: any number below 0 does",
+    (
         "allocsim/verdict/saying.py",
         (
             'return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} '

@@ -226,5 +226,5 @@ def _sides(trial: Trial, step: int, buffer: int) -> list[tuple[int, bool]]:
     first = int(trial.program.ops.result_starts[step])
     rest = at_rest(trial)
     sides = [(value, False) for value in op.operands]
-    sides += [(value, True) for position, value in enumerate(op.results) if first + position not in rest]
+    sides += [(value, True) for row, value in enumerate(op.results, first) if row not in rest]
     return [(value, writes) for value, writes in dict.fromkeys(sides) if home[value] == buffer]

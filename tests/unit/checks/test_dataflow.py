@@ -5,6 +5,7 @@ import pytest
 from allocsim.checks import check
 from allocsim.model import Document, Role, Run
 from allocsim.programs.builder import plan_of
+from repro.small.words import plan, program
 
 
 def reads(report):
@@ -314,3 +315,11 @@ def test_twenty_runs_alike_find_the_same_defect_in_each(seeded):
     report = check(Document.of(*[Run.of(plan)] * 20))
     assert [v.run for v in report.of_kind("UnsafeInPlace")] == list(range(20))
     assert report.count == 40
+
+
+def test_memory_of_its_own_of_a_second_program_is_no_arena():
+    """w is kept outside the arena in one run and placed in the next; it takes no byte of the state in the arena's first slot."""
+    first = program("a = f s; host.read a", roles={"s": Role.STATE})
+    second = program("w = g; host.read w", name="q", roles={"w": Role.STATE})
+    kept, own, placed = plan(first, "s=0 a=64"), plan(second, "w=own"), plan(second, "w=128")
+    assert check(Document.of(Run.of(kept), Run.of(own), Run.of(placed), Run.of(kept))).clean

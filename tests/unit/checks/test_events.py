@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from allocsim.checks import check
+from allocsim.checks import check, s_events
 from allocsim.model import Arena, Document, Event, Plan
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
@@ -96,3 +96,13 @@ def test_without_ops_and_without_a_belief_no_two_buffers_that_are_held_may_share
 
     (found,) = check(Document.of(made)).of_kind("AllocOverLive")
     assert {found.buffer, found.other_buffer} == {0, 1}
+
+
+def test_allocations_over_live_ones_that_are_not_listed_are_counted(tiny, monkeypatch):
+    """Three buffers at one address meet in three pairs; with two listed the count is a lower bound, and no lower."""
+    monkeypatch.setattr(s_events, "COUNT_LIMIT", 1)
+    rows = np.array([(step, A, step) for step in range(3)], dtype=np.int64)
+    b = tiny()
+    b.run((b.run((b.uploaded("x"),), "y"),), "z")
+    report = check(Document.of(plan_of(b.build(), (0, 0, 0), events=rows)))
+    assert (report.counts["AllocOverLive"], report.truncated) == (3, True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allocsim.checks import check, selector
 from allocsim.checks.accesses import Extents, in_step, pieces_moved
+from allocsim.checks.s_apart import inside
 from allocsim.checks.s_tags import agreement
 from allocsim.checks.wording import ranges
 from allocsim.errors import ModelError
@@ -157,3 +158,9 @@ def test_a_byte_is_too_high_for_packed_values_wherever_it_is_named():
 
     with pytest.raises(ModelError, match=f"bytes up to {PACKED_LIMIT + 1} are named"):
         check(Document.of(made))
+
+
+def test_what_a_same_moves_is_cut_to_both_buffers():
+    """8 bytes from 0 to 6, where the target has 10; from -2 to 1; from 5, where the source has 8."""
+    starts, ends, lengths = (np.array(column) for column in ([0, -2, 5], [6, 1, 0], [8, 4, 9]))
+    assert inside(starts, ends, lengths, 8, 10) == [(0, 6, 4), (0, 3, 2), (5, 0, 3)]

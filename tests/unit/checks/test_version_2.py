@@ -6,7 +6,9 @@ import pytest
 from encodings_2 import CARRY, amended, carried, case, copies_as_same, nibbles_as_i4, permuted
 
 from allocsim import check, loads
+from allocsim.model import Document
 from allocsim.verdict import causes_of
+from repro.small.words import plan, program
 
 UNSAFE = {"kinds": {"dot": [{"pair": [0, 0], "says": "unsafe", "source": "reads each row again"}]}}
 
@@ -48,3 +50,11 @@ def test_a_promise_that_nobody_made_is_counted_refused_when_strict_and_by_a_tabl
     assert [v.kind for v in strict.violations] == ["AssumedInPlace"]
     assert {(cause.class_, cause.party) for cause in causes_of(document, strict)} == {("C03", "plan")}
     assert "UnsafeInPlace" in {v.kind for v in check(document, kinds=UNSAFE).violations}
+
+
+def test_of_two_entries_of_a_table_for_one_pair_unsafe_is_believed():
+    both = {"kinds": {"k": [{"pair": [0, 0], "says": "safe"}, {"pair": [0, 0], "says": "unsafe"}]}}
+    made = program("x = host.write; h = k? x; host.read h")
+    document = Document.of(plan(made, "x=0 h=0"))
+    assert check(document, kinds={"kinds": {"k": both["kinds"]["k"][:1]}}).clean
+    assert "UnsafeInPlace" in {v.kind for v in check(document, kinds=both).violations}

@@ -135,3 +135,24 @@ def test_what_a_plan_brings_to_light_that_the_mend_made_is_not_moved():
     drafted = few.Draft(document=document, rooms={}, elements={}, moved=defaultdict(set), resized=defaultdict(set))
     beyond = [replace(v, plan=len(document.plans)) for v in check(document).violations]
     assert not few.moved_off(drafted, beyond, Rigour.LIVING)
+
+
+def test_a_plan_made_anew_is_for_the_program_that_ran_under_the_wrong_one():
+    one = program("x = host.write; y = f! x; host.read y")
+    other = program("x = host.write; y = f x; host.read x y", name="q")
+    made = plan(one, "x=0 y=0", belief(one, share="x>y"))
+    found = cure_of(Document.of(Run.of(made), Run.of(made, program=other)))
+    assert [(element.kind, element.program) for element in found.elements] == [("place", 1)]
+
+
+def test_a_pair_that_nobody_stated_is_named_by_its_buffers_the_first_one_too():
+    """The recipient is buffer 0, and its op declares nothing in place."""
+    b = ProgramBuilder("p", arenas=(Arena(name="cpu", alignment=32),))
+    result, x, h = (b.tensor(name, "f32", (8,)) for name in ("y", "x", "h"))
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (h,))
+    b.op("g", (h,), (result,), in_place=())
+    b.op("host.read", (result,), ())
+    (cause,) = judge(Evidence(document=Document.of(plan_of(b.build(), [32, 0, 32])))).causes
+    assert (cause.class_, cause.charge.kind, cause.charge.problem, cause.charge.other) == ("C03", "pair", None, 0)
+    assert [(e.kind, e.donor, e.recipient) for e in cause.cure.elements] == [("pair", 2, 0)]
