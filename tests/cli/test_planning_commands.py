@@ -146,7 +146,7 @@ def test_a_plan_is_stamped_and_beside_another_program_it_is_named(instance, tmp_
 
     document["programs"][0]["buffers"][0]["alignment"] = 2
     out.write_text(json.dumps(document))
-    said = allocsim("check", out).stdout
+    said = " ".join(allocsim("check", out).stdout.split())
     assert f"plan 0: was made for another program: its fingerprint is {stamp}" in said
     (entry,) = json.loads(allocsim("check", out, "--json").stdout)["files"]
     assert len(entry["misfits"]) == 1
