@@ -98,11 +98,6 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "max -> min",
     ): "read for one program only: of several each buffer is taken to be needed always, whatever the end",
     (
-        "allocsim/screens/many_passes.py",
-        "if op < 0 or first[recipient] != op or not one_sided(ops, op, buffer, donor, recipient):",
-        "op < 0 -> op <= 0",
-    ): "the first op reads only what nobody wrote before it, and programs with such a read are pointed at",
-    (
         "allocsim/files/journal.py",
         "rest = rest[file.write(rest) or 0 :]",
         "0 -> 1",

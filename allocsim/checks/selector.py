@@ -15,6 +15,7 @@ What this module does not see: how a screen finds its rows.
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from sys import modules
 from typing import Any, Final
 
 from allocsim.model.layout import Int64s
@@ -25,7 +26,8 @@ RECTANGLES_FROM: Final = 50_000
 """Rectangles from which loading machine code pays."""
 
 LATE_FROM: Final = 50_000
-"""Accesses times streams from which loading machine code pays."""
+"""Accesses times streams from which loading numba pays; where it is loaded, its code is quicker for
+any number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,9 @@ class Selector:
         """Return what notes the accesses to look at for races, with the arguments of
         `h_clocks.sweep`; None for `sweep` itself.
         """
-        found: Callable[..., int] | None = (
-            self._asked("late", lambda screen: screen.sweep) if work >= LATE_FROM else None
-        )
+        if work < LATE_FROM and "numba" not in modules:
+            return None
+        found: Callable[..., int] | None = self._asked("late", lambda screen: screen.sweep)
         return found
 
     def _asked(self, module: str, ask: Callable[[Any], Any]) -> Any:

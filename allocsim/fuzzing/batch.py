@@ -24,9 +24,8 @@ import numpy as np
 
 from allocsim.checks import Report, check
 from allocsim.errors import ModelError
-from allocsim.model import Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
+from allocsim.model import OWN, Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 from allocsim.model.layout import Int64s
-from allocsim.screens.many import to_look_at
 
 T = TypeVar("T")
 
@@ -135,14 +134,11 @@ class Batch:
         return sorted({self._home(violation) for violation in report.violations})
 
     def unsound(self, laid: Plan) -> list[int]:
-        """Return, in order, the programs with a violation under a plan that `flat` laid: one check,
-        if its entry for many points at any, or if the batch is to be judged plainly.
+        """Return, in order, the programs with a violation under a plan that `flat` laid: one check.
 
         Where it lists not all it counts, a second check lists them; where they are more than
         `LISTED` a program, all programs are returned.
         """
-        if not self.plain and not len(to_look_at(laid, op_starts=self.op_starts, buffer_starts=self.buffer_starts)):
-            return []
         report = check(Document.of(laid), plain=self.plain)
         if report.truncated or report.count > LISTED * len(self):
             return list(range(len(self)))
@@ -244,8 +240,8 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
 
     A judge of a plan takes time for each arena. So the arenas of program k are laid behind those of
     program k - 1, at a multiple of all alignments; capacities are left out, for a plan beyond one
-    is no plan to judge (`ExceededError`). Programs with a slot below 0 or beyond 2^40 bytes keep
-    none of their slots' places and have to be judged alone. O(columns).
+    is no plan to judge (`ExceededError`). Programs with a slot below 0 or beyond 2^40 bytes get
+    memory of their own here, where they meet nobody, and have to be judged alone. O(columns).
     """
     whole, buffers = batch.program, batch.program.buffers
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
@@ -276,7 +272,7 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
         program=program,
         problem=problem,
         source=plan.source,
-        arena=np.where(placed, plan.arena % batch.arenas, plan.arena).astype(np.int32),
+        arena=np.where(odd[owner], OWN, np.where(placed, plan.arena % batch.arenas, plan.arena)).astype(np.int32),
         offset=np.where(inside, plan.offset + base[owner], 0),
         nbytes=np.where(odd[owner], 0, plan.nbytes),
         events=plan.events,
@@ -316,12 +312,11 @@ def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
     at = batch.buffer_starts.tolist()
     steps = batch.op_starts.tolist()
     program = batch.program
+    to_the_end = _flat([p.stop == len(p.program.ops) for p in problems]) & program.buffers.persistent
     return Problem(
         program=program,
         start=_flat([p.start + steps[k] for k, p in enumerate(problems)]),
-        stop=np.where(
-            program.buffers.persistent, len(program.ops), _flat([p.stop + steps[k] for k, p in enumerate(problems)])
-        ),
+        stop=np.where(to_the_end, len(program.ops), _flat([p.stop + steps[k] for k, p in enumerate(problems)])),
         nbytes=_flat([p.nbytes for p in problems]),
         pinned=_flat([p.pinned for p in problems]),
         own=_flat([p.own for p in problems]),

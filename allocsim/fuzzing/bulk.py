@@ -164,7 +164,7 @@ def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Ite
 def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runnable: bool = False) -> Batch:
     """Return `size` programs drawn from a generator."""
     many, streams = int(rng.integers(1, 3)), 2 if rng.random() < 0.25 else 1
-    alignments = rng.choice([1, 4, 8, 32], many).tolist()
+    alignments = rng.choice([4 if runnable else 1, 4, 8, 32], many).tolist()
     weights = np.array(list(WEIGHTS.values()), dtype=np.float64)
     codes = rng.integers(0, 8, (size, LONGEST, 4))
     codes[:, :, 0] = rng.choice(len(weights), (size, LONGEST), p=weights / weights.sum())

@@ -1,4 +1,4 @@
-"""What a result may meet within its op, what may be believed of it, and reads of what nobody wrote, as the check's entry for many small programs asks it: each row once, and what the check says of it."""
+"""What a result may meet within its op, what may be believed of it, and reads of what nobody wrote, each row once, alone and in a batch."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import pytest
 from allocsim.checks import check
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.model import Document
-from allocsim.screens.many import to_look_at
 from repro.small.words import belief, plan, program
 
 SOUND = {
@@ -60,34 +59,34 @@ WRONGLY_BELIEVED = {
 }
 
 
-def looked_at(plans):
-    """The programs that the entry for many points at."""
+def named(plans):
+    """The programs that are named where all are judged as one batch."""
     batch = join([made.program for made in plans])
     laid, strange = flat(batch, join_plans(batch, plans))
     assert not strange
-    return to_look_at(laid, op_starts=batch.op_starts, buffer_starts=batch.buffer_starts).tolist()
+    return batch.unsound(laid)
 
 
 @pytest.mark.parametrize("believed", [False, True])
-def test_it_points_at_the_programs_whose_result_meets_what_it_may_not_and_at_no_other(believed):
+def test_programs_are_named_whose_result_meets_what_it_may_not_and_no_other(believed):
     made = [(program(text), slots) for text, slots in (SOUND | UNSOUND).values()]
     plans = [plan(one, slots, belief(one) if believed else None) for one, slots in made]
     plans = [one if believed else replace(one, problem=None) for one in plans]
 
     wrong = [place for place, one in enumerate(plans) if not check(Document.of(one)).clean]
-    assert looked_at(plans) == wrong
+    assert named(plans) == wrong
     if not believed:
         assert wrong == [*range(len(SOUND), len(plans))]
 
 
-def test_it_points_at_the_programs_of_which_a_wrong_pair_is_believed_and_at_no_other():
+def test_programs_are_named_of_which_a_wrong_pair_is_believed_and_no_other():
     """Every buffer lies apart from all others: what is wrong is believed alone."""
     made = [(program(text), share) for text, share in (BELIEVED | WRONGLY_BELIEVED).values()]
     plans = [plan(one, _apart(one), belief(one, share=share)) for one, share in made]
 
     wrong = [place for place, one in enumerate(plans) if not check(Document.of(one)).clean]
     assert wrong == [*range(len(BELIEVED), len(plans))]
-    assert looked_at(plans) == wrong
+    assert named(plans) == wrong
 
 
 def _apart(made):
