@@ -25,6 +25,7 @@ from allocsim.formats import (
     executorch,
     ggml,
     inductor,
+    iree_stream,
     litert_pointers,
     minimalloc,
     tflite,
@@ -130,6 +131,12 @@ FORMATS: Final[dict[str, Format]] = {
             what="a Relax module of TVM after memory planning, as TVMScript",
             matches=tvm_script.looks_like,
             loads=tvm_script.loads,
+        ),
+        Format(
+            name="iree",
+            what="IREE's stream dialect before and after it lays out slices, as text",
+            matches=iree_stream.looks_like,
+            loads=iree_stream.loads,
         ),
         Format(
             name="minimalloc",

@@ -22,6 +22,8 @@ SAMPLES = (
     ),
     *(f"xla/{name}" for name in ("cond", "scan", "train", "while")),
     "tvm/layer.txt",
+    "iree/layers.txt",
+    "iree/loop.txt",
 )
 
 
