@@ -7,7 +7,7 @@ has capacities, so that some are refused, and is asked one by one.
 
 What programs have in them is measured by the tests, as for Hypothesis. What they have not: values
 of other dtypes than f32, results with holes in their layout, ops that mutate and have a fresh
-result, buffers that two values are written into side by side.
+result, buffers that two values are written into side by side, pairs of other strength than `exact`.
 
 What this module does not see: what is wrong with a plan.
 """
@@ -44,7 +44,7 @@ LONGEST: Final = 12
 
 WEIGHTS: Final = {
     "COMPUTE_ONE": 14, "COMPUTE_TWO": 14, "MUTATE": 8, "VIEW": 14, "UPLOAD": 6, "DOWNLOAD": 5, "SEVERAL": 5, "WORKSPACE": 4,
-    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1, "GATHER": 3,
+    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1, "GATHER": 3, "PASS_ON": 3,
 }  # fmt: skip
 """How often each action is drawn, in the order of `bulk_kernel`."""
 

@@ -17,6 +17,7 @@ from allocsim.fuzzing.program_tables import (
     BUFFER,
     DIM,
     FOREIGN,
+    HAND_ON,
     LOOK,
     MAXIMUM,
     MERGE,
@@ -38,9 +39,21 @@ from allocsim.model.layout import Int64s
 
 INPUT, PARAMETER, STATE = int(Role.INPUT), int(Role.PARAMETER), int(Role.STATE)
 
-COMPUTE_ONE, COMPUTE_TWO, MUTATE, VIEW, UPLOAD, DOWNLOAD, SEVERAL, WORKSPACE, UNKNOWN, PERSIST, UNUSED, GATHER = range(
-    12
-)
+(
+    COMPUTE_ONE,
+    COMPUTE_TWO,
+    MUTATE,
+    VIEW,
+    UPLOAD,
+    DOWNLOAD,
+    SEVERAL,
+    WORKSPACE,
+    UNKNOWN,
+    PERSIST,
+    UNUSED,
+    GATHER,
+    PASS_ON,
+) = range(13)
 """Actions."""
 
 LENGTHS = np.array([2, 4, 1, 8, 0, 16, 6, 12], dtype=np.int64)
@@ -147,7 +160,7 @@ def assemble(  # noqa: PLR0917 - compiled
         persistent = -1
         for turn in range(lengths[program]):
             action, i, j, k = codes[program, turn]
-            if runnable and (action in (SEVERAL, WORKSPACE, UNKNOWN, GATHER)):
+            if runnable and (action in (SEVERAL, WORKSPACE, UNKNOWN, GATHER, PASS_ON)):
                 action = COMPUTE_TWO
             if at[VALUE] - home[VALUE] > 56 or at[BUFFER] - home[BUFFER] > 56 or at[OP] - home[OP] > 56:
                 break
@@ -250,8 +263,8 @@ def assemble(  # noqa: PLR0917 - compiled
                 at[VALUE] += 1
                 at[OP] += 1
                 continue
-            if action == GATHER:  # none, or three to eight operands; the result is like the first
-                count = (0, 3, 4, 5, 6, 7, 8, 3)[j]
+            if action in (GATHER, PASS_ON):  # none, three to eight operands, or the one that a `same` hands on
+                count = (0, 3, 4, 5, 6, 7, 8, 3)[j] if action == GATHER else 1
                 size = elements(dims, dim, rank) if count else LENGTHS[k]
                 fresh = at[BUFFER] - home[BUFFER]
                 buffers[at[BUFFER]] = size, arena, alignment, 0
@@ -272,13 +285,13 @@ def assemble(  # noqa: PLR0917 - compiled
                 state[local] = fresh, here, 1, 0
                 masks[local] = np.int64(covered(dims, here, values[at[VALUE], 2], 0))
                 written[fresh] = masks[local]
-                if count and k % 2 == 0 and alike(dims, dim, rank, here, rank, True):
+                if action == GATHER and count and k % 2 == 0 and alike(dims, dim, rank, here, rank, True):
                     pairs[at[PAIR]] = 0, 0
                     at[PAIR] += 1
                     ops[op, 5] = 1
                 results[at[RESULT]] = local
                 at[RESULT] += 1
-                ops[op, 0], ops[op, 3], ops[op, 4] = MERGE, count, 1
+                ops[op, 0], ops[op, 3], ops[op, 4] = MERGE if action == GATHER else HAND_ON, count, 1
                 at[BUFFER] += 1
                 at[VALUE] += 1
                 at[OP] += 1

@@ -12,13 +12,14 @@ What this module does not see: plans.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from allocsim.files.sizes import in_bytes
 from allocsim.fuzzing.batch import Batch
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Program
+from allocsim.model import BYTES, HOST_READ, HOST_WRITE, VIEW, WHOLE, Bools, Program
 from allocsim.model.layout import Int64s
 
 
@@ -68,6 +69,14 @@ def _pairs(program: Program) -> tuple[Int64s, Int64s, Int64s]:
 def _of_pairs(program: Program) -> Bools:
     mask = np.zeros(len(program.ops), dtype=np.bool_)
     mask[_pairs(program)[0]] = True
+    return mask
+
+
+def _of_strength(program: Program, strength: int) -> Bools:
+    ops = program.ops
+    op = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
+    mask = np.zeros(len(ops), dtype=np.bool_)
+    mask[op[ops.in_place_strength == strength]] = True
     return mask
 
 
@@ -128,6 +137,11 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "mutation": Feature("ops", _mutations, "a result in the buffer of an operand"),
     "in place": Feature("ops", _of_pairs, "a declared pair of two buffers"),
     "in-place chain": Feature("ops", _chains, "a pair whose operand is the result of another"),
+    "same": Feature("ops", lambda p: p.same_ops, "values that are equal by definition, in other memory"),
+    "bytes pair": Feature(
+        "ops", partial(_of_strength, strength=BYTES), "a pair of which the first bytes may be shared"
+    ),
+    "whole pair": Feature("ops", partial(_of_strength, strength=WHOLE), "a pair that may overlap in any way"),
     "undeclared": Feature("ops", lambda p: ~p.ops.in_place_known, "an op that declares nothing"),
     "several results": Feature("ops", lambda p: np.diff(p.ops.result_starts) > 1, "an op with more than one result"),
     "unread result": Feature("ops", _unread, "a result in a buffer nobody reads: a workspace, or a value for nothing"),

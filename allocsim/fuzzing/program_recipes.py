@@ -18,7 +18,7 @@ from dataclasses import replace
 from math import prod
 
 from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Sketch, SketchedValue, clear_of, equal_pairs
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Program, Role
+from allocsim.model import HOST_READ, HOST_WRITE, SAME, VIEW, Arena, Program, Role
 from allocsim.programs.builder import ProgramBuilder
 
 Recipe = tuple[str, int, int, int, int]
@@ -196,7 +196,7 @@ ACTIONS: Mapping[str, Action] = {
 """Recipes that leave a program without defects, commonest first."""
 
 
-# --- recipes of many operands and results ---------------------------------------------------------
+# --- recipes of rarer ops -------------------------------------------------------------------------
 
 OPERANDS = (3, 4, 0, 5, 6, 8, 7, 3)
 """Operands of a `gather`, by its third number."""
@@ -213,8 +213,28 @@ def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
     sketch.op("gather", operands, results, in_place_of(operands, results, k), choice=i)
 
 
-WIDE: Mapping[str, Action] = {"gather": gather}
-"""Recipes of ops with more than two operands or results."""
+def hand_on(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """One to three values are the same elsewhere; the kernel moves nothing where they lie alike."""
+    operands = sketch.pick(*(i + n for n in range(1 + k % 3)))
+    results = [sketch.fresh(j + n, operand.dtype, operand.shape) for n, operand in enumerate(operands)]
+    pairs = [(n, n) for n in range(len(operands)) if operands[n].same_layout(results[n])]
+    sketch.op(SAME, operands, results, pairs if k % 4 == 3 else (), choice=i)
+
+
+def lend(sketch: Sketch, i: int, j: int, k: int) -> None:
+    """A result of other shape and dtype may begin where an operand does (`bytes`: fewer bytes, or
+    more than there are, which no planner may take), or lie anywhere over it (`whole`).
+    """
+    operands = sketch.pick(i, j) if k % 2 else sketch.pick(i)
+    nbytes = prod(operands[0].shape) * operands[0].itemsize
+    result = sketch.fresh(j, "u8", ((nbytes, nbytes // 2, nbytes + 4, max(nbytes - 1, 0))[k // 2],))
+    sketch.op("lend", operands, (result,), [(0, 0, "whole" if j % 3 == 2 else "bytes")], choice=k)
+
+
+WIDE: Mapping[str, Action] = {"gather": gather, "hand_on": hand_on, "lend": lend}
+"""Recipes of ops that few programs have: many operands and results, `same`, other strengths of the
+alias contract.
+"""
 
 
 # --- recipes with a defect of the program ---------------------------------------------------------

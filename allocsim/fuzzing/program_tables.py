@@ -13,7 +13,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocsim.fuzzing.batch import SEVERAL, Batch, trusted
-from allocsim.model import DTYPE_CODES, HOST_READ, HOST_WRITE, NEWEST, VIEW, Arena, Bools, Buffers, Ops, Program, Values
+from allocsim.model import (
+    DTYPE_CODES,
+    HOST_READ,
+    HOST_WRITE,
+    NEWEST,
+    SAME,
+    VIEW,
+    Arena,
+    Bools,
+    Buffers,
+    Ops,
+    Program,
+    Values,
+)
 from allocsim.model.layout import Int64s
 
 KINDS: Final = (
@@ -29,13 +42,14 @@ KINDS: Final = (
     "foreign",
     "write",
     "merge",
+    SAME,
 )
 """Kinds of op by code.
 
 `neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what
 declares every pair of equal layout is a `neg` or an `add`, which ggml's list allows in place."""
 
-WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN, STORE, MERGE = range(len(KINDS))
+WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN, STORE, MERGE, HAND_ON = range(len(KINDS))
 
 MOST: Final = 64
 """Rows of any table that one program may have."""

@@ -81,11 +81,15 @@ def factors(rng: np.random.Generator, program: Program) -> Int64s:
 
 
 def stretched(program: Program, by: Int64s) -> Program:
-    """Return the program with every byte of each buffer as many bytes as its factor says.
+    """Return the program with every byte of each buffer as many bytes as its factor says; what a
+    `same` makes grows as what it hands on.
 
     Capacities grow by the largest factor of their arena.
     """
-    buffers, values = program.buffers, program.values
+    buffers, values, by = program.buffers, program.values, by.copy()
+    for step in np.flatnonzero(program.same_ops).tolist():
+        op = program.ops[step]
+        by[values.buffer[list(op.results)]] = by[values.buffer[list(op.operands)]]
     factor = by[values.buffer]
     more = np.flatnonzero(factor > 1)
     ranks = np.diff(values.dim_starts)

@@ -15,7 +15,7 @@ from typing import Any
 
 from allocsim.model import HOST_WRITE, VIEW, Role, Value
 from allocsim.model.layout import contiguous_strides
-from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.builder import Pair, ProgramBuilder
 
 REGISTERS = 8
 
@@ -107,7 +107,7 @@ class Sketch:
         kind: str,
         operands: Sequence[SketchedValue],
         results: Sequence[SketchedValue],
-        in_place: Iterable[tuple[int, int]] | None = (),
+        in_place: Iterable[Pair] | None = (),
         choice: int = 0,
     ) -> None:
         """Add an op and write its results."""

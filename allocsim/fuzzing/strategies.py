@@ -66,7 +66,7 @@ All promise that these are sound, which ggml does not.
 def recipes(*, min_size: int = 1, max_size: int = 12, wide: bool = False) -> Strategy[list[Recipe]]:
     """Draw recipes for a program without defects of its own.
 
-    `wide`: with ops of up to eight operands and results.
+    `wide`: with the ops of `WIDE`.
     """
     return st.lists(recipe(wide=wide), min_size=min_size, max_size=max_size)
 
@@ -74,7 +74,14 @@ def recipes(*, min_size: int = 1, max_size: int = 12, wide: bool = False) -> Str
 @cache
 def recipe(*, wide: bool = False) -> Strategy[Recipe]:
     """Draw one recipe, the commonest action first, so that it is what others shrink to."""
-    names = ["compute"] * 14 + [*ACTIONS] * 2 + ["look"] * 12 + ["download", "mutate"] * 3 + [*WIDE] * 8 * wide
+    names = (
+        ["compute"] * 14
+        + [*ACTIONS] * 2
+        + ["look"] * 12
+        + ["download", "mutate"] * 3
+        + ["gather"] * 8 * wide
+        + [*WIDE] * 3 * wide
+    )
     return st.builds(
         lambda action, reads, others: (action, *reads, *others),
         st.sampled_from(names),
@@ -179,7 +186,7 @@ def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
 
     actions = [action for action, weight in enumerate(WEIGHTS.values()) for _ in range(weight)]
     code = st.tuples(st.sampled_from(actions), SMALL, SMALL, SMALL)
-    spaces = st.lists(st.sampled_from((1, 4, 8, 32)), min_size=1, max_size=2)
+    spaces = st.lists(st.sampled_from((4, 8, 32)), min_size=1, max_size=2)  # the engine's items are of 4 bytes
     codes = st.lists(code, min_size=1, max_size=max_ops)
     return st.builds(
         lambda drawn, alignments, uniform: assembled([drawn], alignments, uniform=uniform, runnable=True)[0],

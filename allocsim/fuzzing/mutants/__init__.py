@@ -121,6 +121,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("offsets_of_32_bits", "C12", "linear_scan", "offsets have 32 bits", placing(placements.offsets_of_32_bits)),
         ("table_of_64", "C12", "best_fit", "a table of blocks has 64 entries", placing(placements.table_of_64)),
         ("gap_is_the_end", "C12", "greedy_by_size", "a life ends with the first gap that is stated in it", placing(placements.gap_is_the_end)),
+        ("same_ends_a_life", "C01", "greedy_by_size", "a `same` ends the life of what it hands on, whoever reads it later", believing(wrong_beliefs.same_ends_a_life)),
+        ("strength_ignored", "C12", "greedy_by_size", "a pair that may share its first bytes is taken although the result is larger", believing(wrong_beliefs.strength_ignored)),
         ("moody", "C08", "best_fit", "the answer depends on what was asked before", placing(placements.moody)),
     )
 }  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import Constraints, exact, pin_all, pin_reads
-from allocsim.model import HOST_READ, VIEW, Bools, Problem, Program, Role
+from allocsim.model import BYTES, HOST_READ, VIEW, Bools, Problem, Program, Role
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last, last_writes
 
@@ -241,6 +241,39 @@ def in_place_undeclared(program: Program, constraints: Constraints) -> Problem:
         return bool(problem.stop[donor] == step + 1 and problem.nbytes[donor] == problem.nbytes[recipient])
 
     return _with_pairs(exact.believe(program, constraints), fits, declared=False)
+
+
+def same_ends_a_life(program: Program, constraints: Constraints) -> Problem:
+    """What a `same` hands on lies where it was, and the operand's life ends there, whoever reads it
+    later.
+    """
+    same = program.same_ops
+
+    def fits(problem: Problem, step: int, donor: int, recipient: int) -> bool:
+        return bool(same[step] and problem.nbytes[donor] == problem.nbytes[recipient])
+
+    return _with_pairs(exact.believe(program, constraints), fits, declared=False)
+
+
+def strength_ignored(program: Program, constraints: Constraints) -> Problem:
+    """A pair that may share its first bytes is taken to overlap in any way: the result is larger,
+    and counts as no more bytes than the donor's.
+    """
+    problem = exact.believe(program, constraints)
+    ops = program.ops
+    step = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
+    lent = np.zeros(len(ops), dtype=np.bool_)
+    lent[step[ops.in_place_strength == BYTES]] = True
+
+    def fits(problem: Problem, step: int, donor: int, recipient: int) -> bool:
+        dies, grows = problem.stop[donor] == step + 1, problem.nbytes[donor] < problem.nbytes[recipient]
+        return bool(lent[step] and dies and grows)
+
+    made = _with_pairs(problem, fits)
+    nbytes = made.nbytes.copy()
+    for donor, recipient in made.may_share.tolist():
+        nbytes[recipient] = min(nbytes[donor], nbytes[recipient])
+    return replace(made, nbytes=nbytes)
 
 
 def state_recycled(program: Program, constraints: Constraints) -> Problem:
