@@ -2,8 +2,8 @@
 
 Time: the commands of each `stream.cmd.execute` in order, after one `host.write` of what is filled
 before, and before one `host.read` of what somebody may look at afterwards: all that it writes but
-transient memory that no other execute is given. Commands in a `stream.cmd.concurrent` run on
-streams of their own, and what follows waits for all of them.
+transient slices that are packed for its statements and that no other execute is given. Commands in
+a `stream.cmd.concurrent` run on streams of their own, and what follows waits for all of them.
 
 What becomes of it. Each execute is a program. The text before the pass names a slice of an
 allocation by a result of `stream.resource.pack`; a slice is a buffer, and what it is packed for
@@ -141,7 +141,7 @@ class _Region:
     def _find(self, touch: StreamTouch, place: StreamTouch, line: int, *, shared: bool) -> None:
         known, part = (touch.resource, touch.slice) in self.parts, self.parts[touch.resource, touch.slice]
         outside, high = not touch.resource.line, touch.low + touch.nbytes
-        part.kept = shared or touch.kind != "transient"
+        part.kept = shared or touch.kind != "transient" or not touch.inside
         if touch.reads and (outside or shared or touch.slice is None):
             part.handed |= not part.holds(touch.low, high)
         if touch.writes:

@@ -80,6 +80,8 @@ class StreamTouch:
     """Of memory: `transient`, `external`, ..."""
     resource: Resource
     slice: PackedSlice | None
+    inside: bool
+    """Whether the command names the slice itself: it is packed for statements of this execute."""
     low: int
     """First byte in the slice, or else in the resource."""
     nbytes: int
@@ -208,6 +210,7 @@ class _Reader:
             raise self._refused(f"{resource} is no resource that the execute is given")
         here, kind = self.bound[resource]
         terms = self._terms(offset)
+        inside = any(term in self.slices for term in terms)
         while here in self.subviews:
             here, shift = self.subviews[here]
             terms += self._terms(shift)
@@ -216,7 +219,9 @@ class _Reader:
             raise self._refused(f"{resource} is a slice of a slice")
         low = sum(self._number(term) for term in terms if term not in self.slices)
         of = self.allocated.get(here, Resource(here, 0))
-        return StreamTouch("r" in access, "w" in access, kind, of, next(iter(slices), None), low, self._number(nbytes))
+        return StreamTouch(
+            "r" in access, "w" in access, kind, of, next(iter(slices), None), inside, low, self._number(nbytes)
+        )
 
     def _commands(self) -> Iterator[StreamCommand]:
         blocks: list[str] = []
