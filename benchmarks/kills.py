@@ -1,12 +1,14 @@
 """Commands killed at random moments, and with disks that fail: resumed to the same bits, or refused in one line, nothing half written.
 
-    python benchmarks/kills.py [--count N] [--seed S] [--command NAME ...] [--out FILE]
+    python benchmarks/kills.py [--count N] [--seed S] [--command NAME ...] [--again] [--out FILE]
 
 Each command is run once to its end; what it leaves is the measure. Then, N times: it is begun in a fresh folder in a fork and killed (SIGKILL) after a
 random part of that time, or its disk fails at a random call (fsync says EIO; write says ENOSPC; the process is killed between the rename and the
 sync of the folder). What is there then is read: a file is whole or not there. The command is run again, as often as it is refused for what the first one
 left, going on where it can, and what it leaves is compared with the measure byte by byte; entries that say how long something took are left out.
 Temporary files must be gone at the end. Exit status 1 where anything is otherwise.
+
+What was tried is written every `KEPT` times; a command that was tried less than N times goes on from there, with `--again` it begins anew.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -101,8 +103,18 @@ COMMANDS = {
     "plan": Killed(
         lambda folder: ["plan", str(CASE), "--allocator", "ggml", "-o", str(folder / "p.json")], _bytes("p.json")
     ),
+    "repro": Killed(
+        lambda folder: ["repro", "run", "match-cast", "--out", str(folder / "out")],
+        _bytes("out/report.json", "out/report.md", "out/evidence.json", "out/session.json", "out/figures/map.png"),
+    ),
     "check": Killed(lambda folder: ["check", str(CASE), "--write-baseline", str(folder / "b.json")], _bytes("b.json")),
 }
+
+ENDS = ("ended before", "killed", "refused")
+"""What became of a command."""
+
+KEPT = 10
+"""Times between two writings of the table."""
 
 WAYS = ("kill", "kill", "fsync fails", "no space", "between rename and sync")
 
@@ -208,9 +220,13 @@ def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
     return None
 
 
-def tried(name: str, count: int, seed: int) -> dict[str, Any]:
-    """Kill one command `count` times; return its row."""
-    killed, counts, wrong = COMMANDS[name], Counter[str](), []
+def tried(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Kill one command `count` times, those of an earlier row among them; yield its row, as it grows."""
+    killed, counts, wrong = (
+        COMMANDS[name],
+        Counter({way: before.get(way, 0) for way in ENDS}),
+        before.get("wrong_ones", []),
+    )
     with tempfile.TemporaryDirectory() as base:
         whole = Path(base) / "whole"
         whole.mkdir()
@@ -223,7 +239,7 @@ def tried(name: str, count: int, seed: int) -> dict[str, Any]:
         seconds = time.monotonic() - begun
         assert status in (0, 1), said
         measure = killed.measured(whole)
-        for number in range(count):
+        for number in range(counts.total(), count):
             generator = random.Random(f"{name} {seed} {number}")  # noqa: S311 - moments, no secrets
             folder = Path(base) / "w"
             shutil.rmtree(folder, ignore_errors=True)
@@ -235,14 +251,15 @@ def tried(name: str, count: int, seed: int) -> dict[str, Any]:
             problem = _problem(killed, folder, measure, first, said)
             if problem:
                 wrong.append({"number": number, "way": way, "says": problem[:300]})
-    return {
-        "command": name,
-        "tried": count,
-        "seconds": round(seconds, 3),
-        **counts,
-        "wrong": len(wrong),
-        "wrong_ones": wrong[:10],
-    }
+            if counts.total() in {count, *range(0, count, KEPT)}:
+                yield {
+                    "command": name,
+                    "tried": counts.total(),
+                    "seconds": round(seconds, 3),
+                    **counts,
+                    "wrong": len(wrong),
+                    "wrong_ones": wrong,
+                }
 
 
 def _problem(killed: Killed, folder: Path, measure: dict[str, Any], first: int, said: str) -> str:
@@ -265,18 +282,22 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--command", action="append", choices=list(COMMANDS))
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "kills.json")
     options = parser.parse_args()
+    out = options.out.absolute()
     assert files.LOCKS, "without locks nothing is swept"
-    wanted = options.command or list(COMMANDS)
-    before = json.loads(options.out.read_text())["commands"] if options.command and options.out.exists() else []
-    rows = [row for row in before if row["command"] not in wanted]
-    for name in wanted:
+    kept = json.loads(out.read_text()) if out.exists() else {"seed": options.seed, "commands": []}
+    rows = {row["command"]: row for row in kept["commands"]}
+    for name in options.command or list(COMMANDS):
+        goes_on = not options.again and kept["seed"] == options.seed
         with contextlib.chdir(tempfile.gettempdir()):
-            rows.append(tried(name, options.count, options.seed))
-        print(json.dumps(rows[-1]), flush=True)
-        write_atomic(options.out, json.dumps({"seed": options.seed, "commands": rows}, indent=1).encode() + b"\n")
-    return int(any(row["wrong"] for row in rows))
+            for row in tried(name, options.count, options.seed, rows.get(name, {}) if goes_on else {}):
+                rows[name] = row
+                table = {"seed": options.seed, "commands": [rows[name] for name in COMMANDS if name in rows]}
+                write_atomic(out, json.dumps(table, indent=1).encode() + b"\n")
+        print(json.dumps(rows[name]), flush=True)
+    return int(any(row["wrong"] for row in rows.values()))
 
 
 if __name__ == "__main__":

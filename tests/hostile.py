@@ -228,6 +228,14 @@ def as_journal(content: bytes, generator: random.Random) -> bytes:
     return b"".join(lines)
 
 
+def as_events(content: bytes, generator: random.Random) -> bytes:
+    """Change lines of JSON as one tree, now and then as text."""
+    if generator.random() < 0.2:
+        return as_text(content, generator)
+    rows = tree([json.loads(line) for line in content.splitlines()], generator)
+    return b"".join(json.dumps(row).encode() + b"\n" for row in (rows if isinstance(rows, list) else [rows]))
+
+
 # --- files that are right
 
 
@@ -238,6 +246,33 @@ def _copied(source: str, folder: Path) -> Path:
 def _dump(folder: Path) -> Path:
     found = min((DATA / "ggml").rglob("*.json"), key=lambda path: path.stat().st_size)
     return Path(shutil.copy(found, folder / "dump.json"))
+
+
+def _events(folder: Path) -> Path:
+    lines = [
+        {"event": "alloc", "block": "a", "address": 4096, "nbytes": 128},
+        {"event": "use", "kind": "host.write", "writes": ["a"]},
+        {"event": "alloc", "block": "b", "address": 4224, "nbytes": 64, "stream": 1, "meta": {"layer": 0}},
+        {"event": "record", "mark": "laid"},
+        {"event": "wait", "mark": "laid", "stream": 1},
+        {"event": "record_stream", "block": "a", "stream": 1},
+        {"event": "use", "kind": "copy", "reads": [{"block": "a", "nbytes": 64}], "writes": ["b"], "stream": 1},
+        {"event": "free", "block": "a"},
+        {"event": "returned", "block": "a"},
+        {"event": "synchronize", "stream": 1},
+        {"event": "use", "kind": "host.read", "reads": ["b"], "stream": 1},
+        {"event": "free", "block": "b"},
+    ]
+    (folder / "e.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "e.jsonl"
+
+
+def _xla(folder: Path, which: str) -> Path:
+    for source in (DATA / "plans" / "xla" / "while").glob("*.txt"):
+        shutil.copy(source, folder / source.name)
+    return next(
+        path for path in folder.glob("*.txt") if path.name.endswith("assignment.txt") == (which == "assignment")
+    )
 
 
 def _instance(folder: Path) -> Path:
@@ -453,6 +488,12 @@ def _loaded(path: Path) -> None:
     _judged(formats.load(path))
 
 
+def _traced(path: Path) -> None:
+    from allocsim.cli.trace import read  # noqa: PLC0415 - heavy
+
+    _judged(read(str(path)))
+
+
 def _dumped(path: Path) -> None:
     _loaded(path.parent)
 
@@ -551,9 +592,13 @@ KINDS: dict[str, InputKind] = {
     ".tflite": InputKind(partial(_copied, "plans/tflite/while_offline.tflite"), as_bytes, _loaded),
     "tflite pointers": InputKind(partial(_copied, "plans/tflite/reshape_add.json"), as_json, _loaded),
     "Inductor wrapper": InputKind(partial(_copied, "plans/inductor/forward.txt"), as_text, _loaded),
+    "torch snapshot": InputKind(partial(_copied, "plans/torch/mm_out.json"), as_json, _loaded),
     "tinygrad schedule": InputKind(partial(_copied, "plans/tinygrad/lora.json"), as_json, _loaded),
     "TVM module": InputKind(partial(_copied, "plans/tvm/layer.txt"), as_text, _loaded),
-    "IREE dump": InputKind(partial(_copied, "plans/iree/loop.txt"), as_text, _loaded),
+    "IREE stream": InputKind(partial(_copied, "plans/iree/loop.txt"), as_text, _loaded),
+    "XLA assignment": InputKind(partial(_xla, which="assignment"), as_text, _dumped),
+    "XLA module": InputKind(partial(_xla, which="module"), as_text, _dumped),
+    "allocator events": InputKind(_events, as_events, _traced),
     "training TOML": InputKind(_toml, as_text, _configured),
     ".npz": InputKind(_npz, as_npz, _columns),
     ".npy": InputKind(_npy, as_npy, _tokens),

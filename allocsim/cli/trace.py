@@ -19,6 +19,7 @@ from allocsim.cli.output import print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError, ModelError
 from allocsim.files.gate import content, stream_content
+from allocsim.model import Document
 from allocsim.programs.allocator_trace import trace as document_of
 
 
@@ -30,15 +31,23 @@ def trace(
 
     Allocsim check judges it.
     """
-    source = "standard input" if events == "-" else events
-    numbers: list[int] = []
-    try:
-        document = document_of(_events(_bytes(events, source), source, numbers), name=Path(events).stem or "trace")
-    except ModelError as error:
-        raise _placed(error, source, numbers) from None
+    document = read(events)
     write(document, out)
     print_line(f"wrote {show_path(out)}: {document!r}")
     return 0
+
+
+def read(events: str) -> Document:
+    """Return the document of a file of events, `-` for standard input.
+
+    Raises DocumentError, with the line, where it is none.
+    """
+    source = "standard input" if events == "-" else events
+    numbers: list[int] = []
+    try:
+        return document_of(_events(_bytes(events, source), source, numbers), name=Path(events).stem or "trace")
+    except ModelError as error:
+        raise _placed(error, source, numbers) from None
 
 
 def _bytes(events: str, source: str) -> bytes:

@@ -310,7 +310,7 @@ def _lay(facts: Facts, pool: Bytes, content: Mapping[str, Array]) -> None:
         data = content.get(buffers.names[buffer])
         if data is not None and data.nbytes != nbytes:
             raise ModelError(f"content[{buffers.names[buffer]!r}]", f"has {data.nbytes} bytes; the buffer has {nbytes}")
-        pool[start : start + nbytes] = 0 if data is None else np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        pool[start : start + nbytes] = 0 if data is None else np.ascontiguousarray(data).ravel().view(np.uint8)
 
 
 def _bind(value: Value, pool: Bytes, start: int, nbytes: int) -> Array:

@@ -193,7 +193,6 @@ class _Session:
 
     def _live(self, arena: Sanitized, page: Page, writing: int, asked: Asked | None) -> None:
         """Be the child; never return."""
-        status = 1
         try:
             os.setpgid(0, 0)
             catch(page)
@@ -204,9 +203,8 @@ class _Session:
                 except Exception as error:  # noqa: BLE001 - whatever a user's kernel raises
                     message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 pickle.dump(message, pipe)
-            status = 0
         finally:
-            os._exit(status)
+            os._exit(1)  # who says its last message is believed; the status is that of a child that did not
 
     def _perform(self, arena: Sanitized, page: Page, pipe: Any, asked: Asked | None) -> None:
         """Send the digests of each op's results, and all incidents whenever there are more."""

@@ -84,6 +84,11 @@ def test_a_kernel_that_ends_its_process_is_a_crash_and_what_was_found_before_is_
     assert result.incidents[-1].message == "op 3 (add) ended its process with exit status 7"
 
 
+def test_a_kernel_that_leaves_python_is_a_crash_with_the_status_of_a_child_that_said_no_last_word():
+    (incident,) = found({"neg": lambda *_: sys.exit("no more")}).incidents
+    assert (incident.kind, incident.message) == ("Crash", "op 2 (neg) ended its process with exit status 1")
+
+
 def test_a_kernel_that_does_not_end_is_killed_and_told():
     def forever(*_):
         while True:
@@ -253,7 +258,7 @@ def test_a_process_that_a_kernel_left_behind_ends_with_it(kernel):
             signal.pause()
         os._exit(4)
 
-    (incident,) = found({"neg": begins}, seconds=0.5).incidents
+    (incident,) = found({"neg": begins}, seconds=0.5 if kernel == "stays" else 60).incidents
     how = "with exit status 4" if kernel == "ends" else "did not end within 0.5 s and was killed"
     assert how in incident.message
 
