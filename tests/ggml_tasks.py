@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import random
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from engine.ggml.access.structs import TENSOR
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture import computed_graphs
 from engine.ggml.capture.computed_graphs import HOOKS, watch
-from engine.ggml.capture.graph_rows import observe, walk, walk_nodes
+from engine.ggml.capture.graph_rows import nodes_and_leafs, observe, walk, walk_nodes
 from engine.ggml.capture.scheduled_graph import scheduled_graph
 from engine.ggml.capture_evidence import depart
 from engine.ggml.faults.training_faults import opt_accumulates
@@ -23,6 +24,7 @@ from engine.ggml.llama_decoding import decoded
 from engine.ggml.lora_training.transformer import TINY, build, differentiate
 from engine.ggml.random_graphs.graph_recipes import build as build_recipe
 from engine.ggml.random_graphs.graph_recipes import fill, place
+from engine.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
 from engine.ggml.random_graphs.split_graphs import place_split
 
 
@@ -283,3 +285,27 @@ def watched_training(library):
     with watch(library) as seen:
         opt_accumulates(library)
     return seen
+
+
+def screened(library, recipes, moves):
+    """Return for each recipe whether its plan is surely sound, whether it shares bytes, and its rows; where its `move` is a number, one root is laid where another lies."""
+    found = []
+    for recipe, move in zip(recipes, moves, strict=True):
+        with LibraryWorkspace(library) as ws:
+            built = build_recipe(ws, recipe)
+            place(ws, built)
+            nodes, leafs = nodes_and_leafs(library, built.graph)
+            if move is not None:
+                _lay_over_another(placed_graph(library, nodes, leafs), [*leafs, *nodes], random.Random(move))
+            graph = placed_graph(library, nodes, leafs)
+            found.append((surely_sound(graph), shares_bytes(graph), walk(library, built.graph, known=True)))
+    return found
+
+
+def _lay_over_another(graph, tensors, rng):
+    placed = np.flatnonzero(graph.placed).tolist()
+    victim, other = rng.choice(placed), rng.choice(placed)
+    by = int(graph.table["data"][other]) - int(graph.table["data"][victim])
+    for place_, tensor in enumerate(tensors):
+        if graph.root[place_] == victim:
+            ctypes.c_int64.from_address(tensor + TENSOR.fields["data"][1]).value += by

@@ -23,6 +23,7 @@ call.
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -251,7 +252,8 @@ def _serve(path: str, which: str) -> None:
     try:
         library = load(find(path))
         library.name = which
-        library.ops  # noqa: B018 - fill the caches that every fork would fill again
+        library.warm()  # else every fork does this again
+        gc.freeze()  # else a collection in a fork copies every page that it looks at
         reply: tuple[str, Any] = ("ok", library.version)
     except AllocsimError as error:
         reply = ("raised", _told(error))

@@ -76,6 +76,16 @@ class Library:
     def __repr__(self) -> str:
         return f"Library({self.name!r}, ggml {self.version})"
 
+    def warm(self) -> None:
+        """Look up every function and the tables of ops once, and let ggml fill its own tables of
+        numbers; no thread is started.
+        """
+        for name in SIGNATURES:
+            if self.has(name):
+                getattr(self, name)
+        self.ops, self.op_names, self.in_place_ops, self.all_types  # noqa: B018 - fills their caches
+        self.ggml_backend_free(self.ggml_backend_cpu_init())
+
     def has(self, name: str) -> bool:
         """Return whether the library exports the function."""
         return name in SIGNATURES and hasattr(self._handle, name)

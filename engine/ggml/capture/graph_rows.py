@@ -75,7 +75,7 @@ def walk(
     Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
     memory is in several buffers.
     """
-    nodes, leafs = _lists(library, graph) if known else _members(library, graph)
+    nodes, leafs = nodes_and_leafs(library, graph) if known else _members(library, graph)
     if not scheduler:
         return walk_nodes(library, nodes, leafs, buffers=buffers, meta=meta)
     ran = scheduled_graph(library, scheduler, nodes)
@@ -145,13 +145,13 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
         raise EngineError(
             f"{graph:#x} is no ggml_cgraph: its lists are not in memory{_if_tensor(library, memory, graph)}"
         )
-    nodes, leafs = _lists(library, graph)
+    nodes, leafs = nodes_and_leafs(library, graph)
     _check_tensors(library, memory, [*leafs, *nodes], f"the graph at {graph:#x}")
     return nodes, leafs
 
 
-def _lists(library: Library, graph: int) -> tuple[list[int], list[int]]:
-    """Return nodes and leafs."""
+def nodes_and_leafs(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    """Return the addresses of nodes and leafs of a graph that is known to be one."""
     head = graph_record(graph)
     nodes = pointers(library.ggml_graph_nodes(graph), library.ggml_graph_n_nodes(graph))
     return nodes, pointers(int(head["leafs"]), int(head["n_leafs"]))
@@ -286,8 +286,8 @@ def _named(names: dict[int, Any], source: int, reader: str) -> Any:
 
 def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffers: Sequence[int]) -> list[Rows]:
     """One row for each tensor, without its references."""
-    ops = {number: bytes(library.ggml_op_name(number)).decode() for number in np.unique(table["op"]).tolist()}
-    types = {number: bytes(library.ggml_type_name(number)).decode() for number in np.unique(table["type"]).tolist()}
+    ops = {number: bytes(library.ggml_op_name(number)).decode() for number in {*table["op"].tolist()}}
+    types = {number: bytes(library.ggml_type_name(number)).decode() for number in {*table["type"].tolist()}}
     base = {buffer: library.ggml_backend_buffer_get_base(buffer) for buffer in buffers}
     shifts = [base.get(buffer) for buffer in table["buffer"].tolist()]
     number = {buffer: place for place, buffer in enumerate(buffers)}

@@ -12,7 +12,8 @@ the nodes given.
 A pipelined scheduler keeps several copies of each tensor, one for each of the runs that may be
 under way at once, and makes them all leafs, so that none is written over. The copy that this run
 makes is a node here and no leaf; those of other runs stay leafs, which the host seems to fill. It
-names what the host fills twice among its leafs; here it is one.
+names what the host fills once more among its leafs, be it a leaf or, as a parameter is, a node;
+here it is one.
 
 O(nodes). What this module does not see: rows (`engine.ggml.capture.graph_rows`), and which backend
 a split runs on.
@@ -42,37 +43,49 @@ MOST_COPIES: Final = 64
 class ScheduledGraph:
     """Tensors by address."""
 
-    address: int
-    """Of the `ggml_cgraph`."""
+    word: int
+    """Of the scheduler at which its `ggml_cgraph` stands."""
     nodes: list[int]
     """In order, copies among them, without marks."""
     leafs: list[int]
-    """In order, without the copies that are nodes."""
+    """In order, without those that are nodes."""
     copies: dict[int, int]
     """Copy -> what it is a copy of."""
 
 
-def scheduled_graph(library: Library, scheduler: int, nodes: Sequence[int]) -> ScheduledGraph:
-    """Return what a scheduler runs; raise EngineError where it holds no plan of these nodes."""
+def scheduled_graph(
+    library: Library, scheduler: int, nodes: Sequence[int], *, word: int | None = None
+) -> ScheduledGraph:
+    """Return what a scheduler runs; raise EngineError where it holds no plan of these nodes.
+
+    `word` is where the graph of another scheduler of this library was found: it is believed, and
+    pointers are followed unchecked. Only for a scheduler that the caller made.
+    """
+    if word is not None:
+        known = _graph_at(library, None, scheduler, word, nodes)
+        if known is not None:
+            return known
     memory = ReadableMemory.now()
     if memory.outside([scheduler], 8 * STRUCT_WORDS):
         raise EngineError(f"{scheduler:#x} is no scheduler: this process cannot read {8 * STRUCT_WORDS} bytes there")
     for place in range(STRUCT_WORDS - GRAPH.itemsize // 8):
-        found = _graph_at(library, memory, scheduler + 8 * place, nodes)
+        found = _graph_at(library, memory, scheduler, place, nodes)
         if found is not None:
             return found
     raise EngineError(f"the scheduler at {scheduler:#x} holds no plan of this graph; was it scheduled?")
 
 
-def _graph_at(library: Library, memory: ReadableMemory, address: int, nodes: Sequence[int]) -> ScheduledGraph | None:
-    head = graph_record(address)
+def _graph_at(
+    library: Library, memory: ReadableMemory | None, scheduler: int, word: int, nodes: Sequence[int]
+) -> ScheduledGraph | None:
+    head = graph_record(scheduler + 8 * word)
     room, count, leaf_count = (int(head[column]) for column in ("size", "n_nodes", "n_leafs"))
     if not (len(nodes) <= count <= min(room, MOST_COPIES * (len(nodes) + 1)) and 0 <= leaf_count <= room):
         return None
-    if memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
+    if memory and memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
         return None
     inside, leafs = pointers(int(head["nodes"]), count), pointers(int(head["leafs"]), leaf_count)
-    if memory.outside([*inside, *leafs], TENSOR.itemsize):
+    if memory and memory.outside([*inside, *leafs], TENSOR.itemsize):
         return None
     given = set(nodes)
     if [node for node in inside if node in given] != list(nodes):
@@ -89,9 +102,9 @@ def _graph_at(library: Library, memory: ReadableMemory, address: int, nodes: Seq
         elif node not in copies:
             return None
     return ScheduledGraph(
-        address=address,
+        word=word,
         nodes=[node for node in inside if node not in marks],
-        leafs=[leaf for leaf in dict.fromkeys(leafs) if leaf not in copies],
+        leafs=[leaf for leaf in dict.fromkeys(leafs) if leaf not in copies and leaf not in given],
         copies=copies,
     )
 

@@ -4,9 +4,10 @@ Each graph runs in a process that may crash.
 
 Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
 S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
-pinned) and memory of its own for each tensor. One graph in `SPLIT_EVERY`, by its seed, is run on
-two backends as well (`engine.ggml.random_graphs.split_graphs`). The same seed gives the same
-finding, but for races. Graphs run `BATCH` in a fork; where one ends it, the rest run in another.
+pinned) and memory of its own for each tensor. Some are run on two backends as well. The same seed
+gives the same finding, but for races. Graphs run `BATCH` in a fork
+(`engine.ggml.random_graphs.graph_trials`), which clears most plans by itself; S judges the rest as
+one. Where a graph ends its fork, the rest run in another.
 
 `cause` names what is wrong by the verdict on S, K and D of the planned graph
 (`engine.ggml.capture_evidence`): the class, the party, and for a kernel its op and source slot;
@@ -37,31 +38,23 @@ from allocsim.model import Document
 from allocsim.programs.slots import slots_of
 from allocsim.verdict import judge as judged
 from engine.ggml.access.child import Child, ChildDiedError
-from engine.ggml.access.library import Library
-from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_document import document
-from engine.ggml.capture.graph_rows import Rows, walk
+from engine.ggml.capture.graph_rows import Rows
 from engine.ggml.capture.stale_copies import stale_copies
 from engine.ggml.capture_evidence import captured_plans, examine
 from engine.ggml.child_tasks import plan_rows
 from engine.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, fill, place
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe
+from engine.ggml.random_graphs.graph_trials import TriedGraph, first_differing, try_all, try_one
 from engine.ggml.random_graphs.joined_graphs import joined
 from engine.ggml.random_graphs.recipe_shrinking import Shapes, shrink
-from engine.ggml.random_graphs.split_graphs import SplitRun, split_run
+from engine.ggml.random_graphs.split_graphs import SplitRun
 
 CRASH: Final = "crash"
 UNSOUND: Final = "unsound"
 DIFFERS: Final = "differs"
 SPLIT: Final = "split"
-
-WAYS: Final[dict[str, tuple[str, str]]] = {
-    "gallocr": ("default", "gallocr"),
-    "sched": ("default", "sched"),
-    "pinned": ("pinned", "gallocr"),
-}
-"""How a graph is planned, beside memory of its own for each tensor: mode and planner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,37 +73,17 @@ class FuzzedFault:
     """The planned graph, where it could be planned."""
 
 
-BATCH: Final = 32
+BATCH: Final = 128
 """Graphs in a fork."""
 
 SPLIT_QUESTIONS: Final = 150
 """Smaller recipes that are tried for a finding on two backends."""
-
-SPLIT_EVERY: Final = 4
-"""One graph in so many is run on two backends as well."""
 
 REPLAYS: Final = 2000
 """Runs in which a difference is looked for again before it is told: a race shows by chance."""
 
 OLD_COPY: Final = "a copy between backends is older than what lies in its original"
 """Cause of a difference on two backends that reads such a copy."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriedGraph:
-    """What one graph did."""
-
-    rows: Rows
-    """As gallocr planned it."""
-    different: dict[str, list[int]]
-    """For each way of planning the outputs that differ."""
-    split: SplitRun | None
-    """What it did on two backends, where it was run there."""
-
-    @property
-    def right(self) -> bool:
-        """Whether all numbers were."""
-        return not self.different and not (self.split and self.split.differing)
 
 
 UNNAMED: Final = "no detector names a cause"
@@ -139,10 +112,9 @@ def judge_all(child: Child, recipes: Sequence[GraphRecipe]) -> Iterator[FuzzedFa
             except ChildDiedError:
                 died = True
             done = _read(path)
-            plans = [one.rows for one in done] + [one.split.rows for one in done if one.split]
-            clean = _all_clean(plans)
+            clean = _all_clean([rows for one in done for rows in one.doubtful])
             yield from (
-                None if clean and tried.right else _told(child, recipe, tried)
+                None if tried.right and (clean or not tried.doubtful) else _told(child, recipe, tried)
                 for recipe, tried in zip(rest, done, strict=False)
             )
             rest = rest[len(done) :]
@@ -194,9 +166,9 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
 
 def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault | None:
     rows = tried.rows
-    planned = document(rows)
-    report = check(planned)
-    if report.clean and not tried.different:
+    planned = None if rows is None else document(rows)
+    report = None if planned is None else check(planned)
+    if planned is None or report is None or (report.clean and not tried.different):
         return None if tried.split is None else _told_of_split(child, recipe, tried.split)
     words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in tried.different.items())
     if not report.clean:
@@ -207,6 +179,8 @@ def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault |
 
 def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun) -> FuzzedFault | None:
     """Return what is wrong on two backends alone."""
+    if split.rows is None:
+        return None
     planned = document(split.rows)
     report = check(planned)
     if report.clean and not split.differing:
@@ -229,52 +203,6 @@ def _cause(child: Child, planned: Document) -> str:
         return f"{cause.class_} {cause.party}: {cause.evidence}"
     slot = slots_of(evidence.document.runs[0].program.ops, cause.first.step)[charge.operand]
     return f"{cause.class_} {cause.party}: {(charge.op_kind or '').upper()} over source {slot}"
-
-
-def try_all(library: Library, recipes: Sequence[GraphRecipe], path: str) -> None:
-    """Task: try each recipe, and append what was found to a file."""
-    with Path(path).open("wb") as file:
-        for recipe in recipes:
-            file.write(pickle.dumps(try_one(library, recipe)))
-            file.flush()
-
-
-def try_one(library: Library, recipe: GraphRecipe) -> TriedGraph:
-    """Task: the rows of a recipe's plan, and for each way of planning the outputs that differ from
-    a run without reuse.
-    """
-    split = None
-    with LibraryWorkspace(library, threads=recipe.threads) as ws:
-        built = build(ws, recipe)
-        unplanned = built.context.saved()
-        apart, _ = _ran(ws, built, "apart", "gallocr")
-        rows: Rows = {}
-        different = {}
-        for way, (mode, planner) in WAYS.items():
-            built.context.restore(unplanned)
-            found, walked = _ran(ws, built, mode, planner)
-            rows = rows or walked
-            outputs = [index for index in apart if found[index] != apart[index]]
-            if outputs:
-                different[way] = outputs
-        if recipe.seed % SPLIT_EVERY == SPLIT_EVERY - 1:
-            built.context.restore(unplanned)
-            split = split_run(ws, built, recipe.seed, apart)
-    return TriedGraph(rows=rows, different=different, split=split)
-
-
-def _ran(ws: LibraryWorkspace, built: Built, mode: str, planner: str) -> tuple[dict[int, bytes], Rows]:
-    """Return the bytes of the outputs of one run, and the rows of its plan."""
-    scheduler = place(ws, built, mode=mode, planner=planner)
-    about = {"name": built.recipe.name, "mode": mode}
-    plain = (mode, planner) == WAYS["gallocr"]
-    rows = walk(ws.library, built.graph, known=True, meta=about) if plain else {}
-    fill(ws, built)
-    if scheduler:
-        ws.compute_scheduled(scheduler, built.graph)
-    else:
-        ws.compute(built.graph)
-    return {index: ws.get(built.tensors[index]).tobytes() for index in built.recipe.outputs}, rows
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
@@ -344,24 +272,6 @@ def replayed(child: Child, finding: FuzzedFault) -> str:
         return "shows again" if same else "does not show again"
     run = child.call(first_differing, finding.recipe, REPLAYS)
     return f"outputs differ again in run {run}" if run else f"outputs differ in none of {REPLAYS} more runs"
-
-
-def first_differing(library: Library, recipe: GraphRecipe, runs: int) -> int:
-    """Task: the first of so many planned runs that differs from a run without reuse, from 1 on; 0
-    where none does.
-    """
-    with LibraryWorkspace(library, threads=recipe.threads) as ws:
-        built = build(ws, recipe)
-        unplanned = built.context.saved()
-        apart, _ = _ran(ws, built, "apart", "gallocr")
-        built.context.restore(unplanned)
-        place(ws, built)
-        for number in range(1, runs + 1):
-            fill(ws, built)
-            ws.compute(built.graph)
-            if any(ws.get(built.tensors[index]).tobytes() != before for index, before in apart.items()):
-                return number
-    return 0
 
 
 def keep(finding: FuzzedFault, folder: Path) -> Path:

@@ -19,6 +19,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from math import prod
 from typing import Any, Final
 
@@ -60,6 +61,8 @@ class Generator:
         self.rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self.seed, self.nodes, self.none_views, self.sound = seed, nodes, none_views, sound
         self.steps: list[RecipeStep] = []
+        self.calls = 0
+        """Steps that are no leafs."""
         self.made: list[Made] = []
         self.readers: dict[int, int] = {}
         self.watched: set[int] = set()
@@ -79,6 +82,7 @@ class Generator:
         """Append a step; `root` is the step whose memory it lies in, its own by default."""
         index = len(self.steps)
         self.steps.append(made)
+        self.calls += made.make != "tensor"
         for source in made.sources:
             self.readers[source] = self.readers.get(source, 0) + 1
         numbers = made.make != "tensor" or made.arguments[0] == "f32"
@@ -119,11 +123,9 @@ class Generator:
         """Grow to the number of nodes and return the recipe."""
         for _ in range(self.rng.randint(1, 3)):
             self.leaf(self.shape())
-        kinds, weights = zip(
-            *((kind, weight) for kind, weight in MAKERS if kind is not _none_view or self.none_views), strict=True
-        )
-        while sum(made.make != "tensor" for made in self.steps) < self.nodes:
-            self.rng.choices(kinds, weights)[0](self)
+        kinds, weights = _makers(none_views=self.none_views)
+        while self.calls < self.nodes:
+            self.rng.choices(kinds, cum_weights=weights)[0](self)
         tops = [
             made.index
             for made in self.made
@@ -399,6 +401,15 @@ MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
     (_none_view, 3), (_fresh, 2), (_case, 30),
 )  # fmt: skip
 """What a step may be, and how often."""
+
+
+@cache
+def _makers(*, none_views: bool) -> tuple[tuple[Callable[[Generator], Any], ...], tuple[int, ...]]:
+    """Return what a step may be, and the sums of the weights up to each."""
+    kinds, weights = zip(
+        *((kind, weight) for kind, weight in MAKERS if kind is not _none_view or none_views), strict=True
+    )
+    return kinds, tuple(accumulate(weights))
 
 
 def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:

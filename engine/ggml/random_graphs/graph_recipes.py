@@ -15,8 +15,10 @@ What this module does not see: whether the calls are legal; ggml asserts, so bui
 process. Numbers are normal unless a leaf has a `fill`, or says i32 (row numbers below `rows`).
 """
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +31,6 @@ from engine.ggml.capture.drawn_elements import encoded
 from engine.ggml.k_audit.library_cases import FILLS
 
 TENSOR: Final = "tensor"
-GRAPH_SIZE: Final = 2048
 MOST_THREADS: Final = 512
 """`GGML_MAX_N_THREADS`."""
 
@@ -170,13 +171,14 @@ class Built:
     tensors: list[int]
     graph: int
     context: Context
-    drawn: dict[int, NDArray[Any]] = field(default_factory=dict)
-    """Elements of the leafs by step, as they were written the first time."""
+    drawn: dict[int, bytes] = field(default_factory=dict)
+    """Elements of the leafs by step."""
 
 
 def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
     """Build the graph, unplanned; static leafs get their memory here."""
-    ctx = ws.context(tensors=len(recipe.steps) + 64, graph_size=GRAPH_SIZE)
+    size = graph_size(recipe)
+    ctx = ws.context(tensors=len(recipe.steps) + 64, graph_size=size)
     static = ws.context(tensors=len(recipe.steps) + 1)
     tensors: list[int] = []
     for index, made in enumerate(recipe.steps):
@@ -189,7 +191,7 @@ def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
             tensors.append(home.op(made.make, *arguments, name=f"t{index}", flag=made.flag))
     if any(made.static for made in recipe.steps):
         ws.apart(static)
-    graph = ctx.graph(size=GRAPH_SIZE)
+    graph = ctx.graph(size=size)
     ws.pin(tensors[index] for index in recipe.outputs)
     for index in recipe.expand:
         ws.library.ggml_build_forward_expand(graph, tensors[index])
@@ -206,35 +208,98 @@ def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner:
     if mode == "pinned":
         ws.pin(ws.nodes(built.graph))
     if planner == "sched":
-        scheduler = ws.scheduler(graph_size=GRAPH_SIZE)
+        scheduler = ws.scheduler(graph_size=graph_size(built.recipe))
         ws.schedule(scheduler, built.graph)
         return scheduler
     ws.allocate(ws.planner(), built.graph)
     return 0
 
 
+def graph_size(recipe: GraphRecipe) -> int:
+    """Return room for the nodes and leafs of a recipe, and for the copies of a scheduler."""
+    return 4 * len(recipe.steps) + 64
+
+
 def fill(ws: LibraryWorkspace, built: Built) -> None:
     """Write every leaf that has memory.
 
-    The same elements for the same seed and step, whatever the plan.
+    The same elements for the same seed and step, whatever the plan. The memory is the CPU's.
     """
+    where = ws.library.ggml_get_data
     for index, made in enumerate(built.recipe.steps):
-        if made.make != TENSOR or not ws.library.ggml_get_data(built.tensors[index]):
-            continue
-        if index not in built.drawn:
-            built.drawn[index] = encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0])
-        ws.put(built.tensors[index], built.drawn[index])
+        address = where(built.tensors[index]) if made.make == TENSOR else 0
+        if address:
+            drawn = built.drawn.get(index) or _drawn(ws, built, index)
+            ctypes.memmove(address, drawn, len(drawn))
+
+
+def _drawn(ws: LibraryWorkspace, built: Built, index: int) -> bytes:
+    made, tensor = built.recipe.steps[index], built.tensors[index]
+    drawn = encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0]).tobytes()
+    nbytes = ws.library.ggml_nbytes(tensor)
+    if len(drawn) != nbytes:
+        raise EngineError(f"tensor {ws.name(tensor)!r} holds {nbytes} bytes; {len(drawn)} were drawn")
+    built.drawn[index] = drawn
+    return drawn
+
+
+def compute(ws: LibraryWorkspace, built: Built, scheduler: int) -> None:
+    """Run a planned graph, by its scheduler where it has one."""
+    if scheduler:
+        ws.compute_scheduled(scheduler, built.graph)
+    else:
+        ws.compute(built.graph)
+
+
+def outputs(ws: LibraryWorkspace, built: Built) -> dict[int, bytes]:
+    """Return the bytes of the outputs, by step."""
+    return {index: _bytes(ws, built.tensors[index]) for index in built.recipe.outputs}
+
+
+def _bytes(ws: LibraryWorkspace, tensor: int) -> bytes:
+    """Return the bytes of a tensor's elements, without those between them."""
+    library = ws.library
+    if library.ggml_is_contiguous(tensor):
+        return ctypes.string_at(library.ggml_get_data(tensor), library.ggml_nbytes(tensor))
+    return ws.get(tensor).tobytes()
+
+
+POOL: Final = 1 << 16
+"""Numbers from which leafs take theirs: to seed a generator for each takes longer than to run the
+graph.
+"""
+
+
+NORMALS: Final = np.random.default_rng(0).standard_normal(2 * POOL, dtype=np.float32)
+WHOLE: Final = np.random.default_rng(1).integers(0, 1 << 30, 2 * POOL, dtype=np.int32)
+"""Drawn when the module is imported, once for all forks."""
+
+
+class _Pooled:
+    """What stands for a generator of numpy: a part of the pool from `start` on."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def standard_normal(self, shape: Sequence[int], *, dtype: Any) -> NDArray[Any]:
+        """Return numbers of the pool."""
+        count = prod(shape)
+        if count > POOL:
+            return np.random.default_rng(self.start).standard_normal(shape, dtype=dtype)
+        return NORMALS[self.start : self.start + count].reshape(shape)
 
 
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
     """Return the elements of a leaf, float32 or int32."""
     dtype, *ne = made.arguments
-    rng = np.random.default_rng((seed, index))
-    if made.fill:
-        return FILLS[made.fill](tuple(ne[::-1]), rng)
-    if dtype == "i32":
-        return rng.integers(0, max(made.rows, 1), ne[::-1], dtype=np.int32)
-    return rng.standard_normal(ne[::-1], dtype=np.float32)
+    shape = tuple(ne[::-1])
+    start = hash((seed, index)) % POOL
+    if made.fill or dtype != "i32":
+        return FILLS[made.fill or "normal"](shape, _Pooled(start))  # type: ignore[arg-type]
+    below, count = max(made.rows, 1), prod(shape)
+    if count > POOL:
+        return np.random.default_rng((seed, index)).integers(0, below, shape, dtype=np.int32)
+    return WHOLE[start : start + count].reshape(shape) % np.int32(below)
 
 
 def run(
@@ -254,8 +319,5 @@ def run(
     scheduler = place(ws, built, mode=mode, planner=planner)
     for _ in range(runs):
         fill(ws, built)
-        if scheduler:
-            ws.compute_scheduled(scheduler, built.graph)
-        else:
-            ws.compute(built.graph)
+        compute(ws, built, scheduler)
     return {index: ws.get(built.tensors[index]) for index in (read or recipe.outputs)}

@@ -12,20 +12,34 @@ What this module does not see: whether the plan is right (`allocsim.checks`).
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from engine.ggml.access.library import Library
 from engine.ggml.access.second_backend import second_backend
 from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import LibraryWorkspace
-from engine.ggml.capture.graph_rows import Rows, walk
-from engine.ggml.random_graphs.graph_recipes import GRAPH_SIZE, Built, GraphRecipe, build, fill, run
+from engine.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
+from engine.ggml.capture.scheduled_graph import scheduled_graph
+from engine.ggml.random_graphs.graph_recipes import (
+    Built,
+    GraphRecipe,
+    build,
+    compute,
+    fill,
+    graph_size,
+    outputs,
+    place,
+)
+from engine.ggml.random_graphs.placed_graph import placed_graph, surely_sound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRun:
     """What one graph on two backends did."""
 
-    rows: Rows
+    rows: Rows | None
+    """None where they were not asked for: the plan is sound and the numbers are right."""
     splits: int
     differing: tuple[int, ...]
     """Outputs, by step, whose bytes differ from a run without reuse and without splits."""
@@ -34,14 +48,16 @@ class SplitRun:
 def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: bool = False) -> int:
     """Plan a graph on two backends; return its scheduler."""
     library, second = ws.library, second_backend(ws)
-    scheduler = ws.scheduler(graph_size=GRAPH_SIZE, before=(second.backend, second.buffer_type), pipelined=pipelined)
+    size = graph_size(built.recipe)
+    scheduler = ws.scheduler(graph_size=size, before=(second.backend, second.buffer_type), pipelined=pipelined)
     rng = random.Random(f"split {seed}")  # noqa: S311 - reproducible, not secret
     keep, backends = rng.choice((0.9, 0.7, 0.5)), [second.backend, ws.backend]
     given: dict[int, int] = {}
-    for tensor in built.tensors:
+    roots = records(built.tensors)["view_src"].tolist()
+    for tensor, view_of in zip(built.tensors, roots, strict=True):
         if rng.random() >= keep:
             backends.reverse()
-        root = int(records([tensor])[0]["view_src"]) or tensor
+        root = view_of or tensor
         given.setdefault(root, backends[0])
         if not library.ggml_get_data(root):
             library.ggml_backend_sched_set_tensor_backend(scheduler, tensor, given[root])
@@ -52,23 +68,44 @@ def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: boo
 def run_split(library: Library, recipe: GraphRecipe, seed: int, *, pipelined: bool = False) -> SplitRun:
     """Task: plan, capture and run a recipe on two backends, and run it apart."""
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
-        apart = run(ws, recipe, mode="apart")
-    with LibraryWorkspace(library, threads=recipe.threads) as ws:
-        return split_run(
-            ws, build(ws, recipe), seed, {index: found.tobytes() for index, found in apart.items()}, pipelined=pipelined
-        )
+        built = build(ws, recipe)
+        unplanned = built.context.saved()
+        place(ws, built, mode="apart")
+        fill(ws, built)
+        compute(ws, built, 0)
+        apart = outputs(ws, built)
+        built.context.restore(unplanned)
+        return split_run(ws, built, seed, apart, pipelined=pipelined)
 
 
 def split_run(
-    ws: LibraryWorkspace, built: Built, seed: int, apart: Mapping[int, bytes], *, pipelined: bool = False
+    ws: LibraryWorkspace,
+    built: Built,
+    seed: int,
+    apart: Mapping[int, bytes],
+    *,
+    pipelined: bool = False,
+    every_plan: bool = True,
 ) -> SplitRun:
     """Plan, capture and run a built graph on two backends; `apart` are the bytes of its outputs
     without reuse and without splits.
+
+    Without `every_plan`, rows are made only where S may find something, or the numbers differ.
     """
+    library = ws.library
     scheduler = place_split(ws, built, seed, pipelined=pipelined)
-    about = {"name": f"{built.recipe.name}, split"}
-    rows = walk(ws.library, built.graph, known=True, scheduler=scheduler, meta=about)
     fill(ws, built)
-    ws.compute_scheduled(scheduler, built.graph)
-    differing = tuple(index for index, before in apart.items() if ws.get(built.tensors[index]).tobytes() != before)
-    return SplitRun(rows=rows, splits=ws.library.ggml_backend_sched_get_n_splits(scheduler), differing=differing)
+    compute(ws, built, scheduler)
+    found = outputs(ws, built)
+    differing = tuple(index for index, before in apart.items() if found[index] != before)
+    nodes, _ = nodes_and_leafs(library, built.graph)
+    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
+    _WORDS[library.path] = ran.word
+    wanted = every_plan or differing or not surely_sound(placed_graph(library, ran.nodes, ran.leafs, ran.copies))
+    about = {"name": f"{built.recipe.name}, split"}
+    rows = walk(library, built.graph, known=True, scheduler=scheduler, meta=about) if wanted else None
+    return SplitRun(rows=rows, splits=library.ggml_backend_sched_get_n_splits(scheduler), differing=differing)
+
+
+_WORDS: Final[dict[Path, int]] = {}
+"""Where in a scheduler of a library its graph was found: it is looked for once in a process."""

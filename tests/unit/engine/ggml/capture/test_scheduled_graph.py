@@ -83,6 +83,17 @@ def test_right_graphs_of_a_pipelined_scheduler_are_not_accused_and_a_planted_fau
     assert found == sum(len(made[:2]) for made in copies)
 
 
+def test_a_parameter_that_a_pipelined_scheduler_lists_as_leaf_and_as_node_is_one_tensor():
+    """0.13.1 names what the host fills once more among its leafs; a parameter is a node already."""
+    steps = (leaf("f32", 7, 5, flag="input param"), step("mul_mat", "%0", "%0"))
+    ran = live("before").call(run_split, GraphRecipe(steps=steps, expand=(1,), outputs=(0, 1)), 0, pipelined=True)
+    names = [row["name"] for row in (*ran.rows["leafs"], *ran.rows["nodes"])]
+
+    assert check(document(ran.rows)).clean
+    assert names.count("t0") == 1
+    assert "CPU#t0#1" in names
+
+
 def test_without_the_scheduler_the_refusal_says_what_is_missing():
     with pytest.raises(EngineError, match="give its scheduler, or name the buffers"):
         split_rows("after", "no scheduler")

@@ -1,0 +1,98 @@
+"""What `allocsim fuzz ggml` costs a graph, and after how many graphs it comes upon each unsafe pair of kernels by itself.
+
+    python benchmarks/ggml_fuzzing.py [--out FILE] [--ggml before,after] [--graphs 1024] [--seeds 3] [--minutes 1.0]
+
+CPU of this process, the server and its forks: that of a campaign of `--graphs`, less that of one of a single batch, which starts the library. `per_clean_graph_ms` is a
+campaign of graphs that have no finding: what a finding costs, whose cause K and D name, comes on top. Pairs: `--seeds` campaigns of seeds far apart, each until every pair
+that the audit convicts was named, or `--minutes` of wall time are over; seconds of CPU until then.
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from engine.ggml.access.probe import open_library
+from engine.ggml.random_graphs.graph_fuzzing import BATCH, fuzz
+
+PAIRS: Final = {
+    "before": ("RMS_NORM_BACK/0", "SOFT_MAX_BACK/1", "ADD_ID/1", "SOFT_MAX/2", "ROPE/2", "ROPE_BACK/2"),
+    "after": ("ADD_ID/1", "SOFT_MAX/2", "ROPE/2", "ROPE_BACK/2"),
+}
+"""What the audit calls unsafe or racing, by library."""
+
+APART: Final = 1_000_000
+"""Between the first seeds of two campaigns."""
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--ggml", default="before,after")
+    parser.add_argument("--graphs", type=int, default=1024)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    options = parser.parse_args()
+    found = {
+        which: {
+            **cost(which, options.graphs),
+            "pairs": [pairs(which, n, options.minutes) for n in range(options.seeds)],
+        }
+        for which in options.ggml.split(",")
+    }
+    print(json.dumps(found, indent=1))
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def cost(which: str, graphs: int) -> dict[str, Any]:
+    """Return milliseconds of CPU for each graph of a campaign, all and those without a finding."""
+    with open_library(which) as child:
+        wrong = {fault.seed for fault in fuzz(child, range(graphs))}
+    start = spent(which, range(BATCH))
+    rest = spent(which, range(BATCH + graphs)) - start
+    right = [seed for seed in range(graphs) if seed not in wrong]
+    clean = spent(which, [*range(BATCH), *right]) - start
+    return {
+        "graphs": graphs,
+        "findings": len(wrong),
+        "per_graph_ms": round(1e3 * rest / graphs, 2),
+        "per_clean_graph_ms": round(1e3 * clean / len(right), 2),
+    }
+
+
+def spent(which: str, seeds: Sequence[int]) -> float:
+    """Return the CPU seconds of a campaign, its server and forks among them."""
+    before = cpu()
+    with open_library(which) as child:
+        list(fuzz(child, seeds))
+    return cpu() - before
+
+
+def cpu() -> float:
+    """Return the CPU seconds of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def pairs(which: str, number: int, minutes: float) -> dict[str, Any]:
+    """Return for each pair after how many graphs and wall seconds it was named first."""
+    wanted = {f"C04 kernel: {pair.replace('/', ' over source ')}": pair for pair in PAIRS[which]}
+    first: dict[str, list[float]] = {}
+    began, seed = time.monotonic(), APART * number
+    with open_library(which) as child:
+        while len(first) < len(wanted) and time.monotonic() < began + 60 * minutes:
+            for fault in fuzz(child, range(seed, seed + BATCH)):
+                name = wanted.get(fault.cause.removeprefix("on two backends: "))
+                if name is not None and name not in first:
+                    first[name] = [fault.seed - APART * number + 1, round(time.monotonic() - began, 1)]
+            seed += BATCH
+    return {"from_seed": APART * number, "graphs": seed - APART * number, "first_graph_and_seconds": first}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""What the arrays of a planned graph call surely sound, the judge finds clean: in plans of ggml and with a root laid over another."""
+
+import ggml_tasks
+import pytest
+from ggml_live import BOTH, live
+
+from allocsim.checks import check
+from engine.ggml.capture.graph_document import document
+from engine.ggml.random_graphs.graph_generator import generate
+from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
+from engine.ggml.random_graphs.joined_graphs import joined
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_no_plan_that_the_judge_convicts_is_called_sound(which):
+    """Seeds 0 to 29, 10 builder calls each; two of three with a root laid over another, some with views that no op makes, some with parameters that are placed late."""
+    recipes = [generate(seed, nodes=10, none_views=seed % 5 == 0, sound=seed % 7 != 0) for seed in range(30)]
+    moves = [seed if seed % 3 else None for seed in range(30)]
+    found = live(which).call(ggml_tasks.screened, recipes, moves)
+    plans = {sound: [rows for said, _, rows in found if said is sound] for sound in (True, False)}
+
+    assert check(document(joined(plans[True]))).clean
+    assert not check(document(joined(plans[False]))).clean
+
+
+def test_most_plans_of_ggml_are_called_sound():
+    """Seeds 100 to 131 on `after`: else the judge would be asked about each."""
+    found = live("after").call(ggml_tasks.screened, [generate(seed, nodes=10) for seed in range(100, 132)], [None] * 32)
+
+    assert sum(sound for sound, *_ in found) >= 28
+
+
+def test_roots_that_lie_apart_share_no_byte_and_a_result_in_place_does():
+    apart = GraphRecipe(steps=(leaf("f32", 8), step("sum_rows", "%0")), expand=(1,), outputs=(1,))
+    over = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0")), expand=(1,), outputs=(1,))
+
+    found = live("after").call(ggml_tasks.screened, [apart, over], [None, None])
+
+    assert [(sound, shares) for sound, shares, _ in found] == [(True, False), (True, True)]
