@@ -21,9 +21,10 @@ from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports import draw
 from reports.figures import categories, chain, interference, judged, live_bytes, memory_map
 from reports.figures.conflicts import conflicts, numbering, telling_run
+from reports.figures.live_figure import _stretches
 from reports.figures.map_boxes import PARTY_LOOKS
 from reports.figures.map_views import LEAST, PIXELS
-from reports.figures.scene import scene
+from reports.figures.scene import LiveCurve, scene
 
 
 def of(figure: Figure, gid: str, axes: int | None = None) -> list[PolyCollection]:
@@ -121,6 +122,22 @@ def test_the_overlap_is_the_bytes_that_live_pairs_share() -> None:
     assert "Live buffers overlap" in words(figure)
     assert "red: 4 KiB" in words(figure)
     assert not of(live_bytes(document), "overlap")
+
+
+def test_the_overlap_is_as_high_at_each_step_as_the_bytes_shared_there() -> None:
+    curve = LiveCurve(edges=np.array([0, 2, 5, 6, 8, 10]), height=np.array([0, 8, 3, 0, 5]))
+    first, second = _stretches(curve, 10, 1.0)
+    assert {(step, height) for step, height in first if height} == {(2, 8), (3, 8), (4, 8), (5, 8), (5, 3), (6, 3)}
+    assert {(step, height) for step, height in second if height} == {(8, 5), (9, 5), (10, 5)}
+    assert first[0] == (2, 0)
+    assert first[-1] == (6, 0)
+
+
+def test_an_overlap_of_one_step_in_many_is_a_column_wide_and_as_high_as_it_is() -> None:
+    curve = LiveCurve(edges=np.array([0, 70_000, 70_001, 100_000]), height=np.array([0, 9, 0]))
+    (outline,) = _stretches(curve, 100_000, 1.0)
+    assert {step for step, _ in outline} == {70_000, 70_250}
+    assert max(height for _, height in outline) == 9
 
 
 def test_waste_is_what_is_believed_and_not_needed() -> None:
