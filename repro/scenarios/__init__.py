@@ -38,6 +38,7 @@ SMALL: Final[dict[str, str]] = {
     "consumerless-output": "consumerless_output",
     "dropped-reader": "dropped_reader",
     "branch-outputs": "branch_outputs",
+    "unused-input": "unused_input",
     "loop-body": "loop_body",
     "loop-invariant-scratch": "loop_invariant_scratch",
     "read-only-mutation": "read_only_mutation",
