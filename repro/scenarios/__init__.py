@@ -159,6 +159,11 @@ def find_small(name: str) -> SmallScenario:
     return found
 
 
+def named(name: str) -> AnyScenario:
+    """Return what a person names: a file that ends in .py (`from_file`), else as `find_any`."""
+    return from_file(Path(name)) if name.endswith(".py") else find_any(name)
+
+
 def from_file(path: Path) -> AnyScenario:
     """Return the `SCENARIO` of a Python file, which is run.
 
