@@ -36,7 +36,7 @@ WITH_REACH: Final = 3
 """Up to this many plans show their reach."""
 
 MARKED: Final = 50
-"""Late reads that are marked."""
+"""Late reads that are marked; of more, so many, evenly chosen in time."""
 
 COLUMNS: Final = 400
 """Parts of the axis of steps, some four pixels wide, of which an overlap takes one at least."""
@@ -102,7 +102,11 @@ def live_bytes(document: Document, *, run: int | None = None, report: Report | N
             else []
         )
         crosses = (
-            [f"crosses: {count(late, 'late read')}{'' if late <= MARKED else f', the first {MARKED}'}"] if late else []
+            [
+                f"crosses: {count(late, 'late read')}{'' if len(_late(found_here)) <= MARKED else f', {MARKED} of them, evenly chosen'}"
+            ]
+            if late
+            else []
         )
         details.append("; ".join(red + crosses))
         finding = f"Live buffers overlap; {finding}" if shared.peak else f"Read late; {finding}"
@@ -184,10 +188,18 @@ def _overlaps(axes: Axes, shared: LiveCurve, found: Sequence[Conflict], steps: i
             ),
             autolim=False,
         )  # fmt: skip
-    for step in list(dict.fromkeys(c.read for c in found if c.read is not None))[:MARKED]:
+    late = _late(found)
+    for step in late[
+        np.unique(np.linspace(0, len(late) - 1, min(len(late), MARKED)).round().astype(np.int64))
+    ].tolist():
         axes.plot(
             step + 0.5, top * 0.02, linestyle="none", clip_on=False, zorder=6, gid="late read", **style.MARKS[True]
         )
+
+
+def _late(found: Sequence[Conflict]) -> Int64s:
+    """Return the steps of late reads, each once, sorted."""
+    return np.unique(np.array([conflict.read for conflict in found if conflict.read is not None], dtype=np.int64))
 
 
 def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:

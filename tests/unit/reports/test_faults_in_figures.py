@@ -20,8 +20,8 @@ from allocsim.outcomes import outcome_of
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports import draw
 from reports.figures import categories, chain, interference, judged, live_bytes, memory_map
-from reports.figures.conflicts import conflicts, numbering, telling_run
-from reports.figures.live_figure import _stretches
+from reports.figures.conflicts import Conflict, conflicts, numbering, telling_run
+from reports.figures.live_figure import _overlaps, _stretches
 from reports.figures.map_boxes import PARTY_LOOKS
 from reports.figures.map_views import LEAST, PIXELS
 from reports.figures.scene import LiveCurve, scene
@@ -138,6 +138,17 @@ def test_an_overlap_of_one_step_in_many_is_a_column_wide_and_as_high_as_it_is() 
     (outline,) = _stretches(curve, 100_000, 1.0)
     assert {step for step, _ in outline} == {70_000, 70_250}
     assert max(height for _, height in outline) == 9
+
+
+def test_of_many_late_reads_those_marked_are_spread_over_all_of_them() -> None:
+    axes = Figure().add_subplot()
+    late = [
+        Conflict(kind="StaleRead", boxes=((0, 1, 0, 1),), buffer=0, words="", read=read) for read in range(0, 9000, 3)
+    ]
+    _overlaps(axes, LiveCurve(edges=np.array([0, 9000]), height=np.array([0])), late, 9000, 1)
+    marked = sorted(float(line.get_xdata()[0]) for line in axes.get_lines())
+    assert (len(marked), marked[0], marked[-1]) == (50, 0.5, 8997.5)
+    assert np.diff(marked).max() < 190
 
 
 def test_waste_is_what_is_believed_and_not_needed() -> None:
