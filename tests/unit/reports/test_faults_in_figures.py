@@ -295,3 +295,26 @@ def test_no_kind_of_violation_hides_another_from_the_pictures():
     found = judged(hurtful.CASES["one address"].build(200))
     kinds = {violation.kind for violation in found["report"].violations}
     assert kinds == {"StaleRead", "Overlap"}
+
+
+def unplanned(count: int) -> Document:
+    """A chain of so many ops, each result read by the next one, without a plan; the first is read again at the end."""
+    b = ProgramBuilder("unplanned")
+    made = [b.tensor("x0", "f32", (4096,))]
+    b.op("host.write", (), (made[0],))
+    for number in range(1, count):
+        made.append(b.tensor(f"x{number}", "f32", (16,)))
+        b.op("exp", (made[-2],), (made[-1],))
+    b.op("host.read", (made[-1], *made[:20]), ())
+    return Document.of(b.build())
+
+
+def test_what_is_said_of_half_the_lifetimes_is_said_of_all_buffers_and_not_of_the_rows_drawn() -> None:
+    assert "Half of 99 buffers live 2 steps or less" in words(draw(unplanned(99), "lifetimes"))
+
+
+def test_without_a_plan_no_slots_are_spoken_of() -> None:
+    text = words(draw(unplanned(4), "interference"))
+    assert "No plan here; the largest buffer at the peak, x0, lives together with 3 others" in text
+    assert "live together" in text
+    assert "slots" not in text
