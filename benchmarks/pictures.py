@@ -184,6 +184,24 @@ def main() -> None:
     options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
+def table(rows: list[dict[str, Any]], suffixes: list[str]) -> list[str]:
+    """Return the table of docs/pictures.md: the faulty documents, of time and memory the most of the formats."""
+    formats = [suffix[1:] for suffix in suffixes]
+    heads = ("kind", "buffers", "s", "MiB", *(f"KiB {form}" for form in formats), "boxes", "labels", "marks")
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in sorted(
+        (row for row in rows if row["document"] == "faulty"), key=lambda row: list(FIGURES).index(row["kind"])
+    ):
+        most = [max(row[form][key] for form in formats) for key in ("seconds", "peak_mib")]
+        cells = (
+            *most,
+            *(row[form]["kib"] for form in formats),
+            *(f"{row[key]:,}" for key in ("boxes", "labels", "marks")),
+        )
+        lines.append(f"| `{row['kind']}` | {row['buffers']:,} | {' | '.join(map(str, cells))} |")
+    return lines
+
+
 def drawn(document: Document, kind: str, stem: Path, suffixes: list[str]) -> dict[str, Any]:
     """Draw into a file of each suffix; return what is in the picture, and seconds, MiB and KiB of each file."""
     found: dict[str, Any] = {}

@@ -23,8 +23,11 @@ HEAD = (
     "Real bugs of memory planning, each with its defect as a switch, before and after. "
     "S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, "
     "D differential run, K kernel audit. A filled circle must report, a dot must run and find nothing, "
-    "a blank cannot run; what they say here and now is in `allocsim repro run --all`."
+    "a blank cannot run. What they say here and now is printed by: allocsim repro run --all"
 )
+
+PAGE_DPI = 110
+"""Of a picture as wide as the page: some 1,300 pixels."""
 
 
 def page(names: Sequence[str], workers: int = 1, done: Callable[[], object] = lambda: None) -> bytes:
@@ -51,7 +54,8 @@ def _entry(name: str) -> Entry:
     scenario = named(name)
     picture, notes = None, list(_notes(scenario))
     try:
-        picture = render(showing.picture(scenario, showing.sides(scenario)), ".png")  # a third of the bytes of an SVG
+        figure = showing.picture(scenario, showing.sides(scenario))
+        picture = render(figure, ".png", dpi=PAGE_DPI)  # a third of the bytes of an SVG
     except EngineError as error:
         if not isinstance(scenario, GgmlFault):
             raise
