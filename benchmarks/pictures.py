@@ -1,4 +1,4 @@
-"""Every kind of picture of a document at 10, 1,000 and 100,000 buffers: processor time, and files to be looked at.
+"""Every kind of picture of a document at 10, 1,000 and 100,000 buffers: time, memory, bytes, what is drawn, and files to be looked at.
 
     python benchmarks/pictures.py [--counts N ...] [--kinds K ...] [--suffixes .png ...] [--folder DIR] [--out FILE]
 
@@ -7,19 +7,25 @@ that wait for their backward pass, gradients and short-lived results. It is plan
 reader of every ninth activation, and keeps another ninth of them to the end of the step in vain, so that every mark of the pictures occurs. Both are
 planned by `PLANNER`.
 
-A time is processor time of the process for `reports.plot`, the judge in it where the kind shows conflicts; all that is imported and compiled once is paid
-before. Files stay in `--folder`, where it is given.
+Each file is drawn by a process of its own, forked from this one. A time is that process's processor time for `reports.plot`, the judge in it where the kind
+shows conflicts; all that is imported and compiled once is paid before the fork. Peak memory is that of the whole process, imports and document in it. Boxes,
+labels and marks are those of the figure: shapes that are not text, words that are not empty, and points with a marker. Files stay in `--folder`, where it is
+given.
 """
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.collections import Collection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
@@ -35,6 +41,8 @@ COUNTS: Final = (10, 1000, 100_000)
 PLANNER: Final = "greedy_by_size"
 
 SEED: Final = 18
+
+NO_MARKER: Final = ("None", "none", "", " ", None)
 
 EACH_LAYER: Final = 8
 """Buffers of a layer: weight, momentum, product, activation, two adjoints, gradient, update."""
@@ -167,19 +175,74 @@ def main() -> None:
                         }
                     )
                     print(rows[-1], flush=True)
-    record = {"unit": "CPU seconds, KiB", "seed": SEED, "planner": PLANNER, "rows": rows}
+    record = {
+        "unit": "CPU seconds, peak MiB of the process, KiB of the file",
+        "seed": SEED,
+        "planner": PLANNER,
+        "rows": rows,
+    }
     options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
+def table(rows: list[dict[str, Any]], suffixes: list[str]) -> list[str]:
+    """Return the table of docs/pictures.md: the faulty documents, of time and memory the most of the formats."""
+    formats = [suffix[1:] for suffix in suffixes]
+    heads = ("kind", "buffers", "s", "MiB", *(f"KiB {form}" for form in formats), "boxes", "labels", "marks")
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in sorted(
+        (row for row in rows if row["document"] == "faulty"), key=lambda row: list(FIGURES).index(row["kind"])
+    ):
+        most = [max(row[form][key] for form in formats) for key in ("seconds", "peak_mib")]
+        cells = (
+            *most,
+            *(row[form]["kib"] for form in formats),
+            *(f"{row[key]:,}" for key in ("boxes", "labels", "marks")),
+        )
+        lines.append(f"| `{row['kind']}` | {row['buffers']:,} | {' | '.join(map(str, cells))} |")
+    return lines
+
+
 def drawn(document: Document, kind: str, stem: Path, suffixes: list[str]) -> dict[str, Any]:
-    """Draw into a file of each suffix; return seconds and KiB of each."""
+    """Draw into a file of each suffix; return what is in the picture, and seconds, MiB and KiB of each file."""
     found: dict[str, Any] = {}
     for suffix in suffixes:
         path = stem.with_name(stem.name + suffix)
-        begun = time.process_time()
-        reports.plot(document, kind, path)
-        found[suffix[1:]] = {"seconds": round(time.process_time() - begun, 1), "kib": path.stat().st_size // 1024}
+        receive, send = os.pipe()
+        child = os.fork()
+        if not child:
+            figure = reports.draw(document, kind)
+            reports.plot_figure(lambda: figure, path)  # noqa: B023 - used before the next turn
+            os.write(send, json.dumps(contents(figure)).encode())
+            os._exit(0)
+        os.close(send)
+        with os.fdopen(receive) as said:
+            words = said.read()
+        _, status, used = os.wait4(child, 0)
+        if status:
+            raise SystemExit(f"{path}: the process that draws it ended with {os.waitstatus_to_exitcode(status)}")
+        found |= json.loads(words)
+        found[suffix[1:]] = {
+            "seconds": round(used.ru_utime + used.ru_stime, 1),
+            "peak_mib": used.ru_maxrss // 1024,
+            "kib": path.stat().st_size // 1024,
+        }
     return found
+
+
+def contents(figure: Figure) -> dict[str, int]:
+    """Return how many boxes, labels and marks a figure has, as the header counts them."""
+    shapes = [found for axes in figure.axes for found in axes.collections if not isinstance(found, PathCollection)]
+    points = [
+        found
+        for axes in figure.axes
+        for found in (*axes.lines, *axes.collections)
+        if isinstance(found, PathCollection) or (isinstance(found, Line2D) and found.get_marker() not in NO_MARKER)
+    ]
+    return {
+        "boxes": sum(len(found.get_paths()) for found in shapes) + sum(len(axes.patches) for axes in figure.axes),
+        "labels": sum(bool(text.get_text()) for text in figure.findobj(Text)),
+        "marks": sum(len(of.get_offsets() if isinstance(of, Collection) else of.get_xydata()) for of in points),
+    }
 
 
 if __name__ == "__main__":

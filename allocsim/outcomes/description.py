@@ -263,7 +263,8 @@ def _where(program: Program, buffer: int, plan: Plan | None) -> str:
     if arena < 0:
         return " in memory of its own" if arena == OWN else " without a slot"
     low = int(plan.offset[buffer])
-    return f" in {_one_line(program.arenas[arena].name)}[{low}, {low + int(program.buffers.nbytes[buffer])})"
+    size = min(int(program.buffers.nbytes[buffer]), int(plan.nbytes[buffer]))  # a slot may be too small
+    return f" in {_one_line(program.arenas[arena].name)}[{low}, {low + size})"
 
 
 def _span(program: Program, buffer: int) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
     # what is at fault: what the victim's, the writer's and the reader's op did
     "": ("made what is lost", "took the bytes", "reads it late"),
     "C09": ("made what may be lost", "writes there, in no order", "reads it, in no order"),
+    "C14": ("made what is lost", "took the bytes", "reads what this run has not written"),
     "kernel": ("made what is lost", "its kernel is at fault", "reads it"),
 }
 
@@ -29,7 +30,8 @@ def deeds(verdict: Mapping[str, Any], run: int) -> dict[int, str]:
             op = witness.get("op")
             if op is None or witness.get("run") not in (None, run):
                 continue
-            found[int(op)] = words[1] if kernel and party == "reader" and op in found else deed
+            alone = party == "victim" and not finding.get("writer")  # of a kernel that no run was needed to see
+            found[int(op)] = words[1] if kernel and (alone or (party == "reader" and op in found)) else deed
     return found
 
 

@@ -270,10 +270,10 @@ def _heading(
         least = "At least " if cut else ""
         finding = f"{least}{count(len(parties), 'buffer')} {verb} in a conflict"
     elif believed is None:
-        life = shown.stop[rows] - shown.start[rows]
+        life = shown.stop[everything] - shown.start[everything]
         finding = (
-            f"Half of {count(len(rows), 'buffer')} live {count(int(np.median(life)), 'step')} or less"
-            if len(rows) > 1
+            f"Half of {count(len(everything), 'buffer')} live {count(int(np.median(life)), 'step')} or less"
+            if len(everything) > 1
             else "Lifetime of 1 buffer"
         )
     elif len(early):

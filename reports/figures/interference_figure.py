@@ -90,7 +90,7 @@ def interference(
         _node(axes, shown, node)
     axes.set_xlim(-1.5, 10.1)
     axes.set_ylim(min(node.y for node in nodes) - 0.45, max(node.y for node in nodes) + 0.45)
-    _legend(figure, nodes, drawn)
+    _legend(figure, nodes, drawn, "" if shown.plan is None else ", in slots apart")
     words, details = _heading(shown, first, middle, nodes, left_out=left_out, report=report)
     style.heading(axes, words, [*details, *not_drawn(report, int(first is not None))])
     return figure
@@ -224,7 +224,7 @@ def _node(axes: Axes, shown: Scene, node: Neighbour) -> None:
     )  # fmt: skip
 
 
-def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str]) -> None:
+def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str], apart: str) -> None:
     from matplotlib.lines import Line2D  # noqa: PLC0415 - beside the other handles
 
     roles = dict.fromkeys(node.role for node in nodes if node.role)
@@ -232,7 +232,7 @@ def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str]) -> None
         Patch(facecolor="none", label=PARTY_WORDS[role], **PARTY_LOOKS[role]) for role in roles
     ]
     sorts: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("apart", "live together, in slots apart", {"color": style.GREY, "linewidth": 0.9}),
+        ("apart", f"live together{apart}", {"color": style.GREY, "linewidth": 0.9}),
         ("in place", "one takes the other's place", {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)}),
         ("shared", "live together and share bytes", {"color": style.RED, "linewidth": 2.2}),
     )
@@ -263,7 +263,10 @@ def _heading(
         )
     if first is not None:
         return f"{first.number}  {first.words}", details
-    said = (
-        "T" if report is None else "No conflict that could be drawn here; t" if report.count else "No conflict here; t"
-    )
+    if report is None:
+        said = "T"
+    elif report.count:
+        said = "No conflict that could be drawn here; t"
+    else:
+        said = f"No {'plan' if shown.plan is None else 'conflict'} here; t"
     return f"{said}he largest buffer at the peak, {names[0]}, lives together with {count(many, 'other')}", details

@@ -36,10 +36,10 @@ WITH_REACH: Final = 3
 """Up to this many plans show their reach."""
 
 MARKED: Final = 50
-"""Late reads that are marked."""
+"""Late reads that are marked; of more, so many, evenly chosen in time."""
 
-THINNEST: Final = 1 / 400
-"""Part of an axis that an overlap takes at least: some four pixels."""
+COLUMNS: Final = 400
+"""Parts of the axis of steps, some four pixels wide, of which an overlap takes one at least."""
 
 LOWEST: Final = 1 / 100
 """Part of the axis of bytes that an overlap takes at least, so that its hatching shows."""
@@ -102,7 +102,11 @@ def live_bytes(document: Document, *, run: int | None = None, report: Report | N
             else []
         )
         crosses = (
-            [f"crosses: {count(late, 'late read')}{'' if late <= MARKED else f', the first {MARKED}'}"] if late else []
+            [
+                f"crosses: {count(late, 'late read')}{'' if len(_late(found_here)) <= MARKED else f', {MARKED} of them, evenly chosen'}"
+            ]
+            if late
+            else []
         )
         details.append("; ".join(red + crosses))
         finding = f"Live buffers overlap; {finding}" if shared.peak else f"Read late; {finding}"
@@ -176,21 +180,26 @@ def _waste(axes: Axes, live: LiveCurve, kept: LiveCurve | None) -> int:
 def _overlaps(axes: Axes, shared: LiveCurve, found: Sequence[Conflict], steps: int, top: int) -> None:
     """Draw the bytes that two buffers share, none thinner than some pixels, and late reads."""
     if shared.peak:
-        corners = [
-            [(first, 0), (first, height), (last, height), (last, 0)]
-            for first, last, height in _stretches(shared, steps * THINNEST, top * LOWEST)
-        ]
+        outlines = _stretches(shared, steps, top * LOWEST)
         axes.add_collection(
             PolyCollection(
-                corners, facecolors=style.pale(style.RED, 0.35), edgecolors=style.RED, hatch="xxxx", linewidths=0.8, zorder=2.5,
-                rasterized=len(corners) > style.RASTER_ABOVE, gid="overlap",
+                outlines, facecolors=style.pale(style.RED, 0.35), edgecolors=style.RED, hatch="xxxx", linewidths=0.8, zorder=2.5,
+                gid="overlap",
             ),
             autolim=False,
         )  # fmt: skip
-    for step in list(dict.fromkeys(c.read for c in found if c.read is not None))[:MARKED]:
+    late = _late(found)
+    for step in late[
+        np.unique(np.linspace(0, len(late) - 1, min(len(late), MARKED)).round().astype(np.int64))
+    ].tolist():
         axes.plot(
             step + 0.5, top * 0.02, linestyle="none", clip_on=False, zorder=6, gid="late read", **style.MARKS[True]
         )
+
+
+def _late(found: Sequence[Conflict]) -> Int64s:
+    """Return the steps of late reads, each once, sorted."""
+    return np.unique(np.array([conflict.read for conflict in found if conflict.read is not None], dtype=np.int64))
 
 
 def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
@@ -266,23 +275,24 @@ def _sizes(
         )  # fmt: skip
 
 
-def _stretches(shared: LiveCurve, width: float, height: float) -> list[tuple[float, float, float]]:
-    """Return (first, last, height) of each stretch that is not zero, at least so wide and so high.
+def _stretches(shared: LiveCurve, steps: int, least: float) -> list[list[tuple[float, float]]]:
+    """Return the outline (step, bytes) of each stretch that is not zero, nowhere lower than `least`.
 
-    Those that would touch are one, as high as the highest.
+    It is as high in each of the columns of the axis as the curve at its highest there.
     """
-    found: list[tuple[float, float, float]] = []
-    high = np.flatnonzero(shared.height > 0)
-    for first, last, size in zip(
-        shared.edges[high].tolist(), shared.edges[high + 1].tolist(), shared.height[high].tolist(), strict=True
-    ):
-        wide, tall = max(float(last), first + width), max(float(size), height)
-        if found and first - found[-1][1] < width:
-            begin, end, most = found.pop()
-            found.append((begin, max(end, wide), max(most, tall)))
-        else:
-            found.append((float(first), wide, tall))
-    return found
+    ends = np.linspace(0, steps, min(steps, COLUMNS) + 1)
+    first = np.searchsorted(shared.edges, ends[:-1], side="right") - 1
+    last = np.searchsorted(shared.edges, ends[1:], side="left")
+    tall = [int(shared.height[low:high].max(initial=0)) for low, high in zip(first, last, strict=True)]
+    outlines: list[list[tuple[float, float]]] = []
+    for begin, end, size, before in zip(ends[:-1].tolist(), ends[1:].tolist(), tall, [0, *tall], strict=False):
+        if not size:
+            continue
+        if not before:
+            outlines.append([(begin, 0.0), (begin, 0.0)])
+        height = max(float(size), least)
+        outlines[-1][-1:] = [(begin, height), (end, height), (end, 0.0)]
+    return outlines
 
 
 def _heading(

@@ -35,11 +35,13 @@ Window = tuple[float, float, float, float]
 def topmost(boxes: Floats, window: Window) -> Bools:
     """Return which rectangles to draw one by one.
 
-    Rectangles are (n, 4) first, last, low, high in painting order.
+    Rectangles are (n, 4) first, last, low, high in painting order. What reaches out of the window
+    counts as far as it is seen: an enlarged part shows a few steps of long lives.
     """
     first, last, low, high = window
     area = max(last - first, 1.0) * max(high - low, 1.0)
-    covered = np.cumsum(((boxes[:, 1] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 2]) / area)[::-1])[::-1]
+    seen = np.clip(boxes, (first, first, low, low), (last, last, high, high))
+    covered = np.cumsum(((seen[:, 1] - seen[:, 0]) * (seen[:, 3] - seen[:, 2]) / area)[::-1])[::-1]
     mask: Bools = covered <= DEPTH
     return mask
 

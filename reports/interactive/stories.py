@@ -10,13 +10,8 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
 
-from reports.figures.style import render
 from reports.interactive.assets import asset, read
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +28,8 @@ class Entry:
     notes: tuple[str, ...] = ()
     cells: Mapping[str, str] = field(default_factory=dict)
     """Column -> a mark."""
-    figure: "Figure | None" = None
+    picture: bytes | None = None
+    """A PNG."""
 
 
 def stories(title: str, head: str, entries: Sequence[Entry]) -> bytes:
@@ -77,8 +73,8 @@ def _story(entry: Entry) -> str:
     link = f'<a href="{escape(entry.link)}" rel="noreferrer">{escape(entry.link)}</a>' if web else escape(entry.link)
     notes = "".join(f"<li>{escape(note)}</li>" for note in entry.notes)
     picture = ""
-    if entry.figure is not None:
-        data = b64encode(render(entry.figure, ".png")).decode()  # a third of the bytes of an SVG
+    if entry.picture is not None:
+        data = b64encode(entry.picture).decode()
         words = escape(f"{entry.name}, before and after")
         picture = f'<figure><img alt="{words}" src="data:image/png;base64,{data}"></figure>'
     return (

@@ -11,11 +11,8 @@ What this module does not see: which scenarios were asked for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +21,7 @@ from allocsim.cli.progress import counting
 from allocsim.verdict.evidence import save
 from reports import check_suffix, plot_record
 from reports.folder import check_folder, write_report
+from repro.commands.workers import mapping
 from repro.run_records import Expected
 from repro.small.answers import DETECTORS
 from repro.small_runs import SmallResult
@@ -85,7 +83,7 @@ def run_matrix(
         check_folder(folder)
     rows: list[MatrixRow] = []
     entries: list[dict[str, Any]] = []
-    with _mapping(min(workers, len(tasks))) as mapped, counting("scenarios", len(tasks)) as count:
+    with mapping(min(workers, len(tasks))) as mapped, counting("scenarios", len(tasks)) as count:
         for entry, row in mapped(_done, tasks, folders):
             entries.append(entry)
             rows.append(row)
@@ -99,15 +97,6 @@ def run_matrix(
         return int(bool(wrong))
     _print(rows, skipped)
     return int(bool(wrong))
-
-
-@contextmanager
-def _mapping(workers: int) -> Iterator[Callable[..., Any]]:
-    if workers < 2:
-        yield map
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield pool.map
 
 
 def _done(task: Task, folder: Path | None) -> tuple[dict[str, Any], MatrixRow]:

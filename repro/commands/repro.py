@@ -80,7 +80,7 @@ def show(
         from reports import check_suffix
 
         check_suffix(plot)
-    scenario = _named(name)
+    scenario = scenarios.named(name)
     both = None if as_json and plot is None else _sides(scenario, needed=plot is not None)
     if plot is not None and both is not None and not isinstance(both, str):
         from reports import plot_figure
@@ -133,14 +133,17 @@ def gallery(
         list[str] | None, typer.Argument(metavar="NAME...", help="Scenarios; all of them by default.")
     ] = None,
     *,
+    workers: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = 1,
     out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page; nothing else is written.")],
 ) -> int:
     """Write one page with the story and the picture of every scenario, which are run for it."""
     if Path(out).suffix.lower() not in {".html", ".htm"}:
         raise OutputError(f"{out}: the suffix {Path(out).suffix!r} names no page; .html does")
-    chosen = [_named(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL)]
+    chosen = names or [*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL]
+    for name in names or ():
+        scenarios.named(name)  # refused before anything is run
     with replacing(out) as place, counting("scenarios", len(chosen)) as count:
-        place.write_bytes(scenario_pages.page(chosen, lambda: count(1)))
+        place.write_bytes(scenario_pages.page(chosen, workers, lambda: count(1)))
     print_line(f"wrote {show_path(out)}")
     return 0
 
@@ -201,7 +204,7 @@ def run_scenarios(
     if plot is not None and not every:
         raise typer.BadParameter("--plot goes with --all")
     sized = full or gguf is not None or any(size is not None for size in (layers, seq, steps))
-    chosen = [_named(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL)]
+    chosen = [scenarios.named(name) for name in names or (*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL)]
     on_engine = [s for s in chosen if isinstance(s, Scenario) and runtime is RunsOn.ENGINE]
     small = [s for s in chosen if isinstance(s, SmallScenario) and (runtime is RunsOn.ENGINE or not every)]
     if small and not every and (runtime is RunsOn.GGML or (sized and len(small) == len(chosen))):
@@ -251,10 +254,6 @@ def run_scenarios(
         *(small_job(scenario, fixed=fixed) for scenario in small),
     ]
     return run_all(jobs, skipped, out, as_json=as_json)
-
-
-def _named(name: str) -> AnyScenario:
-    return scenarios.from_file(Path(name)) if name.endswith(".py") else scenarios.find_any(name)
 
 
 def small_job(scenario: SmallScenario, *, fixed: bool) -> Job:

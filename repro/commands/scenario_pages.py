@@ -1,32 +1,46 @@
 """The gallery: one page with the story, the answers and the picture of every scenario.
 
 A scenario that cannot be run here (a library of ggml is missing) stands on the page with its story
-and the reason.
+and the reason. With several workers each entry, picture and all, is made by a process of its own;
+the page is the same.
 
 What this module does not see: how the page is laid out (`reports.interactive.stories`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from allocsim.errors import EngineError
 from allocsim.outcomes.telling import one_line
+from reports.figures.style import render
 from reports.interactive.stories import Entry, stories
 from repro.commands import showing
+from repro.commands.workers import mapping
 from repro.scenario import GgmlFault, Scenario, SmallScenario
-from repro.scenarios import AnyScenario
+from repro.scenarios import AnyScenario, named
 from repro.small.answers import DETECTORS
 
 HEAD = (
     "Real bugs of memory planning, each with its defect as a switch, before and after. "
     "S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, "
     "D differential run, K kernel audit. A filled circle must report, a dot must run and find nothing, "
-    "a blank cannot run; what they say here and now is in `allocsim repro run --all`."
+    "a blank cannot run. What they say here and now is printed by: allocsim repro run --all"
 )
 
+PAGE_DPI = 110
+"""Of a picture as wide as the page: some 1,300 pixels."""
 
-def page(chosen: Iterable[AnyScenario], done: Callable[[], object] = lambda: None) -> bytes:
-    """Return the page; every scenario is run. `done` is called after each."""
-    return stories("The library of scenarios", HEAD, [_entry(scenario, done) for scenario in chosen])
+
+def page(names: Sequence[str], workers: int = 1, done: Callable[[], object] = lambda: None) -> bytes:
+    """Return the page; every scenario is run, by so many processes. `done` is called after each.
+
+    Raises UnknownNameError and ModelError as `scenarios.named`.
+    """
+    entries = []
+    with mapping(min(workers, len(names))) as mapped:
+        for entry in mapped(_entry, names):
+            entries.append(entry)
+            done()
+    return stories("The library of scenarios", HEAD, entries)
 
 
 def marks(scenario: AnyScenario) -> dict[str, str]:
@@ -36,15 +50,16 @@ def marks(scenario: AnyScenario) -> dict[str, str]:
     return {letter: " " if letter in idle else "●" if letter in reports else "·" for letter in DETECTORS}
 
 
-def _entry(scenario: AnyScenario, done: Callable[[], object]) -> Entry:
-    figure, notes = None, list(_notes(scenario))
+def _entry(name: str) -> Entry:
+    scenario = named(name)
+    picture, notes = None, list(_notes(scenario))
     try:
         figure = showing.picture(scenario, showing.sides(scenario))
+        picture = render(figure, ".png", dpi=PAGE_DPI)  # a third of the bytes of an SVG
     except EngineError as error:
         if not isinstance(scenario, GgmlFault):
             raise
         notes.append(f"Not drawn here: {one_line(str(error))}")
-    done()
     return Entry(
         name=scenario.name,
         title=scenario.title,
@@ -54,7 +69,7 @@ def _entry(scenario: AnyScenario, done: Callable[[], object]) -> Entry:
         notes=tuple(notes),
         cells=marks(scenario),
         causes=", ".join(f"{class_} {fault}" for class_, fault in scenario.expected),
-        figure=figure,
+        picture=picture,
     )
 
 

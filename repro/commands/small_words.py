@@ -4,13 +4,17 @@ What this module does not see: how it is run.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
 from allocsim.cli.output import Section
 from repro.scenario import SmallScenario
 from repro.small.answers import DETECTORS
 from repro.small.small_document import SmallDocument
 from repro.small_runs import SmallResult, in_words
+
+NOTES: Final = {"order": "p/q: the program p on the plan of q", "runs": "for each run, the uploads left out"}
+"""Field of a document -> what its words mean."""
 
 
 def tale(scenario: SmallScenario) -> Iterator[str]:
@@ -24,7 +28,7 @@ def tale(scenario: SmallScenario) -> Iterator[str]:
     for letter, kinds in scenario.answers.items():
         yield f"  {letter}: {in_words(kinds)}"
     for what, why in scenario.reasons.items():
-        yield f"the catalogue of bugs expected otherwise of {what}: {why}"
+        yield from wrap(f"the catalogue of bugs expected otherwise of {what}: {why}", 80, break_on_hyphens=False)
 
 
 def entry(scenario: SmallScenario) -> dict[str, Any]:
@@ -55,7 +59,16 @@ def defects(scenario: SmallScenario) -> Iterator[str]:
 
 
 def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
+    if name == "others":
+        for one in before:
+            for part in ("text", "slots"):
+                if getattr(before[one], part) != getattr(after[one], part):
+                    yield f"  of {one}:"
+                    yield from _changed(part, getattr(before[one], part), getattr(after[one], part))
+        return
     if name != "text":
+        if name in NOTES:
+            yield f"  ({NOTES[name]})"
         yield f"  {name}: {_short(before)} -> {_short(after)}"
         return
     if "~" in before or "~" in after:
@@ -68,6 +81,10 @@ def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _short(thing: Any) -> str:
+    if isinstance(thing, tuple):
+        return ", ".join(
+            f"run {run}: {' '.join(f'op {op}' for op in left) or 'none'}" for run, left in enumerate(thing)
+        )
     if isinstance(thing, dict):
         return ", ".join(f"{key}: {_short(value)}" for key, value in thing.items()) or "none"
     if isinstance(thing, SmallDocument):

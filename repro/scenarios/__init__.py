@@ -38,6 +38,7 @@ SMALL: Final[dict[str, str]] = {
     "consumerless-output": "consumerless_output",
     "dropped-reader": "dropped_reader",
     "branch-outputs": "branch_outputs",
+    "unused-input": "unused_input",
     "loop-body": "loop_body",
     "loop-invariant-scratch": "loop_invariant_scratch",
     "read-only-mutation": "read_only_mutation",
@@ -156,6 +157,11 @@ def find_small(name: str) -> SmallScenario:
         raise UnknownNameError("scenario", name, SMALL)
     found: SmallScenario = import_module(f"repro.scenarios.{SMALL[name]}").SCENARIO
     return found
+
+
+def named(name: str) -> AnyScenario:
+    """Return what a person names: a file that ends in .py (`from_file`), else as `find_any`."""
+    return from_file(Path(name)) if name.endswith(".py") else find_any(name)
 
 
 def from_file(path: Path) -> AnyScenario:

@@ -1,18 +1,22 @@
-"""A constant leaf is read late."""
+"""A constant leaf gets its memory late."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="constant-leaf",
-    title="a constant leaf is read late",
+    title="a constant leaf gets its memory when it is first read",
     source="https://github.com/ggml-org/ggml/pull/731",
-    story=("A constant is uploaded like an input and used late. The allocator let it go after its first use."),
+    story=(
+        "All leaves are uploaded before the graph runs. One that was not flagged as input got its "
+        "memory late, inside the graph, where an op had its result before: the constant is "
+        "overwritten between its upload and its reader."
+    ),
     sound=SmallDocument(
-        text="x = host.write; l = host.write; a = f x l; b = g a; c = h b l; host.read c",
+        text="x = host.write; l = host.write; a = f x; b = g a; c = h b l; host.read c",
         slots="l=0 a=64 b=128 x=128 c=64",
     ),
     place="belief",
-    change={"slots": "l=0 b=0", "believed": {"l": (1, 3)}},
+    change={"slots": "l=0 a=0", "believed": {"l": (4, 5)}},
     expected=(("C06", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",

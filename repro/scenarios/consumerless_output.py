@@ -7,8 +7,9 @@ SCENARIO = SmallScenario(
     title="a result that nobody reads has no lifetime",
     source="https://github.com/microsoft/onnxruntime/pull/21019",
     story=(
-        "Release times came from consumers. An output with none was released before it was even "
-        "written, so it shared a buffer with another output of the same op."
+        "Release times came from consumers. An output with none was released too early, so two "
+        "values shared a buffer. Which two the request does not say; here they are two outputs "
+        "of one op."
     ),
     sound=SmallDocument(text="x = host.write; y u = split x; z = g y; host.read z", slots="y=0 u=64 z=64"),
     place="belief",

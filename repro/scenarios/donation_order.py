@@ -7,8 +7,9 @@ SCENARIO = SmallScenario(
     title="an output takes a donated input that is still read",
     source="https://github.com/jax-ml/jax/issues/39625",
     story=(
-        "An input is donated, and an output is laid over it. Another output still copies from the "
-        "input, and whether it comes first depends on the order of the outputs."
+        "A result depends on the order of the outputs when inputs are donated. The cause was "
+        "not seen; it looks like this: an output is laid over a donated input from which "
+        "another output still copies, and the order of the outputs decides which comes first."
     ),
     sound=SmallDocument(
         text="s = host.write; v = host.write; o = sub! v v; p = copy s; host.read o; host.read p", slots="s=0 o=64"

@@ -8,7 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/pytorch/pytorch/pull/103720",
     story=(
         "An in-place op frees its operand, and the list of buffers to free at the end does not "
-        "know it. The second free gives out one place twice."
+        "know it: generated code deleted one buffer twice. An allocator that believes both "
+        "gives out one place twice."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = relu! a; c = g b; d = h b; e = k c d; host.read e",

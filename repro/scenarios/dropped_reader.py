@@ -7,9 +7,10 @@ SCENARIO = SmallScenario(
     title="one of two readers is forgotten",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "The planner walks the graph and misses one edge, so it believes that a is dead after its "
-        "first reader. Another value takes the bytes, and the second reader gets that one's "
-        "numbers. This is what ggml 1501 was reported as; there the kernel was the culprit."
+        "The planner walks the graph and misses one edge, so it believes that a is dead after "
+        "its first reader. Another value takes the bytes, and the second reader gets that one's "
+        "numbers. This is what ggml 1501 was reported as; in every rebuild of it the kernel was "
+        "the culprit."
     ),
     sound=SmallDocument(text="x = host.write; a = f x; b = g x; c = h b a; host.read c", slots="x=0 a=64 b=128 c=0"),
     place="belief",

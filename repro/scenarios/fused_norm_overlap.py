@@ -7,8 +7,10 @@ SCENARIO = SmallScenario(
     title="a fused kernel looks at one of two equal operands",
     source="https://github.com/ggml-org/llama.cpp/pull/22266",
     story=(
-        "A fused norm and product asks whether its result overlaps the first source. Where both "
-        "sources are one buffer, the second is read after it was written."
+        "A fused norm and product asked of one source only whether its result overlaps it. In "
+        "WebGPU an overlap with the other is an error of validation. Here nobody validates: "
+        "both sources are one buffer, the result lies over it, and the second is read after it "
+        "was written."
     ),
     sound=SmallDocument(text="x = host.write; a = f x; y = rms!01 a a; host.read y", slots="a=0 y=0", share="a>y"),
     place="kernel",

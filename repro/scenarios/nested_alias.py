@@ -7,8 +7,9 @@ SCENARIO = SmallScenario(
     title="an alias of an alias is followed one level only",
     source="https://github.com/pytorch/pytorch/issues/100314",
     story=(
-        "The use of an alias was not counted as a use of its base; the first repair followed one "
-        "level. An alias of an alias still lets the base die early."
+        "The use of an alias was not counted as a use of its base. The repair counts the names "
+        "of aliases too, and its author asks what becomes of nested ones. Here is one: an alias "
+        "of an alias, of which one level is followed, lets the base die early."
     ),
     sound=SmallDocument(
         text=("x = host.write; s = f x; v:s = view s; w:s = view v; n = use v; r = g n; o = add r w; host.read o"),

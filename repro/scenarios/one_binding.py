@@ -7,8 +7,9 @@ SCENARIO = SmallScenario(
     title="a kernel is bound one buffer for two operands and reads it for the first alone",
     source="https://github.com/ggml-org/llama.cpp/pull/22456",
     story=(
-        "Two operands of the scan are one tensor. The backend bound the buffer once, and the "
-        "second operand was not there."
+        "Several operands of a scan were one tensor, bound once for each. WebGPU does not allow "
+        "that, so the repair makes one binding of them. Here a kernel has that one binding and "
+        "reads it for the first operand alone; the second is not there."
     ),
     sound=SmallDocument(text="x = host.write; a = f x; y = scan a a; host.read y", slots="a=0 y=64"),
     place="kernel",

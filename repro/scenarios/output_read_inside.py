@@ -7,7 +7,8 @@ SCENARIO = SmallScenario(
     title="an output that is read inside as well dies with its last reader",
     source="https://github.com/apache/tvm/pull/286",
     story=(
-        "The count of an intermediate's readers left out the graph's outputs. It is freed after "
+        "The count of an intermediate's readers left out the graph's outputs. In the project "
+        "such an output was fused away; here a plan believes the same count, and frees it after "
         "its last reader inside, before the host has it."
     ),
     sound=SmallDocument(

@@ -8,7 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/pytorch/pytorch/pull/188755",
     story=(
         "An output has a static address and is read again as state by the next step. It was not "
-        "classified as static, so a temporary of the same step lies there."
+        "classified as static, so the plan of the step may use its memory: here a temporary "
+        "lies there."
     ),
     sound=SmallDocument(
         text="x = host.write; b = g x s; c = h b; host.read c",

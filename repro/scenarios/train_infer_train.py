@@ -7,8 +7,9 @@ SCENARIO = SmallScenario(
     title="an inference call leaves its plan to the next training step",
     source="https://github.com/apache/mxnet/pull/16553",
     story=(
-        "Three calls share one table of in-place indices and the last plan made wins. After an "
-        "inference call the training step runs by the inference plan, and its gradient is stale."
+        "Three plans share one table of in-place indices and the last one made wins. After an "
+        "inference call the training step runs as the inference plan has it, and its gradient "
+        "is stale."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = relu! a; c = g b a; host.read c",

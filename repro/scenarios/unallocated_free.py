@@ -8,7 +8,8 @@ SCENARIO = SmallScenario(
     title="a buffer is freed that was never allocated",
     source="https://github.com/microsoft/nnfusion/issues/61",
     story=(
-        "Fusion and the memory allocator count references differently; a buffer is freed that was never handed out."
+        "Fusion and the memory allocator count references differently, and a check of the "
+        "counts failed at a bad free. Here a buffer is freed that was never handed out."
     ),
     sound=double_free.SCENARIO.sound,
     place="placement",

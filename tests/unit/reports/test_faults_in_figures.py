@@ -20,10 +20,11 @@ from allocsim.outcomes import outcome_of
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports import draw
 from reports.figures import categories, chain, interference, judged, live_bytes, memory_map
-from reports.figures.conflicts import conflicts, numbering, telling_run
+from reports.figures.conflicts import Conflict, conflicts, numbering, telling_run
+from reports.figures.live_figure import _overlaps, _stretches
 from reports.figures.map_boxes import PARTY_LOOKS
 from reports.figures.map_views import LEAST, PIXELS
-from reports.figures.scene import scene
+from reports.figures.scene import LiveCurve, scene
 
 
 def of(figure: Figure, gid: str, axes: int | None = None) -> list[PolyCollection]:
@@ -121,6 +122,33 @@ def test_the_overlap_is_the_bytes_that_live_pairs_share() -> None:
     assert "Live buffers overlap" in words(figure)
     assert "red: 4 KiB" in words(figure)
     assert not of(live_bytes(document), "overlap")
+
+
+def test_the_overlap_is_as_high_at_each_step_as_the_bytes_shared_there() -> None:
+    curve = LiveCurve(edges=np.array([0, 2, 5, 6, 8, 10]), height=np.array([0, 8, 3, 0, 5]))
+    first, second = _stretches(curve, 10, 1.0)
+    assert {(step, height) for step, height in first if height} == {(2, 8), (3, 8), (4, 8), (5, 8), (5, 3), (6, 3)}
+    assert {(step, height) for step, height in second if height} == {(8, 5), (9, 5), (10, 5)}
+    assert first[0] == (2, 0)
+    assert first[-1] == (6, 0)
+
+
+def test_an_overlap_of_one_step_in_many_is_a_column_wide_and_as_high_as_it_is() -> None:
+    curve = LiveCurve(edges=np.array([0, 70_000, 70_001, 100_000]), height=np.array([0, 9, 0]))
+    (outline,) = _stretches(curve, 100_000, 1.0)
+    assert {step for step, _ in outline} == {70_000, 70_250}
+    assert max(height for _, height in outline) == 9
+
+
+def test_of_many_late_reads_those_marked_are_spread_over_all_of_them() -> None:
+    axes = Figure().add_subplot()
+    late = [
+        Conflict(kind="StaleRead", boxes=((0, 1, 0, 1),), buffer=0, words="", read=read) for read in range(0, 9000, 3)
+    ]
+    _overlaps(axes, LiveCurve(edges=np.array([0, 9000]), height=np.array([0])), late, 9000, 1)
+    marked = sorted(float(line.get_xdata()[0]) for line in axes.get_lines())
+    assert (len(marked), marked[0], marked[-1]) == (50, 0.5, 8997.5)
+    assert np.diff(marked).max() < 190
 
 
 def test_waste_is_what_is_believed_and_not_needed() -> None:
@@ -267,3 +295,26 @@ def test_no_kind_of_violation_hides_another_from_the_pictures():
     found = judged(hurtful.CASES["one address"].build(200))
     kinds = {violation.kind for violation in found["report"].violations}
     assert kinds == {"StaleRead", "Overlap"}
+
+
+def unplanned(count: int) -> Document:
+    """A chain of so many ops, each result read by the next one, without a plan; the first is read again at the end."""
+    b = ProgramBuilder("unplanned")
+    made = [b.tensor("x0", "f32", (4096,))]
+    b.op("host.write", (), (made[0],))
+    for number in range(1, count):
+        made.append(b.tensor(f"x{number}", "f32", (16,)))
+        b.op("exp", (made[-2],), (made[-1],))
+    b.op("host.read", (made[-1], *made[:20]), ())
+    return Document.of(b.build())
+
+
+def test_what_is_said_of_half_the_lifetimes_is_said_of_all_buffers_and_not_of_the_rows_drawn() -> None:
+    assert "Half of 99 buffers live 2 steps or less" in words(draw(unplanned(99), "lifetimes"))
+
+
+def test_without_a_plan_no_slots_are_spoken_of() -> None:
+    text = words(draw(unplanned(4), "interference"))
+    assert "No plan here; the largest buffer at the peak, x0, lives together with 3 others" in text
+    assert "live together" in text
+    assert "slots" not in text

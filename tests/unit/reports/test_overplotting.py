@@ -39,6 +39,13 @@ def test_all_of_a_tiling_is_drawn_and_of_a_pile_the_top():
     assert topmost(pile, window).tolist() == [False] * (500 - int(DEPTH)) + [True] * int(DEPTH)
 
 
+def test_in_an_enlarged_part_long_lives_count_as_far_as_they_are_seen():
+    window = (500.0, 510.0, 0.0, 10.0)
+    rows = np.array([(0, 100_000, j, j + 1) for j in range(10)], dtype=float)
+
+    assert topmost(rows, window).all()
+
+
 def test_a_map_of_a_pile_draws_few_rectangles_and_says_what_lies_below():
     document = one_address(1200)
     figure = memory_map(document, report=check(document))
