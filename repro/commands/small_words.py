@@ -69,7 +69,8 @@ def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
     if name != "text":
         if name in NOTES:
             yield f"  ({NOTES[name]})"
-        yield f"  {name}: {_short(before)} -> {_short(after)}"
+        said = _uploads if name == "runs" else _short
+        yield f"  {name}: {said(before)} -> {said(after)}"
         return
     if "~" in before or "~" in after:
         yield "  (~n: on stream n; ^n: waits for op n)"
@@ -80,11 +81,11 @@ def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
             yield f"  op {step}: {' '.join(one) or 'none'} -> {' '.join(other) or 'none'}"
 
 
+def _uploads(runs: tuple[tuple[int, ...], ...]) -> str:
+    return ", ".join(f"run {run}: {' '.join(f'op {op}' for op in left) or 'none'}" for run, left in enumerate(runs))
+
+
 def _short(thing: Any) -> str:
-    if isinstance(thing, tuple):
-        return ", ".join(
-            f"run {run}: {' '.join(f'op {op}' for op in left) or 'none'}" for run, left in enumerate(thing)
-        )
     if isinstance(thing, dict):
         return ", ".join(f"{key}: {_short(value)}" for key, value in thing.items()) or "none"
     if isinstance(thing, SmallDocument):

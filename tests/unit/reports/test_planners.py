@@ -26,6 +26,27 @@ def test_what_is_unsound_is_a_red_cross_and_named():
     assert any("unsound (red cross): wrong" in text for text in words(figure))
 
 
+def test_what_is_below_the_bound_is_seen_and_is_not_called_the_best():
+    figure = planner_ratios([("p", "wrong", 0.9, False), ("p", "right", 1.5, True)])
+
+    assert figure.axes[0].get_xlim()[0] < 0.9
+    assert "right is within 1.500 of the lower bound" in words(figure)
+
+
+def test_a_planner_that_was_asked_about_fewer_problems_says_so_and_is_not_called_the_best():
+    rows = [("p", "some", 1.0, True), ("p", "all", 1.5, True), ("q", "all", 1.5, True)]
+    figure = planner_ratios(rows)
+
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["some (1 of 2)", "all"]
+    assert "all is within 1.500 of the lower bound" in words(figure)
+
+
+def test_what_is_beyond_the_edge_is_an_arrow_there():
+    figure = planner_ratios([("p", "a", 1.25, True), ("p", "far", 40.0, True), ("q", "far", 2.0, True)])
+
+    assert sum(len(line.get_xdata()) for line in figure.axes[0].lines if line.get_gid() == "beyond") == 1
+
+
 def test_failures_are_counted_and_have_no_mean():
     figure = planner_ratios([("p", "a", None, False), ("q", "a", 1.5, True)])
 

@@ -16,6 +16,7 @@ from allocsim.errors import ModelError, UnknownNameError
 from allocsim.verdict import CLASSES
 from repro import scenarios
 from repro.commands.matrix import MARKS, row_of
+from repro.commands.small_words import tale
 from repro.scenario import SmallScenario
 from repro.small.answers import DETECTORS
 from repro.small.small_document import SmallDocument, document
@@ -252,6 +253,20 @@ def test_show_tells_the_story_with_both_plans_and_list_has_them_all(capsys):
     assert main(["repro", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["scenarios"]
     assert [s["name"] for s in listed if s["runtime"] == "small"] == list(scenarios.SMALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("n-copies", "runs: run 0: none, run 1: none -> run 0: op 1, run 1: op 0"),
+        ("encoder-result", "slots: e=0 q=64 t=128 y=192 -> e=0 q=64 t=0 y=192"),
+        ("train-infer-train", "(p/q: the program p on the plan of q)"),
+    ],
+)
+def test_a_defect_is_told_in_words_that_fit_a_terminal(name: str, words: str):
+    lines = list(tale(scenarios.find_small(name)))
+    assert f"  {words}" in lines
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_show_marks_the_ops_at_fault_and_draws_them(tmp_path, capsys, monkeypatch):
