@@ -37,16 +37,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=1.0)
     options = parser.parse_args()
-    found = {
-        which: {
+    found = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
+    for which in options.ggml.split(","):
+        found[which] = {
             **cost(which, options.graphs),
-            "pairs": [pairs(which, n, options.minutes) for n in range(options.seeds)],
+            "pairs": [pairs(which, number, options.minutes) for number in range(options.seeds)],
         }
-        for which in options.ggml.split(",")
-    }
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(which, json.dumps(found[which], indent=1), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def cost(which: str, graphs: int) -> dict[str, Any]:

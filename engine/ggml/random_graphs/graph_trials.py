@@ -1,4 +1,4 @@
-"""Tasks that plan and run random graphs in a fork: what each did, and which plans are left to judge.
+"""Tasks that plan and run random graphs in a fork: what each did, which plans are left to judge.
 
 Contract: `try_all` tries recipes one after the other and writes each `TriedGraph` to a file as soon
 as it is there, so that a graph which ends the fork takes no other with it. A graph is built once,

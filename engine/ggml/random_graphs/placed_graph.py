@@ -187,8 +187,8 @@ def _apart_in_time(graph: PlacedGraph, first: NDArray[np.int64], last: NDArray[n
 
 
 def _in_place(graph: PlacedGraph, below: int, result: int) -> bool:
-    """Return whether `result` is made over `below`, its one source there, of its own layout and address, by an
-    op that may.
+    """Return whether `result` is made over `below`, its one source there, of its own layout and
+    address, by an op that may.
     """
     name = graph.library.op_names[int(graph.table["op"][result])]
     if name not in graph.library.in_place_ops or result in graph.copied:
