@@ -44,9 +44,9 @@ def tried(name: str, count: int, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _before(out: Path) -> list[dict[str, Any]]:
-    """Return the rows of kinds that were tried before."""
-    return json.loads(out.read_text())["kinds"] if out.exists() else []
+def _before(out: Path) -> dict[str, dict[str, Any]]:
+    """Return by kind the rows of what was tried before."""
+    return {row["kind"]: row for row in json.loads(out.read_text())["kinds"]} if out.exists() else {}
 
 
 def main() -> int:
@@ -58,11 +58,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "self_fuzz.json")
     options = parser.parse_args()
     wanted = options.kind or list(KINDS)
-    rows = [row for row in _before(options.out) if row["kind"] not in wanted]
+    rows = _before(options.out)
     for name in wanted:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             row = pool.apply(tried, (name, options.count, options.seed))
-        rows.append(row)
+        rows[name] = row  # what was not tried again keeps its row
         print(
             f"{name:18s} tried {row['tried']:6d}  refused {row['refused']:6d}  read {row['read']:6d}  bad {row['bad']:3d}  "
             f"at most {row['seconds_at_most']:6.2f} s, {row['bytes_at_most'] / 2**20:7.1f} MiB",
@@ -70,9 +70,9 @@ def main() -> int:
         )
         for one in row["bad_ones"][:5]:
             print(f"    {one['number']}: {one['words']}", flush=True)
-        about = {"kinds": sorted(rows, key=lambda row: list(KINDS).index(row["kind"]))}
+        about = {"kinds": [rows[kind] for kind in KINDS if kind in rows]}
         write_atomic(options.out, json.dumps(about, indent=1).encode() + b"\n")
-    return int(any(row["bad"] for row in rows))
+    return int(any(row["bad"] for row in rows.values()))
 
 
 if __name__ == "__main__":

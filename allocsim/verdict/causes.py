@@ -39,6 +39,9 @@ WORK: Final = 100_000
 The others are cured only together.
 """
 
+RUN: Final = 150
+"""Ops that a run costs to judge besides its own: what is done once for each."""
+
 
 def causes_of(document: Document, report: Report | None = None, *, cures: bool = False) -> tuple[Cause, ...]:
     """Return the causes of all that S, H and L find in a document, most important first.
@@ -125,7 +128,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
 
     def counted(document: Document) -> Report:
         nonlocal spent
-        spent += sum(len(run.program.ops) for run in document.runs)
+        spent += sum(RUN + len(run.program.ops) for run in document.runs)
         return dossier.judged(document)
 
     for cause in curable:

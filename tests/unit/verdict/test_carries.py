@@ -267,3 +267,13 @@ def test_a_fault_within_one_turn_is_no_matter_of_the_loop():
 def test_what_every_turn_reads_is_lost_as_outside_of_loops():
     made = program("x = host.write; w = host.write; k = q w; @l a = f x k; @l b = f a k; host.read b")
     assert answers(verdict_of(made, "k=0 a=0", belief(made, k=(2, 3)))) == {("C01", "plan")}
+
+
+def test_late_reads_of_a_pair_that_the_judge_lists_are_explained_by_moving_one_of_it():
+    """Both uploads have one slot. The reads of `x` and of what a `same` carried on find what `y` brought, and are part
+    of that overlap: one mend answers them all.
+    """
+    made = program("x = host.write; y = host.write; t = same x; host.read x t")
+    (cause,) = verdict_of(made, "x=0 y=0 t=64").causes
+    assert (cause.class_, cause.party, cause.places) == ("C11", "plan", 4)
+    assert cause.mend == "place y where the beliefs hold and it fits"
