@@ -33,7 +33,7 @@ from allocsim.verdict.naming import name_of
 from allocsim.verdict.records import Cause
 from allocsim.verdict.saying import cause_of
 
-WORK: Final = 100_000
+WORK: Final = 140_000
 """Ops judged for cures of single causes, after which no other is begun.
 
 The others are cured only together.

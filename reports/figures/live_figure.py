@@ -276,7 +276,7 @@ def _sizes(
 
 
 def _stretches(shared: LiveCurve, steps: int, least: float) -> list[list[tuple[float, float]]]:
-    """Return the outline (step, bytes) of each stretch that is not zero, nowhere lower than `least`.
+    """Return the outline (step, bytes) of each stretch that is not zero, none lower than `least`.
 
     It is as high in each of the columns of the axis as the curve at its highest there.
     """

@@ -165,9 +165,11 @@ def _ref(made: Made) -> str:
 def _elementwise(g: Generator) -> None:
     a = g.dense()
     name, *arguments = g.rng.choice(
-        (("scale", 0.5), ("sqr",), ("silu",), ("neg",), ("relu",), ("scale_bias", 0.5, 1.0))
+        (("scale", 0.5), ("sqr",), ("silu",), ("neg",), ("relu",), ("scale_bias", 0.5, 1.0), ("clamp", -1.0, 1.0))
     )
-    g.add(step(name, _ref(a), *arguments), a.ne)
+    if name == "clamp" and not a.writable:  # it gives a view of its operand, which it writes over
+        name, arguments = "relu", []
+    g.add(step(name, _ref(a), *arguments), a.ne, root=a.owner if name == "clamp" else None)
 
 
 def _binary(g: Generator) -> None:
@@ -196,8 +198,8 @@ def _in_place(g: Generator) -> None:
     a = g.pick(lambda made: made.writable)
     if a is None:
         return
-    name, *arguments = g.rng.choice(  # `clamp` gives a view of its operand
-        (("scale_inplace", 0.5), ("sqr_inplace",), ("silu_inplace",), ("add_inplace",), ("mul_inplace",), ("clamp", -1.0, 1.0))
+    name, *arguments = g.rng.choice(
+        (("scale_inplace", 0.5), ("sqr_inplace",), ("silu_inplace",), ("add_inplace",), ("mul_inplace",))
     )
     other = []
     if name in ("add_inplace", "mul_inplace"):

@@ -40,6 +40,13 @@ def test_what_was_not_sought_is_said(monkeypatch):
     assert "cures of single causes: 2 not sought, for the work set for them was spent" in lines
 
 
+def test_runs_count_however_few_ops_they_have(monkeypatch):
+    """What is done once for each run is most of the work where programs are small."""
+    monkeypatch.setattr(causes, "WORK", causes.RUN)
+    verdict = judge(Evidence(document=ending_early(2)))
+    assert [cause.sought for cause in verdict.causes] == [True, False]
+
+
 def test_a_verdict_says_what_waits_cost_and_what_placing_apart_costs_instead():
     made = program("x = host.write; y = f x; z = f y ~1 ^1; t = f x; o = h t z ^2; host.read o")
     clauses = judge(Evidence(document=Document.of(plan(made, "x=0 y=64 z=128 t=64 o=192")))).clauses
