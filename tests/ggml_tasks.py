@@ -167,7 +167,7 @@ def dumped_and_walked(library, dumper, recipe, seed, path):
             wrong, rows = dump(built.graph, path.encode()), walk(library, built.graph)
         else:
             scheduler = place_split(ws, built, seed)
-            inner = scheduled_graph(library, scheduler, ws.nodes(built.graph)).address
+            inner = scheduler + 8 * scheduled_graph(library, scheduler, ws.nodes(built.graph)).word
             wrong, rows = dump(inner, path.encode()), walk(library, built.graph, scheduler=scheduler)
         return wrong, json.loads(Path(path).read_text()), rows
 

@@ -1,12 +1,12 @@
 """Planners in any language: the programs of the documentation are built and asked, and what is no answer is one line."""
 
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from compilers import needs
 from small_programs import RECIPES
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
@@ -27,8 +27,7 @@ BUILDS = {"first_fit.cpp": ("g++", "-O2", "-std=c++17", "-o"), "first_fit.rs": (
 def command(request, tmp_path_factory):
     """One of the programs of the documentation, built; skipped where there is no compiler."""
     compiler, *options = BUILDS[request.param]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"there is no {compiler}")
+    needs(compiler)
     made = tmp_path_factory.mktemp("planner") / "first_fit"
     subprocess.run([compiler, *options, str(made), str(PLANNERS / request.param)], check=True, capture_output=True)
     return f"cmd:{made}"

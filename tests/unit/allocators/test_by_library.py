@@ -1,12 +1,12 @@
 """Planners as shared libraries: those of the documentation are built, asked and fuzzed; what is no answer is one line."""
 
 import contextlib
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from compilers import needs
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.checks import check
@@ -34,8 +34,7 @@ int64_t allocsim_plan(void *p, const struct allocsim_problem *q, int64_t *offset
 
 def built(folder, source, *command):
     """The library that a compiler makes; the test is skipped where there is none."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"there is no {command[0]}")
+    needs(command[0])
     subprocess.run([*command, str(folder / "planner.so"), str(source)], check=True, capture_output=True)
     return f"lib:{folder / 'planner.so'}"
 

@@ -276,13 +276,19 @@ def test_a_thousand_streams():
 
 
 def test_large_inputs_are_compiled_and_small_ones_are_not(monkeypatch):
+    """But for where numba is loaded already."""
     asked, late_sweep = [], late.sweep
     monkeypatch.setattr(late, "sweep", lambda *columns: asked.append(1) or late_sweep(*columns))
+    monkeypatch.setattr(selector, "modules", {})
     t = Threads()
     t.op("a", writes="x")
     t.op("b", reads="x")
     t.races()
     assert not asked
+    monkeypatch.setattr(selector, "modules", {"numba": None})
+    t.races()
+    assert len(asked) == 2
+    monkeypatch.setattr(selector, "modules", {})
     monkeypatch.setattr(selector, "LATE_FROM", 4)
     t.races()
-    assert asked
+    assert len(asked) == 4

@@ -43,12 +43,12 @@ class InThisProcess:
             return Answer(refused=str(error))
 
 
-def findings_of(plan, *, seed=3):
+def findings_of(plan, *, seed=3, programs=PROGRAMS):
     """What is found of a planner in programs of the bulk source, the first of each cause."""
     wanted = [name for name in asked_of(("sound",)) if name != "capacity"]
     found = {}
-    for batch in batches(seed, 0, PROGRAMS):
-        cases = list(Cut(batch))[:PROGRAMS]
+    for batch in batches(seed, 0, programs):
+        cases = list(Cut(batch))[:programs]
         for finding in Examiner(InThisProcess(plan), properties=wanted).examine(cases):
             found.setdefault(finding.key, finding)
     return sorted(found.values(), key=lambda finding: (finding.ops, finding.key))
@@ -75,7 +75,7 @@ def test_two_bugs_are_two_findings():
             made, offset=np.where(made.placed & (made.offset > 0), made.offset + 1, made.offset), problem=None
         )
 
-    found = findings_of(plan)
+    found = findings_of(plan, seed=5, programs=2 * PROGRAMS)
     mends = {defect.mend or min(mends_of(defect.smallest), default="") for defect in joined(found)}
     assert {"view", "offset"} <= mends
 
@@ -88,7 +88,7 @@ def test_two_bugs_of_a_planner_that_states_no_belief_stay_two():
         made = (odd if len(program.ops) % 2 else even).plan(program, constraints)
         return replace(made, problem=None)
 
-    found = findings_of(plan)
+    found = findings_of(plan, seed=5, programs=2 * PROGRAMS)
     explained = [mends_of(finding) for finding in found]
     assert any("pin" in mends for mends in explained)
     assert any("view" in mends and "pin" not in mends for mends in explained)

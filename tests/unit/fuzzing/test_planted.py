@@ -54,7 +54,7 @@ def test_what_depends_on_the_seed_of_hashes_is_said_to_and_fails_as_pasted(tmp_p
 
 
 def test_state_that_is_kept_is_found_with_the_questions_that_show_it(tmp_path):
-    finding = next(finding for finding in told("keeps_state", examples=10).findings if finding.cause == HISTORY)
+    finding = next(finding for finding in told("keeps_state", examples=3).findings if finding.cause == HISTORY)
     assert len(finding.before) == 1
     assert "after 1 other questions" in finding.message
 
