@@ -21,13 +21,14 @@ whether memory that several executes share is kept between them.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.iree_text import (
+    UNKNOWN,
     PackedSlice,
     PassDump,
     Resource,
@@ -66,7 +67,10 @@ def loads(data: bytes, source: str = "dump") -> Document:
     regions = [region for before, after in pairs for region in _regions(before, after, source) if region.arenas]
     if not regions:
         raise DocumentError(source, "", "no plan here: no execute has memory that the pass laid out")
-    arenas = tuple(arena for region in regions for arena in region.allocations())
+    try:
+        arenas = tuple(arena for region in regions for arena in region.allocations())
+    except ModelError as error:
+        raise DocumentError(source, error.place, error.rule) from None
     lanes = max(command.lane for region in regions for command in region.commands) + 1
     streams, plans, first = [f"lane {lane}" for lane in range(lanes)], [], 0
     for region in regions:
@@ -97,7 +101,7 @@ class _Part:
 
     nbytes: int = 0
     slot: Slot = APART
-    kept: bool = True
+    kept: bool = False
     """Whether anybody may look at it after the execute."""
     handed: bool = False
     """Whether it is filled before the execute."""
@@ -141,7 +145,7 @@ class _Region:
     def _find(self, touch: StreamTouch, place: StreamTouch, line: int, *, shared: bool) -> None:
         known, part = (touch.resource, touch.slice) in self.parts, self.parts[touch.resource, touch.slice]
         outside, high = not touch.resource.line, touch.low + touch.nbytes
-        part.kept = shared or touch.kind != "transient" or not touch.inside
+        part.kept |= shared or touch.kind != "transient" or not touch.inside
         if touch.reads and (outside or shared or touch.slice is None):
             part.handed |= not part.holds(touch.low, high)
         if touch.writes:
@@ -150,6 +154,10 @@ class _Region:
             part.nbytes = max(part.nbytes, high)
             return
         part.nbytes = touch.resource.nbytes if touch.slice is None else touch.slice.nbytes
+        if part.nbytes == UNKNOWN:
+            raise DocumentError(
+                self.source, f"line {line}", f"the size of {touch.resource.name} is known only at run time"
+            )
         if not place.resource.line:
             raise DocumentError(self.source, f"line {line}", "memory that is allocated before the pass is not after it")
         slot = self.arenas.setdefault(place.resource, len(self.arenas)), place.low - touch.low
@@ -159,7 +167,10 @@ class _Region:
 
     def allocations(self) -> list[Arena]:
         """Return the arenas of the execute: its allocations, as large as they are."""
-        return [Arena(name=f"{self.name}, {row.name}", alignment=1, capacity=row.nbytes) for row in self.arenas]
+        return [
+            Arena(name=f"{self.name}, {row.name}", alignment=1, capacity=None if row.nbytes == UNKNOWN else row.nbytes)
+            for row in self.arenas
+        ]
 
     def plan(self, growing: Placing, first: int) -> Plan:
         """Return program, belief and slots; `first` is the number of its first arena."""
@@ -232,6 +243,15 @@ class _Region:
             return growing.value(_name(key), part.index, "u8", (high - low,), offset=low)
         return found
 
+    def _near(self, statement: int, side: Callable[[Iterable[int]], int]) -> list[int]:
+        """Return the ops of a statement, or, where it has none, those of the next one that has: the
+        one behind it for a life's begin (`min`), before it for its end.
+        """
+        if self.steps[statement]:
+            return self.steps[statement]
+        other = range(statement, max(self.steps) + 1) if side is min else range(statement, -1, -1)
+        return next((self.steps[place] for place in other if self.steps[place]), [0])
+
     def _belief(self, program: Program) -> Problem:
         """Return what transient slices are packed for; of all others nothing is believed, so they
         have the lives that they have.
@@ -242,11 +262,12 @@ class _Region:
         for (_, row), part in self.parts.items():
             begin, end = min(part.steps), max(part.steps)
             if row is not None and not part.kept:
-                if not row.first <= row.last < len(self.steps):
+                if not row.first <= row.last <= max(self.steps, default=-1):
                     rule = f"{row.name} is packed for [{row.first}, {row.last}] of {len(self.steps)} statements"
                     raise ModelError(f"line {row.line}", rule)
-                begin = min(set(part.steps) & set(self.steps[row.first]) or self.steps[row.first])
-                end = max(set(part.steps) & set(self.steps[row.last]) or self.steps[row.last])
+                mine = set(part.steps)
+                begin = min(mine & set(self.steps[row.first]) or self._near(row.first, min))
+                end = max(mine & set(self.steps[row.last]) or self._near(row.last, max))
             lives.append((begin, end + 1))
         start, stop = zip(*lives, strict=True)
         own = [part.index for (resource, _), part in self.parts.items() if not resource.line]

@@ -22,17 +22,23 @@ from allocsim.model.layout import LIMIT
 
 HEADER: Final = re.compile(r"// -----// IR Dump (Before|After) \S+: iree-stream-layout-slices")
 FUNCTION: Final = re.compile(r"\s*util\.func .*?@([\w.$-]+)\(")
-DEFINED: Final = re.compile(r"\s*(%\w+)(?::(\d+))?(?:, %\w+(?::\d+)?)* = (\S+)")
-CONSTANT: Final = re.compile(r".* = arith\.constant (-?\d+) : index")
+DEFINED: Final = re.compile(r"\s*(%\w+)(?::(\d{1,4}))?(?:, %\w+(?::\d+)?)* = (\S+)")
+CONSTANT: Final = re.compile(r".* = arith\.constant (-?\d{1,19}) : index")
 SUM: Final = re.compile(r".* = arith\.addi (%[\w#]+), (%[\w#]+) : index")
-SLICE: Final = re.compile(r"\s*\[(\d+), (\d+)\] = (%[\w#]+)")
+SLICE: Final = re.compile(r"\s*\[(\d{1,9}), (\d{1,9})\] = (%[\w#]+)")
 SUBVIEW: Final = re.compile(r".* = stream\.resource\.subview (%[\w#]+)\[(%[\w#]+)\]")
 RESOURCE: Final = re.compile(r"!stream\.resource<(?:\w+|\*)>\{(%[\w#]+)\}")
 BOUND: Final = re.compile(r"(%[\w#]+) as (%\w+): !stream\.resource<(\w+|\*)>\{")
 ACCESS: Final = re.compile(r"\s*(ro|wo|rw) (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
-DISPATCH: Final = re.compile(r"stream\.cmd\.dispatch (?:\{[^}]*\} )?@[\w.$:@-]*?([\w.$-]+)(?:\[|\(| )")
+DISPATCH: Final = re.compile(r"stream\.cmd\.dispatch (?:\{[^}]*\} )?@([\w.$:@-]+)")
 COPY: Final = re.compile(r"stream\.cmd\.copy (%\w+)\[(%[\w#]+)\], (%\w+)\[(%[\w#]+)\], (%[\w#]+) :")
 FILL: Final = re.compile(r"stream\.cmd\.fill %[\w#]+, (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
+MOST_TERMS: Final = 1000
+"""Of one sum, and resources that one is in, one in the other."""
+
+UNKNOWN: Final = -1
+"""A size that the text does not say."""
+
 SKIPPED: Final = ("stream.cmd.flush", "stream.cmd.invalidate", "stream.cmd.discard")
 """Commands that move no bytes."""
 
@@ -66,8 +72,8 @@ class Resource:
     name: str
     line: int
     """Where it is allocated; 0 for what comes from outside."""
-    nbytes: int = 0
-    """0 where a pack decides, or for what comes from outside."""
+    nbytes: int = UNKNOWN
+    """`UNKNOWN` where a pack or the run decides, and for what comes from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +177,12 @@ class _Reader:
             self._pack(name)
         elif what == "stream.resource.alloca":
             for each, size in zip(names, RESOURCE.findall(row), strict=False):
-                self.allocated[each] = Resource(each, self.line, self.numbers.get(size, 0))
+                terms = self._terms(size)
+                known = all(term in self.numbers for term in terms)
+                self.allocated[each] = Resource(each, self.line, self._sum(size) if known else UNKNOWN)
         elif found := CONSTANT.match(row):
             self.numbers[name] = int(found[1])
-        elif found := SUM.match(row):
+        elif (found := SUM.match(row)) and name not in found.groups():
             self.sums[name] = (found[1], found[2])
         elif found := SUBVIEW.match(row):
             self.subviews[name] = (found[1], found[2])
@@ -185,7 +193,7 @@ class _Reader:
             if found := SLICE.match(row):
                 place += 1
                 each = f"{name}#{place}"
-                self.slices[each] = PackedSlice(each, self.line, int(found[1]), int(found[2]), self._number(found[3]))
+                self.slices[each] = PackedSlice(each, self.line, int(found[1]), int(found[2]), self._sum(found[3]))
 
     def _number(self, name: str) -> int:
         if name not in self.numbers:
@@ -199,11 +207,17 @@ class _Reader:
         terms, found = [name], []
         while terms:
             term = terms.pop()
-            if term in self.sums:
-                terms += self.sums[term]
-            else:
+            if term not in self.sums:
                 found.append(term)
+                continue
+            terms += self.sums[term]
+            if len(terms) + len(found) > MOST_TERMS:
+                raise self._refused(f"{name} is a sum of more than {MOST_TERMS}, or of itself")
         return found
+
+    def _sum(self, name: str) -> int:
+        """Return a constant, or a sum of constants."""
+        return sum(self._number(term) for term in self._terms(name))
 
     def _touch(self, access: str, resource: str, offset: str, nbytes: str) -> StreamTouch:
         if resource not in self.bound:
@@ -214,13 +228,15 @@ class _Reader:
         while here in self.subviews:
             here, shift = self.subviews[here]
             terms += self._terms(shift)
+            if len(terms) > MOST_TERMS:
+                raise self._refused(f"{resource} is in more than {MOST_TERMS} others, or in itself")
         slices = [self.slices[term] for term in terms if term in self.slices]
         if len(slices) > 1:
             raise self._refused(f"{resource} is a slice of a slice")
         low = sum(self._number(term) for term in terms if term not in self.slices)
         of = self.allocated.get(here, Resource(here, 0))
         return StreamTouch(
-            "r" in access, "w" in access, kind, of, next(iter(slices), None), inside, low, self._number(nbytes)
+            "r" in access, "w" in access, kind, of, next(iter(slices), None), inside, low, self._sum(nbytes)
         )
 
     def _commands(self) -> Iterator[StreamCommand]:
@@ -233,10 +249,12 @@ class _Reader:
                     return
                 blocks.pop()
                 continue
-            if not text or text.startswith(("//", *SKIPPED)):
+            if not text or text.startswith("//"):
                 continue
             if not blocks:
                 group, lane = group + 1, -1
+            if text.startswith(SKIPPED):
+                continue
             if text.startswith(("stream.cmd.concurrent", "stream.cmd.serial")):
                 block = text.split()[0].removeprefix("stream.cmd.")
                 if block in blocks or blocks == ["serial"]:
@@ -261,4 +279,4 @@ class _Reader:
             if (access := ACCESS.match(row)) is None:
                 raise self._refused("is no access of a dispatch that is known")
             touches.append(self._touch(*access.group(1, 2, 3, 4)))
-        return StreamCommand(line, found[1], tuple(touches), group, lane)
+        return StreamCommand(line, found[1].rpartition(":")[2].removeprefix("@"), tuple(touches), group, lane)

@@ -124,6 +124,63 @@ def test_a_copy_is_a_same_and_may_stay_where_it_is(where, kinds):
     assert {row.kind for row in check(document).violations} == kinds
 
 
+HURTFUL = {
+    "a sum of itself": ("  %c128 = arith", "  %c64 = arith.addi %c64, %c0 : index\n  %c128 = arith", "known only when"),
+    "a round of sums": (
+        "  %c128 = arith",
+        "  %x = arith.addi %y, %c0 : index\n  %y = arith.addi %x, %c0 : index\n  %c128 = arith",
+        None,
+    ),
+    "sums of sums": (
+        "  %c128 = arith",
+        "".join(f"  %s{n + 1} = arith.addi %s{n}, %s{n} : index\n" for n in range(60)) + "  %c128 = arith",
+        None,
+    ),
+    "a constant of many digits": ("constant 64 :", f"constant {'9' * 5000} :", "known only when"),
+    "a slice of many digits": ("[0, 1]", f"[0, {'1' * 5000}]", "known only when"),
+    "many results": ("%3:3", "%3:60000000", "known only when"),
+    "a resource in itself": (
+        "  %5 = stream",
+        "  %result = stream.resource.subview %result[%c0] : x\n  %5 = stream",
+        "in more than 1000 others, or in itself",
+    ),
+}
+
+
+@pytest.mark.parametrize("words", list(HURTFUL))
+def test_texts_made_to_hurt_end_at_once(words):
+    old, new, rule = HURTFUL[words]
+    before = REGION.format(when="Before", pack=PACK, size="%3#0", a="%3#1", b="%3#2").replace(old, new)
+    after = REGION.format(when="After", pack="", size="%c128", a="%c0", b="%c64")
+    if rule is None:
+        assert check(loads((before + after).encode())).clean
+        used = before.replace("%c64]", "%s60]").replace("for %c64", "for %x" if "%x" in new else "for %s60")
+        before, rule = used, "is a sum of more than 1000, or of itself"
+    with pytest.raises(DocumentError, match=rule) as error:
+        loads((before + after).encode())
+    assert "\n" not in str(error.value)
+
+
+def test_a_statement_without_commands_is_counted_and_ends_nothing():
+    empty = "    stream.cmd.concurrent {{\n    }}\n    stream.cmd.fill"
+    region = REGION.replace("    stream.cmd.fill", empty)
+    pack = PACK.replace("[1, 2]", "[2, 3]").replace("[0, 1]", "[0, 2]")  # the first begins at the empty one
+    before = region.format(when="Before", pack=pack, size="%3#0", a="%3#1", b="%3#2")
+    document = loads((before + region.format(when="After", pack="", size="%c128", a="%c0", b="%c64")).encode())
+
+    assert check(document).violations == ()
+    assert document.problems[0].start.tolist() == [0, 1]
+
+
+def test_an_allocation_may_be_as_large_as_a_sum_says():
+    before = REGION.format(when="Before", pack=PACK, size="%3#0", a="%3#1", b="%3#2")
+    total = "  %total = arith.addi %c64, %c64 : index\n"
+    document = loads((before + REGION.format(when="After", pack=total, size="%total", a="%c0", b="%c64")).encode())
+
+    assert document.programs[0].arenas[0].capacity == 128
+    assert check(document).clean
+
+
 def test_names_may_come_again_once_their_region_has_ended():
     """Before the pass `%3` is a pack in one function and a sum in the next."""
     before = REGION.format(when="Before", pack=PACK, size="%3#0", a="%3#1", b="%3#2")
