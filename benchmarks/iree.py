@@ -74,7 +74,8 @@ def main() -> int:
         }
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     print({name: value for name, value in found.items() if name != "seeds"})
-    return bool(answers["accused"] or answers["refused"])
+    missed = found.get("run", {}).get("clean", {}).get("wrong")
+    return bool(answers["accused"] or answers["refused"] or missed)
 
 
 def runs(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
@@ -82,7 +83,13 @@ def runs(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
     found = {seed: distance(seed, compiler, runtime) for seed in seeds}
     ran = {seed: apart for seed, apart in found.items() if apart >= 0 or math.isnan(apart)}
     wrong = {seed: apart for seed, apart in ran.items() if not apart <= FAR}
-    return {"models": len(ran), "most": max((a for s, a in ran.items() if s not in wrong), default=0.0), "wrong": wrong}
+    wrong = {seed: str(apart) for seed, apart in wrong.items()}
+    return {
+        "models": len(ran),
+        "not run": len(found) - len(ran),
+        "most": max((a for s, a in ran.items() if s not in wrong), default=0.0),
+        "wrong": wrong,
+    }
 
 
 def judged(text: str, compiler: str) -> tuple[str, int]:

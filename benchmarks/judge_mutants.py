@@ -69,7 +69,7 @@ OWN: Final = {
         "tests/laws/test_checks",
         "tests/laws/test_version_2",
     ),
-    "allocsim/screens": ("tests/unit/checks/test_screens",),
+    "allocsim/screens": ("tests/unit/checks/test_screens", "tests/laws/test_many"),
     "allocsim/p_sanitizer": ("tests/unit/p_sanitizer/", "tests/laws/test_sanitizer", "tests/unit/engine/"),
 }
 """Folder -> the tests that are about it, where that is not only the folder of its name in `tests/unit`."""

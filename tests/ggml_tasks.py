@@ -295,11 +295,34 @@ def screened(library, recipes, moves):
             built = build_recipe(ws, recipe)
             place(ws, built)
             nodes, leafs = nodes_and_leafs(library, built.graph)
-            if move is not None:
+            if isinstance(move, str):
+                spoiled = _spoil(placed_graph(library, nodes, leafs), [*leafs, *nodes], move)
+                if not spoiled:
+                    continue
+            elif move is not None:
                 _lay_over_another(placed_graph(library, nodes, leafs), [*leafs, *nodes], random.Random(move))
             graph = placed_graph(library, nodes, leafs)
             found.append((surely_sound(graph), shares_bytes(graph), walk(library, built.graph, known=True)))
     return found
+
+
+def _spoil(graph, tensors, how):
+    """Move a root by 4 bytes, a root below its buffer, or a view alone; return whether there was one."""
+    column = TENSOR.fields["data"][1]
+    views = [at for at in range(len(tensors)) if graph.root[at] != at]
+    roots = np.flatnonzero(graph.placed & (graph.nbytes > 0)).tolist()
+    chosen = {"a view alone": views, "off its alignment": roots, "below its buffer": roots}[how]
+    if not chosen:
+        return False
+    moved = [
+        place
+        for place in range(len(tensors))
+        if place == chosen[0] or (how != "a view alone" and graph.root[place] == chosen[0])
+    ]
+    by = {"a view alone": 64, "off its alignment": 4, "below its buffer": -(1 << 40)}[how]
+    for at in moved:
+        ctypes.c_int64.from_address(tensors[at] + column).value += by
+    return True
 
 
 def _lay_over_another(graph, tensors, rng):

@@ -7,7 +7,7 @@ SCENARIO = SmallScenario(
     title="an in-place op runs over a parameter seen through a view",
     source="https://github.com/ggml-org/whisper.cpp/pull/1677",
     story=(
-        "Views came to belong to the allocator's buffer, so the test of ownership let an in- "
+        "Views came to belong to the allocator's buffer, so the test of ownership let an in-"
         "place op run over a view of memory that the allocator does not own; transcriptions "
         "came out wrong. Here that memory is a parameter, and the first run changes it."
     ),

@@ -53,6 +53,8 @@ class PlacedGraph:
     """Of roots, from first to last byte; 0 for views."""
     placed: NDArray[np.bool_]
     """Roots in memory that the planner placed."""
+    aligned: bool
+    """Whether each of these begins at a multiple of its buffer's alignment, not below its base."""
 
     @property
     def addresses(self) -> list[int]:
@@ -87,6 +89,13 @@ def placed_graph(
     compute = {one for one in {*buffers.tolist()} if one and _is_compute(library, one)}
     mine = root == np.arange(len(root))
     sizes = [library.ggml_nbytes(address) if own else 0 for address, own in zip(addresses, mine.tolist(), strict=True)]
+    placed = mine & np.array([one in compute for one in buffers.tolist()], dtype=np.bool_)
+    data = table["data"].astype(np.int64)
+    steps = {one: (library.ggml_backend_buffer_get_base(one), _alignment(library, one)) for one in compute}
+    aligned = all(
+        where >= steps[one][0] and where % steps[one][1] == 0
+        for where, one in zip(data[placed].tolist(), buffers[placed].tolist(), strict=True)
+    )
     return PlacedGraph(
         library=library,
         leafs=len(leafs),
@@ -95,8 +104,13 @@ def placed_graph(
         root=root,
         sources=sources,
         nbytes=np.array(sizes, dtype=np.int64),
-        placed=mine & np.array([one in compute for one in buffers.tolist()], dtype=np.bool_),
+        placed=placed,
+        aligned=aligned,
     )
+
+
+def _alignment(library: Library, buffer: int) -> int:
+    return int(library.ggml_backend_buft_get_alignment(library.ggml_backend_buffer_get_type(buffer)))
 
 
 def _is_compute(library: Library, buffer: int) -> bool:
@@ -125,11 +139,13 @@ def surely_sound(graph: PlacedGraph) -> bool:
     late = graph.placed & ~made & (flags & FLAGS["input"] == 0) & (np.arange(len(root)) >= graph.leafs)
     if ((output & ~output[root] & graph.placed[root]) | (view & ~made) | beside | late).any():
         return False
-    if not _writes_in_place(graph, np.flatnonzero(view & acts)):
+    if not _writes_in_place(graph, np.flatnonzero(view & acts)) or not _lies_as_told(graph, view):
         return False
     first = np.where(made, np.arange(len(root)), -1)
     last = first.copy()
     node, slot = np.nonzero(graph.sources >= 0)
+    if (first[root[graph.sources[node, slot]]] > node).any():
+        return False  # somebody reads it before it is made
     np.maximum.at(last, root[graph.sources[node, slot]], node)
     np.maximum.at(last, root[acts], np.flatnonzero(acts))
     unread = np.ones(len(root), dtype=np.bool_)
@@ -137,6 +153,15 @@ def surely_sound(graph: PlacedGraph) -> bool:
     last[output] = len(root)
     last[root[unread]] = len(root)
     return _apart_in_time(graph, first, last)
+
+
+def _lies_as_told(graph: PlacedGraph, view: NDArray[np.bool_]) -> bool:
+    """Return whether every tensor is somewhere, each root where its buffer's rules allow, and each
+    view where its offset says.
+    """
+    data = graph.table["data"].astype(np.int64)
+    told = data[graph.root] + graph.table["view_offs"].astype(np.int64)
+    return graph.aligned and bool((data != 0).all()) and bool((data[view] == told[view]).all())
 
 
 def _is_one_of(graph: PlacedGraph, names: Iterable[str]) -> NDArray[np.bool_]:

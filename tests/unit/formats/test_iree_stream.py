@@ -154,8 +154,8 @@ def test_texts_made_to_hurt_end_at_once(words):
     after = REGION.format(when="After", pack="", size="%c128", a="%c0", b="%c64")
     if rule is None:
         assert check(loads((before + after).encode())).clean
-        used = before.replace("%c64]", "%s60]").replace("for %c64", "for %x" if "%x" in new else "for %s60")
-        before, rule = used, "is a sum of more than 1000, or of itself"
+        before = before.replace("for %c64]", f"for {'%x' if '%x' in new else '%s60'}]")
+        rule = "is a sum of more than 1000, or of itself"
     with pytest.raises(DocumentError, match=rule) as error:
         loads((before + after).encode())
     assert "\n" not in str(error.value)

@@ -30,6 +30,14 @@ def test_most_plans_of_ggml_are_called_sound():
     assert sum(sound for sound, *_ in found) >= 28
 
 
+@pytest.mark.parametrize("how", ["a view alone", "off its alignment", "below its buffer"])
+def test_what_lies_where_no_plan_may_put_it_is_never_called_sound(how):
+    found = live("after").call(ggml_tasks.screened, [generate(seed, nodes=10) for seed in range(100, 116)], [how] * 16)
+
+    assert len(found) >= 8
+    assert not any(sound for sound, *_ in found)
+
+
 def test_roots_that_lie_apart_share_no_byte_and_a_result_in_place_does():
     apart = GraphRecipe(steps=(leaf("f32", 8), step("sum_rows", "%0")), expand=(1,), outputs=(1,))
     over = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0")), expand=(1,), outputs=(1,))
