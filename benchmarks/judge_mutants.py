@@ -50,7 +50,7 @@ NBYTES: Final = 8 << 30
 """Of address space, which a mutant may not exceed."""
 LAWS: Final = (
     *("checks", "several", "causes", "company", "sanitizer", "promises"),
-    *("version_2", "oracle2", "order", "many"),
+    *("version_2", "oracle2", "order", "batches"),
 )
 TESTS: Final = (
     *(f"tests/unit/{name}" for name in ("checks", "verdict", "cure", "p_sanitizer", "files", "reduction")),
@@ -69,7 +69,7 @@ OWN: Final = {
         "tests/laws/test_checks",
         "tests/laws/test_version_2",
     ),
-    "allocsim/screens": ("tests/unit/checks/test_screens", "tests/laws/test_many"),
+    "allocsim/screens": ("tests/unit/checks/test_screens", "tests/laws/test_batches"),
     "allocsim/p_sanitizer": ("tests/unit/p_sanitizer/", "tests/laws/test_sanitizer", "tests/unit/engine/"),
 }
 """Folder -> the tests that are about it, where that is not only the folder of its name in `tests/unit`."""

@@ -182,6 +182,7 @@ def main() -> None:
         "rows": rows,
     }
     options.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(*table(rows, options.suffixes), sep="\n")
 
 
 def table(rows: list[dict[str, Any]], suffixes: list[str]) -> list[str]:

@@ -72,7 +72,8 @@ def _of_pairs(program: Program) -> Bools:
     return mask
 
 
-def _of_strength(program: Program, strength: int) -> Bools:
+def of_strength(program: Program, strength: int) -> Bools:
+    """Mark ops that declare a pair of this strength of the alias contract."""
     ops = program.ops
     op = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
     mask = np.zeros(len(ops), dtype=np.bool_)
@@ -138,10 +139,8 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "in place": Feature("ops", _of_pairs, "a declared pair of two buffers"),
     "in-place chain": Feature("ops", _chains, "a pair whose operand is the result of another"),
     "same": Feature("ops", lambda p: p.same_ops, "values that are equal by definition, in other memory"),
-    "bytes pair": Feature(
-        "ops", partial(_of_strength, strength=BYTES), "a pair of which the first bytes may be shared"
-    ),
-    "whole pair": Feature("ops", partial(_of_strength, strength=WHOLE), "a pair that may overlap in any way"),
+    "bytes pair": Feature("ops", partial(of_strength, strength=BYTES), "a pair of which the first bytes may be shared"),
+    "whole pair": Feature("ops", partial(of_strength, strength=WHOLE), "a pair that may overlap in any way"),
     "undeclared": Feature("ops", lambda p: ~p.ops.in_place_known, "an op that declares nothing"),
     "several results": Feature("ops", lambda p: np.diff(p.ops.result_starts) > 1, "an op with more than one result"),
     "unread result": Feature("ops", _unread, "a result in a buffer nobody reads: a workspace, or a value for nothing"),

@@ -17,7 +17,6 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +25,7 @@ from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.cli.progress import counting
 from allocsim.errors import EngineError, OutputError
 from allocsim.files import replacing
+from allocsim.outcomes.telling import wrapped
 from repro import scenarios, small_runs
 from repro.commands import repro_ggml, scenario_pages, showing, small_words
 from repro.commands.jobs import Job, run_all
@@ -96,13 +96,8 @@ def show(
     return 0
 
 
-def _prose(text: str) -> list[str]:
-    """Return the lines of a paragraph, none longer than a terminal of 80 columns."""
-    return wrap(text, 80, break_long_words=False, break_on_hyphens=False)
-
-
 def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[str]:
-    yield from (*_prose(f"{scenario.name}: {scenario.title}"), scenario.source, *_prose(scenario.story))
+    yield from (*wrapped(f"{scenario.name}: {scenario.title}"), scenario.source, *wrapped(scenario.story))
     if isinstance(both, str):
         yield f"the graph round the fault: not drawn: {both}"
     elif both is not None:
@@ -114,7 +109,7 @@ def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[s
         expected = ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
         yield f"expected: {expected or 'no accusation'}"
     if scenario.caught:
-        yield from _prose(f"what would have caught it: {scenario.caught}")
+        yield from wrapped(f"what would have caught it: {scenario.caught}")
 
 
 def _sides(scenario: AnyScenario, *, needed: bool) -> showing.Sides | str:

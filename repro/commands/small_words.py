@@ -4,10 +4,10 @@ What this module does not see: how it is run.
 """
 
 from collections.abc import Iterator
-from textwrap import wrap
 from typing import Any, Final
 
 from allocsim.cli.output import Section
+from allocsim.outcomes.telling import wrapped
 from repro.scenario import SmallScenario
 from repro.small.answers import DETECTORS
 from repro.small.small_document import SmallDocument
@@ -28,7 +28,7 @@ def tale(scenario: SmallScenario) -> Iterator[str]:
     for letter, kinds in scenario.answers.items():
         yield f"  {letter}: {in_words(kinds)}"
     for what, why in scenario.reasons.items():
-        yield from wrap(f"the catalogue of bugs expected otherwise of {what}: {why}", 80, break_on_hyphens=False)
+        yield from wrapped(f"the catalogue of bugs expected otherwise of {what}: {why}")
 
 
 def entry(scenario: SmallScenario) -> dict[str, Any]:

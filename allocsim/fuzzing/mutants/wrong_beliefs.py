@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import Constraints, exact, pin_all, pin_reads
+from allocsim.fuzzing.features import of_strength
 from allocsim.model import BYTES, HOST_READ, VIEW, Bools, Problem, Program, Role
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last, last_writes
@@ -227,11 +228,7 @@ def larger_recipient(program: Program, constraints: Constraints) -> Problem:
     def fits(problem: Problem, step: int, donor: int, recipient: int) -> bool:
         return bool(problem.stop[donor] == step + 1 and problem.nbytes[donor] < problem.nbytes[recipient])
 
-    made = _with_pairs(problem, fits, declared=False)
-    nbytes = made.nbytes.copy()
-    for donor, recipient in made.may_share.tolist():
-        nbytes[recipient] = min(nbytes[donor], nbytes[recipient])
-    return replace(made, nbytes=nbytes)
+    return _no_larger(_with_pairs(problem, fits, declared=False))
 
 
 def in_place_undeclared(program: Program, constraints: Constraints) -> Problem:
@@ -260,20 +257,13 @@ def strength_ignored(program: Program, constraints: Constraints) -> Problem:
     and counts as no more bytes than the donor's.
     """
     problem = exact.believe(program, constraints)
-    ops = program.ops
-    step = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
-    lent = np.zeros(len(ops), dtype=np.bool_)
-    lent[step[ops.in_place_strength == BYTES]] = True
+    lent = of_strength(program, BYTES)
 
     def fits(problem: Problem, step: int, donor: int, recipient: int) -> bool:
         dies, grows = problem.stop[donor] == step + 1, problem.nbytes[donor] < problem.nbytes[recipient]
         return bool(lent[step] and dies and grows)
 
-    made = _with_pairs(problem, fits)
-    nbytes = made.nbytes.copy()
-    for donor, recipient in made.may_share.tolist():
-        nbytes[recipient] = min(nbytes[donor], nbytes[recipient])
-    return replace(made, nbytes=nbytes)
+    return _no_larger(_with_pairs(problem, fits))
 
 
 def state_recycled(program: Program, constraints: Constraints) -> Problem:
@@ -290,6 +280,14 @@ def tail_lost(program: Program, constraints: Constraints) -> Problem:
     """Sizes are rounded down to eight bytes."""
     problem = exact.believe(program, constraints)
     return replace(problem, nbytes=problem.nbytes // 8 * 8)
+
+
+def _no_larger(problem: Problem) -> Problem:
+    """Return the problem with no recipient of a pair larger than its donor."""
+    nbytes = problem.nbytes.copy()
+    for donor, recipient in problem.may_share.tolist():
+        nbytes[recipient] = min(nbytes[donor], nbytes[recipient])
+    return replace(problem, nbytes=nbytes)
 
 
 def _with_pairs(problem: Problem, fits: Pair, *, declared: bool = True) -> Problem:

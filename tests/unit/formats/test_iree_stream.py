@@ -114,14 +114,14 @@ util.func public @main(%arg0: !hal.buffer_view) {{
 PACK = "  %3:3 = stream.resource.pack slices({\n    [0, 1] = %c64,\n    [1, 2] = %c64\n  }) : index\n"
 
 
-@pytest.mark.parametrize(("where", "kinds"), [("%c64", set()), ("%c0", set())])
-def test_a_copy_is_a_same_and_may_stay_where_it_is(where, kinds):
+@pytest.mark.parametrize("where", ["%c64", "%c0"])
+def test_a_copy_is_a_same_and_may_stay_where_it_is(where):
     before = REGION.format(when="Before", pack=PACK, size="%3#0", a="%3#1", b="%3#2")
     after = REGION.format(when="After", pack="", size="%c128", a="%c0", b=where)
     document = loads((before + after).encode())
 
     assert [op.kind for op in document.programs[0].ops] == ["fill", "same", "use"]
-    assert {row.kind for row in check(document).violations} == kinds
+    assert check(document).violations == ()
 
 
 HURTFUL = {
