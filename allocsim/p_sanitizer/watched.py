@@ -196,13 +196,14 @@ class _Session:
         try:
             os.setpgid(0, 0)
             catch(page)
-            with os.fdopen(writing, "wb") as pipe:
-                message = None
-                try:
-                    self._perform(arena, page, pipe, asked)
-                except Exception as error:  # noqa: BLE001 - whatever a user's kernel raises
-                    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-                pickle.dump(message, pipe)
+            pipe = os.fdopen(writing, "wb")  # closed by the exit alone: who hears the end of it kills what still lives
+            message = None
+            try:
+                self._perform(arena, page, pipe, asked)
+            except Exception as error:  # noqa: BLE001 - whatever a user's kernel raises
+                message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            pickle.dump(message, pipe)
+            pipe.flush()
         finally:
             os._exit(1)  # who says its last message is believed; the status is that of a child that did not
 
