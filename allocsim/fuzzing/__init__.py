@@ -41,38 +41,7 @@ What this package does not see: the engine. Whoever has one passes `execute`, a 
 to what differs.
 """
 
-from allocsim.fuzzing.broken_property import BrokenProperty
-from allocsim.fuzzing.campaign import CampaignResult, campaign
-from allocsim.fuzzing.corpus import Corpus
-from allocsim.fuzzing.examination import Examiner
-from allocsim.fuzzing.explorer import CampaignSpec, Explorer, explore
-from allocsim.fuzzing.features import FEATURES
-from allocsim.fuzzing.fuzz_case import FAILURES, Answer, Failure, FuzzCase
-from allocsim.fuzzing.joining import JoinedFindings
-from allocsim.fuzzing.properties import PROPERTIES
-from allocsim.fuzzing.sources import SOURCES, SourceChunk, chunks
-from allocsim.fuzzing.tally import Tally
-from allocsim.fuzzing.target import Target
+import lazy_loader
 
-__all__ = [
-    "FAILURES",
-    "FEATURES",
-    "PROPERTIES",
-    "SOURCES",
-    "Answer",
-    "BrokenProperty",
-    "CampaignResult",
-    "CampaignSpec",
-    "Corpus",
-    "Examiner",
-    "Explorer",
-    "Failure",
-    "FuzzCase",
-    "JoinedFindings",
-    "SourceChunk",
-    "Tally",
-    "Target",
-    "campaign",
-    "chunks",
-    "explore",
-]
+# A process that runs a target imports what it needs of this package alone.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,7 +4,7 @@
 
 Nothing is started but the target. A chunk's findings depend on what is asked and on the chunk, so
 chunks may be explored in this process, in others, or on other machines
-(`allocsim.fuzzing.campaign`). What is found is told at once, and reduced where its cause is new.
+(`allocsim.fuzzing.campaigns`). What is found is told at once, and reduced where its cause is new.
 
 What this module does not see: which chunks there are, the corpus, the time of the whole campaign.
 """

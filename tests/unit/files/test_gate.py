@@ -47,7 +47,7 @@ ELSEWHERE = {
     "allocsim/formats/tinygrad_schedule.py": "behind the gate: bytes in memory, into declared types with ceilings",
     "allocsim/peers/asking.py": "a pipe to the process that asks",
     "engine/ggml/access/call_slots.py": "the kernel's map of this process",
-    "allocsim/fuzzing/campaign.py": "no file: a target is opened",
+    "allocsim/fuzzing/campaigns.py": "no file: a target is opened",
     "allocsim/fuzzing/explorer.py": "no file: a target is opened",
     "engine/models/weights.py": "`refusing` is round all of it; sizes are checked by its reader",
     "reports/interactive/assets.py": "this package's own page",

@@ -31,7 +31,7 @@ from allocsim.fuzzing import corpus as corpora
 from allocsim.fuzzing.cluster import go_through
 
 ROOT = Path(__file__).parents[3]
-RUNNING = sys.modules["allocsim.fuzzing.campaign"]
+RUNNING = sys.modules["allocsim.fuzzing.campaigns"]
 """The module; its name in the package is the function's."""
 
 LINE = next(
