@@ -166,7 +166,7 @@ def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
         "--layouts",
         "apart,over",
         "--timeout",
-        "20",
+        "8",
         "--json",
         "--picture",
         tmp_path / "k.png",

@@ -13,11 +13,6 @@ def test_is_clean(name):
     assert judge(case(name)).violations == ()
 
 
-@pytest.mark.slow
-def test_remat_scan_is_clean():
-    assert judge(case("remat-scan")).violations == ()
-
-
 def test_equal_bytes_is_clean_as_same_and_refused_as_a_copy():
     assert kinds(judge(case("equal-bytes"))) == ["Overlap", "StaleRead"]
     assert judge(amended("equal-bytes", 1, kind="same")).violations == ()
