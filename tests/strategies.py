@@ -134,15 +134,21 @@ def first_fit(program: Program, *, kept: Iterable[int] = (), reserved: int = 0, 
     return plan(program, where, [offsets.get(b, 0) for b in range(count)])
 
 
-def with_events(made: Plan, *, free_donors_first: bool = True) -> Plan:
-    """Return the plan with the events of a planner: it frees at the end of a step, a donor before the recipient if asked to, what is pinned never."""
+def with_events(made: Plan, *, believing: bool, free_donors_first: bool = True) -> Plan:
+    """Return the plan with the events of a planner, who covers what is in use, and if believing what lives by its beliefs.
+
+    It frees at the end of a step, a donor before the recipient if asked to, what is pinned never.
+    """
     done = accesses(made.program)
     donors = {d for d, r in pairs_of(made.program) if done[d] and overlaps(made, d, r)} if free_donors_first else set()
     rows = []
     for buffer in (b for b in done if done[b] and made.arena[b] >= 0):
-        rows.append((done[buffer][0].step, 1, Event.ALLOC, buffer))
+        first, last = done[buffer][0].step, done[buffer][-1].step
+        if believing and made.problem is not None:
+            first, last = min(first, int(made.problem.start[buffer])), max(last, int(made.problem.stop[buffer]) - 1)
+        rows.append((first, 1, Event.ALLOC, buffer))
         if made.problem is None or not made.problem.pinned[buffer]:
-            rows.append((done[buffer][-1].step, 0 if buffer in donors else 2, Event.FREE, buffer))
+            rows.append((last, 0 if buffer in donors else 2, Event.FREE, buffer))
     return changed(made, events=np.array([(step, event, b) for step, _, event, b in sorted(rows)]).reshape(-1, 3))
 
 
@@ -332,7 +338,7 @@ def documents(draw: Any, *, sound: bool = False) -> Document:
             problems.append(believed(program, mistakes, made, own=() if sound else draw(st.lists(SMALL, max_size=1))))
             made = changed(made, problem=problems[-1])
         if draw(st.sampled_from((False, False, True))):
-            made = with_events(made, free_donors_first=draw(st.booleans()))
+            made = with_events(made, believing=sound, free_donors_first=draw(st.booleans()))
             if not sound:
                 made = changed(made, events=draw(shuffled_events(made)))
         plans.append(made if sound else faulty(made, draw(faults_of(FAULTS, max_size=3))))

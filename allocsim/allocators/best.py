@@ -6,8 +6,8 @@ The heuristics are those of `allocsim.allocators.portfolio`, the search that of
 footprints for it; it does for small instances what local search over orders does, and stops early
 with a proof.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled, for the heuristics; the search is counted
-in nodes, so answers repeat. Source: the planners it consists of.
+Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), compiled, for the
+heuristics; the search is counted in nodes, so answers repeat. Source: the planners it consists of.
 """
 
 from typing import Final

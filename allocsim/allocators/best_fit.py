@@ -4,8 +4,8 @@ alive that holds it.
 The room above all that live counts as the largest gap. Ties go by the problem's order, of equal
 gaps the lowest is taken.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Knuth, The Art of Computer
-Programming 1, 2.5.
+Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), compiled. Source:
+Knuth, The Art of Computer Programming 1, 2.5.
 """
 
 from allocsim.allocators.fitting import place_in_order

@@ -5,8 +5,8 @@ which they are to be placed. Each row then takes a gap between the rows already 
 the lowest (`first fit`) or the smallest, the lowest of equal ones (`best fit`); where none is large
 enough it goes on top of them all. Fixed rows lie where they are told to, before all others.
 
-Each row thus rests on the floor, on a fixed row or on another row, so without fixed rows a peak is
-never above that of `reference`.
+Each row thus rests on the floor, on a fixed row or on another row, so with equal alignments and
+without fixed rows a peak is never above that of `reference`.
 
 In compiled code O(n) windows of those that live about the same time (`placement_kernels.fit`),
 O(n^2) for n footprints where most live all the time.

@@ -5,9 +5,10 @@ Buffers go by size, then start, then the problem's order. For each, the buffers 
 live while it lives are passed in order of offset; it takes the smallest gap between them that is
 large enough (the lowest of equal ones), or the place on top of them all.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Pisarchyk and Lee, "Efficient
-Memory Management for Deep Neural Net Inference", arXiv:2001.03288 (greedy by size, offset
-calculation); TFLite's arena planner and ExecuTorch's greedy planner do the same.
+Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), compiled. Source:
+Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", arXiv:2001.03288
+(greedy by size, offset calculation); TFLite's arena planner and ExecuTorch's greedy planner do the
+same.
 """
 
 import numpy as np

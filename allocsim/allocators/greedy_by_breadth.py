@@ -6,9 +6,9 @@ broadest first, the earlier of equal ones; at each, the buffers that live there 
 yet are placed by size, each as in greedy by size. A buffer's turn is thus the broadest step of its
 life.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: Pisarchyk and Lee, "Efficient
-Memory Management for Deep Neural Net Inference", arXiv:2001.03288 (greedy by breadth, offset
-calculation).
+Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), compiled. Source:
+Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", arXiv:2001.03288
+(greedy by breadth, offset calculation).
 """
 
 from typing import Any

@@ -4,9 +4,9 @@ between those alive.
 What an online allocator that scans its free list from the bottom does; the name is that of register
 allocation, whose active list is the same thing. Ties go by the problem's order.
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: first fit, Knuth, The Art of
-Computer Programming 1, 2.5 (algorithm A); Poletto and Sarkar, "Linear scan register allocation",
-ACM TOPLAS 21(5), 1999.
+Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), compiled. Source:
+first fit, Knuth, The Art of Computer Programming 1, 2.5 (algorithm A); Poletto and Sarkar, "Linear
+scan register allocation", ACM TOPLAS 21(5), 1999.
 """
 
 import numpy as np

@@ -7,10 +7,11 @@ buffers not placed whose lives lie within its steps, the one with the longest li
 and then by the problem's order, at the left where it is. Where no buffer fits the stretch is lifted
 to its lower neighbour. A buffer that would lie on a fixed one is raised above it.
 
-Sound; at most the bytes of `reference`. O((n + lifts) log n) as a rule, compiled: stretches and
-buffers are found in trees of minima (`allocsim.allocators.placement_kernels`). Source: Sekiyama,
-Imai, Negishi and Kawachiya, "Profile-guided memory optimization for deep neural networks",
-arXiv:1804.10001, after Burke, Kendall and Whitwell's best fit for strip packing.
+Sound; at most the bytes of `reference` where all alignments are equal. O((n + lifts) log n) as a
+rule, compiled: stretches and buffers are found in trees of minima
+(`allocsim.allocators.placement_kernels`). Source: Sekiyama, Imai, Negishi and Kawachiya,
+"Profile-guided memory optimization for deep neural networks", arXiv:1804.10001, after Burke,
+Kendall and Whitwell's best fit for strip packing.
 """
 
 from collections.abc import Callable

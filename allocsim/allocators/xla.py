@@ -6,8 +6,8 @@ ones), else the room above all chunks. The plan with the lower peak is kept, in 
 itself; the spatial one where they are equal. XLA's colocations are chains here
 (`allocsim.allocators.footprints`).
 
-Sound; at most the bytes of `reference`. O(n^2), compiled. Source: xla/service/heap_simulator.cc,
-`GlobalDecreasingSizeBestFitHeap` under `ChooseBestHeapAlgorithm`.
+Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), compiled. Source:
+xla/service/heap_simulator.cc, `GlobalDecreasingSizeBestFitHeap` under `ChooseBestHeapAlgorithm`.
 """
 
 import numpy as np

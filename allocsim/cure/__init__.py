@@ -92,7 +92,7 @@ IN_TURN: Final = 6
 """Mends that are made one after another where they are not cured together."""
 
 WORK: Final = 20_000
-"""Ops that are judged for moves of one slot, and as many for moves of two."""
+"""Ops judged and violations listed for moves of one slot, and as many for moves of two."""
 
 LEAST, MOST = 4, 12
 """Moves that are judged at least and at most, whatever that work."""
@@ -152,8 +152,8 @@ class _Task:
         self.gone = keys_of(v for demand in demands for v in demand.violations) - kept
         self.trials = 0
         self.planner, self.anew, self.judged = planner, anew, judged
-        ops = sum(len(run.program.ops) for run in document.runs)
-        self.tried = min(max(WORK // max(ops, 1), LEAST), MOST)
+        work = sum(len(run.program.ops) for run in document.runs) + len(report.violations)
+        self.tried = min(max(WORK // max(work, 1), LEAST), MOST)
 
     def holds(self, document: Document, gone: frozenset[Key] | None = None) -> bool:
         """Whether the violations are gone in a mended document, and none is new."""

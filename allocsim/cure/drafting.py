@@ -17,6 +17,7 @@ from allocsim.cure.elements import Element, Place, Replan, Wait
 from allocsim.cure.mending import with_more_waits, with_parts
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import Position
+from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Room
 from allocsim.cure.waits import Ordered, Pair, covering
 from allocsim.errors import AllocsimError
@@ -97,10 +98,11 @@ def replan(draft: Draft, mend: Mend) -> bool:
     span = lifetimes(program)
     fixed = {int(b): int(old.offset[b]) for b in np.flatnonzero(program.buffers.persistent & old.placed)}
     pinned = told.pinned if told is not None else np.zeros(len(own), dtype=np.bool_)
-    problem = Problem.of(program, start=span[:, 0], stop=span[:, 1], own=own, fixed=fixed, pinned=pinned)
+    order = np.argsort(ranks(program), kind="stable")  # the same whatever the numbers of buffers
+    problem = Problem.of(program, start=span[:, 0], stop=span[:, 1], own=own, fixed=fixed, pinned=pinned, order=order)
     try:
         best = min(
-            (ALLOCATORS[name].place(problem) for name in ("greedy_by_size", "reference")),
+            (ALLOCATORS[name].place(problem) for name in ("greedy_by_size", "linear_scan")),
             key=lambda plan: plan.peak_bytes,
         )
     except AllocsimError:

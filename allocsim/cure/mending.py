@@ -46,19 +46,19 @@ def with_uploads(document: Document, mends: Sequence[Mend]) -> Document:
 def with_beliefs(document: Document, demands: Sequence[Demand]) -> tuple[Document, list[Element]]:
     """Return the document with its beliefs mended, and the elements."""
     elements: list[Element] = []
-    problems = list(document.problems)
+    mended: dict[int, _Beliefs] = {}
     for demand in demands:
         mend = demand.mend
         if mend.kind in {"lifetime", "pair", "pin"} and mend.problem is None and mend.buffer is not None:
             elements.append(_unstated(document, mend))
         if mend.problem is None or mend.buffer is None:
             continue
-        problem = problems[mend.problem]
-        changed, more = _believing(problem, demand)
-        problems[mend.problem] = changed
-        elements += more
-    if all(a is b for a, b in zip(problems, document.problems, strict=True)):
+        if mend.problem not in mended:
+            mended[mend.problem] = _Beliefs(document.problems[mend.problem])
+        elements += mended[mend.problem].mend(demand)
+    if not mended:
         return document, elements
+    problems = [mended[n].mended() if n in mended else problem for n, problem in enumerate(document.problems)]
     plans = [
         plan if plan.problem is None else with_book(plan, problems[index_of_part(document.problems, plan.problem)])
         for plan in document.plans
@@ -96,57 +96,66 @@ def _unstated(document: Document, mend: Mend) -> Element:
     return Lifetime(problem=None, plan=mend.plan, buffer=buffer, start=start, stop=stop)
 
 
-def _believing(problem: Problem, demand: Demand) -> tuple[Problem, list[Element]]:
-    """Return a problem with one mend made, and its elements."""
-    mend = demand.mend
-    buffer = mend.buffer or 0
-    elements: list[Element] = []
-    span = lifetimes(problem.program)
-    pairs = {
-        (v.buffer, v.other_buffer) for v in demand.violations if v.kind == "BadShare" and v.problem == mend.problem
-    }
-    start, stop, nbytes = (column.copy() for column in (problem.start, problem.stop, problem.nbytes))
-    pinned = problem.pinned.copy()
-    gaps = dict(problem.gaps)
-    if mend.kind in {"lifetime", "pin"}:
-        begins, ends = bool(start[buffer] > span[buffer, 0]), bool(stop[buffer] < span[buffer, 1])
-        start[buffer], stop[buffer] = min(start[buffer], span[buffer, 0]), max(stop[buffer], span[buffer, 1])
-        gaps.pop(buffer, None)
+class _Beliefs:
+    """The beliefs of a problem while mends are made, one after another."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.span = problem, lifetimes(problem.program)
+        self.start, self.stop, self.nbytes = (c.copy() for c in (problem.start, problem.stop, problem.nbytes))
+        self.pinned = problem.pinned.copy()
+        self.gaps, self.apart = dict(problem.gaps), set[tuple[int, int]]()
+
+    def mend(self, demand: Demand) -> list[Element]:
+        """Make one mend, and return its elements."""
+        mend, buffer = demand.mend, demand.mend.buffer or 0
+        elements: list[Element] = []
+        pairs = {
+            (v.buffer or 0, v.other_buffer or 0)
+            for v in demand.violations
+            if v.kind == "BadShare" and v.problem == mend.problem
+        }
+        if mend.kind in {"lifetime", "pin"}:
+            elements.append(self._alive(mend, buffer))
+        elif mend.kind == "pair":
+            pairs.add((buffer, mend.other or 0))
+        elif mend.kind == "size":
+            self.nbytes[buffer] = self.problem.program.buffers.nbytes[buffer]
+            elements.append(Place(problem=mend.problem, buffer=buffer, nbytes=int(self.nbytes[buffer])))
+        self.apart |= pairs
+        return elements + [Pair(problem=mend.problem, plan=None, donor=d, recipient=r) for d, r in sorted(pairs)]
+
+    def _alive(self, mend: Mend, buffer: int) -> Element:
+        """Let a buffer live for as long as it is in use, or keep it until the run's end."""
+        start, stop, (first, past) = self.start, self.stop, self.span[buffer]
+        begins, ends = bool(start[buffer] > first), bool(stop[buffer] < past)
+        start[buffer], stop[buffer] = min(start[buffer], first), max(stop[buffer], past)
+        self.gaps.pop(buffer, None)
         if mend.kind == "pin":
-            pinned[buffer] = True
-            elements.append(Pin(problem=mend.problem, plan=None, buffer=buffer))
-        else:
-            elements.append(
-                Lifetime(
-                    problem=mend.problem,
-                    plan=None,
-                    buffer=buffer,
-                    start=int(start[buffer]),
-                    stop=int(stop[buffer]),
-                    begins=begins,
-                    ends=ends or not begins,
-                )
-            )
-    elif mend.kind == "pair":
-        pairs.add((mend.buffer, mend.other))
-    elif mend.kind == "size":
-        nbytes[buffer] = problem.program.buffers.nbytes[buffer]
-        elements.append(Place(problem=mend.problem, buffer=buffer, nbytes=int(nbytes[buffer])))
-    keep = np.array([(d, r) not in pairs for d, r in problem.may_share.tolist()], dtype=np.bool_)
-    elements += [
-        Pair(problem=mend.problem, plan=None, donor=d, recipient=r)
-        for d, r in sorted((int(d or 0), int(r or 0)) for d, r in pairs)
-    ]
-    changed = replace(
-        problem,
-        start=start,
-        stop=stop,
-        pinned=pinned,
-        nbytes=nbytes,
-        gaps=gaps,
-        may_share=problem.may_share[keep] if len(keep) else problem.may_share,
-    )
-    return changed, elements
+            self.pinned[buffer] = True
+            return Pin(problem=mend.problem, plan=None, buffer=buffer)
+        return Lifetime(
+            problem=mend.problem,
+            plan=None,
+            buffer=buffer,
+            start=int(start[buffer]),
+            stop=int(stop[buffer]),
+            begins=begins,
+            ends=ends or not begins,
+        )
+
+    def mended(self) -> Problem:
+        """Return the problem as it is now believed."""
+        told = self.problem.may_share
+        keep = np.array([(d, r) not in self.apart for d, r in told.tolist()], dtype=np.bool_)
+        return replace(
+            self.problem,
+            start=self.start,
+            stop=self.stop,
+            pinned=self.pinned,
+            nbytes=self.nbytes,
+            gaps=self.gaps,
+            may_share=told[keep] if len(keep) else told,
+        )
 
 
 def with_parts(

@@ -33,8 +33,9 @@ from allocsim.verdict.naming import name_of
 from allocsim.verdict.records import Cause
 from allocsim.verdict.saying import cause_of
 
-WORK: Final = 140_000
-"""Ops judged for cures of single causes, after which no other is begun.
+WORK: Final = 150_000
+"""Ops judged for cures of single causes, a violation that is listed counted as half of one, after
+which no other is begun.
 
 The others are cured only together.
 """
@@ -128,8 +129,9 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
 
     def counted(document: Document) -> Report:
         nonlocal spent
-        spent += sum(RUN + len(run.program.ops) for run in document.runs)
-        return dossier.judged(document)
+        report = dossier.judged(document)
+        spent += sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
+        return report
 
     for cause in curable:
         if spent >= WORK:
@@ -161,7 +163,8 @@ def _cure(
     anew: bool = True,
     judged: Judged | None = None,
 ) -> Cure | None:
-    others = [demand_of(cause) for cause in causes if all(cause is not one for one in chosen)]
+    taken = {id(cause) for cause in chosen}
+    others = [demand_of(cause) for cause in causes if id(cause) not in taken]
     demands = [demand_of(cause) for cause in chosen]
     return cure_of(
         dossier.document,

@@ -174,10 +174,9 @@ numba's kernels for SSE2, and the seeds 0 to 12 with both for AVX2, that is 0.04
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 2])
-def test_training_shows_what_the_report_shows(seed):
+def test_training_shows_what_the_report_shows():
     """The reference learns, the default of ggml-1501 stays where it is, the others end far above the reference."""
-    runs = {name: small(name, layers=4, seq=64, steps=20, seed=seed).modes for name in THREE}
+    runs = {name: small(name, layers=4, seq=64, steps=20).modes for name in THREE}
     for name, modes in runs.items():
         reference, default = np.array(modes["reference"].loss), np.array(modes["default"].loss)
         wrong = 2 if name == "ggml-1501-seed" else 1
