@@ -306,6 +306,22 @@ def screened(library, recipes, moves):
     return found
 
 
+def screened_splits(library, recipes, moves):
+    """Return the same of plans on two backends; the copies of the scheduler are tensors like others."""
+    found = []
+    for seed, (recipe, move) in enumerate(zip(recipes, moves, strict=True)):
+        with LibraryWorkspace(library) as ws:
+            built = build_recipe(ws, recipe)
+            scheduler = place_split(ws, built, seed)
+            ran = scheduled_graph(library, scheduler, nodes_and_leafs(library, built.graph)[0])
+            parts = (ran.nodes, ran.leafs, ran.copies)
+            if move is not None:
+                _lay_over_another(placed_graph(library, *parts), [*ran.leafs, *ran.nodes], random.Random(move))
+            rows = walk(library, built.graph, known=True, scheduler=scheduler)
+            found.append((surely_sound(placed_graph(library, *parts)), len(ran.copies), rows))
+    return found
+
+
 def _spoil(graph, tensors, how):
     """Move a root by 4 bytes, a root below its buffer, or a view alone; return whether there was one."""
     column = TENSOR.fields["data"][1]
@@ -327,7 +343,8 @@ def _spoil(graph, tensors, how):
 
 def _lay_over_another(graph, tensors, rng):
     placed = np.flatnonzero(graph.placed).tolist()
-    victim, other = rng.choice(placed), rng.choice(placed)
+    victim = rng.choice(placed)
+    other = rng.choice([one for one in placed if graph.table["buffer"][one] == graph.table["buffer"][victim]])
     by = int(graph.table["data"][other]) - int(graph.table["data"][victim])
     for place_, tensor in enumerate(tensors):
         if graph.root[place_] == victim:

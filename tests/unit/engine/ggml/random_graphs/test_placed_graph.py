@@ -23,6 +23,18 @@ def test_no_plan_that_the_judge_convicts_is_called_sound(which):
     assert not check(document(joined(plans[False]))).clean
 
 
+@pytest.mark.parametrize("which", BOTH)
+def test_no_split_plan_that_the_judge_convicts_is_called_sound(which):
+    """Seeds 200 to 223 on two backends, two of three with a root or a copy laid over another."""
+    recipes = [generate(seed, nodes=10) for seed in range(200, 224)]
+    found = live(which).call(ggml_tasks.screened_splits, recipes, [seed if seed % 3 else None for seed in range(24)])
+    sound = [rows for said, _, rows in found if said]
+
+    assert sum(copies > 0 for said, copies, _ in found if said) >= 3
+    assert all(check(document(rows)).clean for rows in sound)
+    assert sum(not check(document(rows)).clean for said, _, rows in found if not said) >= 5
+
+
 def test_most_plans_of_ggml_are_called_sound():
     """Seeds 100 to 131 on `after`: else the judge would be asked about each."""
     found = live("after").call(ggml_tasks.screened, [generate(seed, nodes=10) for seed in range(100, 132)], [None] * 32)
