@@ -222,7 +222,10 @@ def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
         if guilty is not None:
             seen = {*recipe.expand} <= {*recipe.outputs} and _shared(child, recipe, *guilty)
             return bool(seen) and (racing or differs(recipe))
-        found = judge(child, recipe)
+        try:
+            found = judge(child, recipe)
+        except EngineError:
+            return False
         return found is not None and (found.kind, found.cause) == (finding.kind, finding.cause)
 
     def differs(recipe: GraphRecipe) -> bool:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.ggml.access.declarations import BUILDERS
+from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import MODIFIERS, Context, LibraryWorkspace
 from engine.ggml.capture.drawn_elements import encoded
 from engine.ggml.k_audit.library_cases import FILLS
@@ -203,7 +204,8 @@ def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner:
     if mode not in MODES:
         raise UnknownNameError("mode", mode, MODES)
     if mode == "apart":
-        ws.apart(built.context)
+        if not all(made.static or view for made, view in zip(built.recipe.steps, _views(built), strict=True)):
+            ws.apart(built.context)
         return 0
     if mode == "pinned":
         ws.pin(ws.nodes(built.graph))
@@ -213,6 +215,12 @@ def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner:
         return scheduler
     ws.allocate(ws.planner(), built.graph)
     return 0
+
+
+def _views(built: Built) -> list[int]:
+    """Return the tensor of which each tensor is a view, 0 for none."""
+    found: list[int] = records(built.tensors)["view_src"].tolist()
+    return found
 
 
 def graph_size(recipe: GraphRecipe) -> int:

@@ -178,3 +178,23 @@ def test_a_copy_that_is_older_than_its_original_is_found_on_two_backends_alone_a
     assert stale_copies(found.rows)
     assert graph_fuzzing.replayed(child, found) == "shows again"
     assert next(graph_fuzzing.fuzz(child, [3038]), None) is None
+
+
+def test_a_graph_of_nothing_but_static_leafs_and_views_needs_no_memory_of_its_own():
+    """ggml gives no buffer for nothing, and says no more than that it gave none."""
+    recipe = GraphRecipe(steps=(leaf("f32", 8, static=True), step("view_1d", "%0", 4, 0)), expand=(1,), outputs=())
+
+    assert graph_fuzzing.judge(live("before"), recipe) is None
+
+
+def test_a_smaller_graph_that_the_library_refuses_does_not_fail_as_the_larger_did(monkeypatch):
+    recipe = generate(3, nodes=4)
+    finding = graph_fuzzing.FuzzedFault(seed=3, kind="crash", words="", recipe=recipe, rows=None, cause="it says: no")
+
+    def judged(_, smaller):
+        if smaller is not recipe:
+            raise EngineError("gave no buffer")
+        return finding
+
+    monkeypatch.setattr(graph_fuzzing, "judge", judged)
+    assert graph_fuzzing.minimise(live("before"), finding) == finding
