@@ -115,6 +115,8 @@ class GgmlFault:
     """Detectors that have nothing to look at on a library of ggml."""
     caught: str
     """What would have caught it in ggml."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """As of a small scenario."""
     runtime: str = "ggml"
 
 
@@ -217,6 +219,8 @@ class Scenario:
     nobody has said."""
     caught: str = ""
     """What would have caught it in the project it happened to."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """As of a small scenario."""
     on_ggml: OnGgml | None = None
     """Where it can be run on real ggml too: what it must show there."""
     runtime: str = "engine"
@@ -252,6 +256,7 @@ def repaired(scenario: Scenario) -> Scenario:
         reuse_waits=True,
         least_steps=1,
         reports="",
+        reasons={},
         on_ggml=None,
     )
 
@@ -282,5 +287,6 @@ def join(first: Scenario, second: Scenario) -> Scenario:
         reuse_waits=first.reuse_waits and second.reuse_waits,
         least_steps=max(first.least_steps, second.least_steps),
         reports="",
+        reasons={},
         on_ggml=None,
     )

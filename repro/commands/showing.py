@@ -73,6 +73,7 @@ def graph(both: Sides) -> Iterator[str]:
         yield f"{words}: the ops round the fault{f', run {place}' if len(runs) > 1 else ''}"
         known = [buffer for buffer in buffers if buffer < len(program.buffers)]
         yield from (f"  {line}" for line in describe_round(program, plan, near, known).splitlines())
+        yield ""
 
 
 def picture(scenario: AnyScenario, both: Sides) -> "Figure":
