@@ -48,7 +48,7 @@ def _entry(name: str) -> Entry:
     if isinstance(scenario, Scenario):
         said.append("Trained on the engine, drawn at a small size: the ops round the fault.")
     try:
-        figure = showing.picture(scenario, showing.sides(scenario))
+        figure = showing.picture(scenario, showing.sides(scenario), told=False)
         picture = render(figure, ".png", dpi=PAGE_DPI)  # a third of the bytes of an SVG
     except EngineError as error:
         if not isinstance(scenario, GgmlFault):

@@ -76,8 +76,8 @@ def graph(both: Sides) -> Iterator[str]:
         yield ""
 
 
-def picture(scenario: AnyScenario, both: Sides) -> "Figure":
-    """Return the picture of both sides."""
+def picture(scenario: AnyScenario, both: Sides, *, told: bool = True) -> "Figure":
+    """Return the picture of both sides, with the story above them if it is to be `told`."""
     from reports.figures.story_figure import StorySide, story
 
     twin, faulty = (
@@ -87,7 +87,7 @@ def picture(scenario: AnyScenario, both: Sides) -> "Figure":
         for title, side in zip(("without the defect", "with it"), both, strict=True)
     )
     expected = ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
-    return story(f"{scenario.name}: {scenario.title} ({expected})", (twin, faulty), (scenario.story,))
+    return story(f"{scenario.name}: {scenario.title} ({expected})", (twin, faulty), (scenario.story,) if told else ())
 
 
 def _library() -> str:
