@@ -1,4 +1,7 @@
-"""Where a scenario expects something else than the catalogue of bugs, a replay shows why."""
+"""Where a scenario expects something else than the catalogue of bugs, a replay shows why.
+
+`tests/power/scenarios.py` has what the catalogue expects.
+"""
 
 import re
 from dataclasses import replace
@@ -9,33 +12,6 @@ from allocsim.checks import check
 from repro import scenarios
 from repro.small.small_document import SmallDocument, document
 from repro.small_runs import run
-
-CATALOGUE = {
-    "rmsnorm-back-30": ("C04", "D K R", "S P"),
-    "softmax-back-partial-pin": ("C04", "D K", "S P"),
-    "dropped-reader": ("C01", "S P D", ""),
-    "match-cast": ("C02", "S P D", ""),
-    "nested-alias": ("C02", "S P D", ""),
-    "duplicate-operand": ("C03", "S P D", ""),
-    "saved-activation-order": ("C03", "S", ""),
-    "pin-on-view": ("C05", "S P D", ""),
-    "escaping-grad": ("C05", "P R", ""),
-    "index-leaf": ("C06", "S P D R", ""),
-    "encoder-result": ("C07", "S P R", ""),
-    "stale-plan": ("C08", "S P D R", ""),
-    "train-infer-train": ("C08", "R", ""),
-    "inputless-split": ("C09", "H", "S"),
-    "parallel-in-place": ("C09", "S H", ""),
-    "n-copies": ("C10", "P R", ""),
-    "donation-order": ("C11", "S P D", ""),
-    "tail-free": ("C12", "S P D", ""),
-    "double-free": ("C13", "S D", ""),
-    "padded-attention": ("C14", "P R", ""),
-    "two-conds": ("C15", "S P D", ""),
-}
-"""Bug worked out in the catalogue -> its class, the detectors that it says must fail, and those that
-must not. Of others it says nothing, or `flaky`, or under a condition.
-"""
 
 
 def faulty(name: str) -> SmallDocument:
@@ -58,16 +34,6 @@ def verdict_on(name: str, small: SmallDocument) -> tuple[tuple[str, str], ...]:
 def without_calls(small: SmallDocument) -> SmallDocument:
     """Return the document without the words that say which ops were a call."""
     return replace(small, text=re.sub(r"@\S+ ", "", small.text))
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_a_reason_stands_where_the_catalogue_expected_otherwise_and_nowhere_else(name):
-    class_, fails, silent = CATALOGUE[name]
-    scenario = scenarios.find_small(name)
-    differing = {letter for letter in fails.split() if letter not in scenario.reports}
-    differing |= {letter for letter in silent.split() if letter in scenario.reports}
-    differing |= set() if class_ in {named for named, _ in scenario.expected} else {"class"}
-    assert set(scenario.reasons) == differing
 
 
 @pytest.mark.parametrize("name", ["index-leaf", "padded-attention"])
