@@ -25,7 +25,7 @@ def check_fields(thing: Any) -> None:
 
     Elements count too: `("C05", "plan")` is no tuple of pairs.
     """
-    declared = _declared(type(thing))
+    declared = _declared(thing.__class__)
     for field in fields(thing):
         value = getattr(thing, field.name)
         try:
