@@ -27,12 +27,17 @@ from numpy.typing import NDArray
 from allocsim.allocators import Constraints
 from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
+from allocsim.verdict import CLASSES
 from engine.models.trainable import Model
 from repro.small.answers import DETECTORS
+from repro.small.field_types import check_fields
 from repro.small.small_document import SmallDocument
 
 PLACES: Final = ("belief", "placement", "kernel", "schedule", "caller", "size", "format")
 """Where the defect of a small scenario stands."""
+
+PARTIES: Final = ("plan", "kernel", "caller", "schedule", "unknown")
+"""Who a verdict may charge."""
 
 Belief = Callable[[Program, Constraints], Problem]
 
@@ -115,6 +120,8 @@ class GgmlFault:
     """Detectors that have nothing to look at on a library of ggml."""
     caught: str
     """What would have caught it in ggml."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """As of a small scenario."""
     runtime: str = "ggml"
 
 
@@ -122,7 +129,8 @@ class GgmlFault:
 class SmallScenario:
     """A bug as a small document: sound, and with the defect switched on.
 
-    Raises ModelError for a place, a detector or a field of the document that does not exist.
+    Raises ModelError for a place, a detector, a class, a party or a field of the document that does
+    not exist, and for a field that is not of its type.
     """
 
     name: str
@@ -153,6 +161,7 @@ class SmallScenario:
 
     def __post_init__(self) -> None:
         """Refuse what could never be met."""
+        check_fields(self)
         known = {row.name for row in fields(SmallDocument)}
         for place, given, allowed in (
             ("place", [self.place], PLACES),
@@ -160,6 +169,8 @@ class SmallScenario:
             ("reports", self.reports, DETECTORS),
             ("not_run", self.not_run.split(), DETECTORS),
             ("reasons", self.reasons, (*DETECTORS, "class")),
+            ("expected", [class_ for class_, _ in self.expected], (*CLASSES, "unknown")),
+            ("expected", [fault for _, fault in self.expected], PARTIES),
         ):
             for word in given:
                 if word not in allowed:
@@ -217,6 +228,8 @@ class Scenario:
     nobody has said."""
     caught: str = ""
     """What would have caught it in the project it happened to."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """As of a small scenario."""
     on_ggml: OnGgml | None = None
     """Where it can be run on real ggml too: what it must show there."""
     runtime: str = "engine"
@@ -252,6 +265,7 @@ def repaired(scenario: Scenario) -> Scenario:
         reuse_waits=True,
         least_steps=1,
         reports="",
+        reasons={},
         on_ggml=None,
     )
 
@@ -282,5 +296,6 @@ def join(first: Scenario, second: Scenario) -> Scenario:
         reuse_waits=first.reuse_waits and second.reuse_waits,
         least_steps=max(first.least_steps, second.least_steps),
         reports="",
+        reasons={},
         on_ggml=None,
     )

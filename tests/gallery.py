@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from repro import scenarios
-from repro.scenario import GgmlFault, Scenario, SmallScenario
-from repro.small.answers import DETECTORS
+from repro.commands.scenario_words import DETECTOR_NAMES, MARKS, in_words, marks, notes
+from repro.scenario import SmallScenario
+from repro.scenarios import AnyScenario
 
 HEAD = """# The library of scenarios
 
@@ -21,9 +22,8 @@ business. Scenarios of the engine train a transformer; those of ggml run on the 
 CONTRIBUTING.md says how a scenario is added. This page is written by `ALLOCSIM_UPDATE=1 pytest
 tests/unit/repro/test_small_scenarios.py` from the tables.
 
-S static replay, L lifetimes believed, H happens-before, R later runs, P sanitized run, D
-differential run, K kernel audit ([verdict.md](verdict.md)). `●` must report, `·` must run and find
-nothing, a blank cannot run.
+Where the catalogue of bugs that most of these come from expected another class or answer, the
+scenario says so with the reason; `tests/unit/repro/test_changed_expectations.py` replays it.
 
 """
 
@@ -31,31 +31,30 @@ nothing, a blank cannot run.
 def page() -> str:
     """Return the page."""
     every = (*scenarios.every(), *scenarios.every_on_ggml(), *scenarios.every_small())
-    rows = [*_table(every), ""]
-    for class_, found in _by_class(scenarios.every_small()).items():
-        rows += [f"## {class_}", ""]
+    names = ", ".join(f"{letter} {name}" for letter, name in DETECTOR_NAMES.items())
+    rows = [f"{names} ([verdict.md](verdict.md)): {MARKS}.", "", *_table(every), ""]
+    groups = {
+        "On the engine": scenarios.every(),
+        "On the library of ggml": scenarios.every_on_ggml(),
+        **{in_words(class_): found for class_, found in _by_class(scenarios.every_small()).items()},
+    }
+    for title, found in groups.items():
+        rows += [f"## {title}", ""]
         for scenario in found:
             rows += [*_story(scenario), ""]
     return HEAD + "\n".join(_wrapped(row) for row in rows).rstrip() + "\n"
 
 
-def _table(every: tuple[Scenario | GgmlFault | SmallScenario, ...]) -> Iterator[str]:
+def _table(every: tuple[AnyScenario, ...]) -> Iterator[str]:
     yield f"{len(every)} scenarios, {len(scenarios.SMALL)} of them small."
     yield ""
-    yield f"| scenario | runs on | class and party | {' | '.join(DETECTORS)} | what one sees |"
-    yield "|---|---|---|" + "---|" * (len(DETECTORS) + 1)
+    yield f"| scenario | runs on | class and party | {' | '.join(DETECTOR_NAMES)} | what one sees |"
+    yield "|---|---|---|" + "---|" * (len(DETECTOR_NAMES) + 1)
     for scenario in every:
         causes = " and ".join(f"{class_} {fault}" for class_, fault in scenario.expected)
-        marks = " | ".join(_mark(scenario, letter) for letter in DETECTORS)
+        cells = " | ".join(marks(scenario).values())
         name = f"[{scenario.name}]({scenario.source})" if "://" in scenario.source else scenario.name
-        yield f"| {name} | {scenario.runtime} | {causes} | {marks} | {scenario.title} |"
-
-
-def _mark(scenario: Scenario | GgmlFault | SmallScenario, letter: str) -> str:
-    if letter in scenario.not_run.split():
-        return " "
-    reports = scenario.reports if isinstance(scenario, SmallScenario) else scenario.reports.split()
-    return "●" if letter in reports else "·"
+        yield f"| {name} | {scenario.runtime} | {causes} | {cells} | {scenario.title} |"
 
 
 def _by_class(every: tuple[SmallScenario, ...]) -> dict[str, list[SmallScenario]]:
@@ -65,17 +64,12 @@ def _by_class(every: tuple[SmallScenario, ...]) -> dict[str, list[SmallScenario]
     return {class_: found[class_] for class_ in sorted(found, key=str.lower)}
 
 
-def _story(scenario: SmallScenario) -> Iterator[str]:
+def _story(scenario: AnyScenario) -> Iterator[str]:
     yield f"### {scenario.name}"
     yield ""
     yield scenario.story
     yield ""
-    says = ", ".join(f"{letter} {kinds}" for letter, kinds in scenario.reports.items())
-    yield f"- The defect stands in the {scenario.place}: `{', '.join(scenario.change)}` of the document differs."
-    yield f"- Must report: {says}."
-    for what, why in scenario.reasons.items():
-        yield f"- The catalogue of bugs expected otherwise of {what}: {why}."
-    yield f"- What would have caught it: {scenario.caught[0].lower()}{scenario.caught[1:]}"
+    yield from (f"- {note}" for note in notes(scenario))
 
 
 def _wrapped(row: str) -> str:

@@ -233,7 +233,9 @@ def _op_line(program: Program, op: Op) -> str:
     reads, writes = (_list([names[value] for value in side]) for side in (op.operands, op.results))
     name = "" if op.name == op.kind else f" {_quoted(op.name)}"
     stream = f" on {_quoted(program.streams[op.stream])}" if len(program.streams) > 1 else ""
-    return f"{_one_line(op.kind)}{name}{f' ({reads})' if reads else ''}{f' -> {writes}' if writes else ''}{stream}"
+    waits = f", after op {_list([str(step) for step in op.after])}" if stream and op.after else ""
+    made = f" -> {writes}" if writes else ""
+    return f"{_one_line(op.kind)}{name}{f' ({reads})' if reads else ''}{made}{stream}{waits}"
 
 
 def _list(names: Sequence[str]) -> str:

@@ -37,6 +37,9 @@ LEAST_RISE: Final = 0.06
 HEIGHT: Final = 1.6
 """Of the longest arc, in rows."""
 
+LINE: Final = 0.2
+"""Of a line of words below a box, in rows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphLooks:
@@ -87,8 +90,9 @@ def draw_graph(
     rows = -program.ops.stream.astype(float) if len(program.streams) > 1 else np.zeros(len(program.ops))
     rows *= 1.1
     chosen = _chosen(found, looks, ARCS[named])
+    lines = 0
     if named:
-        _boxes(axes, program, looks, rows, (first, last))
+        lines = _boxes(axes, program, looks, rows, (first, last))
     else:
         _ticks(axes, program, looks, rows)
     drawn = np.concatenate([chosen, np.array(sorted(looks.late), dtype=np.int64).reshape(-1, 2)])
@@ -102,7 +106,7 @@ def draw_graph(
     _arcs(axes, sorted(looks.late), rows, steps, gid="late arcs", edgecolor=RED, linewidth=2.2, linestyle=(0, (4, 2)))
     _waits(axes, program, rows)
     axes.set_xlim(first, max(last, first + 1))
-    axes.set_ylim(float(rows.min(initial=0.0)) - (0.95 if looks.marked and named else 0.55), max(top, 0.4) + 0.55)
+    axes.set_ylim(float(rows.min(initial=0.0)) - 0.55 - LINE * lines, max(top, 0.4) + 0.55)
     axes.set_yticks([])
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
@@ -120,11 +124,13 @@ def _chosen(found: Int64s, looks: GraphLooks, most: int) -> Int64s:
     return chosen
 
 
-def _boxes(axes: Axes, program: Program, looks: GraphLooks, rows: Any, window: tuple[float, float]) -> None:
+def _boxes(axes: Axes, program: Program, looks: GraphLooks, rows: Any, window: tuple[float, float]) -> int:
+    """Draw the ops of a window; return the most lines of words below one of them."""
     values, grid = program.values, axes.get_gridspec()
     room = max(int(150 / (grid.ncols if grid is not None else 1) / max(window[1] - window[0], 1)), 3)
     upright = room >= 6
     inside = range(int(window[0]), min(int(np.ceil(window[1])), len(program.ops)))
+    most = 0
     for op in (program.ops[step] for step in inside):
         y = float(rows[op.step])
         corners = [
@@ -150,10 +156,14 @@ def _boxes(axes: Axes, program: Program, looks: GraphLooks, rows: Any, window: t
             fontsize=8.5 if room >= 12 else 7, rotation=0 if upright else 90, color=RED if marked else INK, linespacing=1.15,
         )  # fmt: skip
         if marked:
+            beside = {op.step - 1, op.step + 1} & looks.marked.keys()
+            deed = wrap(looks.marked[op.step], max(int(1.3 * room), 6) if beside else max(room + 4, 9))
+            most = max(most, len(deed))
             axes.text(
-                op.step + 0.5, y - 0.44, "\n".join(wrap(looks.marked[op.step], max(room + 4, 9))), ha="center", va="top", zorder=4,
+                op.step + 0.5, y - 0.44, "\n".join(deed), ha="center", va="top", zorder=4,
                 fontsize=8, color=RED, fontweight="bold", gid="deed", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
             )  # fmt: skip
+    return most
 
 
 def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> None:

@@ -3,7 +3,8 @@ it.
 
 Two columns of one form. Above, the ops with an arc to each reader (`arc_graph`); the ops that the
 verdict names have a red frame and say what they do, and the arc of a late read is red. Below, on
-the same axis, the slots of the plan that runs, with the parties hatched as in the memory map. Of a
+the same axis, the slots of the plan that runs, with the parties hatched as in the memory map: both
+times those of the arena in which the fault lies, and of a large program those near its parties. Of a
 session the run is shown in which the fault strikes.
 
 What this module does not see: where the two documents come from.
@@ -33,6 +34,9 @@ from reports.figures.scene import Scene, scene
 OPS: Final = 24
 """Ops of a larger program that are shown: those round the fault."""
 
+ROOM: Final = 4.0
+"""Bytes that are shown of a larger program, over those of the parties."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorySide:
@@ -45,6 +49,15 @@ class StorySide:
     """The object in a run's record."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Focus:
+    """Where the fault lies, as both sides show it."""
+
+    arena: int
+    parties: frozenset[str]
+    """Names of the buffers that take part."""
+
+
 @style.styled
 def story(title: str, sides: tuple[StorySide, StorySide], lines: tuple[str, ...] = ()) -> Figure:
     """Draw both sides; `lines` stand below the title. O(n log n)."""
@@ -53,9 +66,12 @@ def story(title: str, sides: tuple[StorySide, StorySide], lines: tuple[str, ...]
     panels = figure.subplots(2, 2, sharex="col", height_ratios=[3, 4], squeeze=False)
     roles: dict[str, None] = {}
     near = deeds(sides[1].verdict, run)
-    for column, side in enumerate(sides):
+    focus: Focus | None = None
+    for column, side in reversed(list(enumerate(sides))):  # the fault says what is to be seen of the other side
         upper, lower = panels[0][column], panels[1][column]
-        roles |= dict.fromkeys(_side(upper, lower, side, min(run, max(len(side.document.runs) - 1, 0)), near))
+        here = min(run, max(len(side.document.runs) - 1, 0))
+        drawn, focus = _side((upper, lower), side, here, near, focus)
+        roles |= dict.fromkeys(drawn)
         words = f"{side.title}" + (f", run {run}" if len(side.document.runs) > 1 else "")
         upper.set_title(
             words,
@@ -72,22 +88,27 @@ def story(title: str, sides: tuple[StorySide, StorySide], lines: tuple[str, ...]
     return figure
 
 
-def _side(upper: Axes, lower: Axes, side: StorySide, run: int, near: Mapping[int, str]) -> list[str]:
-    """Draw one side, of a large program the steps round those of `near`; return the roles in it."""
+def _side(
+    panels: tuple[Axes, Axes], side: StorySide, run: int, near: Mapping[int, str], focus: Focus | None
+) -> tuple[list[str], Focus | None]:
+    """Draw one side, of a large program the steps round those of `near`; return the roles in it, and
+    where the fault lies.
+    """
+    upper, lower = panels
     shown = scene(side.document, run)
     if shown is None or not len(shown.program.ops):
         style.blank(upper, "no op runs here")
         style.blank(lower, "")
-        return []
+        return [], focus
     marked = deeds(side.verdict, run)
     window = _window(len(shown.program.ops), near or marked)
     looks = GraphLooks(face=lambda _step: "#F3F4F5", marked=marked, late=_late(side.verdict, run))
     draw_graph(upper, shown.program, looks, window=window)
     upper.tick_params(axis="x", length=0, labelbottom=False)
-    roles = _slots(lower, side, shown, run, large=window != (0.0, float(len(shown.program.ops))))
+    roles, focus = _slots(lower, side, shown, run, focus, steps=window)
     style.step_axis(lower, len(shown.program.ops))
     lower.set_xlim(*window)
-    return roles
+    return roles, focus
 
 
 def _late(verdict: Mapping[str, Any], run: int) -> frozenset[tuple[int, int]]:
@@ -111,15 +132,19 @@ def _window(steps: int, marked: Mapping[int, str]) -> tuple[float, float]:
     return float(max(int(low - room), 0)), float(min(int(high + room), steps))
 
 
-def _slots(axes: Axes, side: StorySide, shown: Scene, run: int, *, large: bool) -> list[str]:
-    """Draw the slots of the arena in which the fault lies; return the roles drawn."""
+def _slots(
+    axes: Axes, side: StorySide, shown: Scene, run: int, focus: Focus | None, *, steps: tuple[float, float]
+) -> tuple[list[str], Focus | None]:
+    """Draw the slots of the arena in which the fault lies; return the roles drawn, and where that is."""
     document = side.document
     by_arena = {arena: _found(side, shown, arena, run) for arena in range(len(document.arenas))}
     arena = max(by_arena, key=lambda number: (bool(by_arena[number]), len(shown.shown(number)), -number), default=0)
+    if focus is not None and not by_arena[arena] and focus.arena in by_arena:
+        arena = focus.arena
     buffers = shown.shown(arena)
     if shown.plan is None or not len(buffers):
         style.blank(axes, "nothing is placed here")
-        return []
+        return [], focus
     drawn = by_arena[arena]
     handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
     order = buffers[np.argsort(shown.start[buffers], kind="stable")]
@@ -131,32 +156,39 @@ def _slots(axes: Axes, side: StorySide, shown: Scene, run: int, *, large: bool) 
         colours=families(shown, buffers, "kind"),
         faded=bool(drawn),
     )
-    corners = boxes.corners
-    window = (0.0, float(shown.steps), min(float(corners[:, 2].min()), 0.0), float(corners[:, 3].max()))
     drawn = tuple(
         replace(conflict, boxes=tuple(_moved(box, shown, near, conflict.buffer) for box in conflict.boxes))
         for conflict in drawn
     )
     numbered = numbered_of(drawn)
+    names = shown.program.buffers.names
+    if focus is None:
+        focus = Focus(arena=arena, parties=frozenset(names[buffer] for c in numbered for _, buffer in c.parties))
+    of_parties = np.array([names[buffer] in focus.parties for buffer in order])
+    low, high = _height(boxes, of_parties, large=steps != (0.0, float(len(shown.program.ops))))
+    window = (*steps, low, high)
     map_boxes.draw_buffers(axes, boxes, window)
     map_boxes.draw_handovers(axes, near, handed)
     map_boxes.draw_names(axes, boxes, window, (6.3, 3.3), map_boxes.roles_in(numbered))
     map_boxes.draw_conflicts(axes, drawn, window)
     roles = map_boxes.draw_parties(axes, boxes, numbered)
-    near_fault = boxes.corners[np.isin(boxes.buffers, [buffer for c in numbered for _, buffer in c.parties])]
-    low, high = window[2], window[2] + (window[3] - window[2]) * 1.04
-    if large and len(near_fault):
-        middle, half = (
-            (near_fault[:, 2].min() + near_fault[:, 3].max()) / 2,
-            (near_fault[:, 3].max() - near_fault[:, 2].min()) * 1.5,
-        )
-        low, high = max(low, middle - half), min(high, middle + half)
-    axes.set_ylim(low, high)
-    style.bytes_axis(axes.yaxis, window[3], "slots, gaps cut" if cut else "address in the arena")
+    style.bytes_axis(axes.yaxis, high, "slots, gaps cut" if cut else "address in the arena")
     if cut:  # what is written beside the axis would be no addresses
         axes.set_yticks([])
+    axes.set_ylim(low, high)  # last: ticks outside would widen it
     axes.grid(visible=False)
-    return list(roles)
+    return list(roles), focus
+
+
+def _height(boxes: MapBoxes, of_parties: Any, *, large: bool) -> tuple[float, float]:
+    """Return the bytes that are shown: all, of a large program `ROOM` times those of the parties."""
+    corners = boxes.corners
+    low, high = min(float(corners[:, 2].min()), 0.0), float(corners[:, 3].max())
+    if large and of_parties.any():
+        below, above = corners[of_parties, 2].min(), corners[of_parties, 3].max()
+        middle, half = (below + above) / 2, (above - below) * ROOM / 2
+        low, high = max(low, middle - half), min(high, middle + half)
+    return low, low + (high - low) * 1.04
 
 
 def _found(side: StorySide, shown: Scene, arena: int, run: int) -> tuple[Conflict, ...]:

@@ -33,7 +33,7 @@ class Entry:
 
 
 def stories(title: str, head: str, entries: Sequence[Entry]) -> bytes:
-    """Return the page, entries in the order given under the heading of their group."""
+    """Return the page: groups by name, under each its entries in the order given."""
     columns = list(dict.fromkeys(column for entry in entries for column in entry.cells))
     rows = "\n".join(_row(entry, columns) for entry in entries)
     heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
@@ -41,7 +41,7 @@ def stories(title: str, head: str, entries: Sequence[Entry]) -> bytes:
         f'<table class="stories"><thead><tr><th>scenario</th><th>names</th>{heads}<th>what one sees</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
-    groups = dict.fromkeys(entry.group for entry in entries)
+    groups = sorted({entry.group for entry in entries}, key=str.lower)
     parts = [
         f"<h2>{escape(group)}</h2>" + "\n".join(_story(entry) for entry in entries if entry.group == group)
         for group in groups

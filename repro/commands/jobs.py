@@ -52,7 +52,7 @@ def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *,
                 write(result, folder)
         if not as_json:
             print_result(result, job.more(result))
-            print_line("as expected" if result.matches else f"NOT as expected: {_expected(result.expected)}")
+            print_line(_ending(result))
             print_folder(folder)
     for entry in skipped if not as_json else ():
         print_line(f"{entry['scenario']} on {entry['library']['name']}: skipped: {entry['skipped']}")
@@ -130,7 +130,8 @@ def _print_training(modes: Mapping[str, Any]) -> None:
 
 def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, words: bool = False) -> None:
     print_line("")
-    print_line(title if sys.stdout.isatty() else f"{title} ({', '.join(filter(None, columns))})")
+    named = ", ".join(filter(None, columns))
+    print_line(title if sys.stdout.isatty() or not named else f"{title} ({named})")
     print_table(columns, rows, right=columns[1:] if columns[0] and not words else ())
 
 
@@ -145,6 +146,15 @@ def _number(value: float | None, form: str = ".6f") -> str:
 def _note(says: Any) -> str:
     unsafe = says.get("unsafe") or ()
     return str(says.get("why") or (f"first: {says['first']}" if says.get("first") else ", ".join(unsafe)))
+
+
+def _ending(result: Any) -> str:
+    if result.matches:
+        return "as expected"
+    count = len(getattr(result, "differs", ()))
+    if count:
+        return f"NOT as expected: {count} {'answer differs' if count == 1 else 'answers differ'} (above)"
+    return f"NOT as expected: {_expected(result.expected)}"
 
 
 def _expected(expected: tuple[tuple[str, str], ...]) -> str:

@@ -26,8 +26,9 @@ from allocsim.cli.progress import counting
 from allocsim.errors import EngineError, OutputError
 from allocsim.files import replacing
 from allocsim.outcomes.telling import wrapped
+from allocsim.verdict import CLASSES
 from repro import scenarios, small_runs
-from repro.commands import repro_ggml, scenario_pages, showing, small_words
+from repro.commands import repro_ggml, scenario_pages, scenario_words, showing, small_words
 from repro.commands.jobs import Job, run_all
 from repro.commands.matrix import Task, run_matrix
 from repro.commands.mode_tables import sections
@@ -97,19 +98,28 @@ def show(
 
 
 def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[str]:
-    yield from (*wrapped(f"{scenario.name}: {scenario.title}"), scenario.source, *wrapped(scenario.story))
+    yield from (*wrapped(f"{scenario.name}: {scenario.title}"), scenario.source, "", *wrapped(scenario.story), "")
     if isinstance(both, str):
         yield f"the graph round the fault: not drawn: {both}"
+        yield ""
     elif both is not None:
         yield from showing.graph(both)
     if isinstance(scenario, SmallScenario):
         yield from small_words.tale(scenario)
     else:
-        yield "defects: " + ("; ".join(_defects(scenario)) or "none")
-        expected = ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
-        yield f"expected: {expected or 'no accusation'}"
+        yield from wrapped(f"the defect: {'; '.join(scenario_words.defects(scenario)) or 'none'}")
+    yield ""
+    for class_, fault in scenario.expected:
+        yield from wrapped(f"expected: {class_}, fault of the {fault}: {CLASSES.get(class_, class_)}")
+    if not scenario.expected:
+        yield "expected: no accusation"
+    for letter, kinds in scenario_words.answers(scenario).items():
+        said = "not run" if kinds is None else kinds or "nothing"
+        yield f"  {letter} {scenario_words.DETECTOR_NAMES[letter]:<18}  {said}"
+    for line in scenario_words.otherwise(scenario):
+        yield from ("", *wrapped(line))
     if scenario.caught:
-        yield from wrapped(f"what would have caught it: {scenario.caught}")
+        yield from ("", *wrapped(f"what would have caught it: {scenario.caught}"))
 
 
 def _sides(scenario: AnyScenario, *, needed: bool) -> showing.Sides | str:
@@ -183,7 +193,10 @@ def run_scenarios(
     ] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="With --all: full size. With --runtime ggml: the width of SmolLM2-135M, minutes."),
+        typer.Option(
+            "--full",
+            help="Full size, which one scenario alone has anyway. With --runtime ggml: the width of SmolLM2-135M, minutes.",
+        ),
     ] = False,
     as_json: AsJson = False,
     plot: Annotated[str | None, typer.Option(metavar="X.png", help="With --all: draw the matrix.")] = None,
@@ -232,8 +245,8 @@ def run_scenarios(
             tasks, skipped = repro_ggml.tasks(left, ggml, asked)
         else:
             jobs, skipped = repro_ggml.jobs(left, ggml, asked)
-    elif ggml is not None or full:
-        raise typer.BadParameter("--ggml and --full go with --runtime ggml and with faults of ggml")
+    elif ggml is not None:
+        raise typer.BadParameter("--ggml goes with --runtime ggml and with faults of ggml")
     if every:
         both = (True,) if fixed else (False, True)
         trained = [
@@ -295,26 +308,12 @@ def _entry(scenario: AnyScenario) -> dict[str, Any]:
         "runtime": scenario.runtime,
         "source": scenario.source,
         "story": scenario.story,
-        "defects": list(_defects(scenario)),
+        "defects": list(scenario_words.defects(scenario)),
         "expected": [{"class": class_, "fault": fault} for class_, fault in scenario.expected],
         "caught": scenario.caught,
+        "reasons": dict(scenario.reasons),
         **(small_words.entry(scenario) if isinstance(scenario, SmallScenario) else {}),
     }
-
-
-def _defects(scenario: AnyScenario) -> Iterator[str]:
-    if isinstance(scenario, SmallScenario):
-        yield from small_words.defects(scenario)
-        return
-    if isinstance(scenario, GgmlFault):
-        yield f"real ggml, as it is: {scenario.fault}"
-        return
-    for kind, variant in scenario.kernels.items():
-        yield f"the kernel of {kind} in its {variant} form"
-    if scenario.belief is not None:
-        yield f"a wrong belief: {(scenario.belief.__doc__ or '').strip().splitlines()[0]}"
-    for name in scenario.write_once:
-        yield f"{name} is written before the first run only"
 
 
 def _cores() -> int:

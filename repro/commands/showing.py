@@ -73,10 +73,11 @@ def graph(both: Sides) -> Iterator[str]:
         yield f"{words}: the ops round the fault{f', run {place}' if len(runs) > 1 else ''}"
         known = [buffer for buffer in buffers if buffer < len(program.buffers)]
         yield from (f"  {line}" for line in describe_round(program, plan, near, known).splitlines())
+        yield ""
 
 
-def picture(scenario: AnyScenario, both: Sides) -> "Figure":
-    """Return the picture of both sides."""
+def picture(scenario: AnyScenario, both: Sides, *, told: bool = True) -> "Figure":
+    """Return the picture of both sides, with the story above them if it is to be `told`."""
     from reports.figures.story_figure import StorySide, story
 
     twin, faulty = (
@@ -86,7 +87,7 @@ def picture(scenario: AnyScenario, both: Sides) -> "Figure":
         for title, side in zip(("without the defect", "with it"), both, strict=True)
     )
     expected = ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
-    return story(f"{scenario.name}: {scenario.title} ({expected})", (twin, faulty), (scenario.story,))
+    return story(f"{scenario.name}: {scenario.title} ({expected})", (twin, faulty), (scenario.story,) if told else ())
 
 
 def _library() -> str:

@@ -7,28 +7,26 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from allocsim.cli.output import Section
-from allocsim.outcomes.telling import wrapped
 from repro.scenario import SmallScenario
 from repro.small.answers import DETECTORS
 from repro.small.small_document import SmallDocument
 from repro.small_runs import SmallResult, in_words
 
-NOTES: Final = {"order": "p/q: the program p on the plan of q", "runs": "for each run, the uploads left out"}
+NOTES: Final = {
+    "slots": "offsets in bytes; a buffer that is not named lies apart",
+    "believed": "steps that the planner takes for its life, half-open",
+    "order": "p/q: the program p on the plan of q",
+    "runs": "for each run, the uploads left out",
+    "share": "a>b: b may take the place of a",
+}
 """Field of a document -> what its words mean."""
 
 
 def tale(scenario: SmallScenario) -> Iterator[str]:
-    """Yield the lines of `show` that small scenarios alone have: the defect, and what must be
-    found.
-    """
+    """Yield the lines of `show` that small scenarios alone have: what the defect changes."""
     yield f"the defect, in the {scenario.place}:"
     for name, now in scenario.change.items():
         yield from _changed(name, getattr(scenario.sound, name), now)
-    yield "expected: " + ", ".join(f"{class_}, fault of the {fault}" for class_, fault in scenario.expected)
-    for letter, kinds in scenario.answers.items():
-        yield f"  {letter}: {in_words(kinds)}"
-    for what, why in scenario.reasons.items():
-        yield from wrapped(f"the catalogue of bugs expected otherwise of {what}: {why}")
 
 
 def entry(scenario: SmallScenario) -> dict[str, Any]:
@@ -36,7 +34,6 @@ def entry(scenario: SmallScenario) -> dict[str, Any]:
     return {
         "place": scenario.place,
         "answers": {letter: None if kinds is None else sorted(kinds) for letter, kinds in scenario.answers.items()},
-        "reasons": dict(scenario.reasons),
     }
 
 
@@ -51,11 +48,6 @@ def answers(result: SmallResult) -> list[Section]:
     if result.differs:
         sections.append(("what differs", ("",), [(text,) for text in result.differs]))
     return sections
-
-
-def defects(scenario: SmallScenario) -> Iterator[str]:
-    """Yield the fields of the document that the defect changes."""
-    yield f"in the {scenario.place}: " + ", ".join(scenario.change)
 
 
 def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
@@ -93,4 +85,4 @@ def _short(thing: Any) -> str:
     return str(thing) or "none"
 
 
-__all__ = ["answers", "defects", "entry", "tale"]
+__all__ = ["answers", "entry", "tale"]

@@ -181,7 +181,7 @@ def from_file(path: Path) -> AnyScenario:
         raise ModelError(str(path), f"cannot be run: {type(error).__name__}: {error}") from error
     found = getattr(module, "SCENARIO", None)
     if not isinstance(found, Scenario | GgmlFault | SmallScenario):
-        raise ModelError(str(path), "has no SCENARIO; docs/scenarios.md says what one is")
+        raise ModelError(str(path), "has no SCENARIO; CONTRIBUTING.md says what one is")
     return found
 
 

@@ -56,6 +56,7 @@ SCENARIO = Scenario(
     expected=(("C01", "plan"),),
     reports="S L P D",
     belief=forget_residual,
+    reasons={"class": "the bug behind the report is ggml-1501; this one is what the report took it for"},
     caught=(
         "A replay of the plan over the graph that runs: the add reads what another op wrote. Comparing "
         "believed with derived lifetimes names the reader that was left out."

@@ -20,4 +20,11 @@ SCENARIO = GgmlFault(
         "A replay of the backward graph on the addresses that it runs with: forward tensors share bytes "
         "while both are needed."
     ),
+    reasons={
+        "class": (
+            "nothing is kept from one run to the next; one graph runs, once, and what is read late was "
+            "written in that run. The plan is legal for the forward graph, which it was made for; the graph "
+            "that runs on it is another"
+        )
+    },
 )

@@ -14,6 +14,7 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.model import Document, Event, Plan, Problem, Program, Role, Run
+from repro.small.field_types import check_fields
 from repro.small.words import belief, plan, program
 
 
@@ -58,6 +59,10 @@ class SmallDocument:
     events: str = ""
     """`0+x 3-x`: at step 0 x is allocated, at step 3 freed."""
 
+    def __post_init__(self) -> None:
+        """Raise ModelError for a field that is not of its type."""
+        check_fields(self)
+
 
 def document(small: SmallDocument) -> Document:
     """Build the document; raises ModelError for a word that is none."""
@@ -91,6 +96,9 @@ def _planned(small: SmallDocument, name: str) -> Plan:
 def _belief(made: Program, small: SmallDocument) -> Problem | None:
     if small.believed is None:
         return None
+    for name in small.believed:
+        if name not in made.buffers.names:
+            raise ModelError("believed", f"{name!r} is no buffer; there are {', '.join(made.buffers.names)}")
     told: dict[str, Any] = {} if small.believed_nbytes is None else {"nbytes": list(small.believed_nbytes)}
     if "=own" in small.slots:
         own = [f"{name}=own" in small.slots.split() for name in made.buffers.names]

@@ -1,7 +1,9 @@
 """Pictures by what is in them: boxes, labels and marks, each beside this file as text."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from expected import agree
 from picture_contents import seen
@@ -11,6 +13,7 @@ from allocsim.model import Document, Problem, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports import draw
 from reports.figures import FIGURES, verdict_matrix
+from reports.figures.story_figure import _height
 from repro import scenarios
 from repro.commands import showing
 
@@ -66,3 +69,19 @@ def test_the_matrix_is_drawn_as_written_down():
     agree(FOLDER / "matrix.txt", text)
     assert "S wrong (0, 1)" in text
     assert "1 row of 2 differ" in text
+
+
+def test_a_story_shows_the_arena_of_the_fault_on_both_sides():
+    scenario = scenarios.find_small("reduce-scatter-output")
+    text = seen(showing.picture(scenario, showing.sides(scenario)))
+    before, after = text.split("axes 2:")[1].split("axes 3:")
+    for name in ("r0  64 B", "r1  64 B"):
+        assert (name in before, name in after) == (True, True)
+
+
+def test_of_a_large_story_the_bytes_near_the_parties_are_shown():
+    corners = np.array([[0.0, 9.0, 64.0 * row, 64.0 * row + 64] for row in range(30)])
+    boxes, parties = SimpleNamespace(corners=corners), np.arange(30) < 1
+    assert _height(boxes, parties, large=True) == (0.0, 160 * 1.04)
+    assert _height(boxes, parties, large=False) == (0.0, 1920 * 1.04)
+    assert _height(boxes, np.zeros(30, bool), large=True) == (0.0, 1920 * 1.04)

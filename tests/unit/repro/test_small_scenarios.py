@@ -186,6 +186,10 @@ def test_a_twin_that_nobody_looked_at_is_not_clean():
         ({"not_run": "H P"}, "P cannot report what it does not look at"),
         ({"reports": {}}, "a scenario that cannot fail is none"),
         ({"expected": ()}, "a scenario that cannot fail is none"),
+        ({"expected": ("C05", "plan")}, r"expected: \('C05', 'plan'\) is no tuple"),
+        ({"expected": (("C5", "plan"),)}, "expected: 'C5' is none of C01"),
+        ({"expected": (("C05", "planner"),)}, "expected: 'planner' is none of caller"),
+        ({"not_run": ["H", "R"]}, r"not_run: \['H', 'R'\] is no"),
     ],
 )
 def test_what_could_never_be_met_is_refused_at_once(change, said):
@@ -223,6 +227,10 @@ def test_a_file_whose_expectation_is_wrong_exits_1_and_says_what_differs(own, ca
         (OWN.replace("h b a", "h b &a"), "'&a' is no value"),
         (OWN.replace('"a=0 b=64"', '"q=0"'), "'q' is no buffer"),
         (OWN.replace('"placement"', '"moon"'), "'moon' is none of"),
+        (OWN.replace('{"slots"', '{"believed": {"q": (1, 2)}, "slots"'), "believed: 'q' is no buffer; there are x, a"),
+        (OWN.replace('{"slots"', '{"believed": {"a": 3}, "slots"'), "believed: {'a': 3} is no Mapping[str"),
+        (OWN.replace('{"slots"', '{"runs": (0,), "slots"'), "runs: (0,) is no tuple"),
+        (OWN.replace('{"slots"', '{"roles": {"a": "state"}, "slots"'), "roles: {'a': 'state'} is no Mapping"),
     ],
 )
 def test_a_file_that_is_no_scenario_is_refused_in_one_line(text, said, own, capsys):
@@ -294,7 +302,7 @@ def test_the_gallery_has_the_story_answers_and_picture_of_each(own, tmp_path, ca
     for words in (
         MATCH_CAST.source,
         "What would have caught it",
-        "A filled circle must report",
+        "● must report",
         'href="#my-bug"',
         "C12 plan",
         "<script>\n\n</script>",

@@ -5,6 +5,7 @@ from ggml_live import BOTH, live
 
 from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.model import Document, Run
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
 from engine.ggml.capture.graph_document import document
@@ -74,6 +75,16 @@ def test_the_plan_a_rewired_graph_was_given_is_right_for_its_own_graph(which):
 
     assert check(document(finding.rows["planned"])).clean
     assert (finding.found, finding.wanted) == (60, 33)
+
+
+def test_a_forward_plan_is_legal_for_its_own_graph_and_what_is_read_late_is_of_the_same_run():
+    captured = evidence(live("after").call(FAULTS["forward-then-backward"].task))
+    (run,) = captured.runs
+    late = [found for found in check(captured).violations if found.kind == "StaleRead"]
+
+    assert check(Document.of(Run.of(run.plan))).clean
+    assert len(run.program.ops) > len(run.plan.program.ops)
+    assert {(found.other_run, found.want_run) for found in late} == {(0, 0)}
 
 
 def test_the_setter_protects_the_root_of_a_view_only_in_the_newer_library():

@@ -1,0 +1,112 @@
+"""The library of scenarios: processor time of the whole matrix, alone and with `--jobs 2`, and each scenario that has a full size at it.
+
+    python benchmarks/scenarios.py [--parts matrix full] [--out FILE]
+
+`matrix`: `allocsim repro run --all --json`, every scenario and its twin at a small size, by one process and by two; the two must print the same.
+`full`: each scenario of the engine, and of ggml where a library is there, by itself with `--full`, its twin too where it has one.
+
+Seconds are processor time of the command with all processes that it started, peak memory that of the largest of them. The exit status is 1 where a cell
+differs, a scenario at full size is not as expected, or the matrix takes more than `AIM` seconds.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+
+from repro import scenarios  # noqa: E402 - after the path above
+
+AIM: Final = 900
+"""Processor seconds that the matrix may take."""
+
+COMMAND: Final = "import sys; from allocsim.cli import main; sys.exit(main())"
+
+NAMED: Final = ("reports", "nothing", "not run")
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="The library of scenarios.")
+    parser.add_argument("--parts", nargs="+", choices=("matrix", "full"), default=["matrix", "full"])
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "scenarios.json")
+    options = parser.parse_args()
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    found["unit"] = "CPU seconds of all processes, wall seconds, peak MiB of the largest process"
+    for part in options.parts:
+        found[part] = {"matrix": matrix, "full": full}[part]()
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+    rows = found.get("full", [])
+    table = found.get("matrix", {"differs": 0, "jobs_agree": True, "alone": {"cpu": 0}})
+    wrong = table["differs"] or not table["jobs_agree"] or table["alone"]["cpu"] > AIM
+    return int(bool(wrong) or not all(row["as_expected"] for row in rows))
+
+
+def matrix() -> dict[str, Any]:
+    """Return the counts of the matrix and what it took by one process and by two."""
+    alone, printed = command("repro", "run", "--all", "--json")
+    print("matrix", alone, flush=True)
+    shared, again = command("repro", "run", "--all", "--json", "--jobs", "2")
+    print("matrix, two processes", shared, flush=True)
+    rows = printed["matrix"]
+    answers = Counter(answer for row in rows for answer in row["answers"].values())
+    return {
+        "aim": AIM,
+        "scenarios": len({row["scenario"].split(" ")[0] for row in rows}),
+        "rows": len(rows),
+        "small_twins": sum(row["runtime"] == "small" for row in rows),
+        "cells": sum(answers.values()),
+        "answers": {word: answers[word] for word in NAMED},
+        "classes": sorted({cause["class"] for row in rows for cause in row["causes"]}),
+        "differs": sum(bool(row["differs"]) for row in rows),
+        "skipped": len(printed.get("skipped", ())),
+        "jobs_agree": rows == again["matrix"],
+        "alone": alone,
+        "two_processes": shared,
+    }
+
+
+def full() -> list[dict[str, Any]]:
+    """Return a row for each scenario at full size."""
+    asked = [
+        *((name, *twin) for name in scenarios.MODULES for twin in ((), ("--fixed",))),
+        *((name, "--runtime", "ggml") for name in scenarios.MODULES if scenarios.find(name).on_ggml is not None),
+    ]
+    rows = []
+    for words in asked:
+        took, printed = command("repro", "run", *words, "--full", "--json")
+        as_expected = bool(printed.get("runs")) and all(run["matches"] for run in printed["runs"])
+        rows.append({"run": " ".join(words), **took, "as_expected": as_expected})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def command(*words: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """Run allocsim; return what it took and the document it printed, empty where there is none."""
+    with tempfile.TemporaryFile("w+") as said:
+        begun = time.perf_counter()
+        child = subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=said, cwd=HERE.parent)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - begun
+        said.seek(0)
+        text = said.read()
+    took = {
+        "cpu": round(used.ru_utime + used.ru_stime, 1),
+        "wall": round(wall, 1),
+        "peak_mib": used.ru_maxrss // 1024,
+        "status": child.returncode,
+    }
+    return took, json.loads(text) if text else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

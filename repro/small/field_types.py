@@ -1,0 +1,51 @@
+"""Whether the fields of a scenario are of the types that they declare: a person writes them by hand,
+and no type checker has seen their file.
+
+What this module does not see: what the fields mean.
+"""
+
+import re
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, get_args, get_type_hints
+
+import msgspec
+
+from allocsim.errors import ModelError
+
+LONGEST: Final = 60
+"""Characters of a value that a message repeats."""
+
+MODULES: Final = re.compile(r"(\w+\.)+(?=\w)")
+"""What stands before the name of a type."""
+
+
+def check_fields(thing: Any) -> None:
+    """Raise ModelError for the first field of a dataclass that is not what its annotation says.
+
+    Elements count too: `("C05", "plan")` is no tuple of pairs.
+    """
+    declared = _declared(thing.__class__)
+    for field in fields(thing):
+        value = getattr(thing, field.name)
+        try:
+            msgspec.convert(value, declared[field.name])
+        except msgspec.ValidationError:
+            said, hint = repr(value), declared[field.name]
+            shown = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+            kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else MODULES.sub("", str(hint))
+            raise ModelError(field.name, f"{shown} is no {kind}") from None
+
+
+@cache
+def _declared(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {name: Any if _names(hint, kind) else hint for name, hint in hints.items()}
+
+
+def _names(hint: Any, kind: type) -> bool:
+    """Whether a type is made of `kind` itself: such a field is checked where it was made."""
+    return kind in get_args(hint)
+
+
+__all__ = ["check_fields"]
