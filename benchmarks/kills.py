@@ -3,10 +3,14 @@
     python benchmarks/kills.py [--count N] [--seed S] [--command NAME ...] [--again] [--out FILE]
 
 Each command is run once to its end; what it leaves is the measure. Then, N times: it is begun in a fresh folder in a fork and killed (SIGKILL) after a
-random part of that time, or its disk fails at a random call (fsync says EIO; write says ENOSPC; the process is killed between the rename and the
-sync of the folder). What is there then is read: a file is whole or not there. The command is run again, as often as it is refused for what the first one
-left, going on where it can, and what it leaves is compared with the measure byte by byte; entries that say how long something took are left out.
-Temporary files must be gone at the end. Exit status 1 where anything is otherwise.
+random part of that time, every second time on a disk whose fsync says EIO from a random call on; beside these, write says ENOSPC, or the process is killed
+between the rename and the sync of the folder (`WAYS`). What is there then is read: a file is whole or not there, one that grows is the beginning of the
+whole. The command is run again, as often as it is refused for what the first one left, going on where it can, and what it leaves is compared with the measure
+byte by byte; entries that say how long something took are left out. Temporary files must be gone at the end. Exit status 1 where anything is otherwise.
+
+A moment is a part of the time in which the machine let the command run or it waited for a disk or a process of its own (`ran`), so that a busy machine
+moves no moment behind the end. Pictures are drawn once, before the forks, which write them: how they are drawn is not what is killed here, and most moments
+fall where files are written.
 
 What was tried is written every `KEPT` times; a command that was tried less than N times goes on from there, with `--again` it begins anew.
 """
@@ -22,9 +26,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +39,7 @@ ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from hostile import TOML  # noqa: E402 - after the paths above
-from safetensors import safe_open  # noqa: E402
+from safetensors import SafetensorError, safe_open  # noqa: E402
 
 from allocsim import files  # noqa: E402
 from allocsim.cli import main as command  # noqa: E402
@@ -52,6 +58,8 @@ class Killed:
     """Of a folder; a second call in the same folder goes on."""
     measured: Callable[[Path], dict[str, Any]]
     """What it leaves, without times."""
+    half: Callable[[Path, Path], str]
+    """Of the folder of a killed one and of a whole one: what is half written there, empty where nothing is."""
 
 
 def _train(folder: Path) -> list[str]:
@@ -68,8 +76,53 @@ def _trained(folder: Path) -> dict[str, Any]:
     return {"checkpoint": digest, **_bytes("out/weights.safetensors", "out/losses.csv")(folder)}
 
 
+def _half_trained(folder: Path, whole: Path) -> str:
+    """Weights appear at the end; of the checkpoint of an earlier epoch all bytes are there, and losses are those of the whole so far."""
+    out = folder / "out"
+    if (out / "checkpoint.safetensors").exists():
+        try:
+            _checkpoint(out)
+        except SafetensorError as error:
+            return f"checkpoint: {error}"
+    return _cut("out/weights.safetensors")(folder, whole) or _cut(grows=("out/losses.csv",))(folder, whole)
+
+
+def _checkpoint(out: Path) -> None:
+    with safe_open(out / "checkpoint.safetensors", framework="numpy") as file:
+        for name in file.keys():  # noqa: SIM118 - it is no mapping
+            file.get_tensor(name)
+
+
 def _bytes(*names: str) -> Callable[[Path], dict[str, Any]]:
     return lambda folder: {name: (folder / name).read_bytes().hex() for name in names}
+
+
+def _below(*places: str) -> Callable[[Path], dict[str, Any]]:
+    """All files in some folders."""
+
+    def found(folder: Path) -> dict[str, Any]:
+        paths = (path for place in places for path in sorted((folder / place).rglob("*")) if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes().hex() for path in paths}
+
+    return found
+
+
+def _cut(*names: str, grows: tuple[str, ...] = ()) -> Callable[[Path, Path], str]:
+    """Say which files are there and not whole: of those in the folders `names`, and of those that grow, which are to begin as the whole does."""
+
+    def found(folder: Path, whole: Path) -> str:
+        for name in names:
+            paths = [folder / name, *(folder / name).rglob("*")]
+            for path in (path for path in paths if path.is_file() and MARK not in path.name):
+                ours = whole / path.relative_to(folder)
+                if not ours.is_file() or path.read_bytes() != ours.read_bytes():
+                    return f"half written: {path.relative_to(folder)}"
+        for name in grows:
+            if (folder / name).exists() and not (whole / name).read_bytes().startswith((folder / name).read_bytes()):
+                return f"does not begin as the whole: {name}"
+        return ""
+
+    return found
 
 
 def _campaign(folder: Path) -> dict[str, Any]:
@@ -82,8 +135,22 @@ def _campaign(folder: Path) -> dict[str, Any]:
     }
 
 
+def _half_campaign(folder: Path, whole: Path) -> str:
+    """Lines of the journal say how long something took; each but the last, which may be cut, is a record."""
+    journal = folder / "c" / "journal.jsonl"
+    try:
+        for line in journal.read_text().split("\n")[:-1] if journal.exists() else ():
+            json.loads(line)
+    except ValueError as error:
+        return f"journal: {error}"
+    return _cut("c/findings")(folder, whole)
+
+
 COMMANDS = {
-    "train": Killed(_train, _trained),
+    "train": Killed(_train, _trained, _half_trained),
+    "repro": Killed(
+        lambda folder: ["repro", "run", "match-cast", "--out", str(folder / "out")], _below("out"), _cut("out")
+    ),
     "fuzz": Killed(
         lambda folder: [
             "fuzz",
@@ -97,33 +164,81 @@ COMMANDS = {
             "--json",
         ],
         _campaign,
+        _half_campaign,
     ),
-    "replay": Killed(lambda folder: ["replay", str(CASE), "-o", str(folder / "r"), "--json"], _bytes("r/replay.jsonl")),
-    "report": Killed(lambda folder: ["report", str(CASE), "-o", str(folder / "x.html")], _bytes("x.html")),
+    "replay": Killed(
+        lambda folder: ["replay", str(CASE), "-o", str(folder / "r"), "--json"],
+        _bytes("r/replay.jsonl"),
+        _cut(grows=("r/replay.jsonl",)),
+    ),
+    "capture": Killed(
+        lambda folder: [
+            *("capture", "ggml", "--layers", "1", "--graph", "forward"),
+            *("-o", str(folder / "c.json"), "--evidence", str(folder / "e")),
+        ],
+        lambda folder: {**_bytes("c.json")(folder), **_below("e")(folder)},
+        _cut("c.json", "e"),
+    ),
+    "report": Killed(
+        lambda folder: ["report", str(CASE), "-o", str(folder / "x.html")], _bytes("x.html"), _cut("x.html")
+    ),
     "plan": Killed(
-        lambda folder: ["plan", str(CASE), "--allocator", "ggml", "-o", str(folder / "p.json")], _bytes("p.json")
+        lambda folder: ["plan", str(CASE), "--allocator", "ggml", "-o", str(folder / "p.json")],
+        _bytes("p.json"),
+        _cut("p.json"),
     ),
-    "repro": Killed(
-        lambda folder: ["repro", "run", "match-cast", "--out", str(folder / "out")],
-        _bytes("out/report.json", "out/report.md", "out/evidence.json", "out/session.json", "out/figures/map.png"),
+    "check": Killed(
+        lambda folder: ["check", str(CASE), "--write-baseline", str(folder / "b.json")],
+        _bytes("b.json"),
+        _cut("b.json"),
     ),
-    "check": Killed(lambda folder: ["check", str(CASE), "--write-baseline", str(folder / "b.json")], _bytes("b.json")),
 }
-
-ENDS = ("ended before", "killed", "refused")
-"""What became of a command."""
 
 KEPT = 10
 """Times between two writings of the table."""
 
-WAYS = ("kill", "kill", "fsync fails", "no space", "between rename and sync")
+KILL, KILL_AND_SYNC, SPACE, RENAME = "kill", "kill, fsync fails", "no space", "between rename and sync"
+WAYS = (*(KILL, KILL_AND_SYNC) * 5, SPACE, RENAME)
+"""In turn: ten of twelve are killed at a random moment."""
+
+LOOK = 0.001
+"""Seconds between two looks at how far a command is."""
+
+
+def draw_once() -> None:
+    """Draw each picture the first time it is asked for; what asks again, forks among them, is given the same bytes."""
+    folder, page = import_module("reports.folder"), import_module("reports.interactive")
+    style = import_module("reports.figures.style")
+    kept: dict[tuple[str, str], bytes] = {}
+    true_drawing, true_render = folder.drawing, style.render
+
+    def drawing(kind: str, *of: Any, **options: Any) -> Callable[[], Any]:
+        return lambda: (kind, partial(true_drawing(kind, *of, **options)))
+
+    def render(picture: Any, suffix: str, **more: Any) -> bytes:
+        kind, draw = picture
+        if (kind, suffix) not in kept:
+            kept[kind, suffix] = true_render(draw(), suffix, **more)
+        return kept[kind, suffix]
+
+    folder.drawing, style.render, page.render = drawing, render, render
+
+
+def ran(process: int, begun: float) -> float:
+    """Return the seconds since `begun` in which a process was not waiting to be let run."""
+    passed = time.monotonic() - begun
+    try:
+        return passed - int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return passed
 
 
 def run(
     arguments: list[str], *, after: float | None = None, fault: Callable[[], None] | None = None
-) -> tuple[int, str]:
-    """Run a command in a fork, killed after some seconds; return its exit status (below 0: the signal), and what it said."""
+) -> tuple[int, str, float]:
+    """Run a command in a fork, killed after it `ran` some seconds; return its exit status (below 0: the signal), what it said, how long it ran."""
     with tempfile.TemporaryFile("w+") as said:
+        begun = time.monotonic()
         process = os.fork()
         if process == 0:
             status = 70
@@ -136,18 +251,17 @@ def run(
                 sys.stderr.flush()
             finally:
                 os._exit(status)
-        until = None if after is None else time.monotonic() + after
-        while True:
-            done, status = os.waitpid(process, 0 if until is None else os.WNOHANG)
-            if done:
+        while after is not None and ran(process, begun) < after:
+            if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 break
-            if until is not None and time.monotonic() >= until:
-                os.kill(process, signal.SIGKILL)
-                until = None
-            else:
-                time.sleep(0.0005)
+            time.sleep(LOOK)
+        if after is not None:
+            os.kill(process, signal.SIGKILL)  # it is not waited for yet: if it ended before, this does nothing
+        os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+        seconds = ran(process, begun)
+        status = os.waitpid(process, 0)[1]
         said.seek(0)
-        return os.waitstatus_to_exitcode(status), said.read()
+        return os.waitstatus_to_exitcode(status), said.read(), seconds
 
 
 class _Full:
@@ -181,7 +295,7 @@ def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
         left[0] -= 1
         return left[0] <= 0
 
-    if way == "fsync fails":
+    if way == KILL_AND_SYNC:
         true_sync = os.fsync
 
         def sync(handle: int) -> None:
@@ -190,7 +304,7 @@ def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
             true_sync(handle)
 
         return lambda: setattr(os, "fsync", sync)
-    if way == "no space":
+    if way == SPACE:
         true_write, true_open = Path.write_bytes, Path.open
 
         def write(self: Path, data: bytes) -> int:
@@ -207,7 +321,7 @@ def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
             Path.write_bytes, Path.open = write, opened  # type: ignore[method-assign]
 
         return fill
-    if way == "between rename and sync":
+    if way == RENAME:
         true_replace = Path.replace
 
         def replace(self: Path, target: Path) -> Path:
@@ -222,41 +336,35 @@ def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
 
 def tried(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Kill one command `count` times, those of an earlier row among them; yield its row, as it grows."""
-    killed, counts, wrong = (
-        COMMANDS[name],
-        Counter({way: before.get(way, 0) for way in ENDS}),
-        before.get("wrong_ones", []),
-    )
+    killed, wrong = COMMANDS[name], before.get("wrong_ones", [])
+    ways = {way: defaultdict(int, before.get("ways", {}).get(way, {})) for way in WAYS}
     with tempfile.TemporaryDirectory() as base:
-        whole = Path(base) / "whole"
+        whole, first_one, folder = (Path(base) / part for part in ("whole", "first", "w"))
+        first_one.mkdir()
         whole.mkdir()
         with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
-            command(killed.arguments(whole))  # what it loads and compiles, forks need not
-        shutil.rmtree(whole)
-        whole.mkdir()
-        begun = time.monotonic()
-        status, said = run(killed.arguments(whole))
-        seconds = time.monotonic() - begun
+            command(killed.arguments(first_one))  # what it loads, compiles and draws, forks need not
+        status, said, seconds = run(killed.arguments(whole))
         assert status in (0, 1), said
         measure = killed.measured(whole)
-        for number in range(counts.total(), count):
+        for number in range(before.get("tried", 0), count):
             generator = random.Random(f"{name} {seed} {number}")  # noqa: S311 - moments, no secrets
-            folder = Path(base) / "w"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             way = WAYS[number % len(WAYS)]
-            after = generator.uniform(0, seconds) if way == "kill" else None
-            first, said = run(killed.arguments(folder), after=after, fault=fault_of(way, generator))
-            counts["ended before" if first in (0, 1) else "killed" if first < 0 else "refused"] += 1
-            problem = _problem(killed, folder, measure, first, said)
+            after = generator.uniform(0, seconds) if way in (KILL, KILL_AND_SYNC) else None
+            first, said, _ = run(killed.arguments(folder), after=after, fault=fault_of(way, generator))
+            ways[way]["ended before" if first in (0, 1) else "killed" if first < 0 else "refused"] += 1
+            problem = killed.half(folder, whole) or _problem(killed, folder, measure, first, said)
             if problem:
                 wrong.append({"number": number, "way": way, "says": problem[:300]})
-            if counts.total() in {count, *range(0, count, KEPT)}:
+            if number + 1 in {count, *range(0, count, KEPT)}:
                 yield {
                     "command": name,
-                    "tried": counts.total(),
+                    "tried": number + 1,
+                    "at_random_moments": sum(sum(ways[way].values()) for way in (KILL, KILL_AND_SYNC)),
                     "seconds": round(seconds, 3),
-                    **counts,
+                    "ways": ways,
                     "wrong": len(wrong),
                     "wrong_ones": wrong,
                 }
@@ -266,7 +374,7 @@ def _problem(killed: Killed, folder: Path, measure: dict[str, Any], first: int, 
     """Run the command again; return what is not as it ought to be, empty where all is."""
     if first not in (0, 1) and first >= 0 and (first != 2 or said.count("\n") != 1):
         return f"exit status {first}: {said}"
-    second, said = run(killed.arguments(folder))
+    second, said, _ = run(killed.arguments(folder))
     if second not in (0, 1):
         return f"again, exit status {second}: {said}"
     found = killed.measured(folder)
@@ -279,7 +387,7 @@ def _problem(killed: Killed, folder: Path, measure: dict[str, Any], first: int, 
 def main() -> int:
     """Kill all commands, print and write the table; return the exit status."""
     parser = argparse.ArgumentParser(description="Commands killed at random moments.")
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--count", type=int, default=240)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--command", action="append", choices=list(COMMANDS))
     parser.add_argument("--again", action="store_true")
@@ -287,12 +395,18 @@ def main() -> int:
     options = parser.parse_args()
     out = options.out.absolute()
     assert files.LOCKS, "without locks nothing is swept"
+    draw_once()
     kept = json.loads(out.read_text()) if out.exists() else {"seed": options.seed, "commands": []}
     rows = {row["command"]: row for row in kept["commands"]}
     for name in options.command or list(COMMANDS):
         goes_on = not options.again and kept["seed"] == options.seed
         with contextlib.chdir(tempfile.gettempdir()):
-            for row in tried(name, options.count, options.seed, rows.get(name, {}) if goes_on else {}):
+            for row in tried(
+                name,
+                options.count,
+                options.seed,
+                rows.get(name, {}) if goes_on and "ways" in rows.get(name, {}) else {},
+            ):
                 rows[name] = row
                 table = {"seed": options.seed, "commands": [rows[name] for name in COMMANDS if name in rows]}
                 write_atomic(out, json.dumps(table, indent=1).encode() + b"\n")

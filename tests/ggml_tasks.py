@@ -3,6 +3,7 @@
 import ctypes
 import json
 import random
+import signal
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -26,6 +27,12 @@ from engine.ggml.random_graphs.graph_recipes import build as build_recipe
 from engine.ggml.random_graphs.graph_recipes import fill, place
 from engine.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
 from engine.ggml.random_graphs.split_graphs import place_split
+
+
+def stays(_library):
+    """Never answer."""
+    while True:
+        signal.pause()
 
 
 def probe_with_field_moved(library, field, by):

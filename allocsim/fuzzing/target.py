@@ -33,16 +33,16 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
+from allocsim.files.patience import PATIENCE, Limit, waited_seconds
 from allocsim.files.signals import signal_name
 from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
 from allocsim.fuzzing.worker import HEAD, PROCESSES, children_of, send, warm_up
 from allocsim.model import Plan, Problem
 
 GRACE: Final = 60.0
-"""Seconds a process may take beyond the limit to import the target, and of CPU to warm up."""
-
-PATIENCE: Final = 10
-"""How much longer than the limit an answer may take on the clock, on a busy machine."""
+"""Seconds a process may take beyond the limit to import the target, those not counted in which a
+busy machine let it wait, and of CPU to warm up.
+"""
 
 KEPT: Final = 1000
 """Questions of a process that are remembered, the latest."""
@@ -221,7 +221,7 @@ class Asker:
 
         Raises TimeoutError, ChildProcessError and EOFError as `_waited_for`.
         """
-        spent = _cpu_seconds(self._child), _waited_seconds(self._child), time.monotonic()
+        spent = _cpu_seconds(self._child), waited_seconds(self._child), time.monotonic()
         while True:
             number, noted, reply = self._waited_for(limit, spent, grace)
             if noted == "seen":
@@ -258,8 +258,13 @@ class Asker:
                 if time.monotonic() < until:
                     left = until - time.monotonic()
                     continue
+                if not Path(f"/proc/{self._child}").exists() and Path("/proc/self").exists():
+                    left = limit  # it has ended, and its nursery is about to say how
+                    if time.monotonic() < last:
+                        continue
+                    raise
                 computed = _cpu_seconds(self._child) - cpu
-                slept = time.monotonic() - begun - computed - (_waited_seconds(self._child) - waited)
+                slept = time.monotonic() - begun - computed - (waited_seconds(self._child) - waited)
                 allowed = limit * (2 if children_of(self._child) else 1)  # a helper of its own may wait for the machine
                 left = max(min(limit + grace - computed, allowed - max(slept, 0.0)), 0.0)
                 if left < limit / 100 or time.monotonic() >= last:
@@ -291,7 +296,7 @@ class Asker:
         self._replies, self._control = Frames(replies), Frames(control)
         assert self._process.stdin is not None
         self._requests: Any = self._process.stdin
-        news = self._news("be imported")
+        news = self._news("finish its import")
         if news[0] == "refused":
             raise PlannerError(news[1])
         _, self.guarantees, self.told, self.places, self.in_parts = news
@@ -314,10 +319,12 @@ class Asker:
 
     def _news(self, what: str) -> Any:
         """Return what the nursery says next."""
+        limit = Limit(seconds=GRACE, process=self._process.pid)
         try:
-            return self._control.receive(time.monotonic() + GRACE)
-        except TimeoutError:
-            raise PlannerError(f"allocator {self.target.name!r} did not {what} within {GRACE:g} s") from None
+            while (left := limit.left()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    return self._control.receive(time.monotonic() + left)
+            raise PlannerError(f"allocator {self.target.name!r} did not {what} within {GRACE:g} s")
         except EOFError:
             self._process.wait()
             raise PlannerError(
@@ -383,8 +390,8 @@ class Frames:
             ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
             if not ready:
                 raise TimeoutError
-            if self.descriptor not in ready:
-                raise EOFError
+            if self.descriptor not in ready and not select.select([self.descriptor], [], [], 0)[0]:
+                raise EOFError  # looked at again: a last frame may come after the look here and before that at `other`
             more = os.read(self.descriptor, 1 << 20)
             if not more:
                 raise EOFError
@@ -441,16 +448,6 @@ def _cpu_seconds(process: int) -> float:
     except OSError:
         return time.monotonic()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _waited_seconds(process: int) -> float:
-    """Return the time a process was ready to run and was not let, 0 where the system does not
-    say.
-    """
-    try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def _answer(case: FuzzCase, reply: tuple[Any, ...]) -> Answer:

@@ -26,7 +26,6 @@ import os
 import pickle
 import select
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -36,6 +35,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from allocsim.errors import ModelError
+from allocsim.files.patience import Limit
 from allocsim.files.signals import signal_name
 from allocsim.model import VIEW, Op, Plan, Program
 from allocsim.p_sanitizer import poison
@@ -113,7 +113,8 @@ def watched(
         twice: look for undeclared reads by other forms of poison.
         every_op: as `sanitized` takes it.
         compiled: as `sanitized` takes it.
-        seconds: the process is killed after so many, with all that it began, and that is a `Crash`.
+        seconds: the process is killed after so many, with all that it began, and that is a `Crash`;
+            those in which a busy machine let it wait do not count (`allocsim.files.patience`).
 
     Raises:
         ModelError: as `sanitized`; where the kernel raised, with the op and what it said; or where
@@ -183,6 +184,8 @@ class _Session:
             os.close(reading)
             self._live(arena, page, writing, asked)
         os.close(writing)
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpgid(process, process)  # here too: it may be killed with its group before it has run at all
         told, code = _heard(reading, self.seconds, process)
         digests = {key: digest for message in told if isinstance(message, dict) for key, digest in message.items()}
         incidents = next((message for message in reversed(told) if isinstance(message, tuple)), ())
@@ -245,7 +248,7 @@ def _heard(reading: int, seconds: float | None, process: int) -> tuple[list[Any]
 
     What it began and left behind, which may hold the pipe open, ends with it.
     """
-    until = None if seconds is None else time.monotonic() + seconds
+    limit = None if seconds is None else Limit(seconds=seconds, process=process)
     data, code, late = bytearray(), None, False
     try:
         with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -258,7 +261,7 @@ def _heard(reading: int, seconds: float | None, process: int) -> tuple[list[Any]
                     break
                 if code is None and not ready:
                     code = _ended(process, os.WNOHANG)
-                if code is None and until is not None and time.monotonic() > until:
+                if code is None and limit is not None and not limit.left():
                     late = True
                     _end_all(process)
                     code = _ended(process, 0)

@@ -3,14 +3,16 @@
 A crash is a finding, and the audit goes on.
 
 `audit_isolated` starts a child (`serve`) that imports the table and measures cell after cell, each
-announced before and sent after it. If the child ends, or says nothing for `seconds`, the cell it
-was at is called `crashed` or `hung`, and another child goes on with the next one. A kernel that
+announced before and sent after it. If the child ends, or says nothing for `seconds` in which the
+machine let it run, the cell it was at is called `crashed` or `hung`, and another child goes on with
+the next one. A kernel that
 ends two children is not tried again: the rest of its cells are `not reached`.
 
 A kernel that raises is `crashed` with what it raised, and needs no other child. What a kernel
 prints is dropped. What this module does not see: how a cell is measured.
 """
 
+import contextlib
 import os
 import pickle
 import select
@@ -24,6 +26,7 @@ from dataclasses import replace
 from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
+from allocsim.files.patience import Limit
 from allocsim.files.signals import signal_name
 from engine.k_audit import cells, grouped
 from engine.k_audit.arranged_memory import draw
@@ -93,19 +96,24 @@ class _Child:
             },
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(pickle.dumps((target, list(layouts), seed, done, list(dead))))
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # a child that is gone is heard of by `receive`
+            self.process.stdin.write(pickle.dumps((target, list(layouts), seed, done, list(dead))))
+            self.process.stdin.close()
 
     def receive(self, seconds: float) -> Any:
         """Return the next message; None at the end.
 
         (how it ended, what it said) where it ended before that.
         """
-        head = self._read(8, seconds)
-        if len(head) == 8:
-            payload = self._read(struct.unpack("<q", head)[0], seconds)
+        limit = Limit(seconds=seconds, process=self.process.pid)
+        head = self._read(8, limit)
+        payload = self._read(struct.unpack("<q", head)[0], limit) if head else head
+        if payload:
             return pickle.loads(payload)  # noqa: S301 - our own child
-        if self.process.poll() is None and head == b"late":
+        if payload is not None:  # its output ends before it does: its exit is heard of a moment later
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(limit.left())
+        if self.process.poll() is None:
             self.process.kill()
             return f"gave no answer for {seconds:g} s", ""
         code = self.process.wait()
@@ -113,13 +121,17 @@ class _Child:
         said = [line.strip() for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
         return f"ended with {signal_name(-code) if code < 0 else f'exit {code}'}", said[-1] if said else ""
 
-    def _read(self, count: int, seconds: float) -> bytes:
+    def _read(self, count: int, limit: Limit) -> bytes | None:
+        """Return so many bytes, none where the child ended before, None where its time is over."""
         assert self.process.stdout is not None
         parts = b""
         while len(parts) < count:
-            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+            left = limit.left()
+            ready, _, _ = select.select([self.process.stdout], [], [], left)
+            if not ready and not left:
+                return None
             if not ready:
-                return b"late"
+                continue
             part = os.read(self.process.stdout.fileno(), count - len(parts))
             if not part:
                 return b""

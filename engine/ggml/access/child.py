@@ -134,7 +134,8 @@ class Child:
         See the module for what it raises.
         """
         request = pickle.dumps((task.__module__, task.__qualname__, arguments, keywords, timeout))
-        _send(self._stdin, request)
+        with contextlib.suppress(BrokenPipeError):  # a server that is gone has said how, or its end is heard below
+            _send(self._stdin, request)
         return self._receive(task.__qualname__)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Whatever a target does to its process is the answer to the one case it was given, and the next case is asked as if nothing had happened."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,25 @@ def test_a_nursery_that_is_gone_between_two_requests_is_the_end_of_the_second():
 
     assert (answers[0].failure.kind, answers[0].failure.words) == ("dies", "SIGKILL")
     assert answers[1].plan is not None
+
+
+def test_a_frame_that_comes_between_two_looks_is_heard_before_the_end_of_its_writer(monkeypatch):
+    (replies, answering), (control, telling) = os.pipe(), os.pipe()
+    for end, what in ((answering, "the answer"), (telling, "the end")):
+        with os.fdopen(end, "wb") as pipe:
+            worker.send(pipe, what)
+    looks = iter(
+        [([control], [], [])]
+    )  # the system looked at the first pipe before, and at the second after, both were written
+    true_select = targets.select.select
+    monkeypatch.setattr(targets.select, "select", lambda *asked: next(looks, None) or true_select(*asked))
+    frames, other = targets.Frames(replies), targets.Frames(control)
+
+    assert frames.receive(0.0, other=other) == "the answer"
+    with pytest.raises(EOFError):
+        frames.receive(0.0, other=other)
+    frames.close()
+    other.close()
 
 
 def test_a_mood_shows_when_asked_twice():

@@ -2,7 +2,7 @@
 
 import pytest
 from ggml_live import live
-from ggml_tasks import mapped_files
+from ggml_tasks import mapped_files, stays
 
 from allocsim.errors import EngineError
 from engine.ggml.access.child import OPENMP, Child, ChildDiedError, link_openmp
@@ -32,10 +32,20 @@ def test_a_python_error_in_a_task_names_itself():
 def test_a_task_that_outlives_its_time_is_ended():
     child = live("after")
 
-    with pytest.raises(ChildDiedError, match=r"did not finish elements within 0 s"):
-        child.call(elements, LEGAL, timeout=0)
+    with pytest.raises(ChildDiedError, match=r"did not finish stays within 0\.01 s"):
+        child.call(stays, timeout=0.01)
 
     assert child.call(versions)["version"] == "0.26.0"
+
+
+def test_a_server_that_is_gone_between_two_calls_is_the_end_of_the_second():
+    live("before")
+    with Child("before") as child:
+        child._process.kill()
+        child._process.wait()
+
+        with pytest.raises(ChildDiedError, match=r"died in elements \(SIGKILL\)"):
+            child.call(elements, LEGAL)
 
 
 def test_closing_twice_is_harmless():
