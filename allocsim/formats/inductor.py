@@ -300,7 +300,7 @@ class _Wrapper:
         return name not in self.now and any(self.room.get(other, (-2, 0))[0] == home for other in made_here)
 
     def other_parts(self, name: str, made_here: AbstractSet[str]) -> list[int]:
-        """Return the parts of a name that were written before a kernel that makes others of them."""
+        """Return the parts that were written before a kernel that makes the others."""
         home = self.room[name][0]
         return [value for part, value in self.now.items() if self.room[part][0] == home and part not in made_here]
 
