@@ -84,7 +84,7 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _slots(text: str, names: dict[str, int]) -> dict[int, int]:
-    """Return the offset of each array that an assignment names, in the allocations that hold any."""
+    """Return the offset of each array, in the allocations that hold any."""
     found: dict[int, int] = {}
     size = base = end = 0
     for line in text.splitlines():
