@@ -1,10 +1,11 @@
 """One training step, the plans of four systems: bytes over the bound, who is sound, at what cost.
 
-    BENCH_PEERS=python-with-torch-jax-tinygrad python benchmarks/lora_systems.py [--keep FOLDER] [--only NAME ...]
+    BENCH_PEERS=python-with-torch-jax-tinygrad python benchmarks/lora_systems.py [--keep FOLDER] [--only NAME ...] [--report FOLDER]
 
 The step: a transformer of two layers with LoRA adapters on QKV and O, forward, backward and SGD with momentum (`lora_sizes.py` has its sizes). Each
 system runs in the interpreter that BENCH_PEERS names; what it planned is read by the importer of its files and judged by `check`. A system that cannot
-be run there is left out of the table with the reason. Writes results/lora_systems.json and the table of docs/systems.md.
+be run there is left out of the table with the reason. Writes results/lora_systems.json and the table of docs/systems.md; with
+--report also a folder: README.md with the table, and for each plan that was judged a page with its verdict and a map to move about in, and two pictures.
 """
 
 import argparse
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--peers", default=os.environ.get("BENCH_PEERS", sys.executable))
     parser.add_argument("--only", nargs="*", default=list(SYSTEMS))
     parser.add_argument("--keep", type=Path, help="leave what the systems wrote here")
+    parser.add_argument("--report", type=Path, help="write a page and pictures of each plan, and the table, here")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "lora_systems.json")
     options = parser.parse_args()
     old = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.is_file() else []
@@ -65,6 +67,32 @@ def main() -> None:
             rows[system] = row = measured(system, folder, options.peers)
             print(json.dumps(row), flush=True)
             written([rows[name] for name in SYSTEMS if name in rows], options.out)
+        if options.report:
+            reported([rows[name] for name in options.only], folder, options.report)
+
+
+def reported(rows: list[dict[str, Any]], folder: Path, report: Path) -> None:
+    """Write a folder about the plans that the systems left in another."""
+    report.mkdir(parents=True, exist_ok=True)
+    lines = ["# One training step, the plans of several systems", table(rows)]
+    for row in rows:
+        paths = sorted(folder.glob(SYSTEMS[row["system"]][1])) if "plans" in row else []
+        for number, (path, plan) in enumerate(zip(paths, row.get("plans", ()), strict=True)):
+            if "left_out" in plan:
+                continue
+            name = f"{row['system'].lower().replace(' ', '-')}-{number}"
+            made = {
+                "page": report / f"{name}.html",
+                "map": report / f"{name}-map.png",
+                "live": report / f"{name}-live.png",
+            }
+            for kind, target in made.items():
+                words = ["report"] if kind == "page" else ["plot", "--kind", kind]
+                command = [sys.executable, "-m", "allocsim", *words, str(path), "-o", str(target)]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            lines += ["", f"## {row['system']} {row['version']}, graph {number}", "", f"[The page]({name}.html)", ""]
+            lines += [f"![{kind}]({made[kind].name})" for kind in ("map", "live")]
+    (report / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def written(rows: list[dict[str, Any]], out: Path) -> None:

@@ -267,12 +267,13 @@ def _events(folder: Path) -> Path:
     return folder / "e.jsonl"
 
 
-def _xla(folder: Path, which: str) -> Path:
-    for source in (DATA / "plans" / "xla" / "while").glob("*.txt"):
+XLA_PROTO = "plans/xla/live/module_0006.jit_f.cpu_after_optimizations"
+
+
+def _xla(folder: Path, dump: str, which: str) -> Path:
+    for source in (DATA / "plans" / "xla" / dump).glob("*.txt"):
         shutil.copy(source, folder / source.name)
-    return next(
-        path for path in folder.glob("*.txt") if path.name.endswith("assignment.txt") == (which == "assignment")
-    )
+    return next(folder.glob(f"*{which}.txt"))
 
 
 def _instance(folder: Path) -> Path:
@@ -596,8 +597,10 @@ KINDS: dict[str, InputKind] = {
     "tinygrad schedule": InputKind(partial(_copied, "plans/tinygrad/lora.json"), as_json, _loaded),
     "TVM module": InputKind(partial(_copied, "plans/tvm/layer.txt"), as_text, _loaded),
     "IREE stream": InputKind(partial(_copied, "plans/iree/loop.txt"), as_text, _loaded),
-    "XLA assignment": InputKind(partial(_xla, which="assignment"), as_text, _dumped),
-    "XLA module": InputKind(partial(_xla, which="module"), as_text, _dumped),
+    "XLA assignment": InputKind(partial(_xla, dump="while", which="assignment"), as_text, _dumped),
+    "XLA module": InputKind(partial(_xla, dump="while", which="optimizations"), as_text, _dumped),
+    "XLA live ranges": InputKind(partial(_xla, dump="live", which="live-range"), as_text, _dumped),
+    "XLA proto": InputKind(partial(_copied, f"{XLA_PROTO}.hlo.pb"), as_bytes, _loaded),
     "allocator events": InputKind(_events, as_events, _traced),
     "training TOML": InputKind(_toml, as_text, _configured),
     ".npz": InputKind(_npz, as_npz, _columns),

@@ -37,6 +37,10 @@ LIVE_PLANNERS: Final[dict[str, LivePlanner]] = {
     ),
     "executorch": LivePlanner(what="executorch.exir.memory_planning.greedy", script="ask_executorch.py"),
     "inductor": LivePlanner(what="torch._inductor.codegen.memory_planning.AllocationPools", script="ask_inductor.py"),
+    "litert": LivePlanner(
+        what="the interpreter's arena planner, by a model of FILLs and SLICEs", script="ask_litert.py"
+    ),
+    "xla": LivePlanner(what="XLA's buffer assignment for the CPU, by a function of sorts", script="ask_xla.py"),
 }
 """The planners that can be asked, by name."""
 

@@ -1,10 +1,10 @@
 """`allocsim fuzz TARGET`: judge the plans that a planner makes for generated programs.
 
 A target is a planner, by any name that `--allocator` takes elsewhere, in a process of its own
-(`allocsim.fuzzing`), those of tinygrad, ExecuTorch and TorchInductor among them where the
-interpreter that `ALLOCSIM_PEERS` names has them (`allocsim.allocators.live_planners`); or `ggml`, a
-real libggml (the service `fuzz_library`). The project's own planner after ggml is `shelf:ggml`, and
-`shelf:` may stand before every name of the shelf.
+(`allocsim.fuzzing`), those of tinygrad, ExecuTorch, TorchInductor, LiteRT and XLA among them where
+the interpreter that `ALLOCSIM_PEERS` names has them (`allocsim.allocators.live_planners`); or
+`ggml`, a real libggml (the service `fuzz_library`). The project's own planner after ggml is
+`shelf:ggml`, and `shelf:` may stand before every name of the shelf.
 
 | source | programs |
 |---|---|

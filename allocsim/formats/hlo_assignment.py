@@ -11,8 +11,8 @@ Source: XLA `buffer_assignment.cc`, `BufferAllocation::ToString`, `HloValue::ToS
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocsim.errors import DocumentError
@@ -48,28 +48,46 @@ class Assignment:
     values: Mapping[tuple[str, Index], Assigned]
 
 
+@dataclass(frozen=True, slots=True)
+class ListedValue:
+    """A value as an assignment lists it, with its place in its allocation."""
+
+    key: tuple[str, Index]
+    colour: int
+    offset: int
+    nbytes: int
+    phi: bool
+    place: str = ""
+    """Where it stands, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAllocation:
+    """An allocation as an assignment lists it."""
+
+    number: int
+    size: int
+    constant: bool
+    values: Sequence[ListedValue]
+    place: str = ""
+
+
 def parse_assignment(text: str, source: str) -> Assignment:
-    """Return the values of an assignment. Raises DocumentError with line and rule. O(text)."""
+    """Return the values of an assignment's text.
+
+    Raises DocumentError with line and rule. O(text).
+    """
     if not text.startswith("BufferAssignment:"):
         raise DocumentError(source, "line 1", "is no BufferAssignment")
-    found: dict[tuple[str, Index], Assigned] = {}
-    ends: dict[int, int] = {}
-    colours: dict[int, int] = {}
-    seen: set[str] = set()
-    base: dict[int, int] = {}
-    size, constant, inside = 0, False, False
+    rows: list[ListedAllocation] = []
+    values: list[ListedValue] = []
+    inside = False
     for number, line in enumerate(text.split("\n")[1:], 2):
-
-        def refuse(rule: str, number: int = number) -> DocumentError:
-            return DocumentError(source, f"line {number}", rule)
-
         allocation = _ALLOCATION.match(line)
         if allocation is not None:
-            if allocation[1] in seen:
-                raise refuse(f"allocation {allocation[1]} is there twice")
-            seen.add(allocation[1])
-            size, constant, inside = int(allocation[2]), "constant" in allocation[3], True
-            base = {}
+            values, inside = [], True
+            constant = "constant" in allocation[3]
+            rows.append(ListedAllocation(int(allocation[1]), int(allocation[2]), constant, values, f"line {number}"))
             continue
         if not line.startswith(" value:"):
             if inside and line.strip():
@@ -77,24 +95,74 @@ def parse_assignment(text: str, source: str) -> Assignment:
             continue
         value = _VALUE.match(line)
         if value is None or not inside:
-            raise refuse(f"{line.strip()[:60]!r} is no value of an allocation")
-        colour, nbytes, offset = int(value[4]), int(value[5]), int(value[6])
-        if offset + nbytes > size:
-            raise refuse(f"{value[1][:60]} ends at byte {offset + nbytes} of an allocation of {size}")
-        arena = colours.setdefault(colour, len(colours))
-        if arena not in base:
-            base[arena] = ends.get(arena, 0)
-            ends[arena] = base[arena] + -(-size // ALIGNMENT) * ALIGNMENT
-            if ends[arena] > LIMIT:
-                raise refuse("the allocations exceed 2^62 bytes")
+            raise DocumentError(source, f"line {number}", f"{line.strip()[:60]!r} is no value of an allocation")
         key = value[1], tuple(int(k) for k in (value[2] or "").split(",") if k)
-        if key in found:
-            raise refuse(f"{value[1][:60]}{value[2] or ''} is there twice")
-        found[key] = Assigned(arena, base[arena] + offset, nbytes, value[3] is not None, constant)
+        colour, nbytes, offset = int(value[4]), int(value[5]), int(value[6])
+        values.append(ListedValue(key, colour, offset, nbytes, value[3] is not None, f"line {number}"))
+    return assigned(rows, source)
+
+
+def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
+    """Return the values of allocations, those of a colour one after another in one arena.
+
+    Raises DocumentError with the place of what contradicts itself. O(values).
+    """
+    found: dict[tuple[str, Index], Assigned] = {}
+    ends: dict[int, int] = {}
+    colours: dict[int, int] = {}
+    seen: set[int] = set()
+    for row in rows:
+        if row.number in seen:
+            raise DocumentError(source, row.place, f"allocation {row.number} is there twice")
+        seen.add(row.number)
+        base: dict[int, int] = {}
+        for value in row.values:
+            name = value.key[0][:60]
+            if value.offset + value.nbytes > row.size:
+                rule = f"{name} ends at byte {value.offset + value.nbytes} of an allocation of {row.size}"
+                raise DocumentError(source, value.place, rule)
+            arena = colours.setdefault(value.colour, len(colours))
+            if arena not in base:
+                base[arena] = ends.get(arena, 0)
+                ends[arena] = base[arena] + -(-row.size // ALIGNMENT) * ALIGNMENT
+                if ends[arena] > LIMIT:
+                    raise DocumentError(source, value.place, "the allocations exceed 2^62 bytes")
+            if value.key in found:
+                index = ",".join(map(str, value.key[1]))
+                raise DocumentError(source, value.place, f"{name}{{{index}}} is there twice")
+            found[value.key] = Assigned(arena, base[arena] + value.offset, value.nbytes, value.phi, row.constant)
     if not found:
         raise DocumentError(source, "", "no plan here: the assignment has no values")
     arenas = [Arena(name=f"colour {colour}", alignment=1, capacity=ends[arena]) for colour, arena in colours.items()]
     return Assignment(tuple(arenas), found)
 
 
-__all__ = ["ALIGNMENT", "Assigned", "Assignment", "parse_assignment"]
+def in_common_arenas(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    """Return assignments of several modules in the same arenas: a colour is as large as its largest
+    module needs it. O(values).
+    """
+    sizes: dict[str, int] = {}
+    for row in assignments:
+        for arena in row.arenas:
+            sizes[arena.name] = max(sizes.get(arena.name, 0), arena.capacity or 0)
+    arenas = tuple(Arena(name=name, alignment=1, capacity=size) for name, size in sizes.items())
+    place = {name: number for number, name in enumerate(sizes)}
+    return tuple(
+        Assignment(
+            arenas,
+            {key: replace(one, arena=place[row.arenas[one.arena].name]) for key, one in row.values.items()},
+        )
+        for row in assignments
+    )
+
+
+__all__ = [
+    "ALIGNMENT",
+    "Assigned",
+    "Assignment",
+    "ListedAllocation",
+    "ListedValue",
+    "assigned",
+    "in_common_arenas",
+    "parse_assignment",
+]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocsim.errors import DocumentError
-from allocsim.formats.hlo_text import HloModule, Instruction
+from allocsim.formats.hlo_text import Instruction, ReadableModule
 from allocsim.programs.builder import Pair
 
 ELEMENTWISE: Final = frozenset(
@@ -101,7 +101,7 @@ SAFE, UNSAFE, UNKNOWN = 0, 1, 2
 
 
 def pairs(
-    module: HloModule, row: Instruction, widths: Sequence[tuple[int, int]], results: int
+    module: ReadableModule, row: Instruction, widths: Sequence[tuple[int, int]], results: int
 ) -> tuple[Pair, ...] | None:
     """Return the declared pairs of a kernel, None where nobody knows of one that matters.
 
@@ -135,7 +135,7 @@ def _listed(row: Instruction) -> tuple[Pair, ...]:
     return tuple((int(operand), int(result or 0)) for result, operand in found)
 
 
-def _fusion(module: HloModule, row: Instruction, operands: int) -> list[int] | None:
+def _fusion(module: ReadableModule, row: Instruction, operands: int) -> list[int] | None:
     """Return what is known of each operand of a fusion; None of one whose inside is another's."""
     called = row.called("calls")
     if "kind=kCustom" in row.attributes or len(called) != 1:

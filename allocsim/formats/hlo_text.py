@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from allocsim.errors import DocumentError
 
@@ -81,7 +81,24 @@ _BRACKET: Final = re.compile(r"[()]")
 _ARRAY: Final = re.compile(r"([a-z]\w*)\[([\d,<=?]*)\](?:\{([^}]*)\})?")
 
 
-@dataclass(frozen=True)
+class ReadableModule(Protocol):
+    """What is read of a module, from its text or its proto."""
+
+    source: str
+    name: str
+    entry: str
+    scheduled: bool
+    donated: frozenset[int]
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether something is started that ends later."""
+
+    def instructions(self, computation: str) -> tuple[Instruction, ...]:
+        """Return the instructions of a computation, in order."""
+
+
+@dataclass
 class HloModule:
     """The text of a module, by computation."""
 
@@ -93,6 +110,11 @@ class HloModule:
     """Parameters whose memory an output may take."""
     lines: Mapping[str, tuple[int, tuple[str, ...]]]
     """Computation -> number of its first line, lines."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether something is started that ends later."""
+        return any("-start(" in line for _, rows in self.lines.values() for line in rows)
 
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
         """Return the instructions of a computation, in order.
@@ -233,4 +255,14 @@ def parse_module(text: str, source: str) -> HloModule:
     return HloModule(source, header[1], entry, "is_scheduled=true" in lines[0], donated, found)
 
 
-__all__ = ["DTYPES", "HloModule", "Index", "Instruction", "Leaf", "Shape", "parse_module", "parse_shape"]
+__all__ = [
+    "DTYPES",
+    "HloModule",
+    "Index",
+    "Instruction",
+    "Leaf",
+    "ReadableModule",
+    "Shape",
+    "parse_module",
+    "parse_shape",
+]

@@ -30,7 +30,8 @@ from typing import Any, Final
 from allocsim.errors import DocumentError
 from allocsim.formats import hlo_in_place
 from allocsim.formats.hlo_assignment import Assignment
-from allocsim.formats.hlo_text import DTYPES, HloModule, Index, Instruction, Leaf
+from allocsim.formats.hlo_live_range import Born, LiveRanges, believed
+from allocsim.formats.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Plan, Role
 from allocsim.model.layout import dense_nbytes
@@ -42,6 +43,9 @@ MAX_OPS: Final = 1 << 22
 
 MAX_DEPTH: Final = 64
 """Computations called inside each other."""
+
+CALLERS: Final = frozenset(("while", "conditional", "call"))
+"""Instructions whose computations run in line: they have no time of their own."""
 
 FORWARDS: Final = frozenset(("optimization-barrier", "opt-barrier", "add-dependency", "domain", "after-all"))
 """Instructions whose result is their first operand."""
@@ -55,7 +59,7 @@ def _sides(row: Instruction) -> tuple[str, ...]:
     return row.called("branch_computations") or row.called("true_computation") + row.called("false_computation")
 
 
-def choices(module: HloModule) -> dict[Where, tuple[str, ...]]:
+def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
     """Return every conditional there is once loops are unrolled."""
     found: dict[Where, tuple[str, ...]] = {}
 
@@ -86,13 +90,19 @@ def choices(module: HloModule) -> dict[Where, tuple[str, ...]]:
 class _Walk:
     """One way through a module while it is written down."""
 
-    def __init__(self, module: HloModule, assignment: Assignment, taken: Mapping[Where, str]) -> None:
-        self.module, self.assignment, self.taken = module, assignment, taken
-        streams = (
-            ("main", "async")
-            if any("-start(" in line for _, rows in module.lines.values() for line in rows)
-            else ("main",)
-        )
+    def __init__(
+        self, module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None
+    ) -> None:
+        self.module, self.assignment, self.taken, self.live = module, assignment, taken, live
+        self.times: list[int] = [-1]
+        """XLA's time of each event."""
+        self.steps: list[int] = [0]
+        """Of each event, the op that is the next."""
+        self.born: list[Born] = []
+        """Of each buffer."""
+        self.count = 0
+        """Ops."""
+        streams = ("main", "async") if module.asynchronous else ("main",)
         self.growing = Placing(module.name, assignment.arenas, streams=streams)
         self.read_rows: dict[str, tuple[Instruction, ...]] = {}
         self.said: list[str] = []
@@ -119,9 +129,21 @@ class _Walk:
                 self.caller += made if mine else ()
         result = self.computation(self.module.entry, given, (), 0)
         out = [value for value in result.values() if value is not None]
+        self.pass_on()
         self.emit(HOST_READ, "outputs", [*out, *(value for value in self.caller if value not in out)], ())
         program = replace(self.growing.builder.build(), path=", ".join(self.said))
-        return self.growing.plan_for(program, "xla")
+        live = self.live
+        problem = None if live is None else believed(program, live, self.times, self.steps, self.born)
+        return self.growing.plan_for(program, "xla", problem=problem)
+
+    def happen(self, time: int) -> None:
+        """Begin an event."""
+        self.times.append(time)
+        self.steps.append(self.count)
+
+    def pass_on(self) -> None:
+        """Begin the event of values that are handed on."""
+        self.happen(self.times[-1] + 1)
 
     def rows(self, computation: str) -> tuple[Instruction, ...]:
         """Return the instructions of a computation, read once."""
@@ -136,6 +158,8 @@ class _Walk:
         held: dict[str, Held] = {}
         root: Held = {}
         for row in self.rows(name):
+            if row.opcode not in CALLERS:
+                self.happen(self.time_of(row))
             made = self.instruction(row, held, given, where, depth)
             held[row.name] = made
             root = made if row.root else root
@@ -169,6 +193,14 @@ class _Walk:
             return self.done(row, operands)
         return self.kernel(row, operands)
 
+    def time_of(self, row: Instruction) -> int:
+        """Return when XLA runs an instruction, 0 where nobody says so."""
+        if self.live is None:
+            return 0
+        if row.name not in self.live.time:
+            raise DocumentError(self.live.source, row.name[:80], "is not in the sequence: it is of another module")
+        return self.live.time[row.name]
+
     def known(self, row: Instruction, name: str, held: Mapping[str, Held]) -> Held:
         if name not in held:
             raise DocumentError(self.module.source, row.name[:80], f"operand {name[:80]!r} is not made before it")
@@ -193,6 +225,7 @@ class _Walk:
         kept = columns.get("role") is Role.PARAMETER
         slot = APART if kept else columns.pop("slot", (known.arena, known.offset))
         label = f"{row.name}{_braced(index)}{self.suffix}"
+        self.born.append(Born((row.name, index), len(self.times) - 1, self.count))
         buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1, **columns)
         dtype, shape = _layout(leaf, known.nbytes)
         return self.growing.value(label, buffer, dtype, shape)
@@ -351,6 +384,7 @@ class _Walk:
 
     def phi(self, row: Instruction, sides: Held) -> Held:
         """Hand values on to the phis of an instruction, all at once; other leaves stay."""
+        self.pass_on()
         found: dict[Index, int | None] = {}
         given, made = [], []
         for index, value in sides.items():
@@ -377,6 +411,7 @@ class _Walk:
         at = self.growing.builder.op(
             kind, read, made, name=f"{name}{self.suffix}", stream=stream, after=waits, meta=meta, **op
         )
+        self.count = at + 1
         if not stream:
             self.latest = at
         return at
@@ -399,12 +434,14 @@ def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
     return "u8", (nbytes or 0,)
 
 
-def plan_of_way(module: HloModule, assignment: Assignment, taken: Mapping[Where, str]) -> Plan:
-    """Return one way through a module with the slots of its values.
+def plan_of_way(
+    module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None = None
+) -> Plan:
+    """Return one way through a module with the slots of its values, and what XLA believes of them.
 
     Raises DocumentError with the instruction, ModelError for what is no program. O(ops).
     """
-    return _Walk(module, assignment, taken).plan()
+    return _Walk(module, assignment, taken, live).plan()
 
 
 __all__ = ["MAX_OPS", "choices", "plan_of_way"]

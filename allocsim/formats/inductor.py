@@ -6,7 +6,9 @@ Time: the statements of `call` in order, after one `host.write` of the inputs an
 
 What becomes of it. `empty_strided_*` is memory of its own. `new = old; del old  # reuse`, with or
 without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the plan's.
-`reinterpret_tensor` without a `del` is a view. A kernel's arguments are told by the names in its
+`reinterpret_tensor` without a `del` is a view; one of memory that nobody wrote yet is a part of it,
+and what a kernel both makes parts of and reads (a concatenation) it reads afterwards: of that, only
+the parts that other kernels made are operands. A kernel's arguments are told by the names in its
 source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place: `exact`, or
 `bytes` where reuses gave it another shape of as many elements of its dtype, since the kernel stores
 each element where it loaded it; of another dtype or number nothing. Of `extern_kernels` `out`
@@ -24,6 +26,7 @@ their results and whatever else is no statement of this list; it refuses them.
 import ast
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from math import prod
 from typing import Any, Final
 
@@ -93,6 +96,13 @@ Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
 """dtype, shape, strides in elements."""
 
 
+def _as_it_lies(layout: Layout) -> Layout:
+    """Return a layout with its slowest dimension first: the same bytes, dense where they are."""
+    dtype, shape, strides = layout
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    return dtype, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+
+
 class _Wrapper:
     """A wrapper while its statements are written down."""
 
@@ -130,6 +140,10 @@ class _Wrapper:
         """Name that took another's place, and is not written yet -> the value that lies there."""
         self.lies: dict[str, Layout] = {}
         """Name in `before` -> the layout in which that value was written."""
+        self.room: dict[str, tuple[int, int]] = {}
+        """Name -> the buffer that it lies in, and where in it (bytes), once there is one."""
+        self.filled: set[int] = set()
+        """Buffers of which something was written."""
 
     def plan(self, call: ast.FunctionDef) -> Any:
         """Write the function down."""
@@ -206,17 +220,24 @@ class _Wrapper:
             if value is not None:
                 self.before[name] = value
                 self.lies[name] = self.layout[old] if old in self.now else self.lies[old]
-        elif old in self.now:
-            self.now[name] = self.view(name, self.now[old], layout, offset)
+            return
+        if old not in self.room:  # parts are written before the whole, as a concatenation is
+            self.room[old] = self.buffer(old), 0
+        buffer, base = self.room[old]
+        self.room[name] = buffer, base + offset * self.width(name)
+        if old in self.now:
+            self.now[name] = self.inside(name)
+            self.growing.builder.op(VIEW, (self.now[old],), (self.now[name],), name=name)
 
-    def view(self, name: str, value: int, layout: Layout, offset: int) -> int:
-        dtype, shape, strides = layout
-        width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
-        made = self.growing.value(
-            name, self.growing.home[value], dtype, shape, strides=[s * width for s in strides], offset=offset * width
-        )
-        self.growing.builder.op(VIEW, (value,), (made,), name=name)
-        return made
+    def width(self, name: str) -> int:
+        """Return the bytes of an element."""
+        return int(WIDTHS[dtype_code(name, self.layout[name][0])]) // 8 or 1
+
+    def inside(self, name: str) -> int:
+        """Return a new value of a name in its room."""
+        (dtype, shape, strides), width = _as_it_lies(self.layout[name]), self.width(name)
+        buffer, offset = self.room[name]
+        return self.growing.value(name, buffer, dtype, shape, strides=[s * width for s in strides], offset=offset)
 
     def call(self, row: ast.AST, call: ast.Call) -> None:
         """A kernel: who reads and who writes."""
@@ -228,14 +249,21 @@ class _Wrapper:
         read: list[int] = []
         written: list[tuple[str, int | None]] = []
         if name in self.kernels:
-            for part, word in zip(call.args, self.kernels[name], strict=False):
-                if "ptr" in word:
-                    tensor = self.argument(row, part)
-                    old = self.old(tensor) if word.startswith("in") else None
-                    if old is not None:
-                        read.append(old)
-                    if "out_ptr" in word:
-                        written.append((tensor, None if old is None else len(read) - 1))
+            words = [
+                (self.argument(row, part), word)
+                for part, word in zip(call.args, self.kernels[name], strict=False)
+                if "ptr" in word
+            ]
+            made_here = {tensor for tensor, word in words if "out_ptr" in word}
+            for tensor, word in words:
+                if word.startswith("in") and "out_ptr" not in word and self.is_made_by(tensor, made_here):
+                    read += self.other_parts(tensor, made_here)
+                    continue
+                old = self.old(tensor) if word.startswith("in") else None
+                if old is not None:
+                    read.append(old)
+                if "out_ptr" in word:
+                    written.append((tensor, None if old is None else len(read) - 1))
         else:
             out = next((word.value for word in call.keywords if word.arg == "out"), None)
             if out is None:
@@ -260,23 +288,36 @@ class _Wrapper:
 
     def old(self, name: str) -> int | None:
         """Return what lies under a name, None where nobody wrote it."""
+        if name not in self.now and self.room.get(name, (-1, 0))[0] in self.filled:
+            self.now[name] = self.inside(name)
         return self.now.get(name, self.before.get(name))
+
+    def is_made_by(self, name: str, made_here: AbstractSet[str]) -> bool:
+        """Return whether a kernel makes parts of what it reads by this name, which nobody wrote as
+        a whole: it reads them after it wrote them.
+        """
+        home = self.room.get(name, (-1, 0))[0]
+        return name not in self.now and any(self.room.get(other, (-2, 0))[0] == home for other in made_here)
+
+    def other_parts(self, name: str, made_here: AbstractSet[str]) -> list[int]:
+        """Return the parts that were written before a kernel that makes the others."""
+        home = self.room[name][0]
+        return [value for part, value in self.now.items() if self.room[part][0] == home and part not in made_here]
 
     def written(self, name: str) -> int:
         """Return the value of a write: in a new buffer the first time, then in that buffer."""
-        if name in self.now:
-            dtype, shape, strides = self.layout[name]
-            width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
-            return self.growing.value(
-                name, self.growing.home[self.now[name]], dtype, shape, strides=[s * width for s in strides]
-            )
-        return self.fresh(name)
+        if name not in self.room:
+            return self.fresh(name)
+        self.filled.add(self.room[name][0])
+        return self.inside(name)
 
     def fresh(self, name: str, **columns: Any) -> int:
-        dtype, shape, strides = self.layout[name]
-        width = int(WIDTHS[dtype_code(name, dtype)]) // 8 or 1
-        buffer = self.growing.buffer(name, self.nbytes(name), self.slot[name], alignment=1, **columns)
-        return self.growing.value(name, buffer, dtype, shape, strides=[s * width for s in strides])
+        self.room[name] = self.buffer(name, **columns), 0
+        self.filled.add(self.room[name][0])
+        return self.inside(name)
+
+    def buffer(self, name: str, **columns: Any) -> int:
+        return self.growing.buffer(name, self.nbytes(name), self.slot[name], alignment=1, **columns)
 
     def nbytes(self, name: str) -> int:
         dtype, shape, strides = self.layout[name]

@@ -1,48 +1,68 @@
-"""XLA: a dump (`--xla_dump_to=FOLDER --xla_dump_hlo_as_text`), of each module
-`*after_optimizations.txt` and `*buffer-assignment.txt`.
+"""XLA: a dump (`--xla_dump_to=FOLDER`), of each module `*after_optimizations.txt` and
+`*buffer-assignment.txt` (`--xla_dump_hlo_as_text`), or `*after_optimizations.hlo.pb`, which has
+both (`--xla_dump_hlo_as_proto`).
 
 Time: the module is scheduled, so the lines of a computation are the steps, called computations in
-line. XLA's live ranges (closed, over the schedule with each body once) are not read: what is judged
-is the assignment against the instructions. What becomes of them: `allocsim.formats.hlo_walk`.
+line. XLA's live ranges (`*live-range.txt`, where it is there) are the belief:
+`allocsim.formats.hlo_live_range`. What becomes of instructions: `allocsim.formats.hlo_walk`.
 
-What this module does not see: modules of which the dump has only one of the two files.
+What this module does not see: modules of which the dump has one of the two texts and no proto.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from allocsim.errors import DocumentError, ModelError
 from allocsim.files.gate import content
-from allocsim.formats.hlo_assignment import parse_assignment
-from allocsim.formats.hlo_text import parse_module
+from allocsim.formats import hlo_proto
+from allocsim.formats.hlo_assignment import Assignment, in_common_arenas, parse_assignment
+from allocsim.formats.hlo_live_range import parse_live_ranges
+from allocsim.formats.hlo_text import ReadableModule, parse_module
 from allocsim.formats.hlo_walk import MAX_OPS, choices, plan_of_way
 from allocsim.model import Document, Plan
 from allocsim.programs.ways import ways
 
 ASSIGNED: Final = "buffer-assignment.txt"
+LIVE: Final = "live-range.txt"
 SCHEDULED: Final = "after_optimizations.txt"
+PROTO: Final = "after_optimizations.hlo.pb"
 
 MAX_BYTES: Final = 1 << 29
 """Of one file of a dump."""
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a dump has of a module."""
+
+    module: Path
+    """Its text, or an HloProto, which has the assignment too."""
+    assigned: Path | None
+    live: Path
+
+
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is one of a dump's two."""
-    return head.startswith((b"BufferAssignment:", b"HloModule "))
+    """Return whether a file that begins with `head` is a module, an assignment or an HloProto."""
+    return head.startswith((b"BufferAssignment:", b"HloModule ")) or hlo_proto.looks_like(head)
 
 
 def looks_like_folder(folder: Path) -> bool:
     """Return whether a folder is a dump."""
-    return any(folder.glob(f"*{ASSIGNED}"))
+    return any(True for _ in _modules(folder)) or any(folder.glob(f"*{ASSIGNED}"))
 
 
-def loads(_data: bytes, source: str) -> Document:
-    """Return the document of one module, from either of its files; the other lies beside it."""
+def loads(data: bytes, source: str) -> Document:
+    """Return the document of one module, from an HloProto or from either of its two texts; the
+    other lies beside it.
+    """
     path = Path(source)
-    for assigned, scheduled in _modules(path.parent):
-        if path.name in (assigned.name, scheduled.name):
-            return _document([(assigned, scheduled)], source)
+    if hlo_proto.looks_like(data):
+        return _document([_proto_files(path)], source, data)
+    for files in _modules(path.parent):
+        if path in (files.module, files.assigned):
+            return _document([files], source)
     raise DocumentError(source, "", f"there is no *{ASSIGNED} with a *{SCHEDULED} of its name beside it")
 
 
@@ -54,28 +74,39 @@ def load_folder(folder: Path) -> Document:
     return _document(list(_modules(folder)), str(folder))
 
 
-def _modules(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the two files of each module, by name."""
+def _modules(folder: Path) -> Iterator[Files]:
+    """Yield what there is of each module, by name: texts before protos."""
+    told = set()
     for assigned in sorted(folder.glob(f"*{ASSIGNED}")):
         stem = assigned.name.removesuffix(ASSIGNED)
         for name in (f"{stem.removesuffix('-')}.txt", f"{stem}{SCHEDULED}"):
             if name != ".txt" and (folder / name).is_file():
-                yield assigned, folder / name
+                told.add(name.removesuffix(".txt"))
+                yield Files(folder / name, assigned, folder / f"{stem}{LIVE}")
                 break
+    for path in sorted(folder.glob(f"*{PROTO}")):
+        if path.name.removesuffix(".hlo.pb") not in told:
+            yield _proto_files(path)
 
 
-def _document(modules: Iterable[tuple[Path, Path]], source: str) -> Document:
+def _proto_files(path: Path) -> Files:
+    return Files(path, None, path.with_name(f"{path.name.removesuffix('.hlo.pb')}-{LIVE}"))
+
+
+def _document(modules: Sequence[Files], source: str, data: bytes | None = None) -> Document:
+    read = [_read(files, data) for files in modules]
     plans: list[Plan] = []
     total = 0
-    for assigned, scheduled in modules:
-        assignment = parse_assignment(_text(assigned), str(assigned))
-        module = parse_module(_text(scheduled), str(scheduled))
+    assignments = in_common_arenas([assignment for _, assignment in read])
+    for files, (module, _), assignment in zip(modules, read, assignments, strict=True):
         if not module.scheduled:
-            raise DocumentError(str(scheduled), "line 1", "is not scheduled: its order is not that of the plan")
+            place = "line 1" if files.assigned else ""
+            raise DocumentError(str(files.module), place, "is not scheduled: its order is not that of the plan")
+        live = parse_live_ranges(_text(files.live), str(files.live)) if files.live.is_file() else None
         try:
             found: dict[str, Plan] = {}
             for taken in ways(choices(module)):
-                plan = plan_of_way(module, assignment, taken)
+                plan = plan_of_way(module, assignment, taken, live)
                 found[plan.program.path] = plan
                 total += len(plan.program.ops)
                 if total > MAX_OPS:
@@ -83,11 +114,18 @@ def _document(modules: Iterable[tuple[Path, Path]], source: str) -> Document:
         except ModelError as error:
             if isinstance(error, DocumentError):
                 raise
-            raise DocumentError(str(scheduled), error.place, error.rule) from None
+            raise DocumentError(str(files.module), error.place, error.rule) from None
         plans += found.values()
     if not plans:
         raise DocumentError(source, "", f"no plan here: there is no *{ASSIGNED} with its *{SCHEDULED}")
     return Document.of(*plans)
+
+
+def _read(files: Files, data: bytes | None) -> tuple[ReadableModule, Assignment]:
+    if files.assigned is None:
+        return hlo_proto.read_proto(content(files.module) if data is None else data, str(files.module))
+    assignment = parse_assignment(_text(files.assigned), str(files.assigned))
+    return parse_module(_text(files.module), str(files.module)), assignment
 
 
 def _text(path: Path) -> str:

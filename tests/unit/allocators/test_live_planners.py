@@ -31,6 +31,16 @@ serve(plan, alignment=64)
 """
 
 
+MODULES = {
+    "tinygrad": "tinygrad",
+    "executorch": "executorch.exir",
+    "inductor": "torch._inductor",
+    "litert": "ai_edge_litert",
+    "xla": "jax",
+}
+"""Live planner -> what its script imports first of its system."""
+
+
 def program(count=6, **arena):
     b = ProgramBuilder("chain", arenas=[Arena(name="memory", alignment=64, **arena)])
     values = [b.tensor(f"t{i}", "f32", (25,)) for i in range(count)]
@@ -101,7 +111,7 @@ def test_a_name_that_is_nearly_one_is_helped():
 @pytest.mark.parametrize("name", LIVE_PLANNERS)
 def test_a_real_planner_is_sound_on_a_chain(name):
     planner = find_live(name)
-    module = {"inductor": "torch._inductor", "executorch": "executorch.exir"}.get(name, name)
+    module = MODULES[name]
     has = subprocess.run(
         [planner.arguments[0], "-c", f"import importlib.util as u; u.find_spec({module!r}) or exit(1)"],
         check=False,

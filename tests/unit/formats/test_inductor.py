@@ -90,7 +90,7 @@ def get_args():
 
 @pytest.mark.parametrize(
     ("shape", "strides", "says"),
-    [((8, 4), (4, 1), "exact"), ((4, 8), (8, 1), "bytes"), ((4, 4), (4, 1), None)],
+    [((8, 4), (4, 1), "exact"), ((4, 8), (8, 1), "bytes"), ((4, 8), (1, 4), "bytes"), ((4, 4), (4, 1), None)],
 )
 def test_what_two_reuses_in_a_row_leave_in_place_is_said_as_far_as_it_is_known(shape, strides, says):
     document = loads(TWICE_REUSED.format(shape=shape, strides=strides).encode())
@@ -98,6 +98,48 @@ def test_what_two_reuses_in_a_row_leave_in_place_is_said_as_far_as_it_is_known(s
 
     assert [STRENGTHS[word] for word in op.strengths] == ([says] if says else [])
     assert (check(document).violations == ()) == (says is not None)
+
+
+JOINED = """
+from torch._inductor.async_compile import AsyncCompile
+first = async_compile.cpp_pybinding([], 'void kernel(const float* in_ptr0, float* out_ptr0)')
+second = async_compile.cpp_pybinding([], 'void kernel(const float* in_ptr0, const float* in_ptr1, float* out_ptr0, float* out_ptr1)')
+def call(self, args):
+    x, = args
+    whole = empty_strided_cpu((8, 4), (4, 1), torch.float32)
+    upper = reinterpret_tensor(whole, (4, 4), (4, 1), 0)  # alias
+    lower = reinterpret_tensor(whole, (4, 4), (4, 1), {lower})  # alias
+    z = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    {calls}
+    return (whole, z, )
+def get_args():
+    x = rand_strided((4, 4), (4, 1), device='cpu', dtype=torch.float32)
+"""
+BOTH = "first(x, upper)\n    second(x, whole, lower, z)"
+
+
+def test_a_concatenation_is_written_in_parts_and_read_as_a_whole():
+    """The second kernel makes the lower part and reads the whole: so it reads the upper one, which was made before."""
+    document = loads(JOINED.format(lower=16, calls=BOTH).encode())
+    program = document.programs[0]
+
+    assert check(document).violations == ()
+    assert len(program.buffers) == 3  # input, whole, z: the parts lie in the whole
+    assert [program.values[v].name for v in program.ops[2].operands] == ["x", "upper"]
+
+
+@pytest.mark.parametrize(
+    ("lower", "calls", "kinds"),
+    [
+        (16, "first(x, upper)\n    first(x, z)", {"UninitialisedRead"}),  # the lower part is never made
+        (16, "first(x, lower)\n    first(whole, z)", {"UninitialisedRead"}),  # nor is the upper, and a kernel reads it
+        (12, BOTH, {"UninitialisedRead"}),  # the parts meet, and leave the last row
+    ],
+)
+def test_a_part_that_is_missing_from_a_concatenation_is_missed(lower, calls, kinds):
+    found = check(loads(JOINED.format(lower=lower, calls=calls).encode())).violations
+
+    assert kinds <= {row.kind for row in found}
 
 
 def test_nothing_in_the_text_is_run(tmp_path):

@@ -1,0 +1,167 @@
+"""XLA's `live-range.txt`: when XLA believes that each value is needed.
+
+    HloLiveRange (max 40):
+      InstructionSequence:
+        0:x.1
+        5:wrapped_broadcast
+      BufferLiveRange:
+        while.10{2}:23-40
+
+Time: the places of instructions in the sequence, in which each computation that is called stands
+once, before its caller. A range is closed; one that ends at the number of instructions is live to
+the end. `believed` converts both once: an *event* is an instruction each time it runs, with XLA's
+time and the first op it became. A range that begins with an instruction goes on to the first later
+event whose time is beyond its end, or before its beginning: there another turn of a loop began.
+Where values are handed on (at the borders of loops and conditionals) the time is the one after the
+last event, which is where XLA ends the ranges of what is handed on.
+
+What this module does not see: the peak and the stack traces that stand below the ranges.
+
+Source: XLA `hlo_live_range.cc`, `HloLiveRange::ToString`, `FlattenSchedule`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from allocsim.errors import DocumentError
+from allocsim.formats.hlo_text import Index
+from allocsim.model import Problem, Program
+from allocsim.model.layout import Int64s
+
+Key = tuple[str, Index]
+"""A value: its instruction, and its index in the instruction's shape."""
+
+_PLACE: Final = re.compile(r"    (\d{1,9}):([\w.\-]+)")
+_RANGE: Final = re.compile(r"    ([\w.\-]+)\{([\d,]*)\}:(\d{1,9})-(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRanges:
+    """What XLA believes of the values of a module."""
+
+    source: str
+    time: Mapping[str, int]
+    """Instruction -> its place in the sequence."""
+    ranges: Mapping[Key, tuple[int, int]]
+    """Value -> first and last time, closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Born:
+    """Where a buffer of the program came from."""
+
+    key: Key
+    event: int
+    step: int
+    """The op that makes it."""
+
+
+def parse_live_ranges(text: str, source: str) -> LiveRanges:
+    """Return the sequence and the ranges of a dump. Raises DocumentError with line and rule.
+    O(text).
+    """
+    lines = text.split("\n")
+    if not lines[0].startswith("HloLiveRange"):
+        raise DocumentError(source, "line 1", "is no HloLiveRange")
+    time: dict[str, int] = {}
+    ranges: dict[Key, tuple[int, int]] = {}
+    inside = ""
+    for number, line in enumerate(lines[1:], 2):
+
+        def refuse(rule: str, number: int = number) -> DocumentError:
+            return DocumentError(source, f"line {number}", rule)
+
+        if not line.startswith("    "):
+            inside = line.strip()
+            continue
+        if inside == "InstructionSequence:":
+            place = _PLACE.fullmatch(line)
+            if place is None or place[2] in time or int(place[1]) != len(time):
+                raise refuse(f"{line.strip()[:60]!r} is not the next instruction of a sequence")
+            time[place[2]] = int(place[1])
+        elif inside == "BufferLiveRange:":
+            found = _RANGE.fullmatch(line)
+            if found is None:
+                raise refuse(f"{line.strip()[:60]!r} is no range of a value")
+            key = found[1], tuple(int(k) for k in found[2].split(",") if k)
+            first, last = int(found[3]), int(found[4])
+            if key in ranges:
+                raise refuse(f"{found[1][:60]}{{{found[2]}}} is there twice")
+            if not first <= last <= len(time):
+                raise refuse(f"{first}-{last} is no range of {len(time)} instructions")
+            ranges[key] = first, last
+    if not ranges:
+        raise DocumentError(source, "", "has no ranges")
+    return LiveRanges(source, time, ranges)
+
+
+def believed(
+    program: Program, live: LiveRanges, times: Sequence[int], steps: Sequence[int], born: Sequence[Born]
+) -> Problem:
+    """Return the ranges as beliefs of a way through the module.
+
+    Args:
+        program: the way; its buffers are those of `born`, in order.
+        live: what XLA believes.
+        times: of each event, in the order in which they run.
+        steps: of each event, the first op that it became.
+        born: for each buffer its value, and the event and op that made it.
+
+    A buffer without a range is believed to live as long as it is used. O((events + buffers) log
+    events).
+    """
+    known = [live.ranges.get(row.key) for row in born]
+    event = np.array([row.event for row in born], dtype=np.int64)
+    first = np.array([span[0] if span else 0 for span in known], dtype=np.int64)
+    last = np.array([span[1] if span else 0 for span in known], dtype=np.int64)
+    own = np.array([live.time.get(row.key[0], 0) for row in born], dtype=np.int64)
+    when = np.asarray(times, dtype=np.int64)
+    at = np.append(np.asarray(steps, dtype=np.int64), len(program.ops))
+    stop = at[_first_outside(when, event + 1, first, last)]
+    late = _first_outside(when, event + 1, np.full(len(born), -1), first - 1)
+    start = np.where(first > own, at[late], [row.step for row in born])
+    used_first, used_last = _uses(program)
+    has = np.array([span is not None for span in known], dtype=np.bool_)
+    start = np.where(has, start, used_first)
+    stop = np.where(has, np.maximum(stop, start), used_last)
+    return Problem.of(program, start=start, stop=stop)
+
+
+def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> Int64s:
+    """Return for each row the first event from `begin` on whose time is below `low` or above
+    `high`; their number where there is none.
+
+    Jumps over the longest run inside by halves: the extremes of every run of 2^k events are known.
+    """
+    least, most = [when], [when]
+    while 2 << (len(least) - 1) <= len(when):
+        half = 1 << (len(least) - 1)
+        least.append(np.minimum(least[-1][:-half], least[-1][half:]))
+        most.append(np.maximum(most[-1][:-half], most[-1][half:]))
+    at = begin.copy()
+    for power in range(len(least) - 1, -1, -1):
+        fits = at + (1 << power) <= len(when)
+        place = np.where(fits, at, 0)
+        if len(least[power]):
+            at += (fits & (least[power][place] >= low) & (most[power][place] <= high)) << power
+    return at
+
+
+def _uses(program: Program) -> tuple[Int64s, Int64s]:
+    """Return the first step at which each buffer is used, and the one after the last."""
+    first = np.full(len(program.buffers), len(program.ops), dtype=np.int64)
+    stop = np.zeros(len(program.buffers), dtype=np.int64)
+    ops = program.ops
+    for starts, values in ((ops.operand_starts, ops.operands), (ops.result_starts, ops.results)):
+        step = np.repeat(np.arange(len(ops)), np.diff(starts))
+        buffer = program.values.buffer[values]
+        np.minimum.at(first, buffer, step)
+        np.maximum.at(stop, buffer, step + 1)
+    return np.minimum(first, stop), stop
+
+
+__all__ = ["Born", "LiveRanges", "believed", "parse_live_ranges"]

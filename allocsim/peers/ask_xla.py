@@ -1,0 +1,102 @@
+"""XLA's buffer assignment for the CPU, through jax, asked by a function whose arrays have the lives
+and sizes of a question; a function for each arena.
+
+It takes no problem from outside, so a function is compiled that has it: at each step every array of
+bytes that begins there is sorted (a kernel that nothing is fused with), and a number is made from
+one element of each array that begins or ends there; what the next step sorts depends on that
+number, so that no order but the asked one is left. An array that the host reads later is a result.
+Nothing is computed; the slots are those of the dump that XLA writes of its assignment.
+
+The question's lives are XLA's, but a few more arrays live beside them: the numbers, and what each
+sort is given.
+
+What this module does not see: pairs in place, memory spaces, and arrays of no bytes.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from asking import AskedBuffer, RefusedError, serve
+
+FOLDER = tempfile.TemporaryDirectory()
+jax.config.update("jax_platforms", "cpu")
+os.environ["XLA_FLAGS"] = (
+    f"--xla_dump_to={FOLDER.name} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_asked"
+    " --xla_backend_optimization_level=0"
+)
+
+ALIGNMENT = 64
+"""XLA `cpu_function_runtime.h`, `MinAlign`."""
+
+MOST = (1 << 31) - 1
+"""Elements of a sort that is addressed by 32 bits."""
+
+ALLOCATION = re.compile(r"allocation \d+: size (\d+)")
+VALUE = re.compile(r" value: <\d+ ([\w.\-]+) @0> \(size=\d+,offset=(\d+)\)")
+SORTED = re.compile(r"%?([\w.\-]+) = s8\[\d+\]\{0\} sort\(.*op_name=\"[^\"]*/buffer(\d+)/")
+
+
+def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
+    """Return the offsets of the arrays; allocations that hold any stand one after another."""
+    if any(row.nbytes > MOST for row in buffers):
+        raise RefusedError(f"an array has more than {MOST} bytes")
+    offsets = [0] * len(buffers)
+    for arena in {row.arena for row in buffers}:
+        chosen = [place for place, row in enumerate(buffers) if row.arena == arena]
+        for place, offset in zip(chosen, _arena([buffers[place] for place in chosen], steps), strict=True):
+            offsets[place] = offset
+    return offsets
+
+
+def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
+    def asked(number: Any) -> Any:
+        made: dict[int, Any] = {}
+        for step in range(steps):
+            begin = [place for place, row in enumerate(rows) if row.start == step]
+            for place in begin:
+                with jax.named_scope(f"buffer{place}"):
+                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (number + place)  # one is no sort
+                    made[place] = jax.lax.sort(given.astype(jnp.int8))
+            end = [place for place, row in enumerate(rows) if row.stop - 1 == step and place not in begin]
+            for place in begin + end:
+                number = number ^ made[place][0].astype(jnp.int32)
+        return number, [made[place] for place, row in enumerate(rows) if row.pinned]
+
+    jax.jit(asked).lower(jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    folder = Path(FOLDER.name)
+    (assigned,) = folder.glob("*after_optimizations-buffer-assignment.txt")
+    module = assigned.with_name(assigned.name.replace("-buffer-assignment.txt", ".txt"))
+    names = {name: int(place) for name, place in SORTED.findall(module.read_text())}
+    found = _slots(assigned.read_text(), names)
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    jax.clear_caches()
+    if found.keys() != set(range(len(rows))):
+        raise RefusedError(f"XLA has kept {len(found)} of {len(rows)} sorts")
+    return [found[place] for place in range(len(rows))]
+
+
+def _slots(text: str, names: dict[str, int]) -> dict[int, int]:
+    """Return the offset of each array, in the allocations that hold any."""
+    found: dict[int, int] = {}
+    size = base = end = 0
+    for line in text.splitlines():
+        allocation, value = ALLOCATION.match(line), VALUE.match(line)
+        if allocation is not None:
+            base, size = end, int(allocation[1])
+        elif value is not None and value[1] in names:
+            end = base + -(-size // ALIGNMENT) * ALIGNMENT
+            found[names[value[1]]] = base + int(value[2])
+    return found
+
+
+if __name__ == "__main__":
+    serve(plan, alignment=ALIGNMENT)
+    FOLDER.cleanup()

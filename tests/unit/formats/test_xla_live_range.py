@@ -1,0 +1,127 @@
+"""XLA's live ranges as beliefs: real ones are right, changed ones are found, and what is refused."""
+
+import shutil
+
+import numpy as np
+import pytest
+from plan_laws import PLANS, law_of_damage, law_of_elide, law_of_shift
+
+from allocsim import formats
+from allocsim.checks import check
+from allocsim.errors import DocumentError
+from allocsim.formats.hlo_live_range import _first_outside, parse_live_ranges
+
+FOLDER = PLANS / "xla" / "live"
+"""A loop, a conditional and a donated input."""
+
+
+def ranges():
+    return next(FOLDER.glob("*live-range.txt")).read_text(encoding="utf-8")
+
+
+def dumped(tmp_path, *pairs):
+    """A copy of the dump with its live ranges changed."""
+    folder = tmp_path / "dump"
+    shutil.copytree(FOLDER, folder)
+    path = next(folder.glob("*live-range.txt"))
+    text = path.read_text(encoding="utf-8")
+    for old, new in pairs:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def real():
+    return formats.load(FOLDER)
+
+
+def test_what_xla_believes_of_its_own_module_is_enough(real):
+    """It believes some too long: the condition's result lives to the end of the condition, a conditional's operands to its end."""
+    report = check(real)
+
+    assert report.violations == ()
+    assert len(real.problems) == len(real.plans) == 2
+    assert {warning.kind for warning in report.warnings} == {"LifetimeTooLong"}
+    names = {real.programs[0].buffers.names[warning.buffer] for warning in report.warnings}
+    long = ("wrapped_compare", "while.10{1}", "tuple.6", "compare_convert_fusion")
+    assert all(name.startswith(long) for name in names)
+
+
+def test_the_laws_hold_beside_a_belief(real):
+    assert law_of_shift(real, seed=1, most=4) > 0
+    assert law_of_elide(real, seed=2, most=4) > 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("copy.5{}:17-21", "copy.5{}:17-20", "copy.5"),  # inside the body: both turns read it at 21
+        ("    while.10{2}:23-40", "    while.10{2}:23-39", "while.10{2}"),  # an output: the host reads it at the end
+        ("x.1{}:0-7", "x.1{}:0-3", "x.1"),  # handed on to the loop
+        ("arg_tuple.1{2}:11-19", "arg_tuple.1{2}:11-18", "arg_tuple.1{2}"),  # a phi
+        ("tuple.10{}:22-23", "tuple.10{}:22-22", "tuple.10"),  # handed on to the next turn
+    ],
+)
+def test_a_range_that_ends_before_the_last_reader_is_found(tmp_path, old, new, name):
+    report = check(formats.load(dumped(tmp_path, (f"    {old.strip()}\n", f"    {new.strip()}\n"))))
+    program = formats.load(FOLDER).programs[0]
+
+    assert {violation.kind for violation in report.violations} <= {"LifetimeTooShort", "MissingPin"}
+    found = {program.buffers.names[violation.buffer] for violation in report.violations}
+    assert found
+    assert all(one.startswith(name) for one in found)  # and the turn of the loop
+
+
+def test_a_range_that_begins_after_its_writer_is_found(tmp_path):
+    report = check(formats.load(dumped(tmp_path, ("    copy.13{}:38-40\n", "    copy.13{}:39-40\n"))))
+
+    assert {violation.kind for violation in report.violations} == {"LifetimeTooShort"}
+
+
+def test_ranges_of_another_module_are_refused(tmp_path):
+    folder = dumped(tmp_path, ("    38:copy.13\n", "    38:copy.99\n"))
+
+    with pytest.raises(DocumentError, match=r"copy.13: is not in the sequence"):
+        formats.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("HloLiveRange (max 1):\n", "has no ranges"),
+        ("nothing", "line 1: is no HloLiveRange"),
+        ("HloLiveRange (max 1):\n  InstructionSequence:\n    1:a\n", "line 3: '1:a' is not the next instruction"),
+        ("HloLiveRange (max 1):\n  BufferLiveRange:\n    a{}:0-1\n", "line 3: 0-1 is no range of 0 instructions"),
+        ("HloLiveRange (max 1):\n  BufferLiveRange:\n    a{}\n", r"line 3: 'a\{\}' is no range of a value"),
+        (
+            "HloLiveRange (max 1):\n  InstructionSequence:\n    0:a\n  BufferLiveRange:\n    a{}:0-1\n    a{}:0-1\n",
+            r"line 6: a\{\} is there twice",
+        ),
+    ],
+)
+def test_what_is_wrong_in_ranges_is_said_with_its_line(text, rule):
+    with pytest.raises(DocumentError, match=rule):
+        parse_live_ranges(text, "x.txt")
+
+
+def test_damaged_ranges_end_in_one_line():
+    def loads(data, source):
+        parse_live_ranges(data.decode("utf-8", "replace"), source)
+
+    _, refused = law_of_damage(ranges().encode(), loads, seed=5, times=300)
+
+    assert refused > 0
+
+
+def test_the_first_event_outside_is_found_by_halves_as_by_looking_at_each():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 7, 64, 100):
+        when = rng.integers(0, 20, size)
+        begin, low, high = rng.integers(0, size + 1, 50), rng.integers(0, 10, 50), rng.integers(10, 20, 50)
+        wanted = [
+            next((at for at in range(b, size) if not one <= when[at] <= other), size)
+            for b, one, other in zip(begin, low, high, strict=True)
+        ]
+        assert _first_outside(when, begin, low, high).tolist() == wanted
