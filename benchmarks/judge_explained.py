@@ -109,5 +109,45 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "np.arange(len(owner)) - begins[owner] -> np.arange(len(owner)) + begins[owner]",
     ): "the count of a value's pieces begins elsewhere in its round, which it goes round once all the same; what "
     "does not ascend is sorted",
+    (
+        "allocsim/verdict/report_facts.py",
+        "return sum(later or (bool(v.run) and place(v) not in first) for v, later in zip(static, of_later, strict=True))",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/verdict/stream_order.py",
+        "for step, buffer in zip(steps[order].tolist(), buffers[order].tolist(), strict=True):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/verdict/doings.py",
+        "strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)",
+        "True -> False",
+    ): "a value has as many strides as lengths, or it is refused when it is made",
+    (
+        "allocsim/cure/waits.py",
+        "for op, (mine, row) in enumerate(zip(stream.tolist(), waits, strict=True)):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/cure/waits.py",
+        "if last[mine] >= 0:",
+        "last[mine] >= 0 -> last[mine] > 0",
+    ): "op 0 waits for nothing, so all it knows is itself: what comes next on its stream writes over that anyhow",
+    (
+        "allocsim/cure/room.py",
+        "fits = now >= 0 and now % step == 0 and now + size <= self.capacity(arena)",
+        "0 -> 1",
+    ): "of `now >= 0`: where 0 is free, the search that follows finds it first; of the remainder this is killed",
+    (
+        "allocsim/cure/mending.py",
+        "for old, new in zip(document.plans, document.plans if plans is None else plans, strict=True)",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/cure/mending.py",
+        "plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}",
+        "True -> False",
+    ): ONE_LENGTH,
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

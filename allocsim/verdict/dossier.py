@@ -60,8 +60,6 @@ class Dossier:
         self._own_program: dict[int, frozenset[Key]] = {}
         self.asked: set[Key] = set()
         """Questions put to `alone` for a late read with several reasons."""
-        self.replays = 0
-        """Documents judged beside the one in question."""
 
     def run(self, violation: Violation) -> Run | None:
         """The run a violation belongs to, if any."""
@@ -176,7 +174,6 @@ class Dossier:
     # what the judge says of a document mended -----------------------------------------------------
 
     def _judged(self, document: Document) -> frozenset[Key]:
-        self.replays += 1
         return frozenset(key_of(v) for v in self.judged(document).violations)
 
     @cached_property
@@ -218,7 +215,6 @@ class Dossier:
     def on_own_program(self, plan: int) -> frozenset[Key]:
         """What is wrong with a plan on the program it was made for: kind and buffers."""
         if plan not in self._own_program:
-            self.replays += 1
             report = self.judged(Document.of(self.document.plans[plan]))
             self._own_program[plan] = frozenset(
                 (
@@ -240,7 +236,6 @@ class Dossier:
         chosen = tuple(sorted(buffers))
         key = id(made.plan), id(made.program), made.skip, chosen
         if key not in self._alone:
-            self.replays += 1
             plan = _apart(made.plan, chosen)
             report = self.judged(Document.of(replace(made, plan=plan)))
             self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
