@@ -2,8 +2,6 @@
 
 from typing import Final
 
-NONE_OF_A_RACE: Final = "a race always names both its ops: what stands after `or` is never taken"
-
 ONE_LENGTH: Final = (
     "both are made with one length, row by row of the same: that they have it is asked for whoever changes this"
 )
@@ -19,14 +17,6 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # lists are quicker to index",
         "1 -> 2",
     ): "it stands for no step, and is only compared with steps and with itself: any number below 0 does",
-    (
-        "allocsim/verdict/saying.py",
-        (
-            'return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} '
-            '({names[v.op or 0]}) begins"'
-        ),
-        "0 -> 1",
-    ): NONE_OF_A_RACE,
     (
         "allocsim/verdict/judging.py",
         "return f\"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}\"",
@@ -67,11 +57,6 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "chance = rng.random((4, count))",
         "4 -> 5",
     ): "a row of chances more, which nobody reads; the rows before it are the same",
-    (
-        "allocsim/verdict/waiting.py",
-        "own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]",
-        "0 -> 1",
-    ): "of a race's first op this is killed; its second is never op 0, for another op of the list came before it",
     (
         "allocsim/verdict/doings.py",
         "for step, buffer, direct in zip(steps[keep].tolist(), buffers.tolist(), own.tolist(), strict=True):",

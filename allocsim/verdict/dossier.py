@@ -54,7 +54,6 @@ class Dossier:
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
         self._handed_on: dict[tuple[int, int], tuple[HandedOn, ...]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
-        self._believed: dict[int, frozenset[tuple[int, int]]] = {}
         self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
         self._alone: dict[Key, frozenset[Key]] = {}
         self._own_program: dict[int, frozenset[Key]] = {}
@@ -263,12 +262,6 @@ class Dossier:
             unread[passing, 1] = last[passing] + 1
             self._lives[id(program)] = whole, unread
         return self._lives[id(program)]
-
-    def believed_pairs(self, problem: Problem) -> frozenset[tuple[int, int]]:
-        """Pairs (donor, recipient) that a belief lets share."""
-        if id(problem) not in self._believed:
-            self._believed[id(problem)] = frozenset((d, r) for d, r in problem.may_share.tolist())
-        return self._believed[id(problem)]
 
     @cached_property
     def short(self) -> frozenset[tuple[int | None, int | None]]:
