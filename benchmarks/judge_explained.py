@@ -2,8 +2,6 @@
 
 from typing import Final
 
-NONE_OF_A_RACE: Final = "a race always names both its ops: what stands after `or` is never taken"
-
 ONE_LENGTH: Final = (
     "both are made with one length, row by row of the same: that they have it is asked for whoever changes this"
 )
@@ -19,14 +17,6 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # lists are quicker to index",
         "1 -> 2",
     ): "it stands for no step, and is only compared with steps and with itself: any number below 0 does",
-    (
-        "allocsim/verdict/saying.py",
-        (
-            'return f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} '
-            '({names[v.op or 0]}) begins"'
-        ),
-        "0 -> 1",
-    ): NONE_OF_A_RACE,
     (
         "allocsim/verdict/judging.py",
         "return f\"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}\"",
@@ -68,11 +58,6 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "4 -> 5",
     ): "a row of chances more, which nobody reads; the rows before it are the same",
     (
-        "allocsim/verdict/waiting.py",
-        "own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]",
-        "0 -> 1",
-    ): "of a race's first op this is killed; its second is never op 0, for another op of the list came before it",
-    (
         "allocsim/verdict/doings.py",
         "for step, buffer, direct in zip(steps[keep].tolist(), buffers.tolist(), own.tolist(), strict=True):",
         "True -> False",
@@ -109,5 +94,45 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "np.arange(len(owner)) - begins[owner] -> np.arange(len(owner)) + begins[owner]",
     ): "the count of a value's pieces begins elsewhere in its round, which it goes round once all the same; what "
     "does not ascend is sorted",
+    (
+        "allocsim/verdict/report_facts.py",
+        "return sum(later or (bool(v.run) and place(v) not in first) for v, later in zip(static, of_later, strict=True))",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/verdict/stream_order.py",
+        "for step, buffer in zip(steps[order].tolist(), buffers[order].tolist(), strict=True):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/verdict/doings.py",
+        "strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)",
+        "True -> False",
+    ): "a value has as many strides as lengths, or it is refused when it is made",
+    (
+        "allocsim/cure/waits.py",
+        "for op, (mine, row) in enumerate(zip(stream.tolist(), waits, strict=True)):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/cure/waits.py",
+        "if last[mine] >= 0:",
+        "last[mine] >= 0 -> last[mine] > 0",
+    ): "op 0 waits for nothing, so all it knows is itself: what comes next on its stream writes over that anyhow",
+    (
+        "allocsim/cure/room.py",
+        "fits = now >= 0 and now % step == 0 and now + size <= self.capacity(arena)",
+        "0 -> 1",
+    ): "of `now >= 0`: where 0 is free, the search that follows finds it first; of the remainder this is killed",
+    (
+        "allocsim/cure/mending.py",
+        "for old, new in zip(document.plans, document.plans if plans is None else plans, strict=True)",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/cure/mending.py",
+        "plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}",
+        "True -> False",
+    ): ONE_LENGTH,
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

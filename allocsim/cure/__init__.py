@@ -51,9 +51,11 @@ from allocsim.cure.drafting import (
     partners_at,
     place_of,
     replan,
+    spared,
+    wait_of,
     waited_for,
 )
-from allocsim.cure.elements import Address, AllApart, SparedKernel, Upload, Wait, order_of
+from allocsim.cure.elements import Address, AllApart, Upload, order_of
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
 from allocsim.cure.mending import (
     edges_of,
@@ -293,12 +295,11 @@ class _Task:
     def _draft(self, demands: Sequence[Demand], rigour: Rigour, *, by_wait: bool, place: bool = True) -> Draft | None:
         """Return the document with every mend made, in the order: order, host, beliefs, slots."""
         draft = Draft(document=self.document, rooms={}, elements={}, moved=defaultdict(set), resized=defaultdict(set))
-        waits = [d.mend for d in demands if d.mend.kind == "wait" and (by_wait or d.mend.plan is None)]
+        waits = [wait_of(d.mend) for d in demands if d.mend.kind == "wait" and (by_wait or d.mend.plan is None)]
         draft.document = with_uploads(
             with_more_waits(draft.document, waits), [d.mend for d in demands if d.mend.kind == "upload"]
         )
-        for mend in waits:
-            draft.elements[Wait(program=mend.program or 0, op=mend.op or 0, after=mend.after or 0)] = None
+        draft.elements |= dict.fromkeys(waits)
         for demand in demands:
             if demand.mend.kind == "upload":
                 draft.elements[Upload(program=demand.mend.program or 0, op=demand.mend.op or 0)] = None
@@ -321,9 +322,7 @@ class _Task:
         if mend.kind == "stale":
             return replan(draft, mend)
         if mend.kind in {"kernel", "promise"}:
-            draft.elements[
-                SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)
-            ] = None
+            draft.elements[spared(mend)] = None
             return self._denied(draft, mend, rigour)
         if mend.kind == "address":
             return self._readdressed(draft, mend, rigour)
@@ -512,10 +511,7 @@ class _Task:
             return None
         for demand in self.demands:
             if demand.mend.kind in {"kernel", "promise"}:
-                mend = demand.mend
-                draft.elements[
-                    SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)
-                ] = None
+                draft.elements[spared(demand.mend)] = None
         plans = []
         for planner, plan in zip(planners, draft.document.plans, strict=True):
             if planner is None or plan.problem is None:
@@ -572,9 +568,7 @@ def _also_asked(draft: Draft, mend: Mend) -> bool:
     if mend.kind == "stale":
         return replan(draft, mend)
     if mend.kind in {"kernel", "promise"}:
-        draft.elements[SparedKernel(op_kind=mend.op_kind or "", operand=mend.operand or 0, result=mend.result or 0)] = (
-            None
-        )
+        draft.elements[spared(mend)] = None
     return True
 
 

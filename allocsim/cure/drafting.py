@@ -13,7 +13,7 @@ import numpy as np
 from allocsim.allocators import ALLOCATORS
 from allocsim.checks.violations import Violation
 from allocsim.cure.cured import Demand
-from allocsim.cure.elements import Element, Place, Replan, Wait
+from allocsim.cure.elements import Element, Place, Replan, SparedKernel, Wait
 from allocsim.cure.mending import with_more_waits, with_parts
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import Position
@@ -79,20 +79,37 @@ def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
             return False
         pairs[v.program].add((max(v.op, v.other_op), min(v.op, v.other_op)))
     waits = [
-        Mend(kind="wait", program=program, op=op, after=after)
+        Wait(program=program, op=op, after=after)
         for program, rows in sorted(pairs.items())
         for op, after in covering(Ordered.of(draft.document.programs[program]), rows)
     ]
     draft.document = with_more_waits(draft.document, waits)
-    for mend in waits:
-        draft.elements[Wait(program=mend.program or 0, op=mend.op or 0, after=mend.after or 0)] = None
+    draft.elements |= dict.fromkeys(waits)
     return bool(waits)
+
+
+def wait_of(mend: Mend) -> Wait:
+    """Return the wait that a mend asks for."""
+    assert mend.program is not None
+    assert mend.op is not None
+    assert mend.after is not None
+    return Wait(program=mend.program, op=mend.op, after=mend.after)
+
+
+def spared(mend: Mend) -> SparedKernel:
+    """Return the pair of positions that a mend forbids to a kind of op."""
+    assert mend.op_kind is not None
+    assert mend.operand is not None
+    assert mend.result is not None
+    return SparedKernel(op_kind=mend.op_kind, operand=mend.operand, result=mend.result)
 
 
 def replan(draft: Draft, mend: Mend) -> bool:
     """Make a plan for the program that runs: apart, but what lasts where it lies."""
+    assert mend.plan is not None
+    assert mend.program is not None
     document = draft.document
-    program, old = document.programs[mend.program or 0], document.plans[mend.plan or 0]
+    program, old = document.programs[mend.program], document.plans[mend.plan]
     told = old.problem
     own = np.where(old.arena == OWN, True, program.buffers.persistent & (old.arena < 0))
     span = lifetimes(program)
@@ -107,8 +124,8 @@ def replan(draft: Draft, mend: Mend) -> bool:
         )
     except AllocsimError:
         return False
-    draft.replanned[mend.plan or 0, mend.program or 0] = replace(best, problem=None, source=old.source)
-    draft.elements[Replan(plan=mend.plan or 0, program=mend.program or 0)] = None
+    draft.replanned[mend.plan, mend.program] = replace(best, problem=None, source=old.source)
+    draft.elements[Replan(plan=mend.plan, program=mend.program)] = None
     return True
 
 
@@ -215,5 +232,7 @@ __all__ = [
     "partners_at",
     "place_of",
     "replan",
+    "spared",
+    "wait_of",
     "waited_for",
 ]

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from allocsim.cure.cured import Demand
-from allocsim.cure.elements import Element, Lifetime, Pair, Pin, Place
+from allocsim.cure.elements import Element, Lifetime, Pair, Pin, Place, Wait
 from allocsim.cure.mends import Mend
 from allocsim.liveness import lifetimes
 from allocsim.model import Document, Plan, Problem, Program
 from allocsim.programs.streams import with_waits
 
 
-def with_more_waits(document: Document, mends: Sequence[Mend]) -> Document:
-    """Return the document with the waits of these mends. O(ops)."""
+def with_more_waits(document: Document, waits: Sequence[Wait]) -> Document:
+    """Return the document with these waits. O(ops)."""
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for mend in mends:
-        rows[mend.program or 0].append((mend.op or 0, mend.after or 0))
+    for wait in waits:
+        rows[wait.program].append((wait.op, wait.after))
     if not rows:
         return document
     programs = [with_waits(program, rows[n]) if n in rows else program for n, program in enumerate(document.programs)]
@@ -89,9 +89,12 @@ def with_book(plan: Plan, problem: Problem) -> Plan:
 
 def _unstated(document: Document, mend: Mend) -> Element:
     """Return the element of a belief that a plan does not state."""
-    plan, buffer = document.plans[mend.plan or 0], mend.buffer or 0
+    assert mend.plan is not None
+    assert mend.buffer is not None
+    plan, buffer = document.plans[mend.plan], mend.buffer
     if mend.kind == "pair":
-        return Pair(problem=None, plan=mend.plan, donor=buffer, recipient=mend.other or 0)
+        assert mend.other is not None
+        return Pair(problem=None, plan=mend.plan, donor=buffer, recipient=mend.other)
     start, stop = (int(step) for step in lifetimes(plan.program)[buffer])
     return Lifetime(problem=None, plan=mend.plan, buffer=buffer, start=start, stop=stop)
 

@@ -54,14 +54,11 @@ class Dossier:
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
         self._handed_on: dict[tuple[int, int], tuple[HandedOn, ...]] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
-        self._believed: dict[int, frozenset[tuple[int, int]]] = {}
         self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
         self._alone: dict[Key, frozenset[Key]] = {}
         self._own_program: dict[int, frozenset[Key]] = {}
         self.asked: set[Key] = set()
         """Questions put to `alone` for a late read with several reasons."""
-        self.replays = 0
-        """Documents judged beside the one in question."""
 
     def run(self, violation: Violation) -> Run | None:
         """The run a violation belongs to, if any."""
@@ -176,7 +173,6 @@ class Dossier:
     # what the judge says of a document mended -----------------------------------------------------
 
     def _judged(self, document: Document) -> frozenset[Key]:
-        self.replays += 1
         return frozenset(key_of(v) for v in self.judged(document).violations)
 
     @cached_property
@@ -218,7 +214,6 @@ class Dossier:
     def on_own_program(self, plan: int) -> frozenset[Key]:
         """What is wrong with a plan on the program it was made for: kind and buffers."""
         if plan not in self._own_program:
-            self.replays += 1
             report = self.judged(Document.of(self.document.plans[plan]))
             self._own_program[plan] = frozenset(
                 (
@@ -240,7 +235,6 @@ class Dossier:
         chosen = tuple(sorted(buffers))
         key = id(made.plan), id(made.program), made.skip, chosen
         if key not in self._alone:
-            self.replays += 1
             plan = _apart(made.plan, chosen)
             report = self.judged(Document.of(replace(made, plan=plan)))
             self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
@@ -268,12 +262,6 @@ class Dossier:
             unread[passing, 1] = last[passing] + 1
             self._lives[id(program)] = whole, unread
         return self._lives[id(program)]
-
-    def believed_pairs(self, problem: Problem) -> frozenset[tuple[int, int]]:
-        """Pairs (donor, recipient) that a belief lets share."""
-        if id(problem) not in self._believed:
-            self._believed[id(problem)] = frozenset((d, r) for d, r in problem.may_share.tolist())
-        return self._believed[id(problem)]
 
     @cached_property
     def short(self) -> frozenset[tuple[int | None, int | None]]:

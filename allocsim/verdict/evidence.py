@@ -213,6 +213,8 @@ def _check_incident(document: Document, incident: Incident, source: str, place: 
         index = getattr(incident, name)
         if index is not None and not 0 <= index < count:
             raise DocumentError(source, f"{place}.{name}", f"{index} does not exist; there are {count}")
-    low, high = incident.suspects or (0, 0)
+    if incident.suspects is None:
+        return
+    low, high = incident.suspects
     if not 0 <= low <= high <= len(program.ops):
         raise DocumentError(source, f"{place}.suspects", f"[{low}, {high}) is no range of the {len(program.ops)} ops")

@@ -30,7 +30,7 @@ def charge_slots(dossier: Dossier, found: Charges, violations: Iterable[Violatio
         elif v.kind in EVENTS:
             found[_book_mend(dossier, found, v)].append(v)
         elif v.plan is not None:
-            found[_slot_mend(dossier, found, v)].append(v)
+            found[_slot_mend(dossier, found, v, v.plan)].append(v)
 
 
 def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
@@ -57,10 +57,10 @@ def _as_believed(dossier: Dossier, v: Violation) -> bool:
     return v.step is not None and v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
 
 
-def _slot_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
-    plan = dossier.document.plans[v.plan or 0]
-    strange = v.program is not None and dossier.strange(v.plan or 0, v.program)
-    if strange and (v.kind, v.buffer) not in dossier.on_own_program(v.plan or 0):
+def _slot_mend(dossier: Dossier, found: Charges, v: Violation, index: int) -> Mend:
+    plan = dossier.document.plans[index]
+    strange = v.program is not None and dossier.strange(index, v.program)
+    if strange and (v.kind, v.buffer) not in dossier.on_own_program(index):
         return Mend(kind="stale", plan=v.plan, program=v.program)
     if plan.problem is not None and as_small_as_believed(dossier, v):
         return Mend(kind="size", problem=dossier.problem_index(plan.problem), buffer=v.buffer)

@@ -32,15 +32,13 @@ def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row:
     parties = _racing(dossier, v) if v.kind == "Race" else (victim, _writer(dossier, v), reader)
     said = _late_read(reader, parties[1], victim) if v.kind == "StaleRead" else v.message
     first = min(
-        violations,
+        [one for one in violations if one.kind in READ_WRONG] if v.kind in READ_WRONG else violations,
         key=lambda v: (
             v.op is None and v.step is None,  # a belief about no one place: where it did harm says more
             -1 if v.run is None else v.run,
             -1 if v.step is None else v.step,
         ),
     )
-    if v.kind in READ_WRONG:
-        first = min((v for v in violations if v.kind in READ_WRONG), key=lambda v: (v.run or 0, v.step or 0))
     return Cause(
         class_=row.class_,
         party=row.party,
@@ -112,7 +110,7 @@ def _lifetime_words(dossier: Dossier, mend: Mend, program: Program, name: str) -
     problem = dossier.document.problems[mend.problem]
     buffer = mend.buffer or 0
     late, short = int(problem.start[buffer]) > start, int(problem.stop[buffer]) < stop
-    begin = f"give {name} its bytes from op {start} ({program.ops.names[start]}) on" if start < len(program.ops) else ""
+    begin = f"give {name} its bytes from op {start} ({program.ops.names[start]}) on"
     if late and not short:
         return begin
     if not late and not short:
@@ -180,11 +178,13 @@ def _failed_belief(dossier: Dossier, mend: Mend, v: Violation) -> str | None:
     if mend.kind == "pair":
         if v.kind == "UnsafeInPlace":
             return f"the belief takes op {v.op} to be safe in place; its kernel does not declare that pair"
-        return f"the belief lets another buffer take {names[mend.buffer or 0]} over in place, which is not permitted"
+        assert mend.buffer is not None
+        return f"the belief lets another buffer take {names[mend.buffer]} over in place, which is not permitted"
     if mend.kind not in {"lifetime", "pin"}:
         return v.message if v.kind in BELIEF_KINDS else None
+    assert mend.buffer is not None
     if mend.buffer != v.buffer:
-        other = mend.buffer or 0
+        other = mend.buffer
         lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
         return (
             f"the belief has {names[other]} live in {lives}; op {v.other_op} "
@@ -207,16 +207,16 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     """
     if v.in_apart:
         return None
+    assert v.op is not None
+    assert v.other_op is not None
     names = dossier.program(v).ops.names
+    later, earlier = f"op {v.op} ({names[v.op]})", f"op {v.other_op} ({names[v.other_op]})"
     if dossier.rule_kept(v):
         return (
-            f"the bytes came back, in the order of their stream, before op {v.op} ({names[v.op or 0]}) took them; "
-            f"nothing told of op {v.other_op} ({names[v.other_op or 0]}), on another stream"
+            f"the bytes came back, in the order of their stream, before {later} took them; "
+            f"nothing told of {earlier}, on another stream"
         )
-    return (
-        f"the plan takes op {v.other_op} ({names[v.other_op or 0]}) to be over before op {v.op} "
-        f"({names[v.op or 0]}) begins"
-    )
+    return f"the plan takes {earlier} to be over before {later} begins"
 
 
 __all__ = ["cause_of", "mend_words"]

@@ -49,7 +49,7 @@ def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -
         apart = [_pair(v) for v in here if v.in_apart]
         waits = pruned(ordered, [_reaching(ordered, wait, reuse) for wait in covering(ordered, apart)], apart)
         mended = ordered.waiting(waits)
-        own = [v for v in here if v.in_apart or (waits and mended.before(v.other_op or 0, v.op or 0))]
+        own = [v for v in here if v.in_apart or (waits and _in_order(mended, v))]
         _by_wait(found, ordered, (program, None), waits, own)
         known = {id(v) for v in own}
         reused: dict[tuple[int | None, bool], list[Violation]] = defaultdict(list)
@@ -61,7 +61,14 @@ def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -
 
 
 def _pair(v: Violation) -> tuple[int, int]:
-    return v.op or 0, v.other_op or 0
+    assert v.op is not None
+    assert v.other_op is not None
+    return v.op, v.other_op
+
+
+def _in_order(ordered: Ordered, race: Violation) -> bool:
+    later, earlier = _pair(race)
+    return ordered.before(earlier, later)
 
 
 def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -83,7 +90,7 @@ def _by_wait(
     program, plan = where
     singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
     for v in races:
-        which = (n for n, one in enumerate(singles) if one.before(v.other_op or 0, v.op or 0))
+        which = (n for n, one in enumerate(singles) if _in_order(one, v))
         op, after = waits[next(which, 0)]
         found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
 

@@ -120,3 +120,9 @@ def test_a_buffer_that_may_stay_does_so_right_behind_another_though_there_is_roo
     room = Room.of(Document.of(planned), planned)
     assert room.move({1}, Rigour.EVERYBODY, stay=True)
     assert room.offset.tolist() == [64, 128]
+
+
+def test_a_buffer_of_no_bytes_takes_no_place():
+    room = room_of([(0, 1, 4, 0, 4), (8, 1, 20, 0, 4)], [])
+    assert room.move({1}, Rigour.LIVING)
+    assert room.offset.tolist() == [4, 0]
