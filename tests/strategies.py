@@ -5,8 +5,9 @@ laying a result exactly over an operand wherever format.md permits the pair; a f
 a wrong belief a right one with `MISTAKES`. Small parts are drawn and nothing is filtered, so that examples shrink.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -135,20 +136,22 @@ def first_fit(program: Program, *, kept: Iterable[int] = (), reserved: int = 0, 
 
 
 def with_events(made: Plan, *, believing: bool, free_donors_first: bool = True) -> Plan:
-    """Return the plan with the events of a planner, who covers what is in use, and if believing what lives by its beliefs.
+    """Return the plan with the events of a planner, who covers all from the first access to the last, or, if believing, what lives
+    by a right belief, and gives bytes back between two lives of one buffer.
 
-    It frees at the end of a step, a donor before the recipient if asked to, what is pinned never.
+    It frees at the end of a step, a donor before the recipient if asked to, what is pinned never again.
     """
+    live = live_steps(made.program)
     done = accesses(made.program)
     donors = {d for d, r in pairs_of(made.program) if done[d] and overlaps(made, d, r)} if free_donors_first else set()
     rows = []
     for buffer in (b for b in done if done[b] and made.arena[b] >= 0):
-        first, last = done[buffer][0].step, done[buffer][-1].step
-        if believing and made.problem is not None:
-            first, last = min(first, int(made.problem.start[buffer])), max(last, int(made.problem.stop[buffer]) - 1)
-        rows.append((first, 1, Event.ALLOC, buffer))
-        if made.problem is None or not made.problem.pinned[buffer]:
-            rows.append((last, 0 if buffer in donors else 2, Event.FREE, buffer))
+        held = stretches(live[buffer]) if believing else [(done[buffer][0].step, done[buffer][-1].step + 1)]
+        pinned = made.problem is not None and made.problem.pinned[buffer]
+        for number, (first, stop) in enumerate(held, 1):
+            rows.append((first, 1, Event.ALLOC, buffer))
+            if number < len(held) or not pinned:
+                rows.append((stop - 1, 0 if buffer in donors and number == len(held) else 2, Event.FREE, buffer))
     return changed(made, events=np.array([(step, event, b) for step, _, event, b in sorted(rows)]).reshape(-1, 3))
 
 
@@ -214,10 +217,22 @@ def truth(program: Program) -> dict[str, Any]:
         "stop": [max(live[b], default=-1) + 1 for b in live],
         "nbytes": program.buffers.nbytes.tolist(),
         "pinned": [b for b in done if any(access.kind == HOST_READ for access in done[b])],
-        "may_share": pairs_of(program),
-        "gaps": {},
+        "may_share": [(d, r) for d, r in pairs_of(program) if live[d] & live[r] <= permissible(program, d, r)],
+        "gaps": {b: dead for b in live if (dead := [*map(between, pairwise(stretches(live[b])))])},
         "fixed": {},
     }
+
+
+def stretches(steps: Collection[int]) -> list[tuple[int, int]]:
+    """Return the steps as ranges [first, stop), in order."""
+    firsts = sorted(step for step in steps if step - 1 not in steps)
+    stops = sorted(step + 1 for step in steps if step + 1 not in steps)
+    return list(zip(firsts, stops, strict=True))
+
+
+def between(ranges: tuple[tuple[int, int], tuple[int, int]]) -> tuple[int, int]:
+    """Return what lies between two ranges."""
+    return ranges[0][1], ranges[1][0]
 
 
 def believed(program: Program, mistakes: Sequence[Fault], made: Plan, *, own: Sequence[int] = ()) -> Problem:

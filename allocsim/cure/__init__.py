@@ -69,7 +69,6 @@ from allocsim.cure.mending import (
 from allocsim.cure.mends import Mend
 from allocsim.cure.pairs import used_pairs, without_positions
 from allocsim.cure.pricing import grown, moves, overlap_lost, planner_of
-from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Rigour, Room
 from allocsim.errors import AllocsimError
 from allocsim.model import OWN, Document
@@ -361,10 +360,10 @@ class _Task:
         if not left and mend.kind in {"lifetime", "pin", "pair"}:
             return True
         options: list[tuple[set[int], bool]] = []
-        room, first = draft.rooms[index], ranks(plan.program)
+        room = draft.rooms[index]
         in_time = {
             pair: sorted(
-                pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(first[b]), int(room.nbytes[b]))
+                pair, key=lambda b: (int(room.start[b]), int(room.stop[b]), int(room.first[b]), int(room.nbytes[b]))
             )
             for pair in left
         }

@@ -29,7 +29,6 @@ from allocsim.cure.cured import Demand
 from allocsim.cure.drafting import Draft, place_of
 from allocsim.cure.elements import Place
 from allocsim.cure.mending import index_of_part, plans_of
-from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Rigour, Room, first_free, lasting
 from allocsim.model import Document
 
@@ -241,9 +240,8 @@ def _neighbours(room: Room, buffer: int) -> list[int]:
     near = (room.arena == arena) & (room.nbytes > 0)
     near &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)
     near[buffer] = False
-    first = ranks(room.plan.program)
     size = int(room.nbytes[buffer])
-    found = sorted(np.flatnonzero(near).tolist(), key=lambda b: (abs(int(room.nbytes[b]) - size), int(first[b])))
+    found = sorted(np.flatnonzero(near).tolist(), key=lambda b: (abs(int(room.nbytes[b]) - size), int(room.first[b])))
     return found[:NEIGHBOURS]
 
 

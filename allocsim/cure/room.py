@@ -22,7 +22,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from allocsim.cure.ranks import ranks
+from allocsim.cure.ranks import ranks_of
 from allocsim.liveness import lifetimes
 from allocsim.model import Bools, Document, Plan
 from allocsim.model.layout import LIMIT, Int64s
@@ -47,6 +47,8 @@ class Room:
     """int64 (buffers,): bytes needed of each slot."""
     start: Int64s
     stop: Int64s
+    first: Int64s
+    """int64 (buffers,): an order of them that hangs on no numbering (`ranks_of`)."""
     foreign: tuple[tuple[int, int, int], ...]
     """(arena, low, high) of bytes that other plans keep from run to run."""
     ends: tuple[int, ...]
@@ -81,6 +83,7 @@ class Room:
             nbytes=nbytes.astype(np.int64),
             start=start.astype(np.int64),
             stop=stop.astype(np.int64),
+            first=ranks_of(document, plan),
             foreign=_foreign(document, plan),
             ends=tuple(_end(document, arena) for arena in range(len(plan.program.arenas))),
         ).sized(count)
@@ -94,7 +97,7 @@ class Room:
         """Return a room whose slots can be moved without moving these."""
         return Room(
             plan=self.plan, arena=self.arena.copy(), offset=self.offset.copy(), nbytes=self.nbytes.copy(), start=self.start,
-            stop=self.stop, foreign=self.foreign, ends=self.ends,
+            stop=self.stop, first=self.first, foreign=self.foreign, ends=self.ends,
         )  # fmt: skip
 
     def move(self, buffers: Collection[int], rigour: Rigour, *, stay: bool = False) -> bool:
@@ -104,9 +107,8 @@ class Room:
 
         With `stay`, a buffer whose bytes are free where it lies is left there.
         """
-        first = ranks(self.plan.program)
         chosen = sorted(
-            buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(first[b]))
+            buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(self.first[b]))
         )
         homes = self.plan.program.buffers.arena
         settled = (self.arena >= 0) & (self.nbytes > 0)

@@ -94,14 +94,13 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
 def _place_of(dossier: Dossier, mend: Mend) -> tuple[object, ...]:
     """Return what tells mends of equal weight apart, whatever the numbers of buffers and values."""
     parts = dossier.document
-    whole = (
-        parts.plans[mend.plan].program
+    order = (
+        dossier.ranks(mend.plan)
         if mend.plan is not None
-        else parts.problems[mend.problem].program
+        else ranks(parts.problems[mend.problem].program)
         if mend.problem is not None
-        else parts.programs[mend.program or 0]
+        else ranks(parts.programs[mend.program or 0])
     )
-    order = ranks(whole)
     homes = [-1 if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
     steps = [
         -1 if n is None else n

@@ -37,7 +37,6 @@ import numpy as np
 from allocsim.checks import Violation
 from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.mends import Mend
-from allocsim.cure.ranks import ranks
 from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by
 from allocsim.verdict.dossier import Dossier
@@ -297,7 +296,7 @@ def _moved_at_once(dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], 
 
 def _rank(dossier: Dossier, slot: tuple[int, int]) -> tuple[int, int]:
     plan, buffer = slot
-    return plan, int(ranks(dossier.document.plans[plan].program)[buffer])
+    return plan, int(dossier.ranks(plan)[buffer])
 
 
 def _met(dossier: Dossier, v: Violation) -> frozenset[int]:
@@ -394,7 +393,7 @@ def _covered_of(
     plan = dossier.document.plans[index]
     whole, _ = dossier.lives(plan.program)
     persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
-    first = ranks(plan.program)
+    first = dossier.ranks(index)
     misled = {buffer: _breaks_promise(dossier, index, buffer) for place in places for buffer in place[2:]}
     meets: dict[int, set[Place]] = defaultdict(set)
     for place in places:

@@ -17,6 +17,7 @@ import numpy as np
 from allocsim.checks import KINDS, Report, Violation
 from allocsim.cure.defects import Judged, Key, key_of, listed
 from allocsim.cure.pairs import used_pairs
+from allocsim.cure.ranks import ranks_of
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
@@ -53,6 +54,7 @@ class Dossier:
         self._books: dict[tuple[int, int], StreamBook | None] = {}
         self._handed: dict[tuple[int, int], frozenset[int]] = {}
         self._handed_on: dict[tuple[int, int], tuple[HandedOn, ...]] = {}
+        self._ranks: dict[int, Int64s] = {}
         self._lives: dict[int, tuple[Int64s, Int64s]] = {}
         self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
         self._alone: dict[Key, frozenset[Key]] = {}
@@ -249,6 +251,12 @@ class Dossier:
     def problem_index(self, problem: Problem) -> int:
         """The place of a problem in the document."""
         return next(index for index, one in enumerate(self.document.problems) if one is problem)
+
+    def ranks(self, plan: int) -> Int64s:
+        """An order of a plan's buffers that hangs on no numbering: int64 (buffers,)."""
+        if plan not in self._ranks:
+            self._ranks[plan] = ranks_of(self.document, self.document.plans[plan])
+        return self._ranks[plan]
 
     def lives(self, program: Program) -> tuple[Int64s, Int64s]:
         """When each buffer of a program lives, and when it would if the host read nothing: int64
