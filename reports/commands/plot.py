@@ -1,9 +1,10 @@
-"""`allocsim plot FILE --kind K -o X.png`: a picture of a document, of one run or of its program.
+"""`allocsim plot FILE --kind K`: a picture of a document, of one run or of its program.
 
 What this module does not see: how pictures are drawn (`reports`).
 """
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +34,16 @@ def plot(
             help="Time and address, lifetimes, live bytes, who lives with whom, forward and backward, or categories."
         ),
     ] = Kind.MAP,
-    out: Annotated[str, typer.Option("-o", "--out", metavar="X.png", help="PNG, SVG or PDF, by its suffix.")],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="X.png",
+            help="PNG, SVG or PDF, by its suffix.",
+            show_default="FILE's name and KIND, in this folder",
+        ),
+    ] = None,
     run: Annotated[
         int | None,
         typer.Option(
@@ -42,6 +52,7 @@ def plot(
     ] = None,
 ) -> int:
     """The suffix of the file decides between PNG, SVG and PDF."""
-    reports.plot(load(file), kind.value, out, run=run)
-    print_line(f"wrote {show_path(out)}")
+    picture = out or f"{Path(file).resolve().stem}-{kind.value}.png"
+    reports.plot(load(file), kind.value, picture, run=run)
+    print_line(f"wrote {show_path(picture)}")
     return 0

@@ -268,6 +268,13 @@ def test_plot_writes_a_picture(clean, tmp_path, kind):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+def test_plot_needs_no_option(clean, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = allocsim("plot", clean)
+    assert done.stdout == f"wrote {clean.stem}-map.png\n"
+    assert (tmp_path / f"{clean.stem}-map.png").read_bytes().startswith(b"\x89PNG")
+
+
 BAD_USAGE = {
     "unknown command": (("chekc",), "command 'chekc' does not exist; did you mean check"),
     "unknown option": (("check", "--foo"), "No such option: --foo (allocsim check --help says more)"),
