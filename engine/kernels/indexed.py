@@ -76,17 +76,6 @@ def _argmax(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Cal
 
 
 @on_dense
-def bind_pool_index(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """Bind x[N, C, H, W] -> int32[N, C, OH, OW]; params kernel, stride, padding."""
-    (x,), (y,) = operands, results
-    fits = x.ndim == y.ndim == 4 and x.shape[:2] == y.shape[:2] and y.dtype == np.int32
-    require(fits, f"pool_index: {list(x.shape)} gives no {y.dtype}{list(y.shape)}")
-    planes = [a.reshape((-1, *a.shape[2:])) if a.size else np.empty((0, 1, 1), a.dtype) for a in (x, y)]
-    pairs = (tuple(map(int, params[name])) for name in ("kernel", "stride", "padding"))
-    return call("pool_index", planes[0], *pairs, planes[1])
-
-
-@on_dense
 def bind_count_equal(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
     """(a, b) int32 -> in how many places they agree, one int32."""
     (a, b), (y,) = operands, results

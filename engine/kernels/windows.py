@@ -1,9 +1,11 @@
-"""Kernels of sliding windows: one numpy call over all windows for each place in a window.
+"""Kernels of sliding windows. Columns and places of maxima are compiled
+(`engine.kernels.compiled.windows`), which is imported at the first bind; means are one numpy call
+over all windows for each place in a window.
 
-The views are made when bound; places that fall over the border are left out of them, so padding
-costs nothing. Sums go place by place, in row-major order of the window: bits do not depend on where
-arrays lie. Sums over windows with gaps take numpy's buffers of 8192 elements in each call.
-`pool_index` is compiled (`engine.kernels.compiled.lookups`).
+The views of the means are made when bound; places that fall over the border are left out of them,
+so padding costs nothing. Sums go place by place, in row-major order of the window: bits do not
+depend on where arrays lie. Sums over windows with gaps take numpy's buffers of 8192 elements in
+each call.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Call, require
+from engine.kernels.binding import Array, Arrays, Call, on_dense, require
 from engine.kernels.moving import in_turn
+from engine.kernels.rowwise import call
 
 
 def _places(
@@ -22,14 +25,13 @@ def _places(
 
     Which windows have their element (i, j) in the image, and which elements those are, as slices.
     """
-    dilation = params.get("dilation", (1, 1))
     spans = [
         [
-            _span(count, n, place * apart - pad, step)
+            _span(count, n, place - pad, step)
             for place in range(size)
         ]
-        for size, step, pad, apart, n, count in zip(
-            params["kernel"], params["stride"], params["padding"], dilation, image[-2:], counts, strict=True
+        for size, step, pad, n, count in zip(
+            params["kernel"], params["stride"], params["padding"], image[-2:], counts, strict=True
         )
     ]  # fmt: skip
     for i, (rows, down) in enumerate(spans[0]):
@@ -49,39 +51,35 @@ def _span(count: int, n: int, first: int, step: int) -> tuple[slice, slice]:
     )
 
 
-def _columns(params: Mapping[str, Any], columns: Array, image: Array) -> list[tuple[Array, Array]]:
-    """Return (view of columns, view of the image) for each place of a window.
-
-    Both are [N, C, windows down, windows across].
-    """
+def _fits(params: Mapping[str, Any], columns: Array, image: Array) -> None:
     kh, kw = params["kernel"]
-    images, oh, ow, width = columns.shape
     require(
-        image.ndim == 4
+        image.ndim == columns.ndim == 4
         and columns.dtype == image.dtype
-        and images == image.shape[0]
-        and width == image.shape[1] * kh * kw,
+        and columns.shape[0] == image.shape[0]
+        and columns.shape[3] == image.shape[1] * kh * kw,
         f"im2col: {columns.dtype}{list(columns.shape)} and {image.dtype}{list(image.shape)} do not fit kernel {(kh, kw)}",
     )
-    split = columns.reshape((images, oh, ow, image.shape[1], kh, kw), copy=False).transpose(4, 5, 0, 3, 1, 2)
-    return [
-        (split[i, j][:, :, rows, across], image[:, :, down, right])
-        for i, j, (rows, across), (down, right) in _places(params, image.shape, (oh, ow))
-    ]
 
 
+def _pairs(params: Mapping[str, Any], *names: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(map(int, params[name])) for name in names)
+
+
+@on_dense
 def bind_im2col(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """Bind x[N, C, H, W] -> [N, OH, OW, C * KH * KW]; params kernel, stride, padding, dilation."""
     (x,), (y,) = operands, results
-    pairs = _columns(params, y, x)
-    whole = all(place.shape[2:] == y.shape[1:3] for place, _ in pairs)
-    return in_turn(*(() if whole else ((y.fill, (0,)),)), *((np.copyto, pair) for pair in pairs))
+    _fits(params, y, x)
+    return call("im2col", x, *_pairs(params, "kernel", "stride", "padding", "dilation"), y)
 
 
+@on_dense
 def bind_im2col_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """Bind dy[N, OH, OW, C * KH * KW] -> [N, C, H, W]: each column added where it had come from."""
     (dy,), (y,) = operands, results
-    return in_turn((y.fill, (0,)), *((np.add, (place, column, place)) for column, place in _columns(params, dy, y)))
+    _fits(params, dy, y)
+    return call("im2col_back", dy, *_pairs(params, "kernel", "stride", "padding", "dilation"), y)
 
 
 def _pooled(params: Mapping[str, Any], small: Array, image: Array) -> list[tuple[Array, Array]]:
@@ -111,3 +109,13 @@ def bind_avg_pool_back(params: Mapping[str, Any], operands: Arrays, results: Arr
     (dy,), (y,) = operands, results
     adds = ((np.add, (seen, small, seen)) for small, seen in _pooled(params, dy, y))
     return in_turn((y.fill, (0,)), *adds, _share(params, y))
+
+
+@on_dense
+def bind_pool_index(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x[N, C, H, W] -> int32[N, C, OH, OW]; params kernel, stride, padding."""
+    (x,), (y,) = operands, results
+    fits = x.ndim == y.ndim == 4 and x.shape[:2] == y.shape[:2] and y.dtype == np.int32
+    require(fits, f"pool_index: {list(x.shape)} gives no {y.dtype}{list(y.shape)}")
+    planes = [a.reshape((-1, *a.shape[2:])) if a.size else np.empty((0, 1, 1), a.dtype) for a in (x, y)]
+    return call("pool_index", planes[0], *_pairs(params, "kernel", "stride", "padding"), planes[1])

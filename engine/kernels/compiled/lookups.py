@@ -110,27 +110,6 @@ def argmax(x: Any, out: Any) -> None:
 
 
 @kernel
-def pool_index(x: Any, kernel: Any, stride: Any, padding: Any, out: Any) -> None:
-    """Write the place h * W + w of the first largest (or first NaN) of each window. x.
-
-    (planes, H, W); out: (planes, OH, OW) int32.
-    """
-    planes, height, width = x.shape
-    for plane in range(planes):
-        for row in range(out.shape[1]):
-            for column in range(out.shape[2]):
-                top, left = row * stride[0] - padding[0], column * stride[1] - padding[1]
-                best = -1
-                value = x[plane, 0, 0]
-                for h in range(max(top, 0), min(top + kernel[0], height)):
-                    for w in range(max(left, 0), min(left + kernel[1], width)):
-                        seen = x[plane, h, w]
-                        if best < 0 or (value == value and not seen <= value):
-                            best, value = h * width + w, seen
-                out[plane, row, column] = best
-
-
-@kernel
 def count_equal(a: Any, b: Any, out: Any) -> None:
     """Write out[0] = in how many places a and b agree. a, b: (n,) int32; out: (1,) int32."""
     count = 0

@@ -407,7 +407,7 @@ def test_a_second_run_repeats_the_first(kind, variant):
     assert bits(out) == first
 
 
-BUFFERS = {"mul": 1, "avg_pool": 2, "avg_pool_back": 2, "im2col_back": 2, "acc": 2}
+BUFFERS = {"mul": 1, "avg_pool": 2, "avg_pool_back": 2, "acc": 2}
 """Kinds whose arithmetic goes over strided windows (of `mul`: an odd broadcast), and how many buffers numpy takes for that."""
 
 
