@@ -29,8 +29,10 @@ def ranks(program: Program) -> Int64s:
 
 
 def ranks_of(document: Document, plan: Plan) -> Int64s:
-    """Return the order of a plan's buffers: int64 (buffers,), by its own program and, for those that
-    this never accesses, by the others that run under it, in the order of the runs. O(accesses + runs).
+    """Return the order of a plan's buffers: int64 (buffers,), by its own program and, for those
+    that this never accesses, by the others that run under it, in the order of the runs.
+
+    O(accesses + runs).
     """
     programs = {id(one): one for one in (plan.program, *(run.program for run in document.runs if run.plan is plan))}
     if len(programs) == 1:

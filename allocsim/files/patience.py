@@ -1,4 +1,5 @@
-"""How long a process of ours is waited for: time in which a busy machine let it wait does not count.
+"""How long a process of ours is waited for: time in which a busy machine let it wait does not
+count.
 
 A limit in seconds is meant for what a process does, computing or asleep. On a machine that has
 other work the same seconds on the clock may pass before it has begun, and an honest kernel or

@@ -4,8 +4,8 @@ it.
 Two columns of one form. Above, the ops with an arc to each reader (`arc_graph`); the ops that the
 verdict names have a red frame and say what they do, and the arc of a late read is red. Below, on
 the same axis, the slots of the plan that runs, with the parties hatched as in the memory map: both
-times those of the arena in which the fault lies, and of a large program those near its parties. Of a
-session the run is shown in which the fault strikes.
+times those of the arena in which the fault lies, and of a large program those near its parties. Of
+a session the run is shown in which the fault strikes.
 
 What this module does not see: where the two documents come from.
 """

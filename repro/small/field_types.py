@@ -1,5 +1,5 @@
-"""Whether the fields of a scenario are of the types that they declare: a person writes them by hand,
-and no type checker has seen their file.
+"""Whether the fields of a scenario are of the types that they declare: a person writes them by
+hand, and no type checker has seen their file.
 
 What this module does not see: what the fields mean.
 """

@@ -13,12 +13,12 @@ Contract
 * Arrays are dense: matrices (rows, n), vectors (n,); one float dtype per call, float32 or float64;
   indices int32. Shapes are checked by the callers in `engine.kernels`; nothing here checks them
   again.
-* Aliasing. Every kernel but the two `*_two_pass` ones (and `lookups` and `windows`, which say their own) reads
-  each element of a row before it writes that element, whatever the result lies exactly over. Sums
-  come first, in loops that only read; a map is computed into a block on the stack and copied from
-  there, or a line of memory is read whole and then written; and what is rewritten in place after
-  that is the result alone. So the machine code that runs does not depend on where the arrays lie
-  (no run-time alias checks), and neither does any bit of the result.
+* Aliasing. Every kernel but the two `*_two_pass` ones (and `lookups` and `windows`, which say their
+  own) reads each element of a row before it writes that element, whatever the result lies exactly
+  over. Sums come first, in loops that only read; a map is computed into a block on the stack and
+  copied from there, or a line of memory is read whole and then written; and what is rewritten in
+  place after that is the result alone. So the machine code that runs does not depend on where the
+  arrays lie (no run-time alias checks), and neither does any bit of the result.
 * Rounding. Only sums may be reassociated (that is what makes them vectors), and only `exp` may be
   contracted to fused multiply-adds; all other maps are rounded operation by operation. Results
   depend on shape and machine, not on placement.
