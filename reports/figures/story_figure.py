@@ -91,8 +91,8 @@ def story(title: str, sides: tuple[StorySide, StorySide], lines: tuple[str, ...]
 def _side(
     panels: tuple[Axes, Axes], side: StorySide, run: int, near: Mapping[int, str], focus: Focus | None
 ) -> tuple[list[str], Focus | None]:
-    """Draw one side, of a large program the steps round those of `near`; return the roles in it, and
-    where the fault lies.
+    """Draw one side, of a large program the steps round those of `near`; return the roles in it,
+    and where the fault lies.
     """
     upper, lower = panels
     shown = scene(side.document, run)
@@ -135,7 +135,9 @@ def _window(steps: int, marked: Mapping[int, str]) -> tuple[float, float]:
 def _slots(
     axes: Axes, side: StorySide, shown: Scene, run: int, focus: Focus | None, *, steps: tuple[float, float]
 ) -> tuple[list[str], Focus | None]:
-    """Draw the slots of the arena in which the fault lies; return the roles drawn, and where that is."""
+    """Draw the slots of the arena in which the fault lies; return the roles drawn, and where that
+    is.
+    """
     document = side.document
     by_arena = {arena: _found(side, shown, arena, run) for arena in range(len(document.arenas))}
     arena = max(by_arena, key=lambda number: (bool(by_arena[number]), len(shown.shown(number)), -number), default=0)
@@ -181,7 +183,9 @@ def _slots(
 
 
 def _height(boxes: MapBoxes, of_parties: Any, *, large: bool) -> tuple[float, float]:
-    """Return the bytes that are shown: all, of a large program `ROOM` times those of the parties."""
+    """Return the bytes that are shown: all, of a large program `ROOM` times those of the
+    parties.
+    """
     corners = boxes.corners
     low, high = min(float(corners[:, 2].min()), 0.0), float(corners[:, 3].max())
     if large and of_parties.any():
