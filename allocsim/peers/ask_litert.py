@@ -17,7 +17,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from asking import AskedBuffer, RefusedError, serve
+from asking import AskedBuffer, RefusedError, arena_by_arena, serve
 
 ALIGNMENT = 64
 
@@ -33,11 +33,7 @@ def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
     """Return the offsets of the tensors, each arena from its lowest one."""
     if sum(row.nbytes for row in buffers) > MOST:
         raise RefusedError(f"the interpreter would take more than {MOST} bytes")
-    offsets = [0] * len(buffers)
-    for arena in {row.arena for row in buffers}:
-        chosen = [place for place, row in enumerate(buffers) if row.arena == arena]
-        for place, offset in zip(chosen, _arena([buffers[place] for place in chosen], steps), strict=True):
-            offsets[place] = offset
+    offsets: list[int] = arena_by_arena(_arena, buffers, steps)
     return offsets
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from asking import AskedBuffer, RefusedError, serve
+from asking import AskedBuffer, RefusedError, arena_by_arena, serve
 
 FOLDER = tempfile.TemporaryDirectory()
 jax.config.update("jax_platforms", "cpu")
@@ -47,11 +47,7 @@ def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
     """Return the offsets of the arrays; allocations that hold any stand one after another."""
     if any(row.nbytes > MOST for row in buffers):
         raise RefusedError(f"an array has more than {MOST} bytes")
-    offsets = [0] * len(buffers)
-    for arena in {row.arena for row in buffers}:
-        chosen = [place for place, row in enumerate(buffers) if row.arena == arena]
-        for place, offset in zip(chosen, _arena([buffers[place] for place in chosen], steps), strict=True):
-            offsets[place] = offset
+    offsets: list[int] = arena_by_arena(_arena, buffers, steps)
     return offsets
 
 

@@ -38,6 +38,16 @@ Planner = Callable[[Sequence[AskedBuffer], int], Sequence[int]]
 """Buffers and the number of steps to an offset for each buffer."""
 
 
+def arena_by_arena(plan: Planner, buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
+    """Return the offsets of a planner that knows one arena, each arena's planned alone."""
+    offsets = [0] * len(buffers)
+    for arena in {row.arena for row in buffers}:
+        chosen = [place for place, row in enumerate(buffers) if row.arena == arena]
+        for place, offset in zip(chosen, plan([buffers[place] for place in chosen], steps), strict=True):
+            offsets[place] = offset
+    return offsets
+
+
 def serve(plan: Planner, *, alignment: int) -> None:
     """Answer questions from standard input until it ends; `alignment` is the largest that the
     planner keeps.
