@@ -46,6 +46,8 @@ ELSEWHERE = {
     "engine/k_audit/isolated.py": "a pipe to a process of ours",
     "allocsim/formats/tinygrad_schedule.py": "behind the gate: bytes in memory, into declared types with ceilings",
     "allocsim/peers/asking.py": "a pipe to the process that asks",
+    "allocsim/peers/ask_xla.py": "what the compiler in this process has just written into a folder of its own",
+    "allocsim/files/patience.py": "the kernel's numbers of a process of ours",
     "engine/ggml/access/call_slots.py": "the kernel's map of this process",
     "allocsim/fuzzing/campaigns.py": "no file: a target is opened",
     "allocsim/fuzzing/explorer.py": "no file: a target is opened",
