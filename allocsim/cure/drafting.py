@@ -44,10 +44,10 @@ def built(draft: Draft) -> Document:
     plans = []
     for index, plan in enumerate(draft.document.plans):
         room, moved, resized = draft.rooms[index], draft.moved[index], draft.resized[index]
-        if not moved and not resized:
+        rows = sorted(moved | resized)
+        if not rows:
             plans.append(plan)
             continue
-        rows = sorted(moved | resized)
         nbytes = plan.nbytes.copy()
         nbytes[rows] = np.where(
             room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes_high[rows]), 0

@@ -29,6 +29,10 @@ Others come between S and L.
 """
 
 
+ONE_END: Final = ({("low",)}, {("high",)})
+"""The `ends` of violations that are all found at one end of the sizes alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamingRow:
     """One row of the table."""
@@ -131,7 +135,7 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
 
 def at_one_end(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
     """All is well at the other end of the ranges of sizes."""
-    return len({v.ends for v in violations}) == 1 and all(v.ends is not None and len(v.ends) == 1 for v in violations)
+    return {v.ends for v in violations} in ONE_END
 
 
 def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
@@ -180,7 +184,7 @@ def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violati
         if v.kind != "WrongArena" or v.buffer is None or v.plan is None:
             return False
         plan = dossier.document.plans[v.plan]
-        if not any(v.buffer in one.astray for one in dossier.handed_on(plan.program, plan)):
+        if v.buffer not in frozenset[int]().union(*(one.astray for one in dossier.handed_on(plan.program, plan))):
             return False
     return True
 
@@ -221,9 +225,8 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
         problem = dossier.document.problems[mend.problem]
         doings = dossier.doings(problem.program)
         start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
-        if start > int(dossier.lives(problem.program)[0][mend.buffer, 0]) and stop >= int(
-            dossier.lives(problem.program)[0][mend.buffer, 1]
-        ):
+        born, past = dossier.lives(problem.program)[0][mend.buffer].tolist()
+        if start > born and stop >= past:
             return False  # born late: nothing that reads was missed
         if doings.last_read_outside_through_view(mend.buffer, start, stop):
             return True
