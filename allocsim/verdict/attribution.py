@@ -58,8 +58,8 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
 
     A report that does not list all is charged by one that does. As the checks, plus O(violations).
     """
-    judged = check(document, of_each_kind=True) if report is None else report
-    whole = judged if judged.count <= len(judged.violations) else check(document, of_each_kind=True)
+    judged = _of_each_kind(document) if report is None else report
+    whole = judged if judged.count <= len(judged.violations) else _of_each_kind(document)
     charged: dict[Key, Cause] = {}
     for cause in causes_of(document, whole):
         for v in cause.violations:
@@ -67,12 +67,16 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
     return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
 
 
+def _of_each_kind(document: Document) -> Report:
+    return check(document, of_each_kind=True)
+
+
 def leading(document: Document) -> Charge | None:
     """Return the violation at the first place of the cause that a verdict would name first.
 
     The answer is None for a clean document.
     """
-    report = check(document, of_each_kind=True)
+    report = _of_each_kind(document)
     found = causes_of(document, report)
     if not found:
         return None

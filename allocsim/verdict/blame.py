@@ -201,10 +201,9 @@ def _believed(problem: Problem, buffer: int) -> list[Life]:
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     left = []
     for low, high in sorted(gap for gap in problem.gaps.get(buffer, ()) if gap[0] < gap[1]):
-        if start < min(low, stop):
-            left.append((start, min(low, stop)))
+        left.append((start, min(low, stop)))
         start = max(start, high)
-    return [*left, (start, stop)] if start < stop else left
+    return [life for life in (*left, (start, stop)) if life[0] < life[1]]
 
 
 def _covers(problem: Problem, buffer: int, life: Life) -> bool:

@@ -131,7 +131,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     def counted(document: Document) -> Report:
         nonlocal spent
         report = dossier.judged(document)
-        spent += sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
+        spent += work_of(document, report)
         return report
 
     for cause in curable:
@@ -144,6 +144,11 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     return tuple(
         replace(cause, cure=singles.get(id(cause)), sought=id(cause) not in unsought) for cause in causes
     ), whole
+
+
+def work_of(document: Document, report: Report) -> int:
+    """Return what judging a document costs: its ops and `RUN` for each run, and half of what is listed."""
+    return sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:

@@ -225,7 +225,8 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
         problem = dossier.document.problems[mend.problem]
         doings = dossier.doings(problem.program)
         start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
-        born, past = dossier.lives(problem.program)[0][mend.buffer].tolist()
+        whole, _ = dossier.lives(problem.program)
+        born, past = whole[mend.buffer].tolist()
         if start > born and stop >= past:
             return False  # born late: nothing that reads was missed
         if doings.last_read_outside_through_view(mend.buffer, start, stop):

@@ -8,11 +8,13 @@ import pytest
 from encodings_2 import case, exchanged, permuted
 
 from allocsim import loads
+from allocsim.checks import Violation
 from allocsim.model import Document, Event, Role, Run
 from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
 from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.naming import at_one_end
 from repro.small.words import belief, plan, program
 
 LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
@@ -720,6 +722,34 @@ def test_a_view_that_reads_after_a_belief_that_covers_a_view_is_no_lost_view():
         "C12",
         "plan",
     )  # the belief covers h: what it misses is k, which is spoiled too
+
+
+def test_a_life_believed_to_begin_too_late_missed_no_view():
+    """Of the ops before op 4 the last reads a view of a; but what is wrong is where a is born."""
+    text = "x = host.write; a = f x; v:a = view a; b = g v; c = k b a; host.read c"
+    assert causes(apart(text, a=(4, 5))) == {("C01", "plan")}
+    assert causes(apart(text, a=(1, 4))) == {("C01", "plan")}
+    viewed = text.replace("k b a", "k b v")
+    assert causes(apart(viewed, a=(1, 4))) == causes(apart(viewed, a=(2, 4))) == {("C02", "plan")}
+
+
+def test_what_a_gap_misses_may_be_a_view():
+    assert causes(late(text=VIEWED, gaps={1: ((3, 5),)})) == {("C02", "plan")}
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([("low",)], True),
+        ([("high",), ("high",)], True),
+        ([("low",), ("high",)], False),
+        ([("low", "high")], False),
+        ([None], False),
+        ([("low",), None], False),
+    ],
+)
+def test_a_plan_holds_at_one_end_where_all_is_found_at_the_other(ends, said):
+    assert at_one_end(None, None, [Violation(kind="Overlap", ends=one) for one in ends]) is said
 
 
 def test_a_gap_in_the_belief_is_a_use_missed():
