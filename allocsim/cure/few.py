@@ -203,7 +203,7 @@ def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: 
     if any(step % int(made[index].plan.program.buffers.alignment[buffer]) for index, buffer in body):
         return None
     at = first_free(taken, step, size)
-    if at + size > min(made[index].capacity(arena) for index, _ in body):
+    if at + size > room.capacity(arena):  # of any of them: the programs of a document have the same arenas
         return None
     for index, buffer in body:
         made[index].arena[buffer], made[index].offset[buffer] = arena, at

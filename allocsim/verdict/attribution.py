@@ -15,7 +15,7 @@ from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import Key, key_of
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_of
-from allocsim.verdict.records import Cause
+from allocsim.verdict.records import Cause, FirstPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +82,10 @@ def leading(document: Document) -> Charge | None:
         return None
     first = found[0]
     listed = {id(v) for v in report.violations}
-    at = [v for v in first.violations if id(v) in listed]
-    chosen = next((v for v in at if (v.run, v.op, v.value, v.buffer) == _place(first)), at[0] if at else None)
+    at = (v for v in first.violations if id(v) in listed)
+    chosen = next(iter(sorted(at, key=lambda v: not _is_at(v, first.first))), None)
     return None if chosen is None else Charge(violation=chosen, cause=first)
 
 
-def _place(cause: Cause) -> tuple[int | None, ...]:
-    return cause.first.run, cause.first.op, cause.first.value, cause.first.buffer
+def _is_at(v: Violation, place: FirstPlace) -> bool:
+    return (v.run, v.op, v.value, v.buffer) == (place.run, place.op, place.value, place.buffer)

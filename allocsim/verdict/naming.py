@@ -234,22 +234,30 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
     late = [v for v in _late(violations) if v.buffer == mend.buffer]
     if not late:
         return False
-    last = max(late, key=lambda v: (v.op or 0, v.value or 0))
+    last = max(late, key=_reader)
     if mend.problem is not None and _leaves_out(dossier, mend, late):
         return False
     doings = dossier.doings(dossier.program(last))
     if any(v.value is not None and bool(doings.own[v.value]) for v in late if v.op == last.op):
         return False
-    return doings.reads_through_view(last.buffer or 0, last.op or 0)
+    assert last.buffer is not None
+    return doings.reads_through_view(last.buffer, _reader(last))
+
+
+def _reader(late: Violation) -> int:
+    """Return the op of a late read."""
+    assert late.op is not None
+    return late.op
 
 
 def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool:
     """Whether a stated belief ends before some late reader: then the use missed last decides, and
     that is known.
     """
-    problem = dossier.document.problems[mend.problem or 0]
-    buffer = mend.buffer or 0
-    return any(not int(problem.start[buffer]) <= (v.op or 0) < int(problem.stop[buffer]) for v in late)
+    assert mend.problem is not None
+    problem = dossier.document.problems[mend.problem]
+    start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
+    return any(not start <= _reader(v) < stop for v in late)
 
 
 def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:

@@ -10,7 +10,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.checks import Violation
 from allocsim.cure import drafting, few
 from allocsim.cure.cured import Demand
-from allocsim.cure.drafting import Draft, built, denials_of, meeting_in_place, replan
+from allocsim.cure.drafting import Draft, built, denials_of, in_other_plans, meeting_in_place, replan
 from allocsim.cure.elements import Place
 from allocsim.cure.mending import edges_of, with_beliefs
 from allocsim.cure.mends import Mend
@@ -46,6 +46,14 @@ def test_a_slot_that_only_grew_has_its_bytes_and_one_that_only_moved_its_place()
     assert built(moved).plans[0].nbytes.tolist() == [64, 32, 64, 64]
 
 
+@pytest.mark.parametrize("changed", ["moved", "resized"])
+def test_a_slot_that_left_the_arenas_has_no_bytes_in_them(changed):
+    draft = draft_of(Document.of(SHORT))
+    draft.rooms[0].arena[A] = OWN
+    getattr(draft, changed)[0].add(A)
+    assert built(draft).plans[0].nbytes.tolist() == [64, 0, 64, 64]
+
+
 def kernel(operand=0, result=0, op_kind="g", kind="kernel"):
     return Mend(kind=kind, op_kind=op_kind, operand=operand, result=result)
 
@@ -61,6 +69,9 @@ def kernel(operand=0, result=0, op_kind="g", kind="kernel"):
         ("x = host.write; a = f x; v:a = g! a; host.read v", "x=0 a=64", kernel(), [(1, 1)]),
         ("x = host.write; a = f x; b = g x a; host.read b", "x=0 a=64 b=64", kernel(operand=1), [(1, 2)]),
         ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=own b=own", kernel(), []),
+        ("x = host.write; a = f x; b = e x; v:b[4@16] = g a; host.read v", "x=256 a=64 b=48", kernel(), [(1, 2)]),
+        ("x = host.write; a = f x; b = e x; v:b[4@16] = g a; host.read v", "x=256 a=64 b=80", kernel(), []),
+        ("x = host.write; a = f x; v:a[4@16] = view a; b = g v; host.read b", "x=256 a=64 b=80", kernel(), [(1, 2)]),
     ],
 )
 def test_who_meets_in_place_by_a_pair_of_positions(text, slots, mend, met):
@@ -93,13 +104,36 @@ def test_a_slot_gets_all_its_bytes_only_where_some_are_missing():
     assert draft.resized == {0: {A}}
 
 
+KEPT = program("x = host.write; a = f x s; host.read a", roles={"s": Role.STATE})
+S = list(KEPT.buffers.names).index("s")
+
+
+def test_only_what_lasts_over_runs_is_in_other_plans():
+    one, other = plan(KEPT, "s=0 x=64 a=128"), plan(KEPT, "s=0 x=128 a=64")
+    between = plan(program("q = host.write; host.read q"), "q=64")
+    document = Document.of(Run.of(one), Run.of(other), Run.of(between))
+    temporary = (S + 1) % 3
+    assert in_other_plans(document, 0, S)
+    assert not in_other_plans(document, 0, temporary)
+    assert not in_other_plans(replace(document, session=None), 0, S)
+    assert not in_other_plans(Document.of(Run.of(one), Run.of(between)), 0, S)
+
+
+@pytest.mark.parametrize(("capacity", "fits"), [(256, True), (255, False)])
+def test_a_buffer_that_lasts_goes_to_the_lowest_bytes_that_are_free_in_all_its_plans(capacity, fits):
+    """In neither plan anything below 192 is free."""
+    made = replace(KEPT, arenas=(replace(KEPT.arenas[0], capacity=capacity), *KEPT.arenas[1:]))
+    document = Document.of(Run.of(plan(made, "s=0 x=64 a=128")), Run.of(plan(made, "s=0 x=128 a=0")))
+    rooms = {index: Room.of(document, one) for index, one in enumerate(document.plans)}
+    found = few.moves_of(document, rooms, [((0, S), (1, S))], [Rigour.EVERYBODY])
+    assert [int(move.rooms[index].offset[S]) for move in found for index in (0, 1)] == [192, 192] * fits
+
+
 def test_a_buffer_that_lasts_does_not_move_where_any_plan_was_told_its_place():
-    made = program("x = host.write; a = f x s; host.read a", roles={"s": Role.STATE})
-    s = list(made.buffers.names).index("s")
-    free, told = plan(made, "s=0 x=64 a=128"), plan(made, "s=0 x=64 a=128", belief(made, fixed={s: 0}))
-    demand = Demand(mend=Mend(kind="slot", plan=0, buffer=s))
+    free, told = plan(KEPT, "s=0 x=64 a=128"), plan(KEPT, "s=0 x=64 a=128", belief(KEPT, fixed={S: 0}))
+    demand = Demand(mend=Mend(kind="slot", plan=0, buffer=S))
     assert few.bodies_of(Document.of(Run.of(free), Run.of(told)), [demand]) == ()
-    assert few.bodies_of(Document.of(Run.of(free), Run.of(free)), [demand]) == (((0, s),),)
+    assert few.bodies_of(Document.of(Run.of(free), Run.of(free)), [demand]) == (((0, S),),)
 
 
 def over(one, other, **told):

@@ -11,7 +11,7 @@ from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import attribution, judge
 from allocsim.verdict.causes import RUN, causes_of, work_of
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.evidence import Evidence, KernelRow, load, save
+from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
 from allocsim.verdict.saying import mend_words
 from allocsim.verdict.stream_order import StreamBook
 from repro.small.words import belief, plan, program
@@ -47,6 +47,17 @@ def test_suspects_are_a_range_of_ops_that_are_there(suspects, right, tmp_path):
             load(tmp_path)
 
 
+@pytest.mark.parametrize("run", [0, 1])
+def test_an_origin_is_of_a_run_that_is_there(run, tmp_path):
+    origin = Origin(run=run, op=2, what="result", position=0, value=2, max_error=0.5)
+    save(Evidence(document=Document.of(plan(MADE, "")), origins=(origin,)), tmp_path)
+    if run == 0:
+        assert load(tmp_path).origins == (origin,)
+    else:
+        with pytest.raises(DocumentError, match=f"run {run} does not exist; there are 1"):
+            load(tmp_path)
+
+
 def test_wrong_bytes_of_a_kernel_are_those_of_its_result_wherever_it_lies():
     made = program("x = host.write; w[16] = e x; v:w[4@16] = norm! x; host.read v")
     planned = plan(made, "x=16 w=0", belief(made, share="x>w"))
@@ -65,7 +76,7 @@ def test_an_upload_of_two_values_is_left_out_for_each_of_them(skip):
     assert cause.charge == Mend(kind="upload", program=0, op=0)
 
 
-STREAMS = "x = host.write; a = f x ~1; b = g a; c = h x ~2; d = k c ~2 ^2; host.read d ^4"
+STREAMS = "x = host.write; a = f x ~1; b = g a; c = h x ~2; d = k c ~2 ^1; host.read d ^4"
 
 
 def test_the_rule_asks_for_order_before_the_first_use_of_the_taker():
@@ -77,8 +88,7 @@ def test_the_rule_asks_for_order_before_the_first_use_of_the_taker():
     assert not book.kept_rule(a, c)
 
 
-def test_the_leading_violation_is_found_whatever_a_report_of_one_kind_leaves_out(monkeypatch):
-    """As many late reads as are listed come before what nobody wrote: that is the first cause all the same."""
+def test_the_leading_violation_is_one_of_a_report_with_every_kind(monkeypatch):
     asked = []
 
     def judged(document, **told):
@@ -88,4 +98,8 @@ def test_the_leading_violation_is_found_whatever_a_report_of_one_kind_leaves_out
     monkeypatch.setattr(attribution, "check", judged)
     assert attribution.leading(Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))) is not None
     assert asked == [{"of_each_kind": True}]
-    assert Violation(kind="Race").op is None
+
+
+def test_what_nothing_accounts_for_has_no_class_and_no_party():
+    charge = attribution.Charge(violation=Violation(kind="Race"), cause=None)
+    assert (charge.class_, charge.fault, charge.evidence, charge.key) == (None, None, "", ("Race", None, None))
