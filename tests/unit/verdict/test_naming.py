@@ -737,6 +737,9 @@ def test_a_life_believed_to_begin_too_late_missed_no_view():
 def test_without_a_belief_an_output_whose_bytes_are_taken_was_not_pinned():
     assert causes(Document.of(Run.of(plan(program(OUTPUT), "a=0 b=0")))) == {("C05", "plan")}
     assert causes(Document.of(Run.of(plan(program(LATE), "a=0 b=0")))) == {("C01", "plan")}
+    both_ways = VIEWED.replace("h b v", "h b a v")
+    assert causes(Document.of(Run.of(plan(program(both_ways), "a=0 b=0")))) == {("C01", "plan")}
+    assert causes(Document.of(Run.of(plan(program(VIEWED), "a=0 b=0")))) == {("C02", "plan")}
 
 
 def test_two_buffers_are_of_two_calls_only_if_all_that_is_explained_is():
