@@ -237,11 +237,8 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
     last = max(late, key=_reader)
     if mend.problem is not None and _leaves_out(dossier, mend, late):
         return False
-    doings = dossier.doings(dossier.program(last))
-    if any(v.value is not None and bool(doings.own[v.value]) for v in late if v.op == last.op):
-        return False
     assert last.buffer is not None
-    return doings.reads_through_view(last.buffer, _reader(last))
+    return dossier.doings(dossier.program(last)).reads_through_view(last.buffer, _reader(last))
 
 
 def _reader(late: Violation) -> int:
