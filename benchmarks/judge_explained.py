@@ -78,6 +78,21 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "True -> False",
     ): ONE_LENGTH,
     (
+        "allocsim/verdict/causes.py",
+        "return -1 if index is None else index",
+        "1 -> 2",
+    ): "an index is at least 0: any number below does",
+    (
+        "allocsim/verdict/stream_order.py",
+        "if self.back[victim] > self.given[taker]:",
+        "self.back[victim] > self.given[taker] -> self.back[victim] >= self.given[taker]",
+    ): "both are places in one book, and the row at a place either takes back or gives out: they are never the same",
+    (
+        "allocsim/cure/mending.py",
+        "if v.buffer is not None and v.other_buffer is not None",
+        "v.buffer is not None and v.other_buffer is not None -> v.buffer is not None or v.other_buffer is not None",
+    ): "of a pair that may not share the judge always names both",
+    (
         "allocsim/cure/room.py",
         "end = max((len(program.ops) for program in programs.values()), default=0)",
         "max -> min",

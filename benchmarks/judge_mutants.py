@@ -300,6 +300,8 @@ def main() -> int:
     rows = [row for row in rows if _stands(row, text, standing)]
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
     known = {(row["path"], row["place"]) for row in rows} - (open_ if options.again else set())
+    if options.again:
+        wanted += _of_other_draws(wanted, found, open_, parts, tuple(options.files))
     began = time.monotonic()
 
     def body(trials: Trials) -> None:
@@ -342,6 +344,25 @@ def main() -> int:
     left = [row for row in rows if row["outcome"] in UNRUN and not row["why"]]
     print(Counter(f"{row['part']} {row['outcome']}" for row in rows), f"{len(left)} not explained")
     return int(bool(left))
+
+
+def _of_other_draws(
+    wanted: list[tuple[str, Mutant]],
+    found: dict[str, dict[str, list[Mutant]]],
+    open_: set[tuple[str, int]],
+    parts: list[str],
+    files: tuple[str, ...],
+) -> list[tuple[str, Mutant]]:
+    """Return the survivors that were drawn while the module had more or fewer sites, and are not among those drawn now."""
+    drawn_now = {(mutant.path, mutant.place) for _, mutant in wanted}
+    return [
+        (part, mutant)
+        for part in parts
+        for path, rows in found[part].items()
+        if not files or Path(path).name in files
+        for mutant in rows
+        if (path, mutant.place) in open_ - drawn_now
+    ]
 
 
 def _stands(row: dict[str, Any], text: dict[str, list[str]], standing: set[tuple[str, int, int]]) -> bool:

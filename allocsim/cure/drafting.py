@@ -44,10 +44,10 @@ def built(draft: Draft) -> Document:
     plans = []
     for index, plan in enumerate(draft.document.plans):
         room, moved, resized = draft.rooms[index], draft.moved[index], draft.resized[index]
-        if not moved and not resized:
+        rows = sorted(moved | resized)
+        if not rows:
             plans.append(plan)
             continue
-        rows = sorted(moved | resized)
         nbytes = plan.nbytes.copy()
         nbytes[rows] = np.where(
             room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes_high[rows]), 0
@@ -111,7 +111,7 @@ def replan(draft: Draft, mend: Mend) -> bool:
     document = draft.document
     program, old = document.programs[mend.program], document.plans[mend.plan]
     told = old.problem
-    own = np.where(old.arena == OWN, True, program.buffers.persistent & (old.arena < 0))
+    own = (old.arena == OWN) | (program.buffers.persistent & (old.arena < 0))
     span = lifetimes(program)
     fixed = {int(b): int(old.offset[b]) for b in np.flatnonzero(program.buffers.persistent & old.placed)}
     pinned = told.pinned if told is not None else np.zeros(len(own), dtype=np.bool_)
@@ -133,20 +133,13 @@ def meeting_in_place(plan: Plan, mend: Mend) -> Iterator[tuple[int, int]]:
     """Yield (operand's buffer, result's buffer) of every op of a kind whose operand and result
     begin at one address.
     """
-    program = plan.program
+    program, denied = plan.program, spared(mend)
     ops, values = program.ops, program.values
-    if mend.op_kind not in ops.kinds:
-        return
-    for step in np.flatnonzero(ops.is_kind(mend.op_kind or "")).tolist():
+    for step in np.flatnonzero(ops.is_kind(denied.op_kind)).tolist():
         op = ops[step]
-        if (
-            mend.operand is None
-            or mend.result is None
-            or mend.operand >= len(op.operands)
-            or mend.result >= len(op.results)
-        ):
+        if denied.operand >= len(op.operands) or denied.result >= len(op.results):
             continue
-        operand, result = op.operands[mend.operand], op.results[mend.result]
+        operand, result = op.operands[denied.operand], op.results[denied.result]
         one, other = int(values.buffer[operand]), int(values.buffer[result])
         if one == other:
             yield one, other
@@ -158,11 +151,8 @@ def meeting_in_place(plan: Plan, mend: Mend) -> Iterator[tuple[int, int]]:
 
 def denials_of(demands: Sequence[Demand]) -> frozenset[Position]:
     """Return the pairs of positions that are unsafe for a kernel."""
-    return frozenset(
-        (demand.mend.op_kind or "", demand.mend.operand or 0, demand.mend.result or 0)
-        for demand in demands
-        if demand.mend.kind in {"kernel", "promise"}
-    )
+    denied = (spared(demand.mend) for demand in demands if demand.mend.kind in {"kernel", "promise"})
+    return frozenset((one.op_kind, one.operand, one.result) for one in denied)
 
 
 def place_of(draft: Draft, index: int, buffer: int, mend: Mend) -> Place:

@@ -71,8 +71,8 @@ def bodies_of(document: Document, demands: Iterable[Demand]) -> tuple[Body, ...]
             theirs = v.plan if v.other_run is None else _plan_of_run(document, v.other_run)
             slots += [(-1 if v.plan is None else v.plan, v.buffer), (-1 if theirs is None else theirs, v.other_buffer)]
         found |= {(index, buffer): None for index, buffer in slots if index >= 0 and buffer is not None}
-    bodies = dict.fromkeys(body for index, buffer in found for body in _body(document, index, buffer))
-    return tuple(bodies)[:BODIES]
+    bodies = dict.fromkeys(_body(document, index, buffer) for index, buffer in found)
+    return tuple(filter(None, bodies))[:BODIES]
 
 
 def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
@@ -85,7 +85,7 @@ def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
         if v.plan not in draft.rooms or len(pair) < 2 or (v.run is not None and v.other_run not in {None, v.run}):
             return False
         if not pair & chosen[v.plan]:
-            movable = [b for b in (v.buffer, v.other_buffer) if b is not None and any(_body(draft.document, v.plan, b))]
+            movable = [b for b in (v.buffer, v.other_buffer) if b is not None and _body(draft.document, v.plan, b)]
             if not movable:
                 return False
             chosen[v.plan].add(movable[0])
@@ -119,10 +119,10 @@ def double_moves_of(
             continue
         ((index, buffer),) = body
         for other in _neighbours(rooms[index], buffer):
-            for neighbour in _body(document, index, other):
-                made = _both(document, rooms, body, neighbour, rigour)
-                if made is not None:
-                    found.append(SlotMove(growth=_growth(rooms, made), rooms=made, moved=(*body, *neighbour)))
+            neighbour = _body(document, index, other)
+            made = _both(document, rooms, body, neighbour, rigour) if neighbour else None
+            if made is not None:
+                found.append(SlotMove(growth=_growth(rooms, made), rooms=made, moved=(*body, *neighbour)))
     return sorted(found, key=lambda move: (move.growth, len(move.moved)))
 
 
@@ -160,8 +160,8 @@ def _plan_of_run(document: Document, run: int) -> int:
     return index_of_part(document.plans, document.runs[run].plan)
 
 
-def _body(document: Document, index: int, buffer: int) -> Iterator[Body]:
-    """Yield the body of a slot; none where anything of it may not move."""
+def _body(document: Document, index: int, buffer: int) -> Body:
+    """Return the body of a slot, empty where anything of it may not move."""
     buffers = document.plans[index].program.buffers
     slots = [(index, buffer)]
     if document.session is not None and buffers.persistent[buffer]:
@@ -171,8 +171,7 @@ def _body(document: Document, index: int, buffer: int) -> Iterator[Body]:
             for other in np.flatnonzero(plan.program.buffers.persistent & plan.placed).tolist()
             if plan.program.buffers.names[other] == buffers.names[buffer]
         ]
-    if slots and all(_may_move(document, number, other) for number, other in slots):
-        yield tuple(slots)
+    return tuple(slots) if all(_may_move(document, number, other) for number, other in slots) else ()
 
 
 def _may_move(document: Document, index: int, buffer: int) -> bool:
@@ -204,7 +203,7 @@ def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: 
     if any(step % int(made[index].plan.program.buffers.alignment[buffer]) for index, buffer in body):
         return None
     at = first_free(taken, step, size)
-    if at + size > min(made[index].capacity(arena) for index, _ in body):
+    if at + size > room.capacity(arena):  # of any of them: the programs of a document have the same arenas
         return None
     for index, buffer in body:
         made[index].arena[buffer], made[index].offset[buffer] = arena, at

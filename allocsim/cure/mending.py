@@ -110,17 +110,20 @@ class _Beliefs:
 
     def mend(self, demand: Demand) -> list[Element]:
         """Make one mend, and return its elements."""
-        mend, buffer = demand.mend, demand.mend.buffer or 0
+        mend, buffer = demand.mend, demand.mend.buffer
+        assert buffer is not None
         elements: list[Element] = []
         pairs = {
-            (v.buffer or 0, v.other_buffer or 0)
+            (v.buffer, v.other_buffer)
             for v in demand.violations
             if v.kind == "BadShare" and v.problem == mend.problem
+            if v.buffer is not None and v.other_buffer is not None
         }
         if mend.kind in {"lifetime", "pin"}:
             elements.append(self._alive(mend, buffer))
         elif mend.kind == "pair":
-            pairs.add((buffer, mend.other or 0))
+            assert mend.other is not None
+            pairs.add((buffer, mend.other))
         elif mend.kind == "size":
             self.nbytes[buffer] = self.problem.program.buffers.nbytes[buffer]
             elements.append(Place(problem=mend.problem, buffer=buffer, nbytes=int(self.nbytes[buffer])))

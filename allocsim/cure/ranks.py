@@ -38,7 +38,7 @@ def ranks_of(document: Document, plan: Plan) -> Int64s:
     if len(programs) == 1:
         return ranks(plan.program)
     rows = np.stack([ranks(program) for program in programs.values()], axis=1)
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
 
 
 __all__ = ["ranks", "ranks_of"]

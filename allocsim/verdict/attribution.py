@@ -15,7 +15,7 @@ from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import Key, key_of
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_of
-from allocsim.verdict.records import Cause
+from allocsim.verdict.records import Cause, FirstPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
 
     A report that does not list all is charged by one that does. As the checks, plus O(violations).
     """
-    judged = check(document, of_each_kind=True) if report is None else report
-    whole = judged if judged.count <= len(judged.violations) else check(document, of_each_kind=True)
+    judged = _of_each_kind(document) if report is None else report
+    whole = judged if judged.count <= len(judged.violations) else _of_each_kind(document)
     charged: dict[Key, Cause] = {}
     for cause in causes_of(document, whole):
         for v in cause.violations:
@@ -67,21 +67,25 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
     return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
 
 
+def _of_each_kind(document: Document) -> Report:
+    return check(document, of_each_kind=True)
+
+
 def leading(document: Document) -> Charge | None:
     """Return the violation at the first place of the cause that a verdict would name first.
 
     The answer is None for a clean document.
     """
-    report = check(document, of_each_kind=True)
+    report = _of_each_kind(document)
     found = causes_of(document, report)
     if not found:
         return None
     first = found[0]
     listed = {id(v) for v in report.violations}
-    at = [v for v in first.violations if id(v) in listed]
-    chosen = next((v for v in at if (v.run, v.op, v.value, v.buffer) == _place(first)), at[0] if at else None)
+    at = (v for v in first.violations if id(v) in listed)
+    chosen = next(iter(sorted(at, key=lambda v: not _is_at(v, first.first))), None)
     return None if chosen is None else Charge(violation=chosen, cause=first)
 
 
-def _place(cause: Cause) -> tuple[int | None, ...]:
-    return cause.first.run, cause.first.op, cause.first.value, cause.first.buffer
+def _is_at(v: Violation, place: FirstPlace) -> bool:
+    return (v.run, v.op, v.value, v.buffer) == (place.run, place.op, place.value, place.buffer)

@@ -200,11 +200,10 @@ def _believed(problem: Problem, buffer: int) -> list[Life]:
     """Return the believed life of a buffer less its gaps."""
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     left = []
-    for low, high in sorted(problem.gaps.get(buffer, ())):
-        if start < min(low, stop) and low < high:
-            left.append((start, min(low, stop)))
-        start = max(start, high) if low < high else start
-    return [*left, (start, stop)] if start < stop else left
+    for low, high in sorted(gap for gap in problem.gaps.get(buffer, ()) if gap[0] < gap[1]):
+        left.append((start, min(low, stop)))
+        start = max(start, high)
+    return [life for life in (*left, (start, stop)) if life[0] < life[1]]
 
 
 def _covers(problem: Problem, buffer: int, life: Life) -> bool:

@@ -80,8 +80,8 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
             not first,
             -cause.wrong_bytes,
             all(v.problem is not None and v.plan is None for v in cause.violations) and bool(cause.violations),
-            -1 if place.run is None else place.run,
-            -1 if place.step is None else place.step,
+            _none_first(place.run),
+            _none_first(place.step),
             -cause.places,
             cause.class_,
             cause.party,
@@ -101,12 +101,14 @@ def _place_of(dossier: Dossier, mend: Mend) -> tuple[object, ...]:
         if mend.problem is not None
         else ranks(parts.programs[mend.program or 0])
     )
-    homes = [-1 if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
-    steps = [
-        -1 if n is None else n
-        for n in (mend.plan, mend.problem, mend.program, mend.op, mend.after, mend.operand, mend.result)
-    ]
-    return mend.kind, mend.op_kind or "", *steps, *homes
+    homes = [None if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
+    steps = (mend.plan, mend.problem, mend.program, mend.op, mend.after, mend.operand, mend.result)
+    return mend.kind, mend.op_kind or "", *map(_none_first, (*steps, *homes))
+
+
+def _none_first(index: int | None) -> int:
+    """Return what orders indices, with none before all of them."""
+    return -1 if index is None else index
 
 
 def demand_of(cause: Cause) -> Demand:
@@ -129,7 +131,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     def counted(document: Document) -> Report:
         nonlocal spent
         report = dossier.judged(document)
-        spent += sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
+        spent += work_of(document, report)
         return report
 
     for cause in curable:
@@ -142,6 +144,11 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     return tuple(
         replace(cause, cure=singles.get(id(cause)), sought=id(cause) not in unsought) for cause in causes
     ), whole
+
+
+def work_of(document: Document, report: Report) -> int:
+    """Return what judging a document costs: its ops and `RUN` for each run, and half of what is listed."""
+    return sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:

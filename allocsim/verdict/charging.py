@@ -142,7 +142,7 @@ def _is_uploaded(dossier: Dossier, v: Violation) -> bool:
 def _upload(dossier: Dossier, v: Violation) -> Mend:
     run = dossier.runs[v.run or 0]
     home = run.program.values.buffer
-    into = [step for step in run.skip if any(int(home[value]) == v.buffer for value in run.program.ops[step].results)]
+    into = [step for step in run.skip if v.buffer in home[list(run.program.ops[step].results)].tolist()]
     before = [step for step in into if v.op is None or step < v.op]
     return Mend(kind="upload", program=v.program, op=max(before, default=min(into)))
 

@@ -244,10 +244,6 @@ class Dossier:
 
     # look-ups -------------------------------------------------------------------------------------
 
-    def plan_index(self, plan: Plan) -> int:
-        """The place of a plan in the document."""
-        return next(index for index, one in enumerate(self.document.plans) if one is plan)
-
     def problem_index(self, problem: Problem) -> int:
         """The place of a problem in the document."""
         return next(index for index, one in enumerate(self.document.problems) if one is problem)

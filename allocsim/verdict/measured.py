@@ -40,6 +40,9 @@ MUTATION: Final = " (a mutation: wrong under every plan, so that no differential
 OF_RESULTS: Final = frozenset({"UnsafeInPlace", "ResultsOverlap", "OutOfBounds"})
 """Violations that make an op write wrong bytes though it read right ones."""
 
+OF_OPERANDS: Final = BY_KERNEL - WRITES
+"""What a kernel does that makes its own result wrong, or leaves it out."""
+
 Use = tuple[int, int]
 """Run and step."""
 
@@ -385,7 +388,7 @@ def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
     incidents = dossier.evidence.sanitizer or ()
     if origin.what == "operand":
         return any(incident.kind in WRITES for incident in incidents)
-    return any(incident.op == origin.op and incident.kind in BY_KERNEL - WRITES for incident in incidents)
+    return any(incident.op == origin.op and incident.kind in OF_OPERANDS for incident in incidents)
 
 
 def origin_text(dossier: Dossier, origin: Origin) -> str:

@@ -54,7 +54,8 @@ def _as_believed(dossier: Dossier, v: Violation) -> bool:
         return False
     stop = int(dossier.document.problems[v.problem or 0].stop[v.buffer or 0])
     events = dossier.document.plans[v.plan or 0].events
-    return v.step is not None and v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
+    assert v.step is not None
+    return v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
 
 
 def _slot_mend(dossier: Dossier, found: Charges, v: Violation, index: int) -> Mend:

@@ -29,6 +29,10 @@ Others come between S and L.
 """
 
 
+ONE_END: Final = ({("low",)}, {("high",)})
+"""The `ends` of violations that are all found at one end of the sizes alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamingRow:
     """One row of the table."""
@@ -131,7 +135,7 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
 
 def at_one_end(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
     """All is well at the other end of the ranges of sizes."""
-    return len({v.ends for v in violations}) == 1 and all(v.ends is not None and len(v.ends) == 1 for v in violations)
+    return {v.ends for v in violations} in ONE_END
 
 
 def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
@@ -180,7 +184,7 @@ def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violati
         if v.kind != "WrongArena" or v.buffer is None or v.plan is None:
             return False
         plan = dossier.document.plans[v.plan]
-        if not any(v.buffer in one.astray for one in dossier.handed_on(plan.program, plan)):
+        if v.buffer not in frozenset[int]().union(*(one.astray for one in dossier.handed_on(plan.program, plan))):
             return False
     return True
 
@@ -221,31 +225,36 @@ def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> 
         problem = dossier.document.problems[mend.problem]
         doings = dossier.doings(problem.program)
         start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
-        if start > int(dossier.lives(problem.program)[0][mend.buffer, 0]) and stop >= int(
-            dossier.lives(problem.program)[0][mend.buffer, 1]
-        ):
+        whole, _ = dossier.lives(problem.program)
+        born, past = whole[mend.buffer].tolist()
+        if start > born and stop >= past:
             return False  # born late: nothing that reads was missed
         if doings.last_read_outside_through_view(mend.buffer, start, stop):
             return True
     late = [v for v in _late(violations) if v.buffer == mend.buffer]
     if not late:
         return False
-    last = max(late, key=lambda v: (v.op or 0, v.value or 0))
+    last = max(late, key=_reader)
     if mend.problem is not None and _leaves_out(dossier, mend, late):
         return False
-    doings = dossier.doings(dossier.program(last))
-    if any(v.value is not None and bool(doings.own[v.value]) for v in late if v.op == last.op):
-        return False
-    return doings.reads_through_view(last.buffer or 0, last.op or 0)
+    assert last.buffer is not None
+    return dossier.doings(dossier.program(last)).reads_through_view(last.buffer, _reader(last))
+
+
+def _reader(late: Violation) -> int:
+    """Return the op of a late read."""
+    assert late.op is not None
+    return late.op
 
 
 def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool:
     """Whether a stated belief ends before some late reader: then the use missed last decides, and
     that is known.
     """
-    problem = dossier.document.problems[mend.problem or 0]
-    buffer = mend.buffer or 0
-    return any(not int(problem.start[buffer]) <= (v.op or 0) < int(problem.stop[buffer]) for v in late)
+    assert mend.problem is not None
+    problem = dossier.document.problems[mend.problem]
+    start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
+    return any(not start <= _reader(v) < stop for v in late)
 
 
 def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:

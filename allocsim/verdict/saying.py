@@ -64,8 +64,8 @@ def mend_words(dossier: Dossier, mend: Mend) -> str:
     document = dossier.document
     program = _program_of(document, mend)
     buffers, ops = program.buffers.names, program.ops
-    name = buffers[mend.buffer] if mend.buffer is not None and mend.buffer < len(buffers) else "it"
-    other = buffers[mend.other] if mend.other is not None and mend.other < len(buffers) else "it"
+    name = "it" if mend.buffer is None else buffers[mend.buffer]
+    other = "it" if mend.other is None else buffers[mend.other]
 
     def op(step: int | None) -> str:
         return f"op {step} ({ops.names[step]})" if step is not None and 0 <= step < len(ops) else "an op"
@@ -75,8 +75,7 @@ def mend_words(dossier: Dossier, mend: Mend) -> str:
     words = {
         "pair": f"do not let {other} take the place of {name}",
         "pin": f"tell the planner that the host reads {name}",
-        "size": f"believe all {program.buffers.nbytes[mend.buffer or 0] if mend.buffer is not None else ''} bytes of "
-        f"{name}",
+        "size": f"believe all {'' if mend.buffer is None else program.buffers.nbytes[mend.buffer]} bytes of {name}",
         "slot": f"place {name} where the beliefs hold and it fits",
         "address": f"keep {name} at the address where its content lies",
         "stale": f"plan program {mend.program} ({program.name}) for itself",

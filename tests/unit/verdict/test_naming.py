@@ -8,11 +8,14 @@ import pytest
 from encodings_2 import case, exchanged, permuted
 
 from allocsim import loads
+from allocsim.checks import Violation
 from allocsim.model import Document, Event, Role, Run
 from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
+from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.naming import at_one_end, in_two_calls
 from repro.small.words import belief, plan, program
 
 LATE = "x = host.write; a = f x; b = g x; c = h b a; host.read c"
@@ -720,6 +723,54 @@ def test_a_view_that_reads_after_a_belief_that_covers_a_view_is_no_lost_view():
         "C12",
         "plan",
     )  # the belief covers h: what it misses is k, which is spoiled too
+
+
+def test_a_life_believed_to_begin_too_late_missed_no_view():
+    """Of the ops before op 4 the last reads a view of a; but what is wrong is where a is born."""
+    text = "x = host.write; a = f x; v:a = view a; b = g v; c = k b a; host.read c"
+    assert causes(apart(text, a=(4, 5))) == {("C01", "plan")}
+    assert causes(apart(text, a=(1, 4))) == {("C01", "plan")}
+    viewed = text.replace("k b a", "k b v")
+    assert causes(apart(viewed, a=(1, 4))) == causes(apart(viewed, a=(2, 4))) == {("C02", "plan")}
+
+
+def test_without_a_belief_an_output_whose_bytes_are_taken_was_not_pinned():
+    assert causes(Document.of(Run.of(plan(program(OUTPUT), "a=0 b=0")))) == {("C05", "plan")}
+    assert causes(Document.of(Run.of(plan(program(LATE), "a=0 b=0")))) == {("C01", "plan")}
+    both_ways = VIEWED.replace("h b v", "h b a v")
+    assert causes(Document.of(Run.of(plan(program(both_ways), "a=0 b=0")))) == {("C01", "plan")}
+    assert causes(Document.of(Run.of(plan(program(VIEWED), "a=0 b=0")))) == {("C02", "plan")}
+
+
+def test_two_buffers_are_of_two_calls_only_if_all_that_is_explained_is():
+    """r and u are made in one branch, t in the other; of what is of one buffer nothing is said."""
+    made = program("x = host.write; @1 r = f x; @2 t = g x; @2 s = h t; @1 u = k r; y = add r s u; host.read y")
+    dossier = Dossier(Evidence(document=Document.of(plan(made, ""))))
+    r, t, u, alone = (None if one is None else list(made.buffers.names).index(one) for one in ("r", "t", "u", None))
+    over = {other: Violation(kind="Overlap", program=0, run=0, buffer=r, other_buffer=other) for other in (t, u, alone)}
+    assert in_two_calls(dossier, None, [over[t]])
+    assert in_two_calls(dossier, None, [over[t], over[alone]])
+    assert not in_two_calls(dossier, None, [over[t], over[u]])
+    assert not in_two_calls(dossier, None, [over[alone]])
+
+
+def test_what_a_gap_misses_may_be_a_view():
+    assert causes(late(text=VIEWED, gaps={1: ((3, 5),)})) == {("C02", "plan")}
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([("low",)], True),
+        ([("high",), ("high",)], True),
+        ([("low",), ("high",)], False),
+        ([("low", "high")], False),
+        ([None], False),
+        ([("low",), None], False),
+    ],
+)
+def test_a_plan_holds_at_one_end_where_all_is_found_at_the_other(ends, said):
+    assert at_one_end(None, None, [Violation(kind="Overlap", ends=one) for one in ends]) is said
 
 
 def test_a_gap_in_the_belief_is_a_use_missed():

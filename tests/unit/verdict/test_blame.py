@@ -1,0 +1,115 @@
+"""Who allowed two buffers to lie over each other: what a belief covers, and who reaches whom only by its size."""
+
+import numpy as np
+import pytest
+
+from allocsim.cure.mends import Mend
+from allocsim.model import Document, Event
+from allocsim.verdict.blame import Meeting, allowed_by, life_mend
+from allocsim.verdict.causes import causes_of
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
+
+MADE = program("x = host.write; a = f x; b = g x; c = h b a; host.read c")
+X, A, B, C = range(4)
+
+
+def dossier_of(*plans):
+    return Dossier(Evidence(document=Document.of(*plans)))
+
+
+def charged(*plans):
+    return {cause.charge for cause in causes_of(Document.of(*plans))}
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "gaps", "kind"),
+    [
+        (1, 4, (), "pin"),
+        (1, 4, ((3, 3),), "pin"),
+        (1, 4, ((2, 3),), "lifetime"),
+        (1, 4, ((1, 2), (1, 1)), "lifetime"),
+        (0, 4, ((0, 1),), "pin"),
+        (1, 3, ((4, 5),), "lifetime"),
+        (1, 4, ((2, 3), (2, 4)), "lifetime"),
+        (1, 4, ((4, 5),), "pin"),
+    ],
+)
+def test_a_pin_is_what_is_missing_where_the_life_without_the_hosts_read_is_believed(start, stop, gaps, kind):
+    """y is written at op 1, read at op 3 and by the host at op 4, which nobody believes; a gap of no step parts nothing."""
+    made = program("x = host.write; y = f x; z = g x; w = h y; host.read y")
+    dossier = dossier_of(plan(made, "", belief(made, pinned="", y=(start, stop), gaps={1: gaps})))
+    assert life_mend(dossier, 0, 1) == Mend(kind=kind, problem=0, buffer=1)
+
+
+@pytest.mark.parametrize(
+    ("partner", "kind"), [([(0, 1)], "pin"), ([(2, 3)], "lifetime"), ([(0, 1), (3, 4)], "lifetime"), ([], "lifetime")]
+)
+def test_a_pin_is_charged_as_well_where_the_life_without_the_hosts_read_keeps_the_partner_out(partner, kind):
+    made = program("x = host.write; y = f x; z = g x; w = h y; host.read y")
+    dossier = dossier_of(plan(made, "", belief(made, pinned="", y=(2, 3))))
+    assert life_mend(dossier, 0, 1, partner) == Mend(kind=kind, problem=0, buffer=1)
+
+
+def test_of_two_lives_that_are_both_wrong_none_of_no_step_is_kept_out():
+    made = program("x = host.write; y = f x; z = g x; w = h y; host.read y")
+    dossier = dossier_of(plan(made, "", belief(made, pinned="", y=(1, 2), z=(2, 2))))
+    meeting = Meeting(plan=0, program=0, buffer=1, other=2, late=frozenset({1}), kinds=frozenset({"StaleRead"}))
+    assert [(mend.kind, mend.buffer) for mend in allowed_by(dossier, meeting)] == [("lifetime", 1), ("lifetime", 2)]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "kind"),
+    [((64, 48, 64, 64), "lifetime"), ((64, 33, 64, 64), "lifetime"), ((64, 32, 64, 64), "size")],
+    ids=["reaches it", "by one byte", "ends before it"],
+)
+def test_a_size_is_charged_only_where_as_many_bytes_as_believed_do_not_reach_the_other(nbytes, kind):
+    """b lies 32 bytes above a, and a is needed after b is written, which was not believed."""
+    planned = plan(MADE, "x=0 a=128 b=160 c=256", belief(MADE, a=(1, 2), nbytes=nbytes))
+    meeting = Meeting(plan=0, program=0, buffer=A, other=B, late=frozenset({A}), kinds=frozenset({"StaleRead"}))
+    assert allowed_by(dossier_of(planned), meeting) == (Mend(kind=kind, problem=0, buffer=A),)
+
+
+GIVEN, BACK = Event.ALLOC, Event.FREE
+
+
+def booked(*rows, told=None, slots="x=0 a=64 b=128 c=192", **columns):
+    return plan(MADE, slots, told, events=np.array(rows), **columns)
+
+
+def test_an_event_that_gives_back_what_is_rightly_believed_needed_is_the_books():
+    assert charged(booked((1, GIVEN, A), (1, BACK, A), told=belief(MADE))) == {Mend(kind="events", plan=0, buffer=A)}
+
+
+def test_an_event_that_gives_back_where_a_wrong_life_ends_comes_of_that_life():
+    """`c` is believed to end before the host reads it, though pinned: what is pinned lives on."""
+    told = belief(MADE, pinned="a", a=(1, 2))
+    assert charged(booked((1, GIVEN, A), (1, BACK, A), told=told)) == {Mend(kind="lifetime", problem=0, buffer=A)}
+    early = booked((0, GIVEN, A), (0, BACK, A), told=told)
+    assert Mend(kind="events", plan=0, buffer=A) in charged(early)
+
+
+CHAIN = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
+
+
+def over_x(*rows, slots="x=0 a=64 b=0 c=128"):
+    """b takes the bytes of x, which nobody needs by then, but x was never taken back."""
+    return plan(CHAIN, slots, events=np.array([*rows, (0, GIVEN, X), (2, GIVEN, B)]))
+
+
+def test_what_is_given_out_while_it_is_taken_comes_of_what_the_same_book_took_back_too_often():
+    twice = (0, BACK, A), (0, BACK, A)
+    alone, beside = Mend(kind="events", plan=0, buffer=B), Mend(kind="events", plan=0, buffer=A)
+    assert charged(over_x()) == {alone}
+    assert charged(over_x(*twice)) == {beside}
+    wrong_slot = Mend(kind="slot", plan=0, buffer=C)
+    assert charged(over_x(slots="x=0 a=64 b=0 c=136")) == {alone, wrong_slot}
+
+
+def test_another_plans_book_has_no_part_in_it():
+    twice = plan(CHAIN, "", events=np.array([(0, GIVEN, A), (1, BACK, A), (2, BACK, A)]))
+    assert charged(twice, over_x()) == {
+        Mend(kind="events", plan=0, buffer=A),
+        Mend(kind="events", plan=1, buffer=B),
+    }

@@ -1,0 +1,105 @@
+"""Rules of a line each: what a judgement costs, what names no buffer, which record is refused, and what a kernel's result is."""
+
+import numpy as np
+import pytest
+
+from allocsim.checks import Violation, check
+from allocsim.cure.mends import Mend
+from allocsim.errors import DocumentError
+from allocsim.model import Document, Run
+from allocsim.p_sanitizer.incidents import Incident
+from allocsim.verdict import attribution, judge
+from allocsim.verdict.causes import RUN, causes_of, work_of
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
+from allocsim.verdict.saying import mend_words
+from allocsim.verdict.stream_order import StreamBook
+from repro.small.words import belief, plan, program
+
+MADE = program("x = host.write; a = f x; b = g x; c = h b a; host.read c")
+
+
+def test_a_judgement_costs_its_ops_and_for_each_run_and_half_of_what_is_listed_beside():
+    run = Run.of(plan(MADE, "x=0 a=64 b=64 c=192"))
+    document = Document.of(run, run)
+    report = check(document)
+    assert len(report.violations) == 4
+    assert work_of(document, report) == 2 * (RUN + 5) + 2
+
+
+@pytest.mark.parametrize(("buffer", "name"), [(None, "it"), (0, "x"), (3, "c")])
+def test_a_mend_names_a_buffer_that_is_there(buffer, name):
+    dossier = Dossier(Evidence(document=Document.of(plan(MADE, ""))))
+    assert mend_words(dossier, Mend(kind="state", program=0, buffer=buffer)) == f"keep {name} from run to run"
+    pair = Mend(kind="pair", program=0, buffer=0, other=buffer)
+    assert mend_words(dossier, pair) == f"do not let {name} take the place of x"
+
+
+@pytest.mark.parametrize(("suspects", "right"), [((0, 5), True), ((2, 2), True), ((0, 6), False), ((3, 2), False)])
+def test_suspects_are_a_range_of_ops_that_are_there(suspects, right, tmp_path):
+    incident = Incident(kind="Changed", run=0, op=None, value=None, buffer=0, message="m", suspects=suspects)
+    evidence = Evidence(document=Document.of(plan(MADE, "")), sanitizer=(incident,))
+    save(evidence, tmp_path)
+    if right:
+        assert load(tmp_path).sanitizer == (incident,)
+    else:
+        with pytest.raises(DocumentError, match="no range of the 5 ops"):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize("run", [0, 1])
+def test_an_origin_is_of_a_run_that_is_there(run, tmp_path):
+    origin = Origin(run=run, op=2, what="result", position=0, value=2, max_error=0.5)
+    save(Evidence(document=Document.of(plan(MADE, "")), origins=(origin,)), tmp_path)
+    if run == 0:
+        assert load(tmp_path).origins == (origin,)
+    else:
+        with pytest.raises(DocumentError, match=f"run {run} does not exist; there are 1"):
+            load(tmp_path)
+
+
+def test_wrong_bytes_of_a_kernel_are_those_of_its_result_wherever_it_lies():
+    made = program("x = host.write; w[16] = e x; v:w[4@16] = norm! x; host.read v")
+    planned = plan(made, "x=16 w=0", belief(made, share="x>w"))
+    row = KernelRow(kind="norm", operand=0, result=0, declared=True, measured="unsafe", max_error=0.5, cases=1)
+    verdict = judge(Evidence(document=Document.of(planned), audit=(row,)))
+    (found,) = [cause for cause in verdict.causes if cause.class_ == "C04"]
+    assert found.wrong_bytes == 16
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_an_upload_of_two_values_is_left_out_for_each_of_them(skip):
+    """x and y are laid by one op, which the second run leaves out, and the bytes of one are taken in the first."""
+    made = program("x y = host.write; a = f x y; b = g a; host.read b")
+    planned = plan(made, "x=0 y=64 a=128 b=0" if not skip else "x=0 y=64 a=128 b=64")
+    (cause,) = causes_of(Document.of(Run.of(planned), Run.of(planned, skip=(0,))))
+    assert cause.charge == Mend(kind="upload", program=0, op=0)
+
+
+STREAMS = "x = host.write; a = f x ~1; b = g a; c = h x ~2; d = k c ~2 ^1; host.read d ^4"
+
+
+def test_the_rule_asks_for_order_before_the_first_use_of_the_taker():
+    """c is made on a stream that waits for nothing, and only its second use comes after all of a."""
+    made = program(STREAMS)
+    a, c = 1, 3
+    book = StreamBook.of(plan(made, "", events=np.array([(0, 0, a), (1, 1, a), (2, 0, c)])), made)
+    assert book.uses[c] == (3, 4)
+    assert not book.kept_rule(a, c)
+
+
+def test_the_leading_violation_is_one_of_a_report_with_every_kind(monkeypatch):
+    asked = []
+
+    def judged(document, **told):
+        asked.append(told)
+        return check(document, **told)
+
+    monkeypatch.setattr(attribution, "check", judged)
+    assert attribution.leading(Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))) is not None
+    assert asked == [{"of_each_kind": True}]
+
+
+def test_what_nothing_accounts_for_has_no_class_and_no_party():
+    charge = attribution.Charge(violation=Violation(kind="Race"), cause=None)
+    assert (charge.class_, charge.fault, charge.evidence, charge.key) == (None, None, "", ("Race", None, None))

@@ -1,0 +1,60 @@
+"""What a dossier looks up: a party to a fault, the waits that races of reuse need, and loops of which only some are looked at."""
+
+import pytest
+
+from allocsim.model import Document, Run
+from allocsim.verdict import carries
+from allocsim.verdict.causes import causes_of
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.evidence import Evidence
+from allocsim.verdict.records import Witness
+from repro.small.words import plan, program
+
+MADE = program("x = host.write; a = f x; v:a = view a; b = g v; host.read b")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({}, {}),
+        ({"value": 2}, {"value": 2, "value_name": "v", "buffer": 1, "buffer_name": "a", "address": 64}),
+        ({"buffer": 2}, {"buffer": 2, "buffer_name": "b", "address": None}),
+        ({"buffer": 0}, {"buffer": 0, "buffer_name": "x", "address": 0}),
+        ({"value": 1, "buffer": 0}, {"value": 1, "value_name": "a", "buffer": 0, "buffer_name": "x", "address": 0}),
+    ],
+    ids=["of no bytes", "of a value, in its buffer", "of a buffer outside the arena", "of a buffer", "of both as told"],
+)
+def test_a_witness_is_of_the_bytes_that_are_told(told, said):
+    dossier = Dossier(Evidence(document=Document.of(plan(MADE, "x=0 a=64 b=own"))))
+    of_op = {"run": 0, "op": 1, "op_name": "f", "kind": "f"}
+    assert dossier.witness(0, 1, program=MADE, **told) == Witness(**of_op, **said)
+
+
+def test_what_belongs_to_no_run_has_no_address():
+    dossier = Dossier(Evidence(document=Document.of(plan(MADE, ""))))
+    assert dossier.witness(None, None, buffer=0, program=MADE) == Witness(buffer=0, buffer_name="x")
+
+
+def waited_for(text, slots):
+    found = causes_of(Document.of(Run.of(plan(program(text), slots))))
+    return {(one.party, one.charge.op, one.charge.after) for one in found}
+
+
+def test_a_wait_reaches_as_far_as_reuse_needs_on_its_own_op_and_no_further():
+    """On stream 1 op 1 makes a, and op 2 reads x; op 3 reads a, and so waits for op 1, unless it takes x's bytes."""
+    text = "x = host.write; a = f x ~1 ^0; b = g x ~1; c = h a; d = k c; host.read d; host.read b ^2"
+    assert waited_for(text, "x=0 a=64 b=128 c=192 d=256") == {("schedule", 3, 1)}
+    assert waited_for(text, "x=0 a=64 b=128 c=0 d=256") == {("schedule", 3, 2)}
+    assert waited_for(text, "x=0 a=64 b=128 c=192 d=0") == {("schedule", 3, 1), ("plan", 4, 2)}
+
+
+def test_of_too_many_loops_those_of_the_most_ops_are_looked_at(monkeypatch):
+    made = program(
+        "x = host.write; y = host.write; @s a = f x; @s b = f a;"
+        " @l p = g y; @l q = g p; @l r = g q; z = h b r; host.read z"
+    )
+    short, long = ({made.buffers.names.index(n) for n in names} for names in ("xab", "ypqr"))
+    assert {loop.carries for loop in carries.loops(made)} == {frozenset(short), frozenset(long)}
+    monkeypatch.setattr(carries, "MAX_LOOPS", 1)
+    (loop,) = carries.loops(made)
+    assert loop.carries == long
