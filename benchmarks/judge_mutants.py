@@ -9,8 +9,8 @@ fails, those first that have failed most for their time, for `--seconds` of proc
 `EXPLAINED` (`judge_explained.py`) says why nothing can tell it from the source.
 
 Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
-every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` tries those once more that no test killed and
-nothing explains: with more `--seconds`, or after the tests were bettered. With `--tests`, only these are asked, and what they do not kill is not written down: others
+every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` first tries those once more that no test killed and
+nothing explains: with more `--seconds`, or after the tests were bettered (with `--each 0` those alone). With `--tests`, only these are asked, and what they do not kill is not written down: others
 may. Exit status 1 where a survivor is not explained.
 """
 
@@ -300,6 +300,9 @@ def main() -> int:
     rows = [row for row in rows if _stands(row, text, standing)]
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
     known = {(row["path"], row["place"]) for row in rows} - (open_ if options.again else set())
+    again = [(part, row) for part, paths in found.items() if part in parts for path in paths.values() for row in path]
+    again = [(part, row) for part, row in again if options.again and (row.path, row.place) in open_]
+    wanted = list(dict.fromkeys([*again, *wanted]))
     began = time.monotonic()
 
     def body(trials: Trials) -> None:
