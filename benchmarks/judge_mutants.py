@@ -11,7 +11,7 @@ fails, those first that have failed most for their time, for `--seconds` of proc
 Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
 every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` first tries those once more that no test killed and
 nothing explains: with more `--seconds`, or after the tests were bettered (with `--each 0` those alone). With `--tests`, only these are asked, and what they do not kill is not written down: others
-may. Exit status 1 where a survivor is not explained.
+may. Exit status 1 where a survivor of a part that was asked for is not explained.
 """
 
 import argparse
@@ -342,7 +342,7 @@ def main() -> int:
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
         sys.exit("the tests cannot be collected")
     write(rows, sites, options.out)
-    left = [row for row in rows if row["outcome"] in UNRUN and not row["why"]]
+    left = [row for row in rows if row["part"] in parts and row["outcome"] in UNRUN and not row["why"]]
     print(Counter(f"{row['part']} {row['outcome']}" for row in rows), f"{len(left)} not explained")
     return int(bool(left))
 
