@@ -9,9 +9,9 @@ fails, those first that have failed most for their time, for `--seconds` of proc
 `EXPLAINED` (`judge_explained.py`) says why nothing can tell it from the source.
 
 Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
-every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` tries those once more that no test killed and
-nothing explains: with more `--seconds`, or after the tests were bettered. With `--tests`, only these are asked, and what they do not kill is not written down: others
-may. Exit status 1 where a survivor is not explained.
+every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` first tries those once more that no test killed and
+nothing explains: with more `--seconds`, or after the tests were bettered (with `--each 0` those alone). With `--tests`, only these are asked, and what they do not kill is not written down: others
+may. Exit status 1 where a survivor of a part that was asked for is not explained.
 """
 
 import argparse
@@ -300,8 +300,9 @@ def main() -> int:
     rows = [row for row in rows if _stands(row, text, standing)]
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
     known = {(row["path"], row["place"]) for row in rows} - (open_ if options.again else set())
-    if options.again:
-        wanted += _of_other_draws(wanted, found, open_, parts, tuple(options.files))
+    again = [(part, row) for part, paths in found.items() if part in parts for path in paths.values() for row in path]
+    again = [(part, row) for part, row in again if options.again and (row.path, row.place) in open_]
+    wanted = list(dict.fromkeys([*again, *wanted]))
     began = time.monotonic()
 
     def body(trials: Trials) -> None:
@@ -341,28 +342,9 @@ def main() -> int:
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
         sys.exit("the tests cannot be collected")
     write(rows, sites, options.out)
-    left = [row for row in rows if row["outcome"] in UNRUN and not row["why"]]
+    left = [row for row in rows if row["part"] in parts and row["outcome"] in UNRUN and not row["why"]]
     print(Counter(f"{row['part']} {row['outcome']}" for row in rows), f"{len(left)} not explained")
     return int(bool(left))
-
-
-def _of_other_draws(
-    wanted: list[tuple[str, Mutant]],
-    found: dict[str, dict[str, list[Mutant]]],
-    open_: set[tuple[str, int]],
-    parts: list[str],
-    files: tuple[str, ...],
-) -> list[tuple[str, Mutant]]:
-    """Return the survivors that were drawn while the module had more or fewer sites, and are not among those drawn now."""
-    drawn_now = {(mutant.path, mutant.place) for _, mutant in wanted}
-    return [
-        (part, mutant)
-        for part in parts
-        for path, rows in found[part].items()
-        if not files or Path(path).name in files
-        for mutant in rows
-        if (path, mutant.place) in open_ - drawn_now
-    ]
 
 
 def _stands(row: dict[str, Any], text: dict[str, list[str]], standing: set[tuple[str, int, int]]) -> bool:

@@ -8,6 +8,10 @@ between the rename and the sync of the folder (`WAYS`). What is there then is re
 whole. The command is run again, as often as it is refused for what the first one left, going on where it can, and what it leaves is compared with the measure
 byte by byte; entries that say how long something took are left out. Temporary files must be gone at the end. Exit status 1 where anything is otherwise.
 
+The commands are small, so that many moments can be tried, and write all that such a command writes: six epochs of training with a checkpoint after each; a
+scenario's whole report; a campaign of twelve programs in two chunks against a planner held to a promise that it does not give, whose finding is kept, reduced,
+drawn and made a test; a replay's journal; a graph captured from ggml with its evidence; a page of a document of some ops with all its pictures.
+
 A moment is a part of the time in which the machine let the command run or it waited for a disk or a process of its own (`ran`), so that a busy machine
 moves no moment behind the end. Pictures are drawn once, before the forks, which write them: how they are drawn is not what is killed here, and most moments
 fall where files are written.
@@ -43,7 +47,11 @@ from safetensors import SafetensorError, safe_open  # noqa: E402
 
 from allocsim import files  # noqa: E402
 from allocsim.cli import main as command  # noqa: E402
+from allocsim.document import dumps, read  # noqa: E402
+from allocsim.errors import AllocsimError  # noqa: E402
 from allocsim.files import MARK, write_atomic  # noqa: E402
+from allocsim.fuzzing.broken_property import BrokenProperty  # noqa: E402
+from allocsim.model import Document  # noqa: E402
 from engine.training.checkpoint import DIGEST  # noqa: E402
 
 CASE = ROOT / "tests" / "data" / "cases" / "missed-reader-with-calls.json"
@@ -127,7 +135,7 @@ def _cut(*names: str, grows: tuple[str, ...] = ()) -> Callable[[Path, Path], str
 
 def _campaign(folder: Path) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "c" / "journal.jsonl").read_text().splitlines()[1:]]
-    kept = {path.name: path.read_text() for path in sorted((folder / "c" / "findings").glob("*.json"))}
+    kept = _below("c/findings", "o")(folder)
     timeless = {"microseconds", "digest", "noted"}
     return {
         "rows": {row["chunk"]: {k: v for k, v in row.items() if k not in timeless} for row in rows},
@@ -136,14 +144,19 @@ def _campaign(folder: Path) -> dict[str, Any]:
 
 
 def _half_campaign(folder: Path, whole: Path) -> str:
-    """Lines of the journal say how long something took; each but the last, which may be cut, is a record."""
+    """Each line of the journal but the last, which may be cut, is a record, which says how long something took; a finding is one, reduced or not yet."""
     journal = folder / "c" / "journal.jsonl"
     try:
         for line in journal.read_text().split("\n")[:-1] if journal.exists() else ():
             json.loads(line)
     except ValueError as error:
         return f"journal: {error}"
-    return _cut("c/findings")(folder, whole)
+    for path in (folder / "c" / "findings").glob("*.json"):
+        try:
+            assert BrokenProperty.of(read(path)).key == path.stem
+        except (AllocsimError, AssertionError) as error:
+            return f"finding: {error}"
+    return _cut("o")(folder, whole)
 
 
 COMMANDS = {
@@ -153,15 +166,8 @@ COMMANDS = {
     ),
     "fuzz": Killed(
         lambda folder: [
-            "fuzz",
-            "linear_scan",
-            "--examples",
-            "20",
-            "--seed",
-            "3",
-            "--corpus",
-            str(folder / "c"),
-            "--json",
+            *("fuzz", "buddy", "--guarantee", "no_worse", "--examples", "12", "--seed", "3", "--json"),
+            *("--corpus", str(folder / "c"), "--out", str(folder / "o")),
         ],
         _campaign,
         _half_campaign,
@@ -206,22 +212,25 @@ LOOK = 0.001
 
 
 def draw_once() -> None:
-    """Draw each picture the first time it is asked for; what asks again, forks among them, is given the same bytes."""
-    folder, page = import_module("reports.folder"), import_module("reports.interactive")
+    """Draw each picture of a document the first time it is asked for; what asks again, forks among them, is given the same bytes."""
     style = import_module("reports.figures.style")
-    kept: dict[tuple[str, str], bytes] = {}
-    true_drawing, true_render = folder.drawing, style.render
+    kept: dict[tuple[str, str, bytes], bytes] = {}
+    true_drawing, true_render = import_module("reports").drawing, style.render
 
-    def drawing(kind: str, *of: Any, **options: Any) -> Callable[[], Any]:
-        return lambda: (kind, partial(true_drawing(kind, *of, **options)))
+    def drawing(kind: str, *of: Any, **options: Any) -> Callable[..., Any]:
+        shown = dumps(of[0]) if isinstance(of[0], Document) else b""
+        return lambda **more: (kind, shown, partial(true_drawing(kind, *of, **options), **more))
 
     def render(picture: Any, suffix: str, **more: Any) -> bytes:
-        kind, draw = picture
-        if (kind, suffix) not in kept:
-            kept[kind, suffix] = true_render(draw(), suffix, **more)
-        return kept[kind, suffix]
+        kind, shown, draw = picture
+        if (kind, suffix, shown) not in kept:
+            kept[kind, suffix, shown] = true_render(draw(), suffix, **more)
+        return kept[kind, suffix, shown]
 
-    folder.drawing, style.render, page.render = drawing, render, render
+    for name in ("reports", "reports.folder"):
+        import_module(name).drawing = drawing  # type: ignore[attr-defined]
+    for name in ("reports.figures.style", "reports.interactive"):
+        import_module(name).render = render  # type: ignore[attr-defined]
 
 
 def ran(process: int, begun: float) -> float:

@@ -35,10 +35,9 @@ KindsTable = Mapping[str, Any]
 class Contract:
     """The promises of the ops of one program, one row each, in order of op."""
 
-    op: Int64s
     operand_row: Int64s
     result_row: Int64s
-    """Rows of `ops.operands` and `ops.results`."""
+    """Rows of `ops.operands` and `ops.results`; those of each op stand together."""
     strength: Int64s
     refused: Int64s
     """int64 (n,), sorted: `operand row * results + result row` of the pairs that a table calls
@@ -58,7 +57,6 @@ class Contract:
         rows = [
             np.stack(
                 [
-                    op,
                     ops.operand_starts[op] + ops.in_place[:, 0],
                     ops.result_starts[op] + ops.in_place[:, 1],
                     ops.in_place_strength,
@@ -75,18 +73,17 @@ class Contract:
                     if operand >= counts[0] or result >= counts[1]:
                         continue
                     if says == "safe":
-                        rows.append(np.array([[step, first + operand, made + result, strength]], dtype=np.int64))
+                        rows.append(np.array([[first + operand, made + result, strength]], dtype=np.int64))
                     elif says == "unsafe":
                         refused.append((first + operand) * len(ops.results) + made + result)
         found = np.concatenate(rows)
         refuted = np.array(sorted(refused), dtype=np.int64)
-        found = found[~np.isin(found[:, 1] * len(ops.results) + found[:, 2], refuted)] if refused else found
-        found = found[np.argsort(found[:, 0], kind="stable")] if len(rows) > 1 else found
+        operand_row, result_row, strength = found[np.argsort(found[:, 0], kind="stable")].T
+        kept = ~np.isin(operand_row * len(ops.results) + result_row, refuted)
         return cls(
-            op=found[:, 0],
-            operand_row=found[:, 1],
-            result_row=found[:, 2],
-            strength=found[:, 3],
+            operand_row=operand_row[kept],
+            result_row=result_row[kept],
+            strength=strength[kept],
             refused=refuted,
             known=ops.in_place_known,
         )

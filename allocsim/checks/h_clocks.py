@@ -181,12 +181,10 @@ def sweep(  # noqa: PLR0917 - columns
                         if a & 1:
                             left[base + a] = op
                             below[base + a] = op
-                            a += 1
                         if b & 1:
-                            b -= 1
-                            left[base + b] = op
-                            below[base + b] = op
-                        a, b = a >> 1, b >> 1
+                            left[base + b - 1] = op
+                            below[base + b - 1] = op
+                        a, b = (a + 1) >> 1, b >> 1
                     a, b = first >> 1, last >> 1
                     while a:
                         below[base + a] = op
@@ -199,11 +197,9 @@ def sweep(  # noqa: PLR0917 - columns
                 while a < b and not found:
                     if a & 1:
                         found = found or below[base + a] > knowledge
-                        a += 1
                     if b & 1:
-                        b -= 1
-                        found = found or below[base + b] > knowledge
-                    a, b = a >> 1, b >> 1
+                        found = found or below[base + b - 1] > knowledge
+                    a, b = (a + 1) >> 1, b >> 1
                 a, b = first, last
                 while a and not found:
                     found = left[base + a] > knowledge or left[base + b] > knowledge

@@ -191,11 +191,9 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     accesses, known = hand_overs.accesses, hand_overs.accesses.contract.known
     count = len(accesses.program.buffers)
     reads, writes = declared_pairs(accesses)
-    foreign_reads = foreign_writes = reads[:0]
     if not known.all():
         foreign_reads = np.flatnonzero((hand_overs.given >= 0) & ~known[accesses.read_op])
         foreign_writes = np.flatnonzero((hand_overs.taken >= 0) & ~known[accesses.write_op])
-    if len(foreign_reads) and len(foreign_writes):
         keys = accesses.read_op[foreign_reads], accesses.write_op[foreign_writes]
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
         guesses = _judge(accesses, (foreign_reads, foreign_writes), keys, zeros)

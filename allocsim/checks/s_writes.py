@@ -172,7 +172,7 @@ def _why(trial: Trial, defect: _Defect) -> str:
     ]
     if len(contract.refused) and np.isin(pairs, contract.refused).any():
         return "the table of kinds calls the pair unsafe"
-    promised = slice(*np.searchsorted(contract.op, [defect.op, defect.op + 1]).tolist())
+    promised = slice(*np.searchsorted(contract.operand_row, [operands.start, operands.stop]).tolist())
     rows = np.isin(contract.operand_row[promised] * len(ops.results) + contract.result_row[promised], pairs)
     shift = int(plan.offset[result.buffer]) - int(plan.offset[operand.buffer]) if result.buffer != operand.buffer else 0
     if operand.offset != result.offset + shift or operand.bit_offset != result.bit_offset:

@@ -22,6 +22,7 @@ What this module does not see: kernels, and writes that put back what was there.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -236,9 +237,8 @@ class Monitor:
             action, _, nbytes, key = now.trace.rows[row]
             self.blame.bad(row, now.trace, self._executor.copy(key, nbytes if action == SAME else 0))
         # bands for the next op may have been copied before the repair
-        last = now.trace.guards[stop - 1][0]
-        row = stop - 1
-        while row >= 0 and now.trace.guards[row][0] == last:
+        guards = now.trace.guards
+        last = guards[stop - 1][0]
+        for row in takewhile(lambda row: guards[row][0] == last, reversed(range(stop))):
             if now.trace.rows[row][0] == SNAP:
                 self._executor.run(row, row + 1)
-            row -= 1

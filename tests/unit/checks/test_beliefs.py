@@ -56,6 +56,12 @@ def test_a_pin_does_not_excuse_a_lifetime_that_is_too_short(program):
     assert [v.kind for v in judged(program, stop=[2, 2, 3, 0], pinned=[0]).violations] == ["MissingPin"]
 
 
+def test_a_gap_names_the_first_op_that_touches_the_buffer_from_there_on(program):
+    """x is read at 1, where the gap begins, and at 2."""
+    (found,) = judged(program, gaps={0: ((1, 2),)}).violations
+    assert (found.buffer, found.step, found.op) == (0, 1, 1)
+
+
 def test_a_lifetime_longer_than_needed_is_a_warning_unless_pinned_or_persistent(program):
     long = {"start": [0, 0, 0, 0], "stop": [3, 3, 9, 0]}
     report = judged(program, **long)

@@ -128,6 +128,18 @@ def test_columns_of_one_buffer_have_crossing_hulls_and_no_common_byte(tiny):
     assert b.judge([0]).clean
 
 
+def test_an_element_between_two_others_shares_no_byte_with_them(tiny):
+    """The hull of the result covers the operand, which is dense; its bytes do not."""
+    b = tiny()
+    buffer = b.buffer("m", 12)
+    middle = b.value("middle", buffer, "f32", (1,), offset=4)
+    edges = b.value("edges", buffer, "f32", (2,), strides=(8,))
+    b.op("m", (), (middle,))
+    b.op("e", (middle,), (edges,))
+    b.download(middle, edges)
+    assert b.judge([0]).clean
+
+
 def test_a_flip_and_a_broadcast_read_the_bytes_they_cover(tiny):
     b = tiny()
     x = b.uploaded("x", 4)
@@ -187,6 +199,17 @@ def test_bytes_outside_a_buffer_are_left_out_of_the_replay(tiny):
     b.download(far, y)
     report = b.judge([0, 8])
     assert [v.kind for v in report.violations] == ["OutOfBounds"]
+
+
+def test_what_a_same_takes_from_outside_a_buffer_touches_no_other_bytes(tiny):
+    """Half of the operand is nobody's, so half of the result, at bytes 16 to 24, is nothing: bytes 0 to 8 stay what they are."""
+    b = tiny()
+    x = b.uploaded("x")
+    far = b.value("far", b.buffer("a", 8), "f32", (4,))
+    b.op("k", (), (far,))
+    b.op("same", (far,), (b.temp("y", 4),))
+    b.download(x)
+    assert [v.kind for v in b.judge([0, 24, 8]).violations] == ["OutOfBounds"]
 
 
 def test_bytes_are_followed_through_a_bad_slot(tiny):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from allocsim.checks import check
+from allocsim.checks import check, s_promises
 from allocsim.model import Document, Plan, Problem, Role, Run
 from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import plan_of
@@ -191,6 +191,29 @@ def test_gaps_and_believed_sizes_count(tiny):
 def test_buffers_with_gaps_that_meet_again_are_one_conflict(tiny):
     problem = instance(tiny, [0, 0], [9, 9], gaps={0: ((3, 4), (6, 7))})
     assert len(overlaps(judged(problem.program, [0, 0], problem=problem))) == 1
+
+
+def test_believed_lives_over_each_other_that_are_not_listed_are_counted(chain, monkeypatch):
+    """Three buffers believed to live all the time meet at one address in three pairs, of which two are listed."""
+    monkeypatch.setattr(s_promises, "COUNT_LIMIT", 1)
+    belief = Problem.of(chain, start=[0, 0, 0], stop=[3, 3, 3])
+    report = judged(chain, [0, 0, 0], problem=belief)
+    assert (report.counts["LifetimeIgnored"], report.truncated) == (3, True)
+
+
+def test_a_copy_may_lie_over_its_source_until_other_bytes_of_the_source_are_read(tiny):
+    """y is a copy of the low half of x, laid over it; the high half of x, which nobody wrote, is needed at op 3 and no sooner."""
+    b = tiny()
+    x, y = b.buffer("x", 8), b.buffer("y", 8)
+    low, high = b.value("x.low", x, "f32", (1,)), b.value("x.high", x, "f32", (1,), offset=4)
+    copy, other = b.value("y.low", y, "f32", (1,)), b.value("y.high", y, "f32", (1,), offset=4)
+    b.op("f", (), (low,))
+    b.op("same", (low,), (copy,))
+    b.op("f", (), (other,))
+    b.run((high,), "z")
+    b.download(low, copy, other)
+    (found,) = b.judge([0, 0, 16]).of_kind("Overlap")
+    assert (found.buffer, found.other_buffer, found.op) == (0, 1, 3)
 
 
 def test_a_believed_pair_may_meet_in_one_step_at_one_address(tiny):

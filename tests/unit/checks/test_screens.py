@@ -144,6 +144,21 @@ def test_pieces_written_by_many_and_read_by_many_need_no_look(tiny, compiled):
     assert check(document).clean
 
 
+def test_a_part_read_after_the_whole_was_written_anew_is_seen_through_the_screen(tiny, compiled):
+    """What the parts wrote is forgotten: the buffer is held by one write again."""
+    t = tiny()
+    whole = t.temp("whole", 2)
+    low, high = (t.value(f"part{at}", 0, "f32", (1,), offset=4 * at) for at in (0, 1))
+    t.op("f", (), (low,))
+    t.op("f", (), (high,))
+    t.download(low, high)
+    t.op("f", (), (whole,))
+    t.download(low, whole)
+
+    (found,) = t.judge([0]).violations
+    assert (found.kind, found.op, found.value, found.other_op) == ("OverwrittenRead", 4, low, 3)
+
+
 def test_memory_of_its_own_is_left_alone(tiny, compiled):
     t = tiny()
     x = t.uploaded("x")
