@@ -17,9 +17,10 @@ that is current when it is called, and waits for what events, `wait_stream` and 
 taken on another stream, or while another stream used it, is found to race where nothing orders the
 two. A copy between host and device is over when the call returns, unless it is `non_blocking` and
 the host's side is pinned; a scalar of the host is read in the call. What a backward pass uses on
-another stream is taken as told to the allocator: autograd tells it without an operator. All this
-was tried by torch's callbacks on tensors of the CPU with stream numbers given, never on a GPU. On
-other accelerators the host's order stands for all.
+another stream is taken as told to the allocator: autograd tells it without an operator. Tried on
+tensors of the CPU with stream numbers given and torch's callbacks fired, and with lists of calls;
+never on a GPU, and no copy between host and device or between devices. On other accelerators the
+host's order stands for all.
 
 In place. An operator that the schema says writes an operand is a mutation, as the caller wrote it,
 and may lie exactly on that operand. Other operands may lie exactly on a result where the operator
