@@ -171,7 +171,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         of = VERSIONS[row["system"]]
-        name = f"{row['system']} {row['version'] if of in row['system'].lower() else f'({of} {row["version"]})'}"
+        version = row["version"] if of in row["system"].lower() else f"({of} {row['version']})"
+        name = f"{row['system']} {version}"
         if "left_out" in row:
             lines.append(f"| {name} | left out: {row['left_out']} | | | | | |")
             continue

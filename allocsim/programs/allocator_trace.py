@@ -46,7 +46,7 @@ from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, STRENGTHS, Arena, Document, Event, Plan, Role
 from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import ProgramBuilder
-from allocsim.programs.host_order import HostOrder, Memory
+from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "alloc": (("block", "address", "nbytes"), ("stream", "device", "name", "role")),
@@ -68,7 +68,7 @@ class _Block:
     """What is known of an allocation."""
 
     buffer: int
-    memory: Memory
+    memory: DeviceBytes
     stream: int
     freed: bool = False
     recorded: set[int] = field(default_factory=set)
@@ -140,7 +140,7 @@ class _Trace:
         if old is not None and not old.freed:
             raise ModelError("block", f"{_shown(block)} was given out already and not freed")
         device = self.devices.setdefault(_key(event, "device", 0), len(self.devices))
-        memory = Memory(device, address, address + nbytes)
+        memory = DeviceBytes(device, address, address + nbytes)
         found = _Block(buffer=len(self.buffers), memory=memory, stream=self._stream(event))
         self.order.given_out(found.memory)
         self.blocks[block] = found

@@ -12,7 +12,7 @@ something comes after. A mark holds the front of its stream when it was recorded
 op there was to wait for; a stream that waits for a mark puts its next op behind that front. What
 the host knows to be done comes before all that it orders later, on any stream.
 
-Memory that goes back to its allocator while other streams were recorded to use it (`freed`) is owed
+DeviceBytes that goes back to its allocator while other streams were recorded to use it (`freed`) is owed
 what these were given by then. `returned` says that they are done. Where nobody says so and the
 bytes are given out again (`given_out`), that is taken as proof: the allocator's word, counted in
 `assumed`.
@@ -28,7 +28,7 @@ Front = dict[int, int]
 """Stream -> its last op."""
 
 
-class Memory(NamedTuple):
+class DeviceBytes(NamedTuple):
     """Bytes `[low, high)` of a device."""
 
     device: int
@@ -50,7 +50,7 @@ class HostOrder:
         self._known: Front = {}
         self._waiting: dict[int, Front] = {}
         """By stream, what its next op waits for."""
-        self._owed: dict[Hashable, tuple[Memory, Front]] = {}
+        self._owed: dict[Hashable, tuple[DeviceBytes, Front]] = {}
 
     def stream(self, name: Hashable) -> int:
         """Return the number of a stream."""
@@ -107,7 +107,7 @@ class HostOrder:
             front[stream] = self._last[stream]
         return front
 
-    def freed(self, owner: Hashable, memory: Memory, streams: Iterable[int]) -> None:
+    def freed(self, owner: Hashable, memory: DeviceBytes, streams: Iterable[int]) -> None:
         """Note that memory went back while these streams were recorded to use it."""
         _, owed = self._owed.get(owner, (memory, {}))
         for stream in sorted(streams):
@@ -119,7 +119,7 @@ class HostOrder:
         """Let the host know that the recorded uses of memory that went back have ended."""
         _later(self._known, self._owed.pop(owner, (None, {}))[1])
 
-    def given_out(self, memory: Memory) -> None:
+    def given_out(self, memory: DeviceBytes) -> None:
         """Note that memory was given out: the uses recorded of its bytes have ended."""
         met = [owner for owner, (owed, _) in self._owed.items() if _meet(owed, memory)]
         self.assumed += len(met)
@@ -127,7 +127,7 @@ class HostOrder:
             self.returned(owner)
 
 
-def _meet(one: Memory, other: Memory) -> bool:
+def _meet(one: DeviceBytes, other: DeviceBytes) -> bool:
     return one.device == other.device and one.low < other.high and other.low < one.high
 
 
@@ -137,4 +137,4 @@ def _later(known: Front, seen: Mapping[int, int]) -> None:
         known[stream] = max(op, known.get(stream, -1))
 
 
-__all__ = ["Front", "HostOrder", "Memory"]
+__all__ = ["DeviceBytes", "Front", "HostOrder"]

@@ -239,7 +239,7 @@ class EagerRecording:
     def _read_in_the_call(
         self, reads: list[tuple[Touched, int]], given: "list[torch.Tensor]"
     ) -> list[tuple[Touched, int]]:
-        """Let the host read its operands of an operator that runs on a device; return the others."""
+        """Let the host read its operands of what runs on a device; return the others."""
         assert self._streams is not None
         own = {at for at, tensor in enumerate(given) if self._streams.current(tensor.device) == HOST}
         stream, self._ledger.stream = self._ledger.stream, HOST

@@ -23,7 +23,7 @@ given out and back.
 
 Streams. `ledger.stream` is where the calls that follow run, `HOST` at first; `ledger.order` hears of
 marks and waits. What the host does is done when the next call begins, and what is put on a stream
-comes after what the host did before. Memory serves its own stream again at once, the one where it
+comes after what the host did before. DeviceBytes serves its own stream again at once, the one where it
 was given out; `lend` says that another uses it too. A block that is met on used bytes while a
 stream runs was filled in an order that nobody told: after all that came before. Where more streams
 than the host's were met, the belief stands beside the plan: a caching allocator was told no
@@ -45,7 +45,7 @@ import numpy as np
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Event, Meta, Plan, Problem, Role
 from allocsim.programs.addresses import compacted
 from allocsim.programs.builder import ProgramBuilder
-from allocsim.programs.host_order import HostOrder, Memory
+from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 GRANULE: Final = 64
 """Bytes between blocks that lie apart."""
@@ -71,7 +71,7 @@ Touched = tuple["Block", Extent]
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Memory that an allocator gave out, from then until it is given back."""
+    """DeviceBytes that an allocator gave out, from then until it is given back."""
 
     index: int
     device: int
@@ -164,7 +164,7 @@ class Ledger:
     def give(self, key: object, device: str, address: int, nbytes: int, name: str) -> Block:
         """Return a block that the allocator has just given out; nobody wrote it yet."""
         place = self._device(device)
-        self.order.given_out(Memory(place, address, address + nbytes))
+        self.order.given_out(DeviceBytes(place, address, address + nbytes))
         self._overlaps(place, address, address + nbytes)
         block = self._block(key, place, (address, nbytes), name, self.step)
         self._events.append((self.step, int(Event.ALLOC), block.index))
@@ -181,7 +181,7 @@ class Ledger:
         block.keys -= 1
         if block.keys == 0:
             block.stop = self.step
-            memory = Memory(block.device, block.address, block.address + block.nbytes)
+            memory = DeviceBytes(block.device, block.address, block.address + block.nbytes)
             self.order.freed(block.index, memory, block.lent - {block.stream})
             self._events.append((self.step, int(Event.FREE), block.index))
 
@@ -230,7 +230,7 @@ class Ledger:
         block.lent.add(self.order.stream(stream))
 
     def take(self, kind: str, blocks: Iterable[Block]) -> None:
-        """Write down that memory was given out and not written yet, which says whose stream it is."""
+        """Write down that memory was given out on this stream, and not written yet."""
         nothing = Extent("u8", (0,), (1,), 0)
         self._append(kind, (), [self._value(block, nothing) for block in blocks], (), None)
 

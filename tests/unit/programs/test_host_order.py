@@ -1,6 +1,6 @@
 """What ops wait for by the host's words; `test_allocator_trace` holds the same module against a graph of all events."""
 
-from allocsim.programs.host_order import HostOrder, Memory
+from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 
 def two_streams():
@@ -57,9 +57,9 @@ def test_memory_that_is_given_out_again_proves_that_its_recorded_uses_ended():
     order, a, b = two_streams()
     order.put(a, 0)
     order.put(b, 1)
-    order.freed("x", Memory(0, 0, 64), [b])
-    order.given_out(Memory(0, 64, 128))
-    order.given_out(Memory(1, 0, 64))
+    order.freed("x", DeviceBytes(0, 0, 64), [b])
+    order.given_out(DeviceBytes(0, 64, 128))
+    order.given_out(DeviceBytes(1, 0, 64))
     assert (order.assumed, order.put(a, 2)) == (0, [])
-    order.given_out(Memory(0, 32, 48))
+    order.given_out(DeviceBytes(0, 32, 48))
     assert (order.assumed, order.put(a, 3)) == (1, [1])

@@ -61,28 +61,41 @@ def named(number):
     return torch.Stream(stream_id=number, device_index=0, device_type=1)
 
 
+def several():
+    """Return tensors, and where they lie."""
+    made = [torch.ones(1 << 14) for _ in range(16)]
+    return made, [(row.data_ptr(), row.data_ptr() + row.nbytes) for row in made]
+
+
+def taken_again(places):
+    """Return tensors, the last of which lies on one of these places; the C library serves what is free before it asks for more."""
+    found = []
+    while not found or not any(
+        low < found[-1].data_ptr() + found[-1].nbytes and found[-1].data_ptr() < high for low, high in places
+    ):
+        assert len(found) < 5000
+        found.append(torch.zeros(1 << 13))
+    return found
+
+
 def used_on_another_stream(between=None):
-    """`a` is made on one stream, read on another, let go of, and its bytes serve the first again."""
+    """Memory is filled on one stream, read on another, let go of, and its bytes serve the first again."""
     given = Given()
-    pool = torch.zeros(1 << 12)
-    with allocsim.torch.record({"pool": pool}, streams=given) as r:
-        a = torch.ones(1 << 14)
-        address = a.data_ptr()
+    with allocsim.torch.record(streams=given) as r:
+        made, places = several()
         wait(MAIN, SIDE)
         with given.on(SIDE):
-            read = a + 1
-        if between == "record_stream":
-            a.record_stream(named(SIDE))
-        del a
+            read = [row + 1 for row in made]
+        while made:
+            row = made.pop()
+            if between == "record_stream":
+                row.record_stream(named(SIDE))
+            del row
         if between in TOLD:
             TOLD[between]()
-        if between == "cudaFree":
-            given.freed = True
-        others = []
-        while not others or others[-1].data_ptr() != address:  # the C library serves the bytes again
-            assert len(others) < 50
-            others.append(torch.zeros(1 << 14))
-    assert read.sum() > 0
+        given.freed = between == "cudaFree"
+        others = taken_again(places)
+    assert len(read) + len(others) > 16
     return r.document
 
 
@@ -115,14 +128,10 @@ def test_the_same_program_is_clean_where_something_orders_the_two(between):
 def test_memory_of_one_stream_that_serves_another_with_nothing_between_is_the_plans_fault():
     given = Given()
     with allocsim.torch.record(streams=given) as r:
-        a = torch.ones(1 << 14)
-        address = a.data_ptr()
-        del a
-        others = []
+        made, places = several()
+        made.clear()
         with given.on(SIDE):
-            while not others or others[-1].data_ptr() != address:
-                assert len(others) < 50
-                others.append(torch.zeros(1 << 14))
+            _ = taken_again(places)
 
     assert causes_of(r.document) == {("C09", "plan")}
 
