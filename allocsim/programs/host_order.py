@@ -12,7 +12,7 @@ something comes after. A mark holds the front of its stream when it was recorded
 op there was to wait for; a stream that waits for a mark puts its next op behind that front. What
 the host knows to be done comes before all that it orders later, on any stream.
 
-DeviceBytes that goes back to its allocator while other streams were recorded to use it (`freed`) is owed
+Memory that goes back to its allocator while other streams were recorded to use it (`freed`) is owed
 what these were given by then. `returned` says that they are done. Where nobody says so and the
 bytes are given out again (`given_out`), that is taken as proof: the allocator's word, counted in
 `assumed`.

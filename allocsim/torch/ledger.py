@@ -21,12 +21,12 @@ device, at the address that they had. Bytes of blocks that are alive at the end 
 the run are read by the host then. The belief is the lives of the blocks, the events are what was
 given out and back.
 
-Streams. `ledger.stream` is where the calls that follow run, `HOST` at first; `ledger.order` hears of
-marks and waits. What the host does is done when the next call begins, and what is put on a stream
-comes after what the host did before. DeviceBytes serves its own stream again at once, the one where it
-was given out; `lend` says that another uses it too. A block that is met on used bytes while a
-stream runs was filled in an order that nobody told: after all that came before. Where more streams
-than the host's were met, the belief stands beside the plan: a caching allocator was told no
+Streams. `ledger.stream` is where the calls that follow run, `HOST` at first; `ledger.order` hears
+of marks and waits. What the host does is done when the next call begins, and what is put on a
+stream comes after what the host did before. Memory serves its own stream again at once, the one
+where it was given out; `lend` says that another uses it too. A block that is met on used bytes
+while a stream runs was filled in an order that nobody told: after all that came before. Where more
+streams than the host's were met, the belief stands beside the plan: a caching allocator was told no
 lifetime, and is held to its own rule (docs/format.md, "Streams as runtimes have them").
 
 What is met over one live block that was met is that block, grown to both. What this module does not
