@@ -71,7 +71,7 @@ Touched = tuple["Block", Extent]
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """DeviceBytes that an allocator gave out, from then until it is given back."""
+    """Memory that an allocator gave out, from then until it is given back."""
 
     index: int
     device: int
