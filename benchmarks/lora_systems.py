@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,10 @@ def measured(system: str, folder: Path, peers: str) -> dict[str, Any]:
     """Return the row of a system."""
     words, pattern, environment = SYSTEMS[system]
     command = [peers, str(HERE / words[0]), *(word.format(folder) for word in words[1:])]
-    variables = {**os.environ, **{name: text.format(folder) for name, text in environment.items()}}
+    variables = {**_own(os.environ), **{name: text.format(folder) for name, text in environment.items()}}
     version = subprocess.run(
         [peers, "-c", f"from importlib.metadata import version; print(version('{VERSIONS[system]}'))"],
-        check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_own(os.environ),
     ).stdout.strip()  # fmt: skip
     row: dict[str, Any] = {"system": system, "version": version}
     begin = time.perf_counter()
@@ -121,6 +122,13 @@ def measured(system: str, folder: Path, peers: str) -> dict[str, Any]:
         return row | {"left_out": (ran.stderr.strip().splitlines() or ["no word"])[-1][:200]}
     row |= {"step_ms": ran.stdout.strip() or None, "seconds": round(time.perf_counter() - begin, 1)}
     return row | {"plans": [judged(path, str(folder)) for path in sorted(folder.glob(pattern))]}
+
+
+def _own(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which another interpreter finds its own packages; the scripts add
+    this checkout themselves.
+    """
+    return {name: text for name, text in variables.items() if name != "PYTHONPATH"}
 
 
 def judged(path: Path, folder: str) -> dict[str, Any]:
@@ -162,7 +170,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        name = f"{row['system']} {row['version']}"
+        of = VERSIONS[row["system"]]
+        version = row["version"] if of in row["system"].lower() else f"({of} {row['version']})"
+        name = f"{row['system']} {version}"
         if "left_out" in row:
             lines.append(f"| {name} | left out: {row['left_out']} | | | | | |")
             continue

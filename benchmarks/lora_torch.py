@@ -83,9 +83,11 @@ def main() -> None:
         for number, code in enumerate(codes):
             (target / f"graph{number}.py").write_text(code, encoding="utf-8")
     else:
-        from allocsim import write  # noqa: PLC0415 - only here
-        from allocsim.torch import record  # noqa: PLC0415 - as above
-
+        try:
+            from allocsim import write  # noqa: PLC0415 - only here
+            from allocsim.torch import record  # noqa: PLC0415 - as above
+        except ImportError as error:
+            sys.exit(f"to record, {sys.executable} needs {error.name} too: pip install numpy msgspec lazy-loader")
         step(run)
         with record({**frozen, **adapters}, name="lora step, torch eager") as recording:
             step(run)

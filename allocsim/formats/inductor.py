@@ -14,7 +14,8 @@ source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in plac
 each element where it loaded it; of another dtype or number nothing. Of `extern_kernels` `out`
 is written and the rest read, none of it in place. A second write to a name is a mutation of its
 buffer. Inputs have an arena of their own, since their memory is taken too; `get_args` says their
-sizes.
+sizes. Of inputs that share a storage it does not say where in it they lie: they are read as if each
+had memory of its own, and a wrapper that writes over one of them, or takes its place, is refused.
 
 The text has no addresses: what `del` gives back to the caching allocator, and who gets it next, is
 not in it, so each allocation has a place of its own and the peak is the sum of all.
@@ -44,6 +45,9 @@ ALIGNMENT: Final = 64
 
 SKIPPED: Final = frozenset(("assert_size_stride", "assert_alignment", "clear", "get_raw_stream", "set_device"))
 """Calls that touch no tensor."""
+
+_GIVEN: Final = frozenset(("rand_strided", "as_strided"))
+"""Calls that make an input in `get_args`: alone, or one of several over a storage."""
 
 _KERNEL: Final = re.compile(r"(?:void\s+kernel|def\s+triton_\w+)\(([^)]*)\)")
 
@@ -128,7 +132,7 @@ class _Wrapper:
                 self.kernels[name] = [
                     re.split(r"[\s*:]+", part.strip().partition(":")[0])[-1] for part in found[1].split(",")
                 ]
-            elif _called(call) == "rand_strided":
+            elif _called(call) in _GIVEN:
                 self.given[name] = call
         self.ends = [0, 0]
         """Of each arena."""
@@ -144,6 +148,8 @@ class _Wrapper:
         """Name -> the buffer that it lies in, and where in it (bytes), once there is one."""
         self.filled: set[int] = set()
         """Buffers of which something was written."""
+        self.shared: set[str] = set()
+        """Inputs that share a storage with others, and views of them."""
 
     def plan(self, call: ast.FunctionDef) -> Any:
         """Write the function down."""
@@ -189,11 +195,13 @@ class _Wrapper:
             self.layout[name] = self.described(row, value)
             self.slot[name] = self.place(name, 0)
         elif name and isinstance(value, ast.Name) and value.id in self.slot:
+            self.refuse_shared(row, value.id, taken=value.id in deleted)
             self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
         elif name and isinstance(value, ast.Call) and called == "reinterpret_tensor":
             old, layout, offset = self.reinterpreted(row, value)
             if offset and old in deleted:
                 raise self.refuse(row, "takes a place from its middle")
+            self.refuse_shared(row, old, taken=old in deleted)
             self.take(name, old, layout, reuse=old in deleted, offset=offset)
         else:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
@@ -201,10 +209,24 @@ class _Wrapper:
     def input(self, row: ast.AST, target: ast.AST) -> None:
         if not isinstance(target, ast.Name) or target.id not in self.given:
             raise self.refuse(row, f"nothing says how large input {ast.unparse(target)[:60]} is")
-        self.layout[target.id] = self.described(row, self.given[target.id])
+        self.layout[target.id] = self.given_layout(row, self.given[target.id])
+        if _called(self.given[target.id]) == "as_strided":
+            self.shared.add(target.id)
         self.slot[target.id] = self.place(target.id, 1)
         self.now[target.id] = self.fresh(target.id, role=Role.INPUT)
         self.growing.builder.op(HOST_WRITE, (), (self.now[target.id],), name=target.id)
+
+    def given_layout(self, row: ast.AST, call: ast.Call) -> Layout:
+        """Return the layout of an input; its dtype is that of the storage where it shares one."""
+        if _called(call) == "rand_strided":
+            return self.described(row, call)
+        storage = self.given.get(call.args[0].id) if call.args and isinstance(call.args[0], ast.Name) else None
+        if storage is None or _called(storage) != "rand_strided" or len(call.args) != 3:
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no input that is known")
+        shape, strides = (self.numbers(row, part) for part in call.args[1:])
+        if len(shape) != len(strides):
+            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+        return self.described(row, storage)[0], shape, strides
 
     def place(self, name: str, arena: int) -> Slot:
         """Return the next slot of an arena."""
@@ -212,9 +234,16 @@ class _Wrapper:
         self.ends[arena] += -(-self.nbytes(name) // ALIGNMENT) * ALIGNMENT
         return arena, offset
 
+    def refuse_shared(self, row: ast.AST, name: str, *, taken: bool) -> None:
+        """Refuse to take or write what lies nobody knows where in a storage that others share."""
+        if taken and name in self.shared:
+            raise self.refuse(row, f"writes over {name}, and nothing says where in its storage that input lies")
+
     def take(self, name: str, old: str, layout: Any, *, reuse: bool, offset: int = 0) -> None:
         """Let a name be another's memory: anew, or as a view of what lies there."""
         self.slot[name], self.layout[name] = self.slot[old], layout
+        if old in self.shared:
+            self.shared.add(name)
         if reuse:
             value = self.now.get(old, self.before.get(old))
             if value is not None:
@@ -272,6 +301,8 @@ class _Wrapper:
             read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
             written = [(self.argument(row, out), None)]
         pairs = [(at, place, self.strength(tensor)) for place, (tensor, at) in enumerate(written) if at is not None]
+        for tensor, _ in written:
+            self.refuse_shared(row, tensor, taken=True)
         made = [self.written(tensor) for tensor, _ in written]
         self.growing.builder.op(name, read, made, name=name, in_place=[pair for pair in pairs if pair[2]])
         for (tensor, _), value in zip(written, made, strict=True):

@@ -46,6 +46,7 @@ from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE, STRENGTHS, Arena, Document, Event, Plan, Role
 from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "alloc": (("block", "address", "nbytes"), ("stream", "device", "name", "role")),
@@ -67,18 +68,11 @@ class _Block:
     """What is known of an allocation."""
 
     buffer: int
-    device: int
-    low: int
-    high: int
+    memory: DeviceBytes
     stream: int
     freed: bool = False
     recorded: set[int] = field(default_factory=set)
     """Other streams that `record_stream` named."""
-    owed: dict[int, int] = field(default_factory=dict)
-    """By stream, the last op that the block's return waits for.
-
-    Kept from its free until it is returned.
-    """
     written: dict[tuple[int, int], int] = field(default_factory=dict)
     """By range of bytes, the value that holds just these."""
 
@@ -106,25 +100,15 @@ class _Trace:
     """A document while its events come in."""
 
     def __init__(self) -> None:
-        self.streams: dict[Any, int] = {}
+        self.order = HostOrder()
         self.devices: dict[Any, int] = {}
         self.blocks: dict[Any, _Block] = {}
-        self.owing: list[_Block] = []
-        """Freed blocks whose recorded uses are not known to have ended."""
         self.places: list[tuple[int, int]] = []
         """Address and size, by buffer."""
         self.buffers: list[dict[str, Any]] = []
         self.values: list[tuple[str, int, int, int]] = []
         self.ops: list[dict[str, Any]] = []
         self.done: list[tuple[int, int, int]] = []
-        self.marks: dict[Any, dict[int, int]] = {}
-        self.last: dict[int, int] = {}
-        """By stream, its last op."""
-        self.known: dict[int, int] = {}
-        """By stream, the last op that the host knows to be done."""
-        self.waiting: dict[int, dict[int, int]] = {}
-        """By stream, what its next op waits for: the last op of other streams."""
-        self.assumed = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
@@ -156,14 +140,9 @@ class _Trace:
         if old is not None and not old.freed:
             raise ModelError("block", f"{_shown(block)} was given out already and not freed")
         device = self.devices.setdefault(_key(event, "device", 0), len(self.devices))
-        found = _Block(
-            buffer=len(self.buffers), device=device, low=address, high=address + nbytes, stream=self._stream(event)
-        )
-        for other in self.owing:
-            if other.owed and other.device == device and other.low < found.high and found.low < other.high:
-                self.assumed += 1
-                self._come_back(other)
-        self.owing = [other for other in self.owing if other.owed]
+        memory = DeviceBytes(device, address, address + nbytes)
+        found = _Block(buffer=len(self.buffers), memory=memory, stream=self._stream(event))
+        self.order.given_out(found.memory)
         self.blocks[block] = found
         self.places.append((address, nbytes))
         self.done.append((len(self.ops), int(Event.ALLOC), found.buffer))
@@ -182,43 +161,25 @@ class _Trace:
         stream = self._stream(event, block.stream)
         self.done.append((len(self.ops), int(Event.FREE), block.buffer))
         block.freed = True
-        for other in sorted(block.recorded - {stream}):
-            _later(block.owed, self._front(other))
-        if block.owed:
-            self.owing.append(block)
+        self.order.freed(block.buffer, block.memory, block.recorded - {stream})
 
     def _returned(self, event: Mapping[str, Any]) -> None:
         block = self._block(event)
         if not block.freed:
             raise ModelError("block", f"{_shown(event['block'])} was returned before it was freed")
-        self._come_back(block)
-
-    def _come_back(self, block: _Block) -> None:
-        """Note that the recorded uses of a block have ended: the host knows them to be done."""
-        _later(self.known, block.owed)
-        block.owed = {}
+        self.order.returned(block.buffer)
 
     def _record(self, event: Mapping[str, Any]) -> None:
-        self.marks[_key(event, "mark")] = self._front(self._stream(event))
+        self.order.record(_key(event, "mark"), self._stream(event))
 
     def _wait(self, event: Mapping[str, Any]) -> None:
         mark = _key(event, "mark")
-        if mark not in self.marks:
+        if mark not in self.order.marks:
             raise ModelError("mark", f"{_shown(mark)} was never recorded")
-        _later(self.waiting.setdefault(self._stream(event), {}), self.marks[mark])
+        self.order.wait(mark, self._stream(event))
 
     def _synchronize(self, event: Mapping[str, Any]) -> None:
-        for stream in [self._stream(event)] if "stream" in event else list(self.streams.values()):
-            _later(self.known, self._front(stream))
-
-    def _front(self, stream: int) -> dict[int, int]:
-        """Return what a stream has been given so far: by stream, the last op, with what the next
-        was to wait for.
-        """
-        front = dict(self.waiting.get(stream, {}))
-        if stream in self.last:
-            front[stream] = self.last[stream]
-        return front
+        self.order.synchronize(*([self._stream(event)] if "stream" in event else ()))
 
     def _record_stream(self, event: Mapping[str, Any]) -> None:
         self._block(event).recorded.add(self._stream(event))
@@ -232,10 +193,6 @@ class _Trace:
         pairs = _pairs(event)
         operands = [self._value(part, made=False) for part in reads]
         results = [self._value(part, made=True) for part in writes]
-        needs = {**self.known}
-        _later(needs, self.waiting.pop(stream, {}))
-        before = self.ops[self.last[stream]]["seen"] if stream in self.last else {}
-        after = {other: op for other, op in needs.items() if other != stream and op > before.get(other, -1)}
         self.ops.append(
             {
                 "kind": kind,
@@ -244,12 +201,10 @@ class _Trace:
                 "name": str(event.get("name", kind)),
                 "in_place": pairs if operands and results else (),
                 "stream": stream,
-                "after": sorted(after.values()),
+                "after": self.order.put(stream, step),
                 "meta": _meta(event),
-                "seen": {**before, **after},
             }
         )
-        self.last[stream] = step
 
     def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
         given = event.get(side, ())
@@ -261,7 +216,7 @@ class _Trace:
             try:
                 block = self._block(row)
                 offset = _number(row, "offset", 0)
-                nbytes = _number(row, "nbytes", max(block.high - block.low - offset, 0))
+                nbytes = _number(row, "nbytes", max(block.memory.high - block.memory.low - offset, 0))
             except ModelError as error:
                 raise error.within(f"{side}[{position}]") from None
             found.append((block, offset, offset + nbytes))
@@ -285,7 +240,7 @@ class _Trace:
     def _stream(self, event: Mapping[str, Any], default: int | None = None) -> int:
         if default is not None and "stream" not in event:
             return default
-        return self.streams.setdefault(_key(event, "stream", 0), len(self.streams))
+        return self.order.stream(_key(event, "stream", 0))
 
     def _block(self, event: Mapping[str, Any]) -> _Block:
         block = self.blocks.get(_key(event, "block"))
@@ -298,16 +253,15 @@ class _Trace:
     def document(self, name: str) -> Document:
         """Return all that came in as a document."""
         arenas = tuple(Arena(name=str(device)) for device in self.devices) or (Arena(name="0"),)
-        streams = tuple(map(str, self.streams)) or ("0",)
-        b = ProgramBuilder(
-            name, arenas=arenas, streams=streams, meta={"assumed_returns": self.assumed} if self.assumed else None
-        )
+        streams = tuple(map(str, self.order.streams)) or ("0",)
+        assumed = self.order.assumed
+        b = ProgramBuilder(name, arenas=arenas, streams=streams, meta={"assumed_returns": assumed} if assumed else None)
         for row in self.buffers:
             b.buffer(**row)
         for label, buffer, offset, length in self.values:
             b.value(label, buffer, "u8", (length,), offset=offset)
         for op in self.ops:
-            b.op(**{key: what for key, what in op.items() if key != "seen"})
+            b.op(**op)
         program = b.build()
         low = np.full(len(arenas), LIMIT, dtype=np.int64)
         address, nbytes = np.array(self.places, dtype=np.int64).reshape(-1, 2).T
@@ -321,12 +275,6 @@ class _Trace:
             events=np.array(self.done, dtype=np.int64).reshape(-1, 3),
         )
         return Document.of(plan)
-
-
-def _later(known: dict[int, int], seen: Mapping[int, int]) -> None:
-    """Add to what is known of each stream what was seen of it, if that is later."""
-    for stream, op in seen.items():
-        known[stream] = max(op, known.get(stream, -1))
 
 
 def _pairs(event: Mapping[str, Any]) -> Any:

@@ -11,9 +11,16 @@ A dispatch mode sees each operator below autograd: forward, backward and optimiz
 say what is written, storages say where things lie (`data_ptr`, `nbytes`), a weak reference to each
 says when it is given back. `allocsim.torch.ledger` makes a document of it.
 
-Time: operators in the order in which the host calls them. On an accelerator that is the order of
-each stream, and of no two: streams and events are not recorded, so no race is looked for
-(`allocsim trace` takes streams).
+Time: operators in the order in which the host calls them. On a CUDA device each runs on the stream
+that is current when it is called, and waits for what events, `wait_stream` and synchronisation say
+(`allocsim.torch.device_streams`); the host is a stream of its own. So memory that went back and was
+taken on another stream, or while another stream used it, is found to race where nothing orders the
+two. A copy between host and device is over when the call returns, unless it is `non_blocking` and
+the host's side is pinned; a scalar of the host is read in the call. What a backward pass uses on
+another stream is taken as told to the allocator: autograd tells it without an operator. Tried on
+tensors of the CPU with stream numbers given and torch's callbacks fired, and with lists of calls;
+never on a GPU, and no copy between host and device or between devices. On other accelerators the
+host's order stands for all.
 
 In place. An operator that the schema says writes an operand is a mutation, as the caller wrote it,
 and may lie exactly on that operand. Other operands may lie exactly on a result where the operator
@@ -32,15 +39,17 @@ Compiled regions (`torch.compile`) do not run under a dispatch mode; read their 
 import os
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from allocsim.errors import AllocsimError, ModelError
 from allocsim.model import HOST_READ, Document
 from allocsim.programs.dtype_names import dtype_of
-from allocsim.torch.ledger import Block, Extent, Ledger, Touched
-from allocsim.torch.operators import LOOKING, NO_ACCESS, OVERWRITING, READ_OFTEN, UNWRITTEN
+from allocsim.torch.device_streams import CudaStreams, DeviceStreams, Listening
+from allocsim.torch.ledger import HOST, Block, Extent, Ledger, Touched
+from allocsim.torch.operators import COPYING, LOOKING, NO_ACCESS, OVERWRITING, READ_OFTEN, UNWRITTEN
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +69,7 @@ class EagerRecording:
         *,
         name: str = "torch eager",
         lines: bool = True,
+        streams: DeviceStreams | None = None,
     ) -> None:
         """Begin nothing yet; `with` does.
 
@@ -67,11 +77,15 @@ class EagerRecording:
             named: a module, or tensors by name, whose memory and gradients get these names.
             name: of the program.
             lines: whether each op remembers the caller's line, `file.py:12 function`, in its meta.
+            streams: what says on which stream operators run; None for those of CUDA, if there is
+                any.
         """
         self._named: dict[str, Any] = dict(_tensors(named))
         self._ledger = Ledger(name)
         self._lines = lines
         self._mode: Any = None
+        self._streams = streams
+        self._listening: Listening | None = None
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._document: Document | None = None
         self._words: dict[Any, str] = {}
@@ -84,6 +98,13 @@ class EagerRecording:
         if self._mode is not None or self._document is not None:
             raise AllocsimError("a recording records once; make another")
         self._mode = _mode(self)
+        import torch  # noqa: PLC0415 - optional; the line before says so where it is missing
+
+        if self._streams is None and torch.cuda.is_available():
+            self._streams = CudaStreams()
+        if self._streams is not None:
+            self._listening = Listening(self._ledger.order, self._streams)
+            self._listening.begin()
         self._mode.__enter__()
         return self
 
@@ -93,6 +114,8 @@ class EagerRecording:
         """Stop recording; after an exception too, up to which the document goes."""
         mode, self._mode = self._mode, None
         mode.__exit__(kind, error, trace)
+        if self._listening is not None:
+            self._listening.end()
         names = self._names()
         self._watched.clear()
         self._document = self._ledger.document(names)
@@ -120,13 +143,17 @@ class EagerRecording:
 
         schema = func._schema  # noqa: SLF001 - the one place where schemas are
         name = schema.name.rpartition("::")[2]
+        given = [tensor for _, tensor in _operands(schema, args, kwargs)]
+        self._go_to(given)
         if name in NO_ACCESS or torch.Tag.inplace_view in func.tags:
             result = func(*args, **kwargs)
-            for _, tensor in _operands(schema, args, kwargs):  # where they lie now
+            for tensor in given:  # where they lie now
                 if self._key(tensor) in self._ledger.alive:
                     self._block(tensor, name)
+            if name == "record_stream":
+                self._lend(given, args[1] if len(args) > 1 else kwargs["s"])
             return result
-        for _, tensor in _operands(schema, args, kwargs):
+        for tensor in given:
             self._block(tensor, name)  # all of them first: a block may grow by what is met
         reads: list[tuple[Touched, int]] = []
         written: list[tuple[torch.Tensor, int]] = []
@@ -140,22 +167,30 @@ class EagerRecording:
             if not is_written or not (argument.is_out or name in OVERWRITING):
                 reads.append((touched, position))
         result = func(*args, **kwargs)
+        crossing = self._go_to([*given, *_leaves(result)])
         fresh = [t for t in _leaves(result) if self._key(t) is not None and self._key(t) not in self._ledger.alive]
         if not written and not fresh and name not in LOOKING:
             return result  # a view: whoever reads it will say what it reads
         writes = [  # where they lie now: `out=` may have been resized
             (touched, position) for tensor, position in written if (touched := self._touched(tensor, name)) is not None
         ]
-        operands = [self._ledger.read(block, part) for (block, part), _ in reads]
+        if crossing and name not in COPYING:
+            reads = self._read_in_the_call(reads, given)
         made = self._made(fresh, name)
         if name in UNWRITTEN:
+            if self._ledger.stream != HOST:
+                self._ledger.take(name, [block for block, _ in made])
             return result
         meta = {"at": line} if self._lines and (line := _line()) else None
-        if name in LOOKING:
-            self._ledger.call(HOST_READ, operands, (), meta=meta)
-            return result
-        pairs = _pairs(name, reads, writes, pointwise=torch.Tag.pointwise in func.tags)
-        self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
+        changed = [*fresh, *(tensor for tensor, _ in written)]
+        carried = [*given, *fresh] if name in COPYING else changed
+        with self._ordered(given, carried, crossing, goes_on=_goes_on(name, schema, args, kwargs)):
+            operands = [self._ledger.read(block, part) for (block, part), _ in reads]
+            if name in LOOKING:
+                self._ledger.call(HOST_READ, operands, (), meta=meta)
+                return result
+            pairs = _pairs(name, reads, writes, pointwise=torch.Tag.pointwise in func.tags)
+            self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
         return result
 
     def _made(self, fresh: "list[torch.Tensor]", name: str) -> list[Touched]:
@@ -170,6 +205,8 @@ class EagerRecording:
             if block is None:
                 self._settle(str(tensor.device), storage, name)
                 label = f"{name} {self._ledger.step}"
+                if self._streams is not None and self._streams.gave_back(tensor.device):
+                    self._ledger.order.synchronize()
                 block = self._ledger.give(key, str(tensor.device), storage.data_ptr(), storage.nbytes(), label)
                 self._watch(key, storage)
             found.setdefault(block.index, []).append((block, self._part(tensor, block)))
@@ -177,6 +214,76 @@ class EagerRecording:
             rows[0] if len(rows) == 1 else (rows[0][0], Extent("u8", (rows[0][0].nbytes,), (1,), 0))
             for rows in found.values()
         ]
+
+    # --- streams
+
+    def _go_to(self, tensors: "list[torch.Tensor]") -> list[Hashable]:
+        """Set the stream of what is written down from now on; return all streams that an operator
+        on these tensors touches, where they are several.
+        """
+        if self._streams is None:
+            return []
+        names = list(dict.fromkeys(self._streams.current(device) for device in {t.device: None for t in tensors}))
+        away = [name for name in names if name != HOST]
+        self._ledger.stream = away[0] if away else HOST
+        return names if len(names) > 1 else []
+
+    def _lend(self, tensors: "list[torch.Tensor]", stream: "torch.Stream") -> None:
+        """Note that the allocator was told of a use on another stream."""
+        if self._streams is not None:
+            for tensor in tensors:
+                block = self._block(tensor, "record_stream")
+                if block is not None:
+                    self._ledger.lend(block, self._streams.named(stream))
+
+    def _read_in_the_call(
+        self, reads: list[tuple[Touched, int]], given: "list[torch.Tensor]"
+    ) -> list[tuple[Touched, int]]:
+        """Let the host read its operands of what runs on a device; return the others."""
+        assert self._streams is not None
+        own = {at for at, tensor in enumerate(given) if self._streams.current(tensor.device) == HOST}
+        stream, self._ledger.stream = self._ledger.stream, HOST
+        operands = [self._ledger.read(block, part) for (block, part), position in reads if position in own]
+        if operands:
+            self._ledger.call(HOST_READ, operands, ())
+        self._ledger.stream = stream
+        return [row for row in reads if row[1] not in own]
+
+    @contextmanager
+    def _ordered(
+        self,
+        given: "list[torch.Tensor]",
+        carried: "list[torch.Tensor]",
+        crossing: list[Hashable],
+        *,
+        goes_on: bool | None,
+    ) -> Iterator[None]:
+        """Write an operator down in the order that torch gives it beside what events say.
+
+        `carried` are the tensors of which the host's may be in use while a device runs, `goes_on`
+        is `_goes_on`.
+        """
+        ledger, order = self._ledger, self._ledger.order
+        if self._streams is None or ledger.stream == HOST:
+            yield
+            return
+        import torch  # noqa: PLC0415 - optional
+
+        away = [order.stream(name) for name in crossing if name != HOST] or [order.stream(ledger.stream)]
+        own = [t for t in carried if HOST in crossing and self._streams.current(t.device) == HOST]
+        on_behind = bool(own) and bool(goes_on) and all(tensor.is_pinned() for tensor in own)
+        backward = torch._C._current_graph_task_id() >= 0  # noqa: SLF001 - nothing else says so
+        if len(away) > 1:  # a copy between devices: both streams wait for each other, before and after
+            order.join(away)
+        yield
+        if len(away) > 1:
+            order.join(away)
+        for tensor in (given if backward else []) + (own if on_behind else []):
+            block = ledger.alive.get(self._key(tensor))
+            if block is not None:
+                ledger.lend(block, ledger.stream)
+        if goes_on is None or (own and not on_behind):
+            order.synchronize(*away)
 
     # --- tensors and storages
 
@@ -290,9 +397,10 @@ def record(
     *,
     name: str = "torch eager",
     lines: bool = True,
+    streams: DeviceStreams | None = None,
 ) -> EagerRecording:
     """Return a recording (`EagerRecording`); the program runs as it always does, only slower."""
-    return EagerRecording(named, name=name, lines=lines)
+    return EagerRecording(named, name=name, lines=lines, streams=streams)
 
 
 def _mode(recording: EagerRecording) -> Any:
@@ -339,6 +447,20 @@ def _leaves(given: Any) -> "Iterator[torch.Tensor]":
     elif isinstance(given, list | tuple):
         for part in given:
             yield from _leaves(part)
+
+
+def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+    """Return whether the call may return before a device has done it, though the host's memory
+    takes part; None where the host waits for every such operator.
+    """
+    if name in LOOKING:
+        return None
+    asked = (
+        args[place] if place < len(args) else kwargs.get(argument.name)
+        for place, argument in enumerate(schema.arguments)
+        if argument.name == "non_blocking"
+    )
+    return name in COPYING and any(asked)
 
 
 def _pairs(

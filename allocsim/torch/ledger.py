@@ -21,6 +21,14 @@ device, at the address that they had. Bytes of blocks that are alive at the end 
 the run are read by the host then. The belief is the lives of the blocks, the events are what was
 given out and back.
 
+Streams. `ledger.stream` is where the calls that follow run, `HOST` at first; `ledger.order` hears
+of marks and waits. What the host does is done when the next call begins, and what is put on a
+stream comes after what the host did before. Memory serves its own stream again at once, the one
+where it was given out; `lend` says that another uses it too. A block that is met on used bytes
+while a stream runs was filled in an order that nobody told: after all that came before. Where more
+streams than the host's were met, the belief stands beside the plan: a caching allocator was told no
+lifetime, and is held to its own rule (docs/format.md, "Streams as runtimes have them").
+
 What is met over one live block that was met is that block, grown to both. What this module does not
 see: what nobody told it; that what is met over *several* live blocks is memory of one array: they
 are told as blocks that overlap. Complexity: O(calls), O(log blocks) for each block, O(blocks alive)
@@ -28,7 +36,7 @@ for one that is met on bytes that were used before, and O(values) where that mak
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -37,9 +45,14 @@ import numpy as np
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Event, Meta, Plan, Problem, Role
 from allocsim.programs.addresses import compacted
 from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 GRANULE: Final = 64
 """Bytes between blocks that lie apart."""
+
+
+HOST: Final = "host"
+"""The stream of what the host does itself, and of devices that have no streams."""
 
 
 class Extent(NamedTuple):
@@ -67,6 +80,8 @@ class Block:
     name: str
     start: int
     """Step; -1 for a block that was there before the run."""
+    stream: int
+    """Where it was given out."""
     stop: int | None = None
     """Step before which it was given back; None while it is alive."""
     keys: int = 1
@@ -83,6 +98,8 @@ class Block:
     """What its bytes are by now, by part."""
     parts: dict[Extent, None] = field(default_factory=dict)
     """All parts that were written."""
+    lent: set[int] = field(default_factory=set)
+    """Streams that use it too, as the allocator was told."""
 
 
 class _Call(NamedTuple):
@@ -91,6 +108,8 @@ class _Call(NamedTuple):
     results: Sequence[int]
     in_place: tuple[tuple[int, int], ...] | None
     meta: Meta | None
+    stream: int
+    after: Sequence[int]
 
 
 class Ledger:
@@ -100,6 +119,10 @@ class Ledger:
         self.name = name
         self.alive: dict[object, Block] = {}
         """Key -> block."""
+        self.order = HostOrder()
+        self.order.stream(HOST)
+        self.stream: Hashable = HOST
+        """Where calls run from now on."""
         self._blocks: list[Block] = []
         self._devices: dict[str, int] = {}
         self._values: list[tuple[str, int, Extent]] = []
@@ -133,12 +156,15 @@ class Ledger:
         if again:
             self._events.append((self.step, int(Event.ALLOC), block.index))
             block.written = True
-            self._calls.append(_Call(HOST_WRITE, (), (block.content,), (), None))
+            if self.stream != HOST:
+                self.order.join([self.order.stream(self.stream)])
+            self._append(HOST_WRITE, (), (block.content,), (), None)
         return block
 
     def give(self, key: object, device: str, address: int, nbytes: int, name: str) -> Block:
         """Return a block that the allocator has just given out; nobody wrote it yet."""
         place = self._device(device)
+        self.order.given_out(DeviceBytes(place, address, address + nbytes))
         self._overlaps(place, address, address + nbytes)
         block = self._block(key, place, (address, nbytes), name, self.step)
         self._events.append((self.step, int(Event.ALLOC), block.index))
@@ -155,6 +181,8 @@ class Ledger:
         block.keys -= 1
         if block.keys == 0:
             block.stop = self.step
+            memory = DeviceBytes(block.device, block.address, block.address + block.nbytes)
+            self.order.freed(block.index, memory, block.lent - {block.stream})
             self._events.append((self.step, int(Event.FREE), block.index))
 
     def over(self, device: str, low: int, high: int) -> list[tuple[object, Block]]:
@@ -172,7 +200,7 @@ class Ledger:
         if found is None:
             found = block.values[part] = self._value(block, part)
             if block.latest is not None:
-                self._calls.append(_Call(VIEW, (block.latest,), (found,), (), None))
+                self._append(VIEW, (block.latest,), (found,), (), None)
         return found
 
     def call(
@@ -195,7 +223,16 @@ class Ledger:
             block.values, block.latest, block.written = {part: value}, value, True
             block.parts[part] = None
             results.append(value)
-        self._calls.append(_Call(kind, operands, results, None if in_place is None else tuple(in_place), meta))
+        self._append(kind, operands, results, None if in_place is None else tuple(in_place), meta)
+
+    def lend(self, block: Block, stream: Hashable) -> None:
+        """Note that the allocator was told of a use on another stream (`record_stream`)."""
+        block.lent.add(self.order.stream(stream))
+
+    def take(self, kind: str, blocks: Iterable[Block]) -> None:
+        """Write down that memory was given out on this stream, and not written yet."""
+        nothing = Extent("u8", (0,), (1,), 0)
+        self._append(kind, (), [self._value(block, nothing) for block in blocks], (), None)
 
     def document(self, names: Mapping[int, str] | None = None) -> Document:
         """Return program, belief and plan of what was written down.
@@ -206,7 +243,13 @@ class Ledger:
         gone = [block for block in self._blocks if block.start < 0 and block.stop is not None]
         ahead = int(bool(gone))
         arenas = [Arena(name=name, alignment=1) for name in self._devices] or [Arena(name="cpu")]
-        builder = ProgramBuilder(self.name, arenas=arenas)
+        several = len(self.order.streams) > 1
+        builder = ProgramBuilder(
+            self.name,
+            arenas=arenas,
+            streams=tuple(map(str, self.order.streams)) if several else ("main",),
+            meta={"assumed_returns": self.order.assumed} if self.order.assumed else None,
+        )
         homes = frozenset(block.index for block in kept)
         for block in self._blocks:
             role = Role.TEMPORARY
@@ -221,9 +264,17 @@ class Ledger:
         if gone:
             contents = [block.content for block in gone if block.content is not None]
             builder.op(HOST_WRITE, (), contents, name="before the run")
+        begun = {0}
         for call in self._calls:
-            builder.op(call.kind, call.operands, call.results, in_place=call.in_place, meta=call.meta)
-        last = self._downloads(builder)
+            after = [op + ahead for op in call.after]
+            if call.stream not in begun:  # all streams come after what was there before
+                begun.add(call.stream)
+                after = sorted({*range(ahead), *after})
+            builder.op(
+                call.kind, call.operands, call.results, in_place=call.in_place, meta=call.meta,
+                stream=call.stream, after=after,
+            )  # fmt: skip
+        last = self._downloads(builder, [op + ahead for op in self._fronts()])
         program = builder.build()
         steps = len(program.ops)
         start = [max(block.start + ahead, 0) if block.start >= 0 else 0 for block in self._blocks]
@@ -242,14 +293,35 @@ class Ledger:
         arena = np.where(own, -1, program.buffers.arena).astype(np.int32)
         plan = Plan(
             program=program,
-            problem=problem,
+            problem=None if several else problem,
             source=self.name,
             arena=arena,
             offset=self._offsets() * (arena >= 0),
             nbytes=program.buffers.nbytes * (arena >= 0),
             events=np.array(events, dtype=np.int64).reshape(-1, 3),
         )
-        return Document.of(plan)
+        return Document.of(plan, problem)
+
+    # --- streams
+
+    def _append(
+        self,
+        kind: str,
+        operands: Sequence[int],
+        results: Sequence[int],
+        in_place: tuple[tuple[int, int], ...] | None,
+        meta: Meta | None,
+    ) -> None:
+        stream = self.order.stream(self.stream)
+        after = self.order.put(stream, self.step)
+        self._calls.append(_Call(kind, operands, results, in_place, meta, stream, after))
+        if self.stream == HOST:
+            self.order.synchronize(stream)
+
+    def _fronts(self) -> list[int]:
+        """Return the last op of each stream but the host's."""
+        found = {op for stream in self.order.streams.values() if stream for op in self.order.front(stream).values()}
+        return sorted(found)
 
     # --- blocks
 
@@ -257,7 +329,7 @@ class Ledger:
         return self._devices.setdefault(name, len(self._devices))
 
     def _block(self, key: object, device: int, where: tuple[int, int], name: str, start: int) -> Block:
-        block = Block(len(self._blocks), device, *where, name, start)
+        block = Block(len(self._blocks), device, *where, name, start, stream=self.order.stream(self.stream))
         self._blocks.append(block)
         self.alive[key] = block
         return block
@@ -312,8 +384,10 @@ class Ledger:
         self._values.append((block.name or f"block {block.index}", block.index, part))
         return len(self._values) - 1
 
-    def _downloads(self, builder: ProgramBuilder) -> set[int]:
-        """Let the host read what is alive at the end and was written; return these blocks."""
+    def _downloads(self, builder: ProgramBuilder, after: Sequence[int]) -> set[int]:
+        """Let the host read, after these ops, what is alive at the end and was written; return
+        these blocks.
+        """
         read = [block for block in self._blocks if block.stop is None and block.written]
         operands = []
         for block in read:
@@ -327,7 +401,7 @@ class Ledger:
                     builder.op(VIEW, (block.latest or 0,), (value,))
                 operands.append(value)
         if operands:
-            builder.op(HOST_READ, operands, (), name="alive at the end")
+            builder.op(HOST_READ, operands, (), name="alive at the end", after=after)
         return {block.index for block in read}
 
 

@@ -29,6 +29,9 @@ NO_ACCESS: Final = frozenset(("set_", "resize_", "resize_as_", "record_stream", 
 LOOKING: Final = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
 """Operators by which the host looks at elements."""
 
+COPYING: Final = frozenset(("copy_", "_to_copy"))
+"""Operators that carry elements between memories; `non_blocking` says whether the host waits."""
+
 READ_OFTEN: Final[dict[str, frozenset[int]]] = {
     "mm": frozenset((0, 1)),
     "bmm": frozenset((0, 1)),
@@ -42,4 +45,4 @@ READ_OFTEN: Final[dict[str, frozenset[int]]] = {
 be written over them. Of products this is plain; that PyTorch does not refuse it is tested
 (`torch.mm(a, b, out=a)` gives other numbers in 2.13 on the CPU)."""
 
-__all__ = ["LOOKING", "NO_ACCESS", "OVERWRITING", "READ_OFTEN", "UNWRITTEN"]
+__all__ = ["COPYING", "LOOKING", "NO_ACCESS", "OVERWRITING", "READ_OFTEN", "UNWRITTEN"]

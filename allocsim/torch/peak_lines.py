@@ -23,7 +23,7 @@ def lines_of(document: Document, most: int = 12) -> list[str]:
     alive.
     """
     plan = document.plans[0]
-    problem = plan.problem
+    problem = next(iter(document.problems), None)
     held = None if problem is None else holding(problem)
     if held is None or problem is None:
         return ["nothing was recorded"]

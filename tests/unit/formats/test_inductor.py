@@ -142,6 +142,49 @@ def test_a_part_that_is_missing_from_a_concatenation_is_missed(lower, calls, kin
     assert kinds <= {row.kind for row in found}
 
 
+SHARING = """
+from torch._inductor.async_compile import AsyncCompile
+fused = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+extern "C" void kernel(const float* in_ptr0, float* {param})
+''')
+def call(self, args):
+    x, y = args
+    args.clear()
+    z = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    {body}
+    return (z, )
+def get_args():
+    _shared_storage_0 = rand_strided((48,), (1,), device='cpu', dtype=torch.float32)
+    x = torch.as_strided(_shared_storage_0, {shape}, (4, 1))
+    y = torch.as_strided(_shared_storage_0, (4, 4), (4, 1))
+"""
+BOTH_READ = {"param": "out_ptr0", "shape": (4, 4), "body": "extern_kernels.mm(x, y, out=z)"}
+
+
+def test_inputs_that_share_a_storage_have_the_size_that_the_text_says():
+    document = loads(SHARING.format(**BOTH_READ).encode())
+    program = document.programs[0]
+
+    assert check(document).violations == ()
+    assert dict(zip(program.buffers.names, program.buffers.nbytes.tolist(), strict=True)) == {"x": 64, "y": 64, "z": 64}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"body": "w = x; del x  # reuse\n    fused(y, w)"}, "line 10: writes over x, and nothing says where in its"),
+        ({"body": "w = reinterpret_tensor(x, (16,), (1,), 0); del x  # reuse"}, "writes over x, and nothing says"),
+        ({"body": "fused(y, x)"}, "writes over x, and nothing says"),
+        ({"body": "fused(y, reinterpret_tensor(x, (16,), (1,), 0))"}, "writes over x's view 3, and nothing says"),
+        ({"shape": "(4, 4), (4, 1)"}, "is no input that is known"),
+        ({"shape": "(4,)"}, "2 strides for 1 dimensions"),
+    ],
+)
+def test_what_lies_nobody_knows_where_in_a_storage_is_read_and_not_written(changes, rule):
+    with pytest.raises(DocumentError, match=rule):
+        loads(SHARING.format(**BOTH_READ | changes).encode())
+
+
 def test_nothing_in_the_text_is_run(tmp_path):
     mark = tmp_path / "ran"
     loads(text("forward").encode() + f"\nopen({str(mark)!r}, 'w')\n".encode())

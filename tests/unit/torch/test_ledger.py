@@ -1,8 +1,12 @@
 """The ledger of a recorded run: what becomes of blocks, views, mutations, reused addresses and what was there before. No torch."""
 
+import pytest
+
 from allocsim import Role
 from allocsim.checks import check
 from allocsim.torch.ledger import Extent, Ledger
+from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
 
 
 def part(n, offset=0, stride=4):
@@ -161,3 +165,105 @@ def test_memory_that_is_read_before_anybody_wrote_it_is_said():
 
 def test_nothing_recorded_is_a_document_of_nothing():
     assert named(Ledger("nothing").document()) == []
+
+
+def handed_on(*, taker=0, told=""):
+    """Block a of stream 0 is read on stream 1, given back, and its bytes serve `taker`."""
+    ledger = Ledger("streams")
+    order, side = ledger.order, ledger.order.stream("side 1")
+    main = ledger.order.stream("side 0")
+    ledger.stream = "side 0"
+    a = ledger.give("a", "gpu", 0x1000, 64, "a")
+    ledger.call("ones", (), [(a, part(16))])
+    order.record("made", main)
+    order.wait("made", side)
+    ledger.stream = "side 1"
+    c = ledger.give("c", "gpu", 0x9000, 64, "c")
+    ledger.call("relu", [ledger.read(a, part(16))], [(c, part(16))])
+    if told == "record_stream":
+        ledger.lend(a, "side 1")
+    ledger.free("a")
+    if told == "wait":
+        order.record("read", side)
+        order.wait("read", order.stream(f"side {taker}"))
+    if told == "synchronize":
+        order.synchronize(side)
+    ledger.stream = f"side {taker}"
+    b = ledger.give("b", "gpu", 0x1000, 64, "b")
+    ledger.call("zeros", (), [(b, part(16))])
+    return ledger.document()
+
+
+def causes_of(document):
+    return {(cause.class_, cause.party) for cause in judge(Evidence(document=document)).causes}
+
+
+def test_a_block_that_another_stream_still_reads_races_with_its_next_owner():
+    """The allocator kept its rule, since it was told of no use on another stream."""
+    document = handed_on()
+
+    assert {v.kind for v in check(document).violations} == {"Race"}
+    assert causes_of(document) == {("C09", "schedule")}
+
+
+def test_a_block_that_serves_another_stream_with_nothing_between_is_the_plans_fault():
+    assert ("C09", "plan") in causes_of(handed_on(taker=2))
+
+
+@pytest.mark.parametrize("told", ["record_stream", "wait", "synchronize"])
+def test_a_block_whose_uses_are_told_or_waited_for_is_clean(told):
+    document = handed_on(told=told)
+
+    assert check(document).violations == ()
+    assert document.programs[0].streams == ("host", "side 1", "side 0")
+    assert document.programs[0].meta == ({"assumed_returns": 1} if told == "record_stream" else {})
+
+
+def test_the_stream_that_memory_was_given_out_on_is_its_own_though_another_fills_it():
+    """`empty` on one stream, filled on another, given back: the race is nobody's but the schedule's."""
+    ledger = Ledger("filled elsewhere")
+    ledger.stream = 7
+    a = ledger.give("a", "gpu", 0x1000, 64, "a")
+    ledger.take("empty", [a])
+    ledger.stream = 8
+    ledger.call("ones", (), [(a, part(16))])
+    ledger.free("a")
+    ledger.stream = 7
+    b = ledger.give("b", "gpu", 0x1000, 64, "b")
+    ledger.call("zeros", (), [(b, part(16))])
+
+    assert causes_of(ledger.document()) == {("C09", "schedule")}
+
+
+def test_what_the_host_does_is_done_before_what_it_orders_next():
+    ledger = Ledger("host")
+    x = ledger.give("x", "cpu", 0x100, 64, "x")
+    ledger.call("ones", (), [(x, part(16))])
+    ledger.stream = 7
+    y = ledger.give("y", "gpu", 0x100, 64, "y")
+    ledger.call("copy", [ledger.read(x, part(16))], [(y, part(16))])
+    ledger.stream = "host"
+    ledger.call("mul_", [ledger.read(x, part(16))], [(x, part(16))], in_place=((0, 0),))
+    racing = ledger.document()
+    assert {v.kind for v in check(racing).violations} == {"Race"}
+
+    ops = racing.programs[0].ops
+    assert [(op.kind, op.stream, op.after) for op in ops] == [
+        ("ones", 0, ()), ("copy", 1, (0,)), ("mul_", 0, ()), ("host.read", 0, (1,)),
+    ]  # fmt: skip
+
+
+def test_what_is_met_on_used_bytes_while_a_stream_runs_comes_after_all_before_it():
+    ledger = Ledger("met")
+    for name, stream in (("a", 7), ("b", 8)):
+        ledger.stream = stream
+        block = ledger.give(name, "gpu", 0x1000, 64, name)
+        ledger.order.synchronize()
+        ledger.call("ones", (), [(block, part(16))])
+        ledger.free(name)
+    ledger.stream = 9
+    met = ledger.meet("c", "gpu", 0x1000, 64, "c")
+    out = ledger.give("o", "gpu", 0x2000, 64, "o")
+    ledger.call("relu", [ledger.read(met, part(16))], [(out, part(16))])
+
+    assert check(ledger.document()).violations == ()
