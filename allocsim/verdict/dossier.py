@@ -17,7 +17,7 @@ import numpy as np
 from allocsim.checks import KINDS, Report, Violation
 from allocsim.cure.defects import Judged, Key, key_of, listed
 from allocsim.cure.pairs import used_pairs
-from allocsim.cure.ranks import ranks_of
+from allocsim.cure.ranks import ranks, ranks_of
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
@@ -283,14 +283,16 @@ class Dossier:
 
     def way(self, plan: Plan, one: int, other: int) -> tuple[tuple[int, int], ...] | None:
         """Return the believed pairs along which one of two buffers took the place of the other,
-        None where there are none.
+        None where there are none; where both could have, along which the later took the earlier's.
         """
         if id(plan) not in self._ways:
             donors: dict[int, list[int]] = defaultdict(list)
             for donor, recipient in dict.fromkeys(used_pairs(plan)):
                 donors[recipient].append(donor)
             self._ways[id(plan)] = {recipient: tuple(found) for recipient, found in donors.items()}
-        for donor, recipient in ((one, other), (other, one)):
+        first = ranks(plan.program)
+        early, late = sorted((one, other), key=lambda buffer: int(first[buffer]))
+        for donor, recipient in ((early, late), (late, early)):
             found = climb(self._ways[id(plan)], donor, recipient)
             if found is not None:
                 return found

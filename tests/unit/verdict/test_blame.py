@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from allocsim.cure.mends import Mend
-from allocsim.model import Document, Event
+from allocsim.model import Document, Event, Role
 from allocsim.verdict.blame import Meeting, allowed_by, life_mend
 from allocsim.verdict.causes import causes_of
 from allocsim.verdict.dossier import Dossier
@@ -113,3 +113,13 @@ def test_another_plans_book_has_no_part_in_it():
         Mend(kind="events", plan=0, buffer=A),
         Mend(kind="events", plan=1, buffer=B),
     }
+
+
+@pytest.mark.parametrize("roles", [{}, {"y": Role.TEMPORARY}])
+def test_of_two_believed_pairs_of_the_same_buffers_the_one_in_time_is_the_way(roles):
+    """y may lie on x, and x is said to lie on y as well, whichever has the lower number."""
+    made = program("x = host.write; y = f! x; host.read y", roles=roles)
+    x, y = made.buffers.names.index("x"), made.buffers.names.index("y")
+    assert (x < y) == (not roles)
+    planned = plan(made, "x=0 y=0", belief(made, share="x>y y>x"))
+    assert {dossier_of(planned).way(planned, *pair) for pair in ((x, y), (y, x))} == {((x, y),)}
