@@ -1,6 +1,7 @@
 """A cure makes the violations of its mends vanish and adds none: elements, prices, both verifications, and the search that leaves out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from allocsim.cure.defects import key_of
 from allocsim.cure.elements import KINDS, Wait
 from allocsim.cure.pairs import positions_of, used_pairs, without_positions
 from allocsim.cure.waits import Ordered, covering
-from allocsim.model import Document, Role, Run
+from allocsim.model import Arena, Document, Role, Run
 from allocsim.verdict import judge
 from allocsim.verdict.causes import causes_of, cure_all
 from allocsim.verdict.evidence import Evidence
@@ -280,3 +281,29 @@ def test_a_slot_of_what_was_told_to_have_memory_of_its_own_is_given_up_and_nothi
     found = verdict(Document.of(plan(made, "x=0 y=64", belief(made, own=[False, True]))))
     assert (found.cure.words, found.cure.nbytes) == (("place y in memory of its own",), -64)
     assert [moved.buffer for moved in found.cure.moved] == [1]
+
+
+def test_a_state_that_has_no_room_where_the_first_plan_keeps_it_lies_where_both_have_room():
+    """t fills [0, 128) of 192 bytes and has no other place, so w lies at 128 in both plans, and a makes way."""
+    arenas = (Arena(name="cpu", alignment=32, capacity=192),)
+    roles = {"w": Role.STATE}
+    first = program("w = host.write; a = f w; host.read a", name="first", roles=roles)
+    second = program("t = host.write; b = f t w; host.read b; host.read t", name="second", roles=roles, sizes="t=128")
+    plans = [
+        plan(replace(made, arenas=arenas), slots)
+        for made, slots in ((first, "w=64 a=128"), (second, "t=0 w=128 b=own"))
+    ]
+    document = Document(
+        programs=tuple(one.program for one in plans),
+        problems=(),
+        plans=tuple(plans),
+        session=tuple(Run(plan=one, program=one.program) for one in plans),
+    )
+    (cause,) = judge(Evidence(document=document)).causes
+    assert cause.charge.kind == "address"
+    assert cause.cure.nbytes == 0
+    assert {(move.plan, move.buffer, move.offset) for move in cause.cure.elements} == {
+        (0, 0, 128),
+        (0, 1, 0),
+        (1, 0, 128),
+    }
