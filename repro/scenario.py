@@ -29,7 +29,7 @@ from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
 from allocsim.verdict import CLASSES
 from engine.models.trainable import Model
-from repro.small.answers import DETECTORS
+from repro.small.answers import DETECTORS, REPORTABLE
 from repro.small.field_types import check_fields
 from repro.small.small_document import SmallDocument
 
@@ -129,8 +129,8 @@ class GgmlFault:
 class SmallScenario:
     """A bug as a small document: sound, and with the defect switched on.
 
-    Raises ModelError for a place, a detector, a class, a party or a field of the document that does
-    not exist, and for a field that is not of its type.
+    Raises ModelError for a place, a detector, a kind, a class, a party or a field of the document
+    that does not exist, and for a field that is not of its type.
     """
 
     name: str
@@ -171,6 +171,10 @@ class SmallScenario:
             ("reasons", self.reasons, (*DETECTORS, "class")),
             ("expected", [class_ for class_, _ in self.expected], (*CLASSES, "unknown")),
             ("expected", [fault for _, fault in self.expected], PARTIES),
+            *(
+                (f"reports: {letter}", kinds.split(), REPORTABLE.get(letter, ()))
+                for letter, kinds in self.reports.items()
+            ),
         ):
             for word in given:
                 if word not in allowed:

@@ -11,8 +11,9 @@
       'y' (buffer 1): 256 bytes in cpu[0, 256), accessed in steps [1, 3), believed to live [1, 3)
 
 Every party is marked, `>` marks the op a violation is filed under, and `CONTEXT` ops before and
-after each are shown; what lies between is counted. Parties of several runs stand under one heading
-for each run. Names come from files; they are quoted and kept to one line.
+after each are shown; what lies between is counted. An op of an inlined call or branch says which
+(`in 'cond_1/then'`). Parties of several runs stand under one heading for each run. Names come from
+files; they are quoted and kept to one line.
 
 Complexity: O(accesses) for each violation.
 
@@ -27,6 +28,7 @@ import numpy as np
 
 from allocsim.checks.violations import Violation
 from allocsim.model import OWN, VIEW, Document, Op, Plan, Problem, Program, Run
+from allocsim.verdict.calls import OUTERMOST, Call, calls
 
 if TYPE_CHECKING:
     from allocsim.verdict.attribution import Charge
@@ -112,7 +114,8 @@ def describe_program(program: Program, plan: Plan | None = None) -> str:
     """Return every op and every buffer of a program, with its place in a plan, as text of several
     lines. O(program).
     """
-    ops = [f"    {op.step:>6}  {_op_line(program, op)}".rstrip() for op in program.ops]
+    paths = calls(program)
+    ops = [f"    {op.step:>6}  {_op_line(program, op, paths)}".rstrip() for op in program.ops]
     buffers = [f"  {_buffer_line(program, buffer, plan, None)}" for buffer in range(len(program.buffers))]
     return "\n".join([f"program {_quoted(program.name)}", *ops, *buffers])
 
@@ -209,7 +212,8 @@ def _listing(program: Program, parties: Iterable[_Party], context: int) -> list[
     by_op = {party.op: party for party in parties}
     count = len(program.ops)
     shown = sorted({step for op in by_op for step in range(max(op - context, 0), min(op + context + 1, count))})
-    rows = [(step, _op_line(program, program.ops[step])) for step in shown]
+    paths = calls(program)
+    rows = [(step, _op_line(program, program.ops[step], paths)) for step in shown]
     width = min(max((len(text) for step, text in rows if step in by_op), default=0), 72)
     lines: list[str] = []
     previous = -1
@@ -228,14 +232,16 @@ def _listing(program: Program, parties: Iterable[_Party], context: int) -> list[
     return lines
 
 
-def _op_line(program: Program, op: Op) -> str:
+def _op_line(program: Program, op: Op, paths: Mapping[int, Call]) -> str:
     names = program.values.names
     reads, writes = (_list([names[value] for value in side]) for side in (op.operands, op.results))
     name = "" if op.name == op.kind else f" {_quoted(op.name)}"
     stream = f" on {_quoted(program.streams[op.stream])}" if len(program.streams) > 1 else ""
     waits = f", after op {_list([str(step) for step in op.after])}" if stream and op.after else ""
     made = f" -> {writes}" if writes else ""
-    return f"{_one_line(op.kind)}{name}{f' ({reads})' if reads else ''}{made}{stream}{waits}"
+    path = paths.get(op.step, OUTERMOST)
+    call = f" in {_quoted('/'.join(map(str, path)))}" if path else ""
+    return f"{_one_line(op.kind)}{name}{f' ({reads})' if reads else ''}{made}{call}{stream}{waits}"
 
 
 def _list(names: Sequence[str]) -> str:

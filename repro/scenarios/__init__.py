@@ -50,6 +50,7 @@ SMALL: Final[dict[str, str]] = {
     "accumulator-returned": "accumulator_returned",
     "duplicate-operand": "duplicate_operand",
     "foreign-view": "foreign_view",
+    "inherited-donation": "inherited_donation",
     "loop-destination": "loop_destination",
     "mutated-concat": "mutated_concat",
     "refcounted-identity": "refcounted_identity",

@@ -10,12 +10,27 @@ What this module does not see: what anybody expects.
 from collections.abc import Mapping
 from typing import Final
 
+from allocsim.checks import KINDS
+from allocsim.p_sanitizer.incidents import KINDS as INCIDENTS
 from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence
 
 DETECTORS: Final = ("S", "L", "H", "R", "P", "D", "K")
 BELIEFS: Final = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
 """What L reports."""
+
+STATIC: Final = tuple(kind for kind in KINDS if kind not in BELIEFS and kind != "Race")
+
+REPORTABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "S": STATIC,
+    "L": BELIEFS,
+    "H": ("Race",),
+    "R": tuple(kind for kind in STATIC if KINDS[kind][0] == "violation"),
+    "P": tuple(INCIDENTS),
+    "D": ("operand", "result"),
+    "K": ("unsafe",),
+}
+"""Detector -> the kinds that it can report."""
 
 Said = Mapping[str, frozenset[str] | None]
 
@@ -41,4 +56,4 @@ def said(evidence: Evidence, verdict: Verdict) -> Said:
     return {detector: None if status[detector] == "not run" else frozenset(kinds) for detector, kinds in found.items()}
 
 
-__all__ = ["BELIEFS", "DETECTORS", "Said", "said"]
+__all__ = ["BELIEFS", "DETECTORS", "REPORTABLE", "Said", "said"]

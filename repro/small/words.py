@@ -166,11 +166,16 @@ def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **c
         start=[start for start, _ in lives.values()],
         stop=[stop for _, stop in lives.values()],
         pinned=sorted(read) if pinned is None else [_index(names, name) for name in pinned.split()],
-        may_share=[[_index(names, name) for name in pair.split(">")] for pair in share.strip("-").split()]
-        if share
-        else None,
+        may_share=[_pair(names, pair) for pair in share.strip("-").split()] if share else None,
         **columns,
     )
+
+
+def _pair(names: Any, pair: str) -> list[int]:
+    donor, sign, recipient = pair.partition(">")
+    if not sign:
+        raise ModelError("share", f"{pair!r}: a pair is `a>b`, b may lie on a")
+    return [_index(names, donor), _index(names, recipient)]
 
 
 def _index(names: Any, name: str) -> int:

@@ -34,6 +34,16 @@ def test_a_late_read_shows_three_parties_their_places_and_lives():
     ]
 
 
+def test_an_op_of_an_inlined_call_or_branch_says_which():
+    made = program("x = host.write; @1/then a = f x; @2 b = g x; c = h a b; host.read c")
+    document = Document.of(plan(made, "a=64 b=64", belief(made, a=(1, 2))))
+    assert [line.partition(" <- ")[0].rstrip() for line in described(document, "StaleRead")[4:7]] == [
+        "         1  f (x) -> a in '1/then'",
+        "         2  g (x) -> b in '2'",
+        "  >      3  h (a, b) -> c",
+    ]
+
+
 def test_parties_of_several_runs_stand_under_their_runs():
     made = program("x = host.write; a = f x; b = g a; host.read b")
     placed = plan(made, "x=0 a=64 b=0")
