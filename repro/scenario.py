@@ -29,7 +29,7 @@ from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
 from allocsim.verdict import CLASSES
 from engine.models.trainable import Model
-from repro.small.answers import DETECTORS
+from repro.small.answers import DETECTORS, SAYS
 from repro.small.field_types import check_fields
 from repro.small.small_document import SmallDocument
 
@@ -129,8 +129,8 @@ class GgmlFault:
 class SmallScenario:
     """A bug as a small document: sound, and with the defect switched on.
 
-    Raises ModelError for a place, a detector, a class, a party or a field of the document that does
-    not exist, and for a field that is not of its type.
+    Raises ModelError for a place, a detector, a kind, a class, a party or a field of the document
+    that does not exist, and for a field that is not of its type.
     """
 
     name: str
@@ -175,6 +175,13 @@ class SmallScenario:
             for word in given:
                 if word not in allowed:
                     raise ModelError(f"{self.name}: {place}", f"{word!r} is none of {', '.join(sorted(allowed))}")
+        for detector, kinds in self.reports.items():
+            for kind in kinds.split():
+                if kind not in SAYS[detector]:
+                    raise ModelError(
+                        f"{self.name}: reports",
+                        f"{kind!r} is no kind of {detector}, which says {', '.join(SAYS[detector])}",
+                    )
         for word in self.not_run.split():
             if word in self.reports:
                 raise ModelError(f"{self.name}: not_run", f"{word} cannot report what it does not look at")

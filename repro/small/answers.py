@@ -10,12 +10,26 @@ What this module does not see: what anybody expects.
 from collections.abc import Mapping
 from typing import Final
 
+from allocsim.checks.violations import KINDS
+from allocsim.p_sanitizer import incidents
 from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence
 
 DETECTORS: Final = ("S", "L", "H", "R", "P", "D", "K")
 BELIEFS: Final = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
 """What L reports."""
+
+STATIC: Final = tuple(kind for kind in KINDS if kind not in BELIEFS and kind != "Race")
+SAYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "S": STATIC,
+    "L": BELIEFS,
+    "H": ("Race",),
+    "R": STATIC,
+    "P": tuple(incidents.KINDS),
+    "D": ("operand", "result"),
+    "K": ("unsafe",),
+}
+"""Every kind that a detector can say."""
 
 Said = Mapping[str, frozenset[str] | None]
 
@@ -41,4 +55,4 @@ def said(evidence: Evidence, verdict: Verdict) -> Said:
     return {detector: None if status[detector] == "not run" else frozenset(kinds) for detector, kinds in found.items()}
 
 
-__all__ = ["BELIEFS", "DETECTORS", "Said", "said"]
+__all__ = ["BELIEFS", "DETECTORS", "SAYS", "Said", "said"]
