@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from allocsim.errors import ModelError
 from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
@@ -117,15 +118,18 @@ class SmallResult:
 def run(scenario: SmallScenario, *, fixed: bool = False) -> SmallResult:
     """Show both documents of a scenario to every detector.
 
-    Raises ModelError where one cannot be built.
+    Raises ModelError where one cannot be built, and says which; the twin comes first.
     """
     return SmallResult(
-        scenario=scenario, faulty=_judged(scenario, fixed=False), twin=_judged(scenario, fixed=True), fixed=fixed
+        scenario=scenario, twin=_judged(scenario, fixed=True), faulty=_judged(scenario, fixed=False), fixed=fixed
     )
 
 
 def _judged(scenario: SmallScenario, *, fixed: bool) -> Judged:
-    seen = evidence(scenario.sound if fixed else scenario.faulty)
+    try:
+        seen = evidence(scenario.sound if fixed else scenario.faulty)
+    except ModelError as error:
+        raise error.within(f"{scenario.name}, {'twin' if fixed else 'faulty'}") from error
     verdict = judge(seen)
     return Judged(evidence=seen, verdict=verdict, said=said(seen, verdict))
 

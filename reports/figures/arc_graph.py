@@ -1,7 +1,8 @@
 """A program as a row of ops over its time axis, with an arc from each op to those that read it.
 
 The axis is that of a memory map, so the two can stand one below the other. Ops of other streams
-stand in rows of their own below the first; waits are dotted. What ops are called is written while
+stand in rows of their own below the first; waits are dotted, with a dot at the op that is waited
+for: an arrow may cross others. What ops are called is written while
 there is room (`NAMED_OPS`); beyond, an op is a tick. Of many arcs some are drawn, evenly chosen
 from the strong ones, else from the longer half.
 
@@ -218,10 +219,12 @@ def _waits(axes: Axes, program: Program, rows: Any) -> None:
         return
     for op in program.ops:
         for before in op.after:
+            start = (before + 0.94, float(rows[before]))
             axes.annotate(
-                "", (op.step + 0.1, float(rows[op.step])), (before + 0.9, float(rows[before])), zorder=2.7, gid="wait",
-                arrowprops={"arrowstyle": "->", "linestyle": ":", "color": pale(INK, 0.2), "linewidth": 1.3},
+                "", (op.step + 0.06, float(rows[op.step])), start, zorder=3.5, gid="wait",
+                arrowprops={"arrowstyle": "->", "linestyle": ":", "color": pale(INK, 0.2), "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0},
             )  # fmt: skip
+            axes.plot(*start, marker="o", markersize=3.5, color=pale(INK, 0.2), zorder=3.6, gid="waited for")
 
 
 __all__ = ["NAMED_OPS", "GraphLooks", "draw_graph", "edges"]

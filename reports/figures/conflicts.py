@@ -7,9 +7,9 @@ where no op is named, the steps in which the buffer (and the other one) lives. W
 this arena, belongs to another run or to a belief cannot be drawn; it is counted.
 
 *Parties*, by role: the buffer that lost its bytes is the `victim`, the one that has them now the
-`taker`, what the op that reads late makes is the `reader`'s; of a violation without a late read the
-buffers are `sharing`. The number of a conflict is that of its cause in what `allocsim check`
-prints.
+`taker`, what the op that reads late makes is the `reader`'s. Those of a race are `racing`, those of
+any other violation without a late read `sharing`. The number of a conflict is that of its cause in
+what `allocsim check` prints.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +41,7 @@ VICTIM: Final = "victim"
 TAKER: Final = "taker"
 READER: Final = "reader"
 SHARING: Final = "sharing"
+RACING: Final = "racing"
 
 NUMBERED: Final = 2000
 """Violations listed in a report up to which conflicts have the numbers of their causes."""
@@ -189,10 +190,11 @@ def _conflict(scene: Scene, arena: int, run: int, violation: Violation, number: 
 
 def _parties(program: Program, run: int, v: Violation) -> Iterator[tuple[str, int]]:
     late = v.kind in LATE
+    apart = RACING if v.kind == "Race" else SHARING
     if v.buffer is not None:
-        yield VICTIM if late else SHARING, v.buffer
+        yield VICTIM if late else apart, v.buffer
     if v.other_buffer is not None and v.other_run in (None, run) and v.other_buffer != v.buffer:
-        yield TAKER if late else SHARING, v.other_buffer
+        yield TAKER if late else apart, v.other_buffer
     if late and v.op is not None and v.op < len(program.ops):
         homes = (int(program.values.buffer[value]) for value in program.ops[v.op].results)
         yield from ((READER, home) for home in homes if home not in (v.buffer, v.other_buffer))

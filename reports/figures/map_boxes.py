@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from allocsim.model.layout import Int64s
-from reports.figures.conflicts import READER, SHARING, TAKER, VICTIM, Conflict
+from reports.figures.conflicts import RACING, READER, SHARING, TAKER, VICTIM, Conflict
 from reports.figures.families import Families
 from reports.figures.overplotting import Window, paint, topmost
 from reports.figures.scene import Scene
@@ -53,11 +53,13 @@ PARTY_LOOKS: Final[Mapping[str, dict[str, Any]]] = {
     TAKER: {"hatch": "\\\\\\\\", "edgecolor": INK, "linewidth": 1.6, "linestyle": "solid"},
     READER: {"hatch": "....", "edgecolor": INK, "linewidth": 1.2, "linestyle": (0, (4, 2))},
     SHARING: {"hatch": "xxxx", "edgecolor": RED, "linewidth": 1.2, "linestyle": (0, (4, 2))},
+    RACING: {"hatch": "----", "edgecolor": RED, "linewidth": 1.2, "linestyle": (0, (4, 2))},
 }
 """Role of a party -> how its rectangle looks."""
 
 PARTY_WORDS: Final[Mapping[str, str]] = {
     VICTIM: "victim", TAKER: "took its bytes", READER: "made by the late reader", SHARING: "share bytes",
+    RACING: "accessed in no order",
 }  # fmt: skip
 
 

@@ -86,6 +86,7 @@ SMALL: Final[dict[str, str]] = {
     "rewritten-input": "rewritten_input",
     "saved-activation-order": "saved_activation_order",
     "side-stream-copy": "side_stream_copy",
+    "two-views-of-a-state": "two_views_of_a_state",
     "wrong-stream-gradient": "wrong_stream_gradient",
     "n-copies": "n_copies",
     "donated-twice": "donated_twice",

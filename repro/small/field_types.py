@@ -5,7 +5,9 @@ What this module does not see: what the fields mean.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields
+from enum import Enum
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
@@ -34,7 +36,24 @@ def check_fields(thing: Any) -> None:
             said, hint = repr(value), declared[field.name]
             shown = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
             kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else MODULES.sub("", str(hint))
-            raise ModelError(field.name, f"{shown} is no {kind}") from None
+            raise ModelError(field.name, f"{shown} is no {kind}{_choices(hint)}") from None
+
+
+def _choices(hint: Any) -> str:
+    """Say how the members of an enumeration within a type are written; nothing where there is
+    none.
+    """
+    return "".join(
+        f"; a {kind.__name__} is one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"
+        for kind in _enums(hint)
+    )
+
+
+def _enums(hint: Any) -> Iterator[type[Enum]]:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        yield hint
+    for part in get_args(hint):
+        yield from _enums(part)
 
 
 @cache

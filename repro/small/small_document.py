@@ -86,6 +86,10 @@ def _planned(small: SmallDocument, name: str) -> Plan:
     made = program(
         small.text, name=name, roles=small.roles, gpu=small.gpu, read_only=small.read_only, sizes=small.sizes
     )
+    used = {int(made.values.buffer[value]) for op in made.ops for value in (*op.operands, *op.results)}
+    for index, label in enumerate(made.buffers.names):
+        if label in small.roles and index not in used:
+            raise ModelError("roles", f"no op of program {name!r} names {label!r}")
     planned = plan(made, small.slots, _belief(made, small), events=_events(made, small.events))
     if not small.short:
         return planned

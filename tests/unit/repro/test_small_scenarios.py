@@ -235,6 +235,13 @@ def test_a_file_whose_expectation_is_wrong_exits_1_and_says_what_differs(own, ca
         (OWN.replace('{"slots"', '{"believed": {"a": 3}, "slots"'), "believed: {'a': 3} is no Mapping[str"),
         (OWN.replace('{"slots"', '{"runs": (0,), "slots"'), "runs: (0,) is no tuple"),
         (OWN.replace('{"slots"', '{"roles": {"a": "state"}, "slots"'), "roles: {'a': 'state'} is no Mapping"),
+        (OWN.replace('{"slots"', '{"roles": {"a": "state"}, "slots"'), "a Role is one of Role.TEMPORARY, Role.INPUT"),
+        (OWN.replace("h b a", "h b &a"), "my-bug, twin.program: '&a'"),
+        (OWN.replace('"a=0 b=0"', '"q=0"'), "my-bug, faulty.words: 'q' is no buffer"),
+        (
+            "from repro import Role\n" + OWN.replace('{"slots"', '{"roles": {"z": Role.STATE}, "slots"'),
+            "my-bug, faulty.roles: no op of program 'p' names 'z'",
+        ),
     ],
 )
 def test_a_file_that_is_no_scenario_is_refused_in_one_line(text, said, own, capsys):

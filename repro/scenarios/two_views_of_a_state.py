@@ -1,0 +1,30 @@
+"""A state is read through one view while it may still be written through another."""
+
+from repro import Role, SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="two-views-of-a-state",
+    title="a state is read through one view while it may still be written through another",
+    source="https://github.com/ggml-org/llama.cpp/pull/27812",
+    story=(
+        "A pass of the Vulkan backend reorders the nodes of a graph. It asks whether one view shows "
+        "the other, but not whether a node that writes through one view and a node that reads through "
+        "another meet in one tensor. The state is then read too early: other words on every start, "
+        "and nothing in the log."
+    ),
+    sound=SmallDocument(
+        text=("x = host.write; u:s = view s; w:s = put! u x; v:s = view w; y = f v x ~1 ^2; o = g y x ^4; host.read o"),
+        slots="s=0 x=64 y=128 o=192",
+        roles={"s": Role.STATE},
+    ),
+    place="schedule",
+    change={
+        "text": (
+            "x = host.write; u:s = view s; w:s = put! u x; v:s = view w; y = f v x ~1 ^0; o = g y x ^4; host.read o"
+        )
+    },
+    expected=(("C09", "schedule"),),
+    reports={"H": "Race"},
+    not_run="R",
+    caught="A check of order that looks at bytes, whatever view they are reached through.",
+)
