@@ -147,7 +147,9 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
 
 
 def work_of(document: Document, report: Report) -> int:
-    """Return what judging a document costs: its ops and `RUN` for each run, and half of what is listed."""
+    """Return what judging a document costs: its ops and `RUN` for each run, and half of what is
+    listed.
+    """
     return sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
 
 
