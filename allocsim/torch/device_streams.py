@@ -24,6 +24,7 @@ them.
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from allocsim.errors import AllocsimError
 from allocsim.programs.host_order import HostOrder
 from allocsim.torch.ledger import HOST
 
@@ -51,7 +52,10 @@ class CudaStreams:
     """The streams of `torch.cuda`."""
 
     def __init__(self) -> None:
-        self._given_back: dict[Any, int] = {}
+        import torch  # noqa: PLC0415 - optional
+
+        devices = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+        self._given_back = {device: self._count(device) for device in devices}
 
     def current(self, device: "torch.device") -> Hashable:
         """Return the number of the current stream, `HOST` for what is no CUDA device."""
@@ -77,12 +81,20 @@ class CudaStreams:
         return number or _name(0, torch.cuda.current_device())
 
     def gave_back(self, device: "torch.device") -> bool:
-        """Return whether memory went back by `cudaFree`, which waits for the whole device."""
+        """Return whether memory went back by `cudaFree`, which waits for the whole device; what is
+        no CUDA device has no such call.
+        """
+        if device.type != "cuda":
+            return False
+        count = self._count(device)
+        before, self._given_back[device] = self._given_back.get(device, count), count
+        return count > before
+
+    @staticmethod
+    def _count(device: "torch.device") -> int:
         import torch  # noqa: PLC0415 - optional
 
-        count = torch.cuda.memory_stats(device).get("num_device_free", 0)
-        before, self._given_back[device] = self._given_back.get(device, 0), count
-        return bool(count > before)
+        return int(torch.cuda.memory_stats(device).get("num_device_free", 0))
 
 
 def _name(number: int, device: int | None) -> Hashable:
@@ -107,11 +119,12 @@ class Listening:
         }
 
     def begin(self) -> None:
-        """Hear from now on."""
+        """Hear from now on. Raises AllocsimError where this torch does not tell all of it."""
         import torch  # noqa: PLC0415 - optional
 
+        registries = list(self._registries())
         torch._C._activate_gpu_trace()  # noqa: SLF001 - as torch's sanitizer does
-        for registry, heard in self._registries():
+        for registry, heard in registries:
             registry.add_callback(heard)
 
     def end(self) -> None:
@@ -123,6 +136,8 @@ class Listening:
         from torch.cuda import _gpu_trace  # noqa: PLC0415 - optional
 
         for name, heard in self._heard.items():
+            if not hasattr(_gpu_trace, name):
+                raise AllocsimError(f"torch.cuda._gpu_trace has no {name}: streams of this torch cannot be recorded")
             yield getattr(_gpu_trace, name), heard
 
 

@@ -16,11 +16,12 @@ that is current when it is called, and waits for what events, `wait_stream` and 
 (`allocsim.torch.device_streams`); the host is a stream of its own. So memory that went back and was
 taken on another stream, or while another stream used it, is found to race where nothing orders the
 two. A copy between host and device is over when the call returns, unless it is `non_blocking` and
-the host's side is pinned; a scalar of the host is read in the call. What a backward pass uses on
-another stream is taken as told to the allocator: autograd tells it without an operator. Tried on
-tensors of the CPU with stream numbers given and torch's callbacks fired, and with lists of calls;
-never on a GPU, and no copy between host and device or between devices. On other accelerators the
-host's order stands for all.
+the host's side is pinned; a scalar of the host is read in the call. What a backward pass made and
+then uses on another stream is taken as told to the allocator: autograd does that for gradients,
+without an operator, and not for what the forward pass saved. Tried on tensors of the CPU with
+stream numbers given and torch's callbacks fired, and with lists of calls; never on a GPU, and no
+copy between host and device or between devices. On other accelerators the host's order stands for
+all.
 
 In place. An operator that the schema says writes an operand is a mutation, as the caller wrote it,
 and may lie exactly on that operand. Other operands may lie exactly on a result where the operator
@@ -87,6 +88,8 @@ class EagerRecording:
         self._streams = streams
         self._listening: Listening | None = None
         self._watched: dict[int, weakref.ref[Any]] = {}
+        self._gradients: set[int] = set()
+        """Blocks that a backward pass made."""
         self._document: Document | None = None
         self._words: dict[Any, str] = {}
         """torch's dtype -> the document's; empty where that has none, and bytes are recorded."""
@@ -209,6 +212,8 @@ class EagerRecording:
                     self._ledger.order.synchronize()
                 block = self._ledger.give(key, str(tensor.device), storage.data_ptr(), storage.nbytes(), label)
                 self._watch(key, storage)
+                if self._streams is not None and _in_backward():
+                    self._gradients.add(block.index)
             found.setdefault(block.index, []).append((block, self._part(tensor, block)))
         return [
             rows[0] if len(rows) == 1 else (rows[0][0], Extent("u8", (rows[0][0].nbytes,), (1,), 0))
@@ -267,19 +272,17 @@ class EagerRecording:
         if self._streams is None or ledger.stream == HOST:
             yield
             return
-        import torch  # noqa: PLC0415 - optional
-
         away = [order.stream(name) for name in crossing if name != HOST] or [order.stream(ledger.stream)]
         own = [t for t in carried if HOST in crossing and self._streams.current(t.device) == HOST]
         on_behind = bool(own) and bool(goes_on) and all(tensor.is_pinned() for tensor in own)
-        backward = torch._C._current_graph_task_id() >= 0  # noqa: SLF001 - nothing else says so
         if len(away) > 1:  # a copy between devices: both streams wait for each other, before and after
             order.join(away)
         yield
         if len(away) > 1:
             order.join(away)
-        for tensor in (given if backward else []) + (own if on_behind else []):
-            block = ledger.alive.get(self._key(tensor))
+        used = [ledger.alive.get(self._key(tensor)) for tensor in (given if _in_backward() else [])]
+        told = [block for block in used if block is not None and block.index in self._gradients]
+        for block in told + [ledger.alive.get(self._key(tensor)) for tensor in (own if on_behind else [])]:
             if block is not None:
                 ledger.lend(block, ledger.stream)
         if goes_on is None or (own and not on_behind):
@@ -447,6 +450,12 @@ def _leaves(given: Any) -> "Iterator[torch.Tensor]":
     elif isinstance(given, list | tuple):
         for part in given:
             yield from _leaves(part)
+
+
+def _in_backward() -> bool:
+    import torch  # noqa: PLC0415 - optional
+
+    return bool(torch._C._current_graph_task_id() >= 0)  # noqa: SLF001 - nothing else says so
 
 
 def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:

@@ -6,6 +6,8 @@ import pytest
 
 import allocsim.torch
 from allocsim.checks import check
+from allocsim.errors import AllocsimError
+from allocsim.torch.device_streams import CudaStreams
 from allocsim.torch.ledger import HOST
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
@@ -198,3 +200,43 @@ def test_nothing_is_heard_before_and_after_a_recording():
 
     assert [len(heard) for heard in lists] == before
     assert sum(during) == sum(before) + 7
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_what_a_forward_pass_saved_is_not_told_to_the_allocator_by_the_backward_pass(ordered):
+    """The memory is let go of after a backward pass on another stream has read it, and serves the first stream again."""
+    given = Given()
+    weight = torch.ones((), requires_grad=True)
+    with allocsim.torch.record({"weight": weight}, streams=given) as r:
+        made, places = several()
+        loss = sum((row * weight).sum() for row in made)
+        wait(MAIN, SIDE)
+        with given.on(SIDE):
+            loss.backward()
+        made.clear()
+        del loss
+        if ordered:
+            wait(SIDE, MAIN, event=901)
+        others = taken_again(places)
+
+    assert len(others) > 0
+    found = causes_of(r.document)  # C's allocator also hands on what the backward pass made, which is no stream's
+    assert found == set() if ordered else ("C09", "schedule") in found
+
+
+def test_what_is_no_cuda_device_gives_nothing_back_and_has_the_hosts_order():
+    streams = CudaStreams()
+
+    assert streams.gave_back(torch.device("cpu")) is False
+    assert streams.current(torch.device("cpu")) == HOST
+
+
+def test_a_torch_that_tells_less_is_refused_and_nothing_is_left_behind(monkeypatch):
+    before = list(told.EventCreationCallbacks.callback_list)
+    monkeypatch.delattr(told, "DeviceSynchronizationCallbacks")
+    with (
+        pytest.raises(AllocsimError, match=r"^torch\.cuda\._gpu_trace has no DeviceSynchronizationCallbacks: "),
+        allocsim.torch.record(streams=Given()),
+    ):
+        pass
+    assert told.EventCreationCallbacks.callback_list == before
