@@ -116,8 +116,10 @@ class _Beliefs:
         pairs = {
             (v.buffer, v.other_buffer)
             for v in demand.violations
-            if v.kind == "BadShare" and v.problem == mend.problem
-            if v.buffer is not None and v.other_buffer is not None
+            if v.kind == "BadShare"
+            and v.problem == mend.problem
+            and v.buffer is not None
+            and v.other_buffer is not None
         }
         if mend.kind in {"lifetime", "pin"}:
             elements.append(self._alive(mend, buffer))

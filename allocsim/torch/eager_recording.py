@@ -170,8 +170,9 @@ class EagerRecording:
             if not is_written or not (argument.is_out or name in OVERWRITING):
                 reads.append((touched, position))
         result = func(*args, **kwargs)
-        crossing = self._go_to([*given, *_leaves(result)])
-        fresh = [t for t in _leaves(result) if self._key(t) is not None and self._key(t) not in self._ledger.alive]
+        leaves = list(_leaves(result))
+        crossing = self._go_to([*given, *leaves])
+        fresh = [t for t in leaves if self._key(t) is not None and self._key(t) not in self._ledger.alive]
         if not written and not fresh and name not in LOOKING:
             return result  # a view: whoever reads it will say what it reads
         writes = [  # where they lie now: `out=` may have been resized
@@ -185,8 +186,7 @@ class EagerRecording:
                 self._ledger.take(name, [block for block, _ in made])
             return result
         meta = {"at": line} if self._lines and (line := _line()) else None
-        changed = [*fresh, *(tensor for tensor, _ in written)]
-        carried = [*given, *fresh] if name in COPYING else changed
+        carried = [*fresh, *(given if name in COPYING else (tensor for tensor, _ in written))]
         with self._ordered(given, carried, crossing, goes_on=_goes_on(name, schema, args, kwargs)):
             operands = [self._ledger.read(block, part) for (block, part), _ in reads]
             if name in LOOKING:
@@ -280,15 +280,18 @@ class EagerRecording:
         yield
         if len(away) > 1:
             order.join(away)
-        used = [ledger.alive.get(self._key(tensor)) for tensor in (given if _in_backward() else [])]
-        told = [block for block in used if block is not None and block.index in self._gradients]
-        for block in told + [ledger.alive.get(self._key(tensor)) for tensor in (own if on_behind else [])]:
-            if block is not None:
-                ledger.lend(block, ledger.stream)
+        gradients = (block for block in self._alive(given) if block.index in self._gradients)
+        for block in (*(gradients if _in_backward() else ()), *(self._alive(own) if on_behind else ())):
+            ledger.lend(block, ledger.stream)
         if goes_on is None or (own and not on_behind):
             order.synchronize(*away)
 
     # --- tensors and storages
+
+    def _alive(self, tensors: "list[torch.Tensor]") -> Iterator[Block]:
+        """Yield the blocks that these tensors lie in, of those that are known."""
+        found = (self._ledger.alive.get(self._key(tensor)) for tensor in tensors)
+        return (block for block in found if block is not None)
 
     def _key(self, tensor: "torch.Tensor") -> int | None:
         """Return what tells a storage from others, None for a tensor that has none."""

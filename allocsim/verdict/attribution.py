@@ -83,7 +83,7 @@ def leading(document: Document) -> Charge | None:
     first = found[0]
     listed = {id(v) for v in report.violations}
     at = (v for v in first.violations if id(v) in listed)
-    chosen = next(iter(sorted(at, key=lambda v: not _is_at(v, first.first))), None)
+    chosen = min(at, key=lambda v: not _is_at(v, first.first), default=None)
     return None if chosen is None else Charge(violation=chosen, cause=first)
 
 

@@ -184,7 +184,8 @@ def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violati
         if v.kind != "WrongArena" or v.buffer is None or v.plan is None:
             return False
         plan = dossier.document.plans[v.plan]
-        if v.buffer not in frozenset[int]().union(*(one.astray for one in dossier.handed_on(plan.program, plan))):
+        astray = {buffer for one in dossier.handed_on(plan.program, plan) for buffer in one.astray}
+        if v.buffer not in astray:
             return False
     return True
 
