@@ -55,5 +55,5 @@ def changed(op: str, node: Node) -> str:
     """Return the message for a value that a derivative needs and that is gone."""
     return (
         f"the derivative of {op} needs {node} as it was at version {node.version}; "
-        f"{node.storage.changed_by} changed it in place (version {node.storage.version} now)"
+        f"{node.storage.changes.by} changed it in place (version {node.storage.changes.version} now)"
     )

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.rebasing import base_of, kept_apart, pasted, reviewed
+from engine.front.rebasing import base_of, kept_apart, pasted, reviewed, succeed
 from engine.front.record import Node, apply, constant, tracking
 from engine.front.recording import Recording, unread
 from engine.front.value import EagerValue
@@ -161,30 +161,28 @@ class ChangeableValue(EagerValue):
             self._node.name = old.name
             return self
         storage = old.storage
-        twin = old.rebased is None  # cut off: nobody else gets a history by it
-        if twin and (storage.viewed or old.array.base is not None):
-            raise EngineError(f"{op} of {old}: a detached view cannot be changed in place where that needs a gradient")
         base = base_of(old, op) if storage.viewed else None
         if not isinstance(now, Recording):
             kept_apart(made, old, op)
         whole = None if base is None else pasted(base, old, made, op)
         np.copyto(old.array, made.array)
-        self._changed(op, rebased=not twin)
-        if whole is not None:
+        self._changed(op, rebased=True)
+        if base is not None and whole is not None:
             storage.whole = whole
+            whole.leaf_of, base.leaf_of = base.leaf_of, None
             self._node = reviewed(old)
-            self._node.leaf_of, old.leaf_of = old.leaf_of, None
-            return self
-        made.array, made.laid, made.shared = old.array, old.laid, storage
-        made.version, made.rebased = storage.version, None if twin else storage.rebased
-        made.leaf_of, old.leaf_of = old.leaf_of, None
-        self._node, made.name = made, old.name
+        else:
+            self._node, made.name = made, old.name
+            made.array, made.laid, made.shared = old.array, old.laid, storage
+            made.version, made.rebased = storage.changes.version, storage.rebased
+        self._node.leaf_of, old.leaf_of = old.leaf_of, None
+        succeed(old, self._node)
         return self
 
     def _changed(self, op: str, *, rebased: bool = False) -> None:
         storage = self._node.storage
-        storage.version += 1
-        storage.changed_by = op
+        storage.changes.version += 1
+        storage.changes.by = op
         storage.rebased += rebased
 
 

@@ -68,13 +68,14 @@ def pasted(base: Node, seen: Node, made: Node, op: str) -> Node:
     """Return the new value of the base of a node's bytes, in which `made` stands where the node
     lies.
     """
-    owner = _owner(seen.array)
-    if base.array.shape == made.shape and seen.array.nbytes == owner.nbytes and made.contiguous and seen.contiguous:
+    dense = seen.storage.seen
+    assert dense is not None
+    if base.array.shape == made.shape and seen.array.nbytes == dense.nbytes and made.contiguous and seen.contiguous:
         whole = made
     else:
         track, n = tracking.get(), base.array.size
         ids = np.arange(n, dtype=np.int32)
-        ids[_places(seen.array, owner).reshape(-1)] = n + np.arange(made.array.size, dtype=np.int32)
+        ids[_places(seen.array, dense).reshape(-1)] = n + np.arange(made.array.size, dtype=np.int32)
         flat = [_shaped(node, (node.array.size,)) for node in (base, made)]
         both = apply("concat", tuple(flat), {"axis": 0}, track=track)
         whole = _shaped(apply("gather", (both, constant(ids)), {"axis": 0}, track=track), base.array.shape)
@@ -85,16 +86,17 @@ def pasted(base: Node, seen: Node, made: Node, op: str) -> Node:
 def reviewed(node: Node) -> Node:
     """Return the node of what the bytes of `node` hold now, by the history of their base."""
     storage, track = node.storage, tracking.get() or True
-    whole = storage.whole
+    whole, dense = storage.whole, storage.seen
     assert whole is not None
+    assert dense is not None
     if whole.array.shape == node.array.shape and node.contiguous:
         made = itself(whole, track=track)
     else:
-        ids = constant(_places(node.array, _owner(node.array)).reshape(-1).astype(np.int32))
+        ids = constant(_places(node.array, dense).reshape(-1).astype(np.int32))
         found = apply("gather", (_shaped(whole, (whole.array.size,)), ids), {"axis": 0}, track=track)
         made = _shaped(found, node.array.shape)
     made.array, made.laid, made.name = node.array, node.laid, node.name
-    made.shared, made.version, made.rebased = storage, storage.version, storage.rebased
+    made.shared, made.version, made.rebased = storage, storage.changes.version, storage.rebased
     return made
 
 
@@ -120,14 +122,30 @@ def base_of(seen: Node, op: str) -> Node:
         raise EngineError(
             f"{op} of {seen}: a view of a leaf that wants a gradient changes only under no_grad() or through detach()"
         )
-    owner = _owner(node.array)
     if node.needs_grad or node.recipe is not None:
-        if node.array.nbytes != owner.nbytes or not node.contiguous:
-            raise EngineError(f"{op} of {seen}: it is a view of bytes that {node} holds in part")
+        if not node.contiguous:
+            raise EngineError(f"{op} of {seen}: it is a view of {node}, which does not lie densely")
+        storage.seen = node.array
         return node
     if storage.wanted_grad:
         raise EngineError(f"{op} of {seen}: it was taken under no_grad() of what has a gradient; take it again")
-    return constant(owner.copy())
+    storage.seen = _owner(node.array)
+    return constant(storage.seen.copy())
+
+
+def based(node: Node) -> Node:
+    """Return the node that all uses of a node's bytes follow from: the whole, of the base; itself,
+    of any other.
+    """
+    storage = node.shared
+    whole = None if storage is None or storage.base != node.serial else storage.whole
+    return node if whole is None else whole
+
+
+def succeed(old: Node, new: Node) -> None:
+    """Let a node stand for the same tensor as an older one."""
+    if new.storage.base == old.serial:
+        new.storage.base = new.serial
 
 
 def _owner(array: Array) -> Array:
@@ -151,4 +169,4 @@ def _places(array: Array, owner: Array) -> Array:
     return at
 
 
-__all__ = ["CopyWarning", "base_of", "kept_apart", "pasted", "reviewed"]
+__all__ = ["CopyWarning", "base_of", "based", "kept_apart", "pasted", "reviewed", "succeed"]

@@ -97,19 +97,31 @@ _laid: Final[dict[Any, ArrayLayout]] = {}
 _sharing: Final = Lock()
 
 
+class Changes:
+    """The changes in place of some bytes, whoever made them."""
+
+    __slots__ = ("by", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        """How many so far."""
+        self.by = ""
+        """The last of them."""
+
+
 class StorageHistory:
-    """The history of some bytes.
+    """The history of some bytes, as one tensor and its views see it; detached twins have their own.
 
     Made when they are first shared or changed, since most never are.
     """
 
-    __slots__ = ("changed_by", "rebased", "version", "viewed", "wanted_grad", "whole")
+    __slots__ = ("base", "changes", "rebased", "seen", "viewed", "wanted_grad", "whole")
 
-    def __init__(self, *, wanted_grad: bool = False) -> None:
-        self.version = 0
-        """Changes in place so far."""
-        self.changed_by = ""
-        """The last of them."""
+    def __init__(self, base: int, changes: Changes | None = None, *, wanted_grad: bool = False) -> None:
+        self.base = base
+        """Serial of the node that views are taken of, the present one."""
+        self.changes = changes or Changes()
+        """Shared with twins."""
         self.rebased = 0
         """The changes that gradients flow through: what was made before one of these has another
         history now."""
@@ -120,6 +132,8 @@ class StorageHistory:
         self.whole: Node | None = None
         """The value of all the bytes since a view was changed, or was there when they were, with a
         gradient; of its own memory (`engine.front.rebasing`)."""
+        self.seen: Array | None = None
+        """The bytes that `whole` is the value of, dense."""
 
 
 class CallRecipe:
@@ -211,10 +225,9 @@ class Node:
         self.laid = laid
         self.shared = shared
         """The history of the bytes, None while they have none."""
-        self.version = 0 if shared is None else shared.version
-        self.rebased: int | None = 0 if shared is None else shared.rebased
-        """Changes that gradients flow through when it was made; None of what is detached and wants
-        to know of none."""
+        self.version = 0 if shared is None else shared.changes.version
+        self.rebased = 0 if shared is None else shared.rebased
+        """Changes that gradients flow through when it was made."""
         self.recipe = recipe
         self.sources = sources
         self.needs_grad = needs_grad
@@ -232,7 +245,7 @@ class Node:
         if self.shared is None:
             with _sharing:  # threads that take views of one tensor at once must come to share one history
                 if self.shared is None:
-                    self.shared = StorageHistory(wanted_grad=self.needs_grad)
+                    self.shared = StorageHistory(self.serial, wanted_grad=self.needs_grad)
         return self.shared
 
     @property
@@ -243,7 +256,7 @@ class Node:
     @property
     def stale(self) -> bool:
         """Whether the bytes hold another version by now."""
-        return self.shared is not None and self.version != self.shared.version
+        return self.shared is not None and self.version != self.shared.changes.version
 
     # what a shape rule and `engine.graph.composites` ask of a tensor
     @property
@@ -378,10 +391,7 @@ def apply(
         for source, flowing in zip(sources, recipe.flows, strict=False):
             if source.needs_grad and flowing:
                 return Node(array, laid, shared, recipe, sources, True)
-    node = Node(array, laid, shared)
-    if recipe.result is None and sources[0].rebased is None:
-        node.rebased = None
-    return node
+    return Node(array, laid, shared)
 
 
 def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[CallRecipe, ResultLayout]:

@@ -172,7 +172,7 @@ def _recorded(
     for node in history(end):
         if node.recipe is None and node not in given:
             if node.stale:
-                raise EngineError(f"{named}: {node.storage.changed_by} changed {node} in place after it was used")
+                raise EngineError(f"{named}: {node.storage.changes.by} changed {node} in place after it was used")
             same = (node.dtype, node.shape, node.array.tobytes())
             constants[node] = names.setdefault(same, f"constant_{len(names)}")
     return _Recorded(

@@ -352,7 +352,13 @@ class EagerTensor(ChangeableValue):
             return _unary(kind, self, **OPS[kind].params)
         order = (*(a for a in range(self.ndim) if a != place), place)
         back = (*range(place), last, *range(place, last))
-        return _unary(kind, self.transpose(*order), **OPS[kind].params).transpose(*back)
+        found = _unary(kind, self.transpose(*order), **OPS[kind].params)._node  # noqa: SLF001 - of this class
+        for op, params in (
+            ("permute", {"axes": back}),
+            ("cont", {"shape": None}),
+        ):  # not a view: it has bytes of its own
+            found = apply(op, (found,), params, track=tracking.get())
+        return EagerTensor(found, self.shape)
 
     def _over(self, kind: str, axis: int | Shape | None, *, keepdims: bool) -> "EagerTensor":
         axes = tuple(sorted(several_axes(self._node, self.ndim, axis)))

@@ -20,8 +20,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
 from engine.front.gradient_functions import GradientFunction
-from engine.front.rebasing import reviewed
-from engine.front.record import Node, alias, apply, constant, tracking
+from engine.front.rebasing import based, reviewed, succeed
+from engine.front.record import Node, StorageHistory, alias, apply, constant, tracking
 from engine.front.recording import Recording, unread
 from engine.kernels.binding import Array
 
@@ -78,7 +78,7 @@ class EagerValue:
     @property
     def version(self) -> int:
         """How often its storage was changed in place."""
-        return self._node.storage.version
+        return self._node.storage.changes.version
 
     def numpy(self) -> Array:
         """Return a copy as a numpy array."""
@@ -128,8 +128,9 @@ class EagerValue:
         now = tracking.get()
         if isinstance(now, Recording) and self._node in now.known:
             return type(self)(apply("stop_gradient", (self._present(),), {}, track=now), self.shape)
-        twin = constant(self._node.array, self._node.storage)
-        twin.rebased = None
+        twin = constant(self._node.array)
+        twin.shared = StorageHistory(twin.serial, self._node.storage.changes)
+        twin.version = twin.shared.changes.version
         return type(self)(twin, self.shape)
 
     def _current(self) -> Node:
@@ -137,36 +138,35 @@ class EagerValue:
         view got another history.
         """
         node = self._node
-        return self._present() if node.shared is not None and node.shared.whole is not None else node
+        return based(self._present()) if node.shared is not None and node.shared.whole is not None else node
 
     def _present(self) -> Node:
         """Return the node of what the bytes hold now."""
         node = self._node
         if not node.stale:
             return node
-        if node.rebased is not None and node.rebased != node.storage.rebased:
-            if node.storage.whole is not None:
-                self._node = reviewed(node)
-                self._node.leaf_of, node.leaf_of = node.leaf_of, None
-                return self._node
-            raise EngineError(
-                f"{node} shares the bytes that {node.storage.changed_by} changed in place, with a gradient, "
-                "after it was made; take it again"
-            )
-        if node.kind is not None:
+        if node.rebased != node.storage.rebased:
+            if node.storage.whole is None:
+                raise EngineError(
+                    f"{node} shares the bytes that {node.storage.changes.by} changed in place, with a gradient, "
+                    "after it was made; take it again"
+                )
+            self._node = reviewed(node)
+            self._node.leaf_of, node.leaf_of = node.leaf_of, None
+        elif node.kind is not None:
             self._node = alias(node)
         else:
             self._node = Node(node.array, node.laid, node.storage, needs_grad=node.needs_grad)
             self._node.name = node.name
             self._node.leaf_of = node.leaf_of
-            self._node.rebased = node.rebased
+        succeed(node, self._node)
         return self._node
 
     # its gradient and its history
 
     def retain_grad(self) -> None:
         """Let backward passes leave a gradient in this result too, as they do in leaves."""
-        node = self._node_with_gradient("retain_grad")
+        node = based(self._node_with_gradient("retain_grad"))
         node.leaf_of = self if node.leaf_of is None else node.leaf_of
 
     def register_hook(self, hook: "Callable[[Self], Self | None]") -> "Callable[[], None]":

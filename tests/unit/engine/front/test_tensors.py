@@ -418,17 +418,63 @@ def test_a_view_of_what_got_another_history_has_it_too():
         assert not (twin * 2).requires_grad
 
 
+def test_a_detached_twin_has_a_history_of_its_own():
+    x, w = leaves([1.0, 2.0, 3.0], 5.0)
+    y = x * 2.0
+    twin = y[1:].detach()
+    with pytest.warns(CopyWarning):
+        twin *= w
+    with pytest.warns(CopyWarning):
+        twin[:1] *= w
+    assert y.numpy().tolist() == [2.0, 100.0, 30.0]
+    (y * [1.0, 10.0, 100.0]).sum().backward()
+    assert (x.grad.numpy().tolist(), w.grad) == ([2.0, 20.0, 200.0], None)
+    (twin * [1.0, 1000.0]).sum().backward()
+    assert w.grad.item() == 2.0 * 5.0 * 4.0 + 1000.0 * 6.0
+
+
+def test_a_kept_gradient_follows_from_every_view_of_the_latest_value():
+    (x,) = leaves([1.0, 2.0, 3.0, 4.0])
+    y = x * 1.0
+    y.retain_grad()
+    other = y.reshape(2, 2)
+    with pytest.warns(CopyWarning):
+        y[:2].mul_(3.0)
+    with pytest.warns(CopyWarning):
+        y.add_(1.0)
+    (other * [[1.0, 2.0], [3.0, 4.0]]).sum().backward()
+    assert y.grad.numpy().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert x.grad.numpy().tolist() == [3.0, 6.0, 3.0, 4.0]
+    y.grad = None
+    y.retain_grad()
+    assert other.reshape(-1).grad_fn is not None
+    (other * 2.0).sum().backward()
+    assert y.grad.numpy().tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_soft_maximum_along_any_axis_has_bytes_that_views_share(name):
+    (x,) = leaves([[1.0, 2.0], [3.0, 4.0]])
+    y = getattr(x, name)(0)
+    flat = y.reshape(4)
+    with no_grad():
+        y.zero_()
+    assert flat.numpy().tolist() == [0.0] * 4
+
+
 def test_what_cannot_be_differentiated_in_place_is_refused():
     (x,) = leaves([1.0, 2.0])
     y = x * 1
     with no_grad():
         unseen = y[:1]
+    turned = (tensor([[1.0, 2.0], [3.0, 4.0]]) * 1).T.detach()
+    turned.add_(x)
     for change, message in (
         (lambda: x.add_(1.0), r"add_ of .*leaf that wants a gradient"),
         (lambda: x.reshape(2, 1).mul_(2.0), "a view of a leaf that wants a gradient changes only under"),
         (lambda: x.__setitem__(0, 1.0), "a view of a leaf that wants a gradient changes only under"),
         (lambda: unseen.mul_(x[:1]), r"taken under no_grad\(\) of what has a gradient"),
-        (lambda: y.detach()[:1].mul_(x[:1]), "a detached view cannot be changed"),
+        (lambda: turned[:1].mul_(x[:1]), "does not lie densely"),
         (lambda: y.set_(0, 1.0), r"set_ of .* has no derivative"),
         (lambda: y.__setitem__(np.array([0, 1]), x), "an array of indices"),
         (lambda: y.copy_(tensor([[1.0, 2.0]] * 3)), "does not broadcast"),
