@@ -6,7 +6,7 @@ function, in several threads. Steps change tensors in place, through views too, 
 `compare(seed)` returns what it came to. Where PyTorch refuses a backward pass (a value it needs was changed in place) nothing is compared, and the
 front may refuse or not. Where PyTorch computes and the front refuses since a value is gone that its own derivative reads, the op is counted
 (`refused_here`); any other refusal is a difference. Second derivatives are not asked of programs with
-both a hook and a soft maximum: along another axis than the last that is a view here, and a hook on it does not see what the derivative reads.
+both a hook and a soft maximum or a quotient (`_hooked_twice`).
 """
 
 from collections import Counter
@@ -151,7 +151,6 @@ def _mul_at(x, key, y):
 
 
 def _hook(x, factor):
-    x.grad_fn  # noqa: B018 - else PyTorch 2.13 dies where the base of a view was changed: pytorch/pytorch#196459
     x.register_hook(lambda gradient: gradient * factor)
     return x
 
@@ -251,6 +250,8 @@ def run(steps, values, side):
     """Run steps over tensors; `side` is 0 for the front, 1 for PyTorch. Returns all tensors."""
     values = list(values)
     for name, operands, params in steps:
+        for i in operands if side else ():  # PyTorch renews the history of a view when it is asked for it, and not
+            values[i].grad_fn  # noqa: B018 - before a hook or a change: it dies or refuses, pytorch/pytorch#196459
         values.append(TABLES[name][side](*[values[i] for i in operands], *_ordered(name, params)) if name not in KEYED
                       else TABLES[name][side](values[operands[0]], params[0], values[operands[1]]))  # fmt: skip
     return values
@@ -306,7 +307,7 @@ def _compare_passes(seed, found):
     ends = sorted({int(i) for i in rng.choice(ends, 3)} | {ends[-1]})
     weights = [rng.standard_normal(tuple(theirs[i].shape)).astype(arrays[0].dtype) for i in ends]
     allocator = str(rng.choice(ALLOCATORS))
-    second = rng.random() < 0.25 and not _hooked_soft_max(steps)
+    second = rng.random() < 0.25 and not _hooked_twice(steps)
 
     def mine():
         leaves = [tensor(a, grad) for a, grad in zip(arrays, wanted, strict=True)]
@@ -378,10 +379,11 @@ def _compare_passes(seed, found):
                         found.differences.append("a thread has other bits")
 
 
-def _hooked_soft_max(steps):
-    """Whether a hook may hang on a soft maximum, whose second derivative reads what a view of it shows at the front: other hooks see it then."""
+def _hooked_twice(steps):
+    """Whether a hook may hang on a result that the second derivative follows through on one side alone: the derivative of a quotient by the divisor reads
+    the quotient at the front and the operands in PyTorch, that of a soft maximum along another axis what the result is a copy of."""
     names = {name for name, _, _ in steps}
-    return "hook" in names and bool(names & {"softmax", "log_softmax"})
+    return "hook" in names and bool(names & {"softmax", "log_softmax", "div", "div_", "over"})
 
 
 def _compare_jacobians(seed, found):

@@ -33,7 +33,7 @@ What the judge does not see: kernels and numbers. All checks follow the order of
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from allocsim.checks.bound import stats
 from allocsim.checks.contract import KindsTable, rows_of
@@ -48,7 +48,7 @@ from allocsim.checks.s_slots import check_slots
 from allocsim.checks.s_writes import check_writes
 from allocsim.checks.selector import PLAIN, SCREENED
 from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
-from allocsim.checks.violations import KINDS, Report, Stats, Violation
+from allocsim.checks.violations import KINDS, Defects, Report, Stats, Violation
 from allocsim.errors import ModelError
 from allocsim.model import Document
 
@@ -64,7 +64,7 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
 }
 """Every check by name."""
 
-__all__ = ["CHECKS", "KINDS", "Report", "Stats", "Violation", "check"]
+__all__ = ["CHECKS", "KINDS", "Defects", "Report", "Stats", "Violation", "check", "defects"]
 
 
 def check(
@@ -112,14 +112,27 @@ def check(
         return both(low, high, limit=limit, of_each_kind=of_each_kind)
     rows_of(kinds)
     case, findings = TrialDocument(document, PLAIN if plain else SCREENED, kinds), Findings(limit, strict=strict)
+    return Report(**_judged(case, findings, of_each_kind=of_each_kind), stats=stats(case))
+
+
+def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> Defects:
+    """Return what `check` finds, without sizes and with warnings that are counted and not listed:
+    for who asks of thousands of documents whether they are sound.
+    """
+    if has_ranges(document):
+        return check(document, limit=limit, plain=plain)
+    return Defects(**_judged(TrialDocument(document, PLAIN if plain else SCREENED), Findings(limit, warned=False)))
+
+
+def _judged(case: TrialDocument, findings: Findings, *, of_each_kind: bool = False) -> dict[str, Any]:
+    """Let every check look at a document, and return the columns of what they found."""
     for run in CHECKS.values():
         run(case, findings)
     count = findings.count("violation")
-    return Report(
-        violations=findings.listed("violation", of_each_kind=of_each_kind),
-        warnings=findings.listed("warning", of_each_kind=of_each_kind),
-        count=count,
-        truncated=findings.bounded or count > COUNT_LIMIT,
-        stats=stats(case),
-        counts={kind: number for kind, number in findings.counts.items() if number},
-    )
+    return {
+        "violations": findings.listed("violation", of_each_kind=of_each_kind),
+        "warnings": findings.listed("warning", of_each_kind=of_each_kind),
+        "count": count,
+        "truncated": findings.bounded or count > COUNT_LIMIT,
+        "counts": {kind: number for kind, number in findings.counts.items() if number},
+    }

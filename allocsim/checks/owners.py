@@ -53,13 +53,22 @@ class OwnerAxis:
 
     def write(self, low: int, high: int, owner: int) -> None:
         """Give the non-empty range `[low, high)` to `owner`."""
-        chunk = bisect_right(self._heads, low) - 1
-        starts = self._starts[chunk]
-        at = bisect_left(starts, low)
-        if at + 1 < len(starts) and starts[at] == low and starts[at + 1] == high:
-            self._owners[chunk][at] = owner  # the bytes of one write before: no cut moves
-        else:
+        heads = self._heads
+        chunk = bisect_right(heads, low) - 1
+        starts, owners = self._starts[chunk], self._owners[chunk]
+        first = bisect_left(starts, low)
+        last = bisect_left(starts, high, first)
+        if last == len(starts) and chunk + 1 < len(heads):
             self._splice(low, high, [low], [owner])
+        elif last < len(starts) and starts[last] == high:
+            if last == first + 1 and starts[first] == low:
+                owners[first] = owner  # the bytes of one write before: no cut moves
+            else:
+                starts[first:last], owners[first:last] = (low,), (owner,)
+        else:
+            starts[first:last], owners[first:last] = (low, high), (owner, owners[last - 1])
+            if len(starts) > CHUNK:
+                self._split(chunk)
 
     def write_runs(self, runs: list[Range], owner: int) -> None:
         """Give sorted, disjoint, non-empty ranges to `owner`.

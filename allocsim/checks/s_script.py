@@ -18,6 +18,7 @@ What this module does not see: tags, and what is right.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -209,14 +210,17 @@ class Script:
         )
 
     def steps(self, chosen: Bools | None) -> Iterator[Step]:
-        """Yield the rows, or those chosen, in order, as Python numbers."""
+        """Return the rows, or those chosen, in order, as Python numbers."""
         columns = (
             self.write, self.op, self.value, self.identity, self.low, self.high, self.dense, self.made, self.space, self.base,
         )  # fmt: skip
-        for begin in range(0, len(self), STRETCH):
+
+        def stretch(begin: int) -> Iterator[Step]:
             part = slice(begin, begin + STRETCH)
             rows: slice | Int64s = part if chosen is None else np.flatnonzero(chosen[part]) + begin
-            yield from zip(*(column[rows].tolist() for column in columns), strict=True)
+            return zip(*(column[rows].tolist() for column in columns), strict=True)
+
+        return chain.from_iterable(map(stretch, range(0, len(self), STRETCH)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

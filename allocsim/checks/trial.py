@@ -179,9 +179,11 @@ class Findings:
     records.
     """
 
-    def __init__(self, limit: int, *, strict: bool = False) -> None:
+    def __init__(self, limit: int, *, strict: bool = False, warned: bool = True) -> None:
         self.limit = limit
         self.strict = strict
+        self.warned = warned
+        """Whether warnings are kept; they are counted in any case."""
         self.counts: Counter[str] = Counter()
         self.records: list[Violation] = []
         self.bounded = False
@@ -189,7 +191,7 @@ class Findings:
 
     def report(self, kind: str, make: Callable[[], Violation]) -> None:
         """Count one defect; keep its record if there is room."""
-        if self.counts[kind] < self.limit:
+        if self.room(kind):
             self.records.append(make())
         self.counts[kind] += 1
 
@@ -202,7 +204,7 @@ class Findings:
 
     def room(self, kind: str) -> int:
         """Return how many records of `kind` may still be kept."""
-        return max(self.limit - self.counts[kind], 0)
+        return max(self.limit - self.counts[kind], 0) if self.warned or self.severity(kind) == "violation" else 0
 
     def severity(self, kind: str) -> str:
         """Return `violation` or `warning`.

@@ -129,7 +129,7 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Defects:
     """All that the checks found in one document."""
 
     violations: tuple[Violation, ...]
@@ -139,7 +139,6 @@ class Report:
     """Number of violations, exact up to 10^6, beyond that a lower bound."""
     truncated: bool
     """Whether `count` is only a lower bound."""
-    stats: Stats
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many there are of each kind found, warnings included, as exact as `count`."""
 
@@ -151,3 +150,10 @@ class Report:
     def of_kind(self, *kinds: str) -> tuple[Violation, ...]:
         """Return the violations and warnings of the kinds named."""
         return tuple(v for v in self.violations + self.warnings if v.kind in kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Defects):
+    """All that the checks found in one document, and how large it is."""
+
+    stats: Stats

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from allocsim.checks import Report, check
+from allocsim.checks import Defects, defects
 from allocsim.errors import ModelError
 from allocsim.model import OWN, Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 from allocsim.model.layout import Int64s
@@ -129,7 +129,7 @@ class Batch:
             ),
         )
 
-    def blamed(self, report: Report) -> list[int]:
+    def blamed(self, report: Defects) -> list[int]:
         """Return, in order, the programs in which a report on this batch lists a violation."""
         return sorted({self._home(violation) for violation in report.violations})
 
@@ -139,11 +139,11 @@ class Batch:
         Where it lists not all it counts, a second check lists them; where they are more than
         `LISTED` a program, all programs are returned.
         """
-        report = check(Document.of(laid), plain=self.plain)
+        report = defects(Document.of(laid), plain=self.plain)
         if report.truncated or report.count > LISTED * len(self):
             return list(range(len(self)))
         if report.count > len(report.violations):
-            report = check(Document.of(laid), limit=report.count, plain=self.plain)
+            report = defects(Document.of(laid), limit=report.count, plain=self.plain)
         return self.blamed(report)
 
     def _home(self, violation: Any) -> int:

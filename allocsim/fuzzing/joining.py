@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.allocators import exact, pin_reads
-from allocsim.checks import check
+from allocsim.checks import defects
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.properties import with_pins_read
@@ -276,7 +276,7 @@ class _Answered:
         spaces = tuple(replace(space, capacity=None) for space in self.program.arenas)
         program = replace(self.program, arenas=spaces)
         mended = Plan(program=program, arena=arena, offset=offset, nbytes=nbytes)
-        return check(Document.of(with_pins_read(mended, self.told.pinned)), limit=1, plain=True).clean
+        return defects(Document.of(with_pins_read(mended, self.told.pinned)), limit=1, plain=True).clean
 
 
 _OF_USES: Final = {

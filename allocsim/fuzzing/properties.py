@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks import check
+from allocsim.checks import defects
 from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
@@ -128,7 +128,7 @@ def _untold(plan: Plan, told: Bools) -> Bools:
 
 
 def _leading(document: Document) -> Why | None:
-    report = check(document, limit=1, plain=True)
+    report = defects(document, limit=1, plain=True)
     if report.count > MANY:
         return report.violations[0].kind, report.violations[0].message
     first = None if report.clean else leading(document)

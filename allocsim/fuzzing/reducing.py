@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import check
+from allocsim.checks import defects
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.examination import Examiner
@@ -54,4 +54,4 @@ def alike(cause: str, found: str) -> bool:
 def honest(program: Program) -> bool:
     """Return whether a program is clean with every buffer in bytes of its own."""
     unbounded = replace(program, arenas=tuple(replace(arena, capacity=None) for arena in program.arenas))
-    return check(Document.of(ALLOCATORS["reference"].plan(unbounded)), limit=1, plain=True).clean
+    return defects(Document.of(ALLOCATORS["reference"].plan(unbounded)), limit=1, plain=True).clean

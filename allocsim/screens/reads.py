@@ -17,7 +17,7 @@ processor's cache.
 
 Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading
 machine code takes as long as some ten thousand reads in plain Python: `pays` says from when on it
-is worth it.
+is worth it, for one document or for many small ones in turn.
 
 What this module does not see: witnesses, and kinds of defect.
 """
@@ -37,7 +37,15 @@ from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 COMPILE_FROM: Final = 200_000
-"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays."""
+"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays, in one
+document or in all that this process has judged.
+"""
+
+SMALL: Final = 1_000
+"""The same, below which a look at every read is quicker than machine code that is there."""
+
+_done: Final = [0.0]
+"""What this process has looked at without the screen."""
 
 ROOM: Final = 1 << 22
 """Reads the screen notes; where there are more, all are looked at."""
@@ -57,7 +65,10 @@ def pays(runs: Runs) -> bool:
         work += count * (
             len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers))
         )
-    return work >= COMPILE_FROM
+    if work < SMALL:
+        return work >= COMPILE_FROM
+    _done[0] += work
+    return _done[0] >= COMPILE_FROM
 
 
 def reads_to_look_at(runs: Runs) -> list[Int64s] | None:

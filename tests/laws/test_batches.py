@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
-from allocsim.checks import check
+from allocsim.checks import check, defects
 from allocsim.fuzzing import batch as batches
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
@@ -103,8 +103,8 @@ def batch_of_uploads(number, *, wrong):
 
 def test_programs_are_blamed_for_violations_beyond_those_listed(monkeypatch):
     batch, laid = batch_of_uploads(4, wrong={0: -1024, 1: -2048, 3: 4})
-    monkeypatch.setattr(batches, "check", partial(check, limit=1))
+    monkeypatch.setattr(batches, "defects", partial(defects, limit=1))
     assert batch.unsound(laid) == [0, 1, 3]
 
-    monkeypatch.setattr(batches, "check", lambda *given, **named: replace(check(*given, **named), truncated=True))
+    monkeypatch.setattr(batches, "defects", lambda *given, **named: replace(defects(*given, **named), truncated=True))
     assert batch.unsound(laid) == [0, 1, 2, 3]  # where not all are counted, any program may have one
