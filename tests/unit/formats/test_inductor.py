@@ -222,7 +222,7 @@ def test_what_is_not_known_is_refused_with_its_line(old, new, rule):
 
 
 def test_damaged_wrappers_end_in_one_line():
-    _, refused = law_of_damage(text("backward").encode(), loads, seed=3, times=60)
+    _, refused = law_of_damage(text("backward").encode(), loads, seed=3, times=2000)
 
     assert refused > 0
 

@@ -194,7 +194,7 @@ def test_names_may_come_again_once_their_region_has_ended():
 
 
 def test_damaged_dumps_end_in_one_line():
-    read, refused = law_of_damage((FOLDER / "layers.txt").read_bytes(), loads, seed=5, times=200)
+    read, refused = law_of_damage((FOLDER / "layers.txt").read_bytes(), loads, seed=5, times=2000)
 
     assert refused > 0
-    assert read + refused == 200
+    assert read + refused == 2000

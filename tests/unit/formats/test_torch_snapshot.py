@@ -168,7 +168,7 @@ def test_what_is_wrong_is_said_in_one_line(data, rule):
 
 
 def test_damaged_snapshots_end_in_one_line():
-    read, refused = law_of_damage(dumped(first_fit(40, 3)), loads, seed=3, times=1500)
+    read, refused = law_of_damage(dumped(first_fit(40, 3)), loads, seed=3, times=2000)
 
     assert read > 0
     assert refused > 0

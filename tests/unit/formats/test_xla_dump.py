@@ -139,7 +139,7 @@ def test_damaged_text_ends_in_one_line(tmp_path, file):
         path.write_bytes(damaged)
         return formats.load(folder)
 
-    read, refused = law_of_damage(data, loads, seed=3, times=150)
+    read, refused = law_of_damage(data, loads, seed=3, times=2000)
     assert read > 0
     assert refused > 0
 

@@ -110,7 +110,7 @@ def test_damaged_ranges_end_in_one_line():
     def loads(data, source):
         parse_live_ranges(data.decode("utf-8", "replace"), source)
 
-    _, refused = law_of_damage(ranges().encode(), loads, seed=5, times=300)
+    _, refused = law_of_damage(ranges().encode(), loads, seed=5, times=2000)
 
     assert refused > 0
 
