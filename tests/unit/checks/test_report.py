@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import allocsim.checks
-from allocsim.checks import CHECKS, KINDS, Report, Stats, Violation, check
+from allocsim.checks import CHECKS, KINDS, Report, Stats, Violation, check, defects
 from allocsim.errors import ModelError
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import plan_of
@@ -67,6 +67,15 @@ def test_every_record_has_a_message_of_one_line_and_names_for_its_indices(messy)
         assert "\n" not in v.message
         for key in ("op", "value", "buffer", "other_op", "other_buffer", "want_op"):
             assert (getattr(v, key) is not None) == (f"{key}_name" in v.names), (v.kind, key)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("limit", [0, 2, 100])
+def test_defects_are_those_of_the_report_with_warnings_counted_alone(messy, plain, limit):
+    report, found = check(messy, limit=limit), defects(messy, limit=limit, plain=plain)
+    assert {KINDS[kind][0] for kind in report.counts} == {"violation", "warning"}
+    assert (found.violations, found.count, found.truncated) == (report.violations, report.count, report.truncated)
+    assert (found.warnings, found.counts) == ((), report.counts)
 
 
 def test_an_empty_document_is_clean():

@@ -13,6 +13,7 @@ from allocsim.checks.s_script import Runs
 from allocsim.checks.trial import TrialDocument
 from allocsim.errors import ModelError
 from allocsim.model import OWN, Document, Plan, Run, layout
+from allocsim.programs.builder import plan_of
 from allocsim.screens import axes as kernels
 from allocsim.screens import reads as screen
 
@@ -21,6 +22,16 @@ from allocsim.screens import reads as screen
 def compiled(monkeypatch):
     """Send everything through the screen, however small."""
     monkeypatch.setattr(screen, "COMPILE_FROM", 0)
+
+
+def test_small_documents_are_screened_from_the_one_on_that_pays_for_all_before_it(tiny, monkeypatch):
+    monkeypatch.setattr(screen, "SMALL", 1)
+    monkeypatch.setattr(screen, "_done", [0.0])
+    b = tiny()
+    b.run((b.uploaded("x"),), "y")
+    runs = Runs.of(TrialDocument(Document.of(plan_of(b.build(), [0, 1])), selector.PLAIN).trials)
+    monkeypatch.setattr(screen, "COMPILE_FROM", 3 * sum(map(len, runs.scripts)))
+    assert [screen.reads_to_look_at(runs) is None for _ in range(4)] == [True, True, False, False]
 
 
 def stretches(pieces):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from allocsim import check
+from allocsim.checks import defects
 from allocsim.document import read
 from allocsim.errors import ClusterError, OutputError, PlannerError
 from allocsim.files import write_atomic
@@ -343,9 +344,9 @@ def test_a_proof_rests_on_the_plain_checks_alone(monkeypatch, source, options):
 
     def spy(document, *, plain=False, **named):
         judged_plainly.append(plain)
-        return check(document, plain=plain, **named)
+        return defects(document, plain=plain, **named)
 
-    monkeypatch.setattr(batch, "check", spy)
+    monkeypatch.setattr(batch, "defects", spy)
     what = CampaignSpec(
         target=Target(name="allocsim.fuzzing.mutants:freed_one_step_early"),
         source=source,
