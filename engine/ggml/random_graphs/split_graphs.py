@@ -21,6 +21,7 @@ from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
 from engine.ggml.capture.scheduled_graph import scheduled_graph
+from engine.ggml.random_graphs.explained_graphs import ArrangedGraph
 from engine.ggml.random_graphs.graph_recipes import (
     Built,
     GraphRecipe,
@@ -93,18 +94,29 @@ def split_run(
     Without `every_plan`, rows are made only where S may find something, or the numbers differ.
     """
     library = ws.library
-    scheduler = place_split(ws, built, seed, pipelined=pipelined)
+    arranged = arrange_split(ws, built, seed, pipelined=pipelined)
+    scheduler = arranged.scheduler
     fill(ws, built)
     compute(ws, built, scheduler)
     found = outputs(ws, built)
     differing = tuple(index for index, before in apart.items() if found[index] != before)
-    nodes, _ = nodes_and_leafs(library, built.graph)
-    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
-    _WORDS[library.path] = ran.word
-    wanted = every_plan or differing or not surely_sound(placed_graph(library, ran.nodes, ran.leafs, ran.copies))
+    wanted = every_plan or differing or not surely_sound(arranged.placed)
     about = {"name": f"{built.recipe.name}, split"}
     rows = walk(library, built.graph, known=True, scheduler=scheduler, meta=about) if wanted else None
     return SplitRun(rows=rows, splits=library.ggml_backend_sched_get_n_splits(scheduler), differing=differing)
+
+
+def arrange_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: bool = False) -> ArrangedGraph:
+    """Plan a built graph on two backends; return what runs, where it lies, and on which
+    scheduler.
+    """
+    library = ws.library
+    scheduler = place_split(ws, built, seed, pipelined=pipelined)
+    nodes, _ = nodes_and_leafs(library, built.graph)
+    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
+    _WORDS[library.path] = ran.word
+    placed = placed_graph(library, ran.nodes, ran.leafs, ran.copies)
+    return ArrangedGraph(scheduler=scheduler, addresses=[*ran.leafs, *ran.nodes], placed=placed)
 
 
 _WORDS: Final[dict[Path, int]] = {}
