@@ -1,18 +1,18 @@
 """Whether causes that are known explain what is wrong with a random graph: it is planned and run
-once more without them.
+again without them.
 
 Contract: `explained(ws, built, apart, known, arrange)` returns those of the `known` causes that
-this run did without, if nothing is wrong in it: the plan is surely sound
-(`engine.ggml.random_graphs.placed_graph`) and each output has the bytes of a run in memory of its
+this run did without, if nothing is wrong in it: the plan, where it is judged, is surely
+sound (`engine.ggml.random_graphs.placed_graph`), and each output has the bytes of a run in memory of its
 own for each tensor. It returns nothing where something is wrong still, or where no known cause was
 met. Two kinds of cause can be left out:
 
 * that of a kernel (`kernel_cause`): each result that the plan laid over that source, by such an op,
   gets memory of its own; everything else lies where it did;
-* `NOT_TOLD`, where the plan is not surely sound: the owner of the memory of each OUTPUT view is
-  flagged OUTPUT too before the graph is planned.
+* `NOT_TOLD`, where that is not enough: the owner of the memory of each OUTPUT view is flagged
+  OUTPUT too before the graph is planned.
 
-A second cause shows as a difference that stays. One run, O(roots^2) in arrays: what only races may
+A second cause shows as a difference that stays. One or two runs, O(roots^2) in arrays: what only races may
 stay unseen. What this module does not see: causes that are not known yet
 (`engine.ggml.random_graphs.graph_fuzzing`).
 """
@@ -45,6 +45,8 @@ class ArrangedGraph:
     addresses: Sequence[int]
     """Its tensors, leafs first."""
     placed: PlacedGraph
+    judged: bool = True
+    """Whether its plan must be sound; else its numbers alone count."""
 
 
 Arrange = Callable[[Sequence[int]], ArrangedGraph]
@@ -75,20 +77,37 @@ def explained(
 
     `apart` are the bytes of its outputs, by step, in memory of its own for each tensor.
     """
-    used: dict[str, None] = {}
-    arranged = arrange(())
-    if not surely_sound(arranged.placed) and NOT_TOLD in known:
-        used[NOT_TOLD] = None
-        arranged = arrange(_roots_of_output_views(built))
-    if not surely_sound(arranged.placed):
+    return _without(ws, built, apart, known, arrange(())) or _without_untold(ws, built, apart, known, arrange)
+
+
+def _without_untold(
+    ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arrange: Arrange
+) -> tuple[str, ...]:
+    """Return the same where the planner is told of each OUTPUT view, if that is a known cause."""
+    roots = _roots_of_output_views(built) if NOT_TOLD in known else []
+    return _without(ws, built, apart, known, arrange(roots), (NOT_TOLD,)) if roots else ()
+
+
+def _without(
+    ws: LibraryWorkspace,
+    built: Built,
+    apart: Mapping[int, bytes],
+    known: Collection[str],
+    arranged: ArrangedGraph,
+    told: tuple[str, ...] = (),
+) -> tuple[str, ...]:
+    """Return `told` and the causes of kernels without which nothing is wrong with a planned graph;
+    none where that is not so.
+    """
+    if arranged.judged and not surely_sound(arranged.placed):
         return ()
-    used.update(dict.fromkeys(_lay_apart(ws, arranged, known)))
+    used = (*told, *dict.fromkeys(_lay_apart(ws, arranged, known)))
     if not used:
         return ()
     fill(ws, built)
     compute(ws, built, arranged.scheduler)
     found = outputs(ws, built)
-    return tuple(used) if all(found[index] == right for index, right in apart.items()) else ()
+    return used if all(found[index] == right for index, right in apart.items()) else ()
 
 
 def _roots_of_output_views(built: Built) -> list[int]:

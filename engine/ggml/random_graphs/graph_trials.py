@@ -37,6 +37,9 @@ WAYS: Final[dict[str, tuple[str, str]]] = {
 }
 """How a graph is planned, beside memory of its own for each tensor: mode and planner."""
 
+JUDGED: Final = "gallocr"
+"""The way whose plan S is asked about."""
+
 SPLIT_EVERY: Final = 4
 """One graph in so many is run on two backends as well."""
 
@@ -90,7 +93,7 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
         for way in WAYS:
             arrange = partial(_arranged, ws, built, unplanned, way)
             arranged = arrange(())
-            doubtful = way == "gallocr" and not surely_sound(arranged.placed)
+            doubtful = way == JUDGED and not surely_sound(arranged.placed)
             where = arranged.placed.addresses
             if where != before and shares_bytes(arranged.placed):
                 before = where
@@ -119,7 +122,12 @@ def _arranged(ws: LibraryWorkspace, built: Built, unplanned: bytes, way: str, pi
     mode, planner = WAYS[way]
     scheduler = place(ws, built, mode=mode, planner=planner)
     nodes, leafs = nodes_and_leafs(ws.library, built.graph)
-    return ArrangedGraph(scheduler=scheduler, addresses=[*leafs, *nodes], placed=placed_graph(ws.library, nodes, leafs))
+    return ArrangedGraph(
+        scheduler=scheduler,
+        addresses=[*leafs, *nodes],
+        placed=placed_graph(ws.library, nodes, leafs),
+        judged=way == JUDGED,
+    )
 
 
 def _arranged_split(ws: LibraryWorkspace, built: Built, unplanned: bytes, pins: Sequence[int]) -> ArrangedGraph:
