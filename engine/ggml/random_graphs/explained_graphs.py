@@ -18,9 +18,9 @@ stay unseen. What this module does not see: causes that are not known yet
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -49,8 +49,11 @@ class ArrangedGraph:
     """Whether its plan must be sound; else its numbers alone count."""
 
 
-Arrange = Callable[[Sequence[int]], ArrangedGraph]
-"""Unplans a built graph, flags these tensors OUTPUT, and plans it anew."""
+class Arrange(Protocol):
+    """Unplans a built graph, flags the tensors `pins` OUTPUT, and plans it anew."""
+
+    def __call__(self, *, pins: Sequence[int] = ()) -> ArrangedGraph:
+        """Return the graph as it is planned then."""
 
 
 def kernel_cause(op: str, slot: int | str) -> str:
@@ -77,37 +80,25 @@ def explained(
 
     `apart` are the bytes of its outputs, by step, in memory of its own for each tensor.
     """
-    return _without(ws, built, apart, known, arrange(())) or _without_untold(ws, built, apart, known, arrange)
-
-
-def _without_untold(
-    ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arrange: Arrange
-) -> tuple[str, ...]:
-    """Return the same where the planner is told of each OUTPUT view, if that is a known cause."""
-    roots = _roots_of_output_views(built) if NOT_TOLD in known else []
-    return _without(ws, built, apart, known, arrange(roots), (NOT_TOLD,)) if roots else ()
+    at_once = _without(ws, built, apart, known, arrange())
+    roots = _roots_of_output_views(built) if NOT_TOLD in known and not at_once else []
+    told = _without(ws, built, apart, known, arrange(pins=roots)) if roots else None
+    return at_once or (() if told is None else (NOT_TOLD, *told))
 
 
 def _without(
-    ws: LibraryWorkspace,
-    built: Built,
-    apart: Mapping[int, bytes],
-    known: Collection[str],
-    arranged: ArrangedGraph,
-    told: tuple[str, ...] = (),
-) -> tuple[str, ...]:
-    """Return `told` and the causes of kernels without which nothing is wrong with a planned graph;
-    none where that is not so.
+    ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arranged: ArrangedGraph
+) -> tuple[str, ...] | None:
+    """Return the known causes of kernels that a planned graph meets, if nothing is wrong without
+    them; else None.
     """
     if arranged.judged and not surely_sound(arranged.placed):
-        return ()
-    used = (*told, *dict.fromkeys(_lay_apart(ws, arranged, known)))
-    if not used:
-        return ()
+        return None
+    causes = tuple(dict.fromkeys(_lay_apart(ws, arranged, known)))
     fill(ws, built)
     compute(ws, built, arranged.scheduler)
     found = outputs(ws, built)
-    return used if all(found[index] == right for index, right in apart.items()) else ()
+    return causes if all(found[index] == right for index, right in apart.items()) else None
 
 
 def _roots_of_output_views(built: Built) -> list[int]:

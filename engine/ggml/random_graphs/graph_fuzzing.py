@@ -24,6 +24,7 @@ import pickle
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +49,7 @@ from engine.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pa
 from engine.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
 from engine.ggml.random_graphs.graph_generator import generate
 from engine.ggml.random_graphs.graph_recipes import GraphRecipe
-from engine.ggml.random_graphs.graph_trials import TriedGraph, first_differing, try_all, try_one
+from engine.ggml.random_graphs.graph_trials import Draw, TriedGraph, first_differing, try_all, try_one
 from engine.ggml.random_graphs.joined_graphs import joined
 from engine.ggml.random_graphs.recipe_shrinking import Shapes, shrink
 from engine.ggml.random_graphs.split_graphs import SplitRun
@@ -75,7 +76,7 @@ class FuzzedFault:
     """The planned graph, where it could be planned."""
 
 
-BATCH: Final = 128
+BATCH: Final = 256
 """Graphs in a fork."""
 
 SPLIT_QUESTIONS: Final = 150
@@ -98,49 +99,46 @@ def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, *
     """
     known = set() if known is None else known
     for batch in _batches(seeds, BATCH):
-        found = judge_all(child, [generate(seed, **options) for seed in batch], known)
+        found = judge_all(child, [partial(generate, seed, **options) for seed in batch], known)
         yield from (replace(one, seed=seed) for seed, one in zip(batch, found, strict=True) if one is not None)
 
 
-def judge_all(
-    child: Child, recipes: Sequence[GraphRecipe], known: set[str] | None = None
-) -> Iterator[FuzzedFault | None]:
-    """Judge recipes; `known` as for `fuzz`.
+def judge_all(child: Child, draws: Sequence[Draw], known: set[str] | None = None) -> Iterator[FuzzedFault | None]:
+    """Judge recipes, which are made where they run; `known` as for `fuzz`.
 
     What is wrong is named for the first of each cause. When one was named, the others are asked
     once more whether it explains them.
     """
     known = set() if known is None else known
-    tried = _tried(child, recipes, known)
+    tried = _tried(child, draws, known)
     clean = _all_clean([rows for one in tried.values() if isinstance(one, TriedGraph) for rows in one.doubtful])
-    for number, recipe in enumerate(recipes):
-        one = tried[number]
-        fault = _fault(child, recipe, one, known, clean=clean)
+    for number, draw in enumerate(draws):
+        fault = _fault(child, draw, tried[number], known, clean=clean)
         yield fault
         if fault is None or fault.cause in known:
             continue
         known.add(fault.cause)
         if can_explain(fault.cause):
-            rest = [later for later in range(number + 1, len(recipes)) if _unexplained(tried[later])]
-            again = _tried(child, [recipes[later] for later in rest], known)
+            rest = [later for later in range(number + 1, len(draws)) if _unexplained(tried[later])]
+            again = _tried(child, [draws[later] for later in rest], known)
             tried |= {later: again[n] for n, later in enumerate(rest) if _is_explained(again[n])}
 
 
 def _fault(
-    child: Child, recipe: GraphRecipe, tried: "TriedGraph | str", known: Collection[str], *, clean: bool
+    child: Child, draw: Draw, tried: TriedGraph | str, known: Collection[str], *, clean: bool
 ) -> FuzzedFault | None:
     """Return what is wrong with a recipe that was tried; `clean` says that no plan of its batch is
     unsound.
     """
     if isinstance(tried, str):
-        told = _crash(recipe, tried)
-        alone = None if told.cause in known else judge(child, recipe)
+        told = _crash(draw(), tried)
+        alone = None if told.cause in known else judge(child, told.recipe)
         return alone if alone is not None and alone.cause == told.cause else told
     if tried.explained:
-        return _explained(recipe, tried)
+        return _explained(draw(), tried)
     if tried.right and (clean or not tried.doubtful):
         return None
-    return _told(child, recipe, tried, known)
+    return _told(child, draw(), tried, known)
 
 
 def _all_clean(graphs: Sequence[Rows]) -> bool:
@@ -154,7 +152,7 @@ Tried = dict[int, TriedGraph | str]
 """What each recipe of a batch did, by its number; what ggml said where it ended the process."""
 
 
-def _tried(child: Child, recipes: Sequence[GraphRecipe], known: Collection[str]) -> Tried:
+def _tried(child: Child, draws: Sequence[Draw], known: Collection[str]) -> Tried:
     """Run recipes in one fork; where one of them ends it, the rest in another.
 
     What the fork had done by then is kept in a file.
@@ -162,15 +160,15 @@ def _tried(child: Child, recipes: Sequence[GraphRecipe], known: Collection[str])
     found: Tried = {}
     with tempfile.TemporaryDirectory(prefix="allocsim.") as folder:
         path = Path(folder) / "tried"
-        while len(found) < len(recipes):
+        while len(found) < len(draws):
             path.unlink(missing_ok=True)
             said = None
             try:
-                child.call(try_all, recipes[len(found) :], str(path), tuple(known))
+                child.call(try_all, draws[len(found) :], str(path), tuple(known))
             except ChildDiedError as died:
                 said = died.said
             found |= dict(enumerate(_read(path), len(found)))
-            if said is not None and len(found) < len(recipes):
+            if said is not None and len(found) < len(draws):
                 found[len(found)] = said
     return found
 
@@ -270,6 +268,7 @@ def _name(cause: Cause, planned: Document) -> str:
     if cause.party != "kernel" or cause.first.step is None or charge.operand is None:
         return f"{cause.class_} {cause.party}: {cause.evidence}"
     slot = slots_of(planned.runs[0].program.ops, cause.first.step)[charge.operand]
+    assert slot is not None
     return kernel_cause((charge.op_kind or "").upper(), slot)
 
 

@@ -16,8 +16,8 @@ What this module does not see: what is wrong (`engine.ggml.random_graphs.graph_f
 """
 
 import pickle
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
 from engine.ggml.random_graphs.explained_graphs import Arrange, ArrangedGraph, explained
 from engine.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, compute, fill, outputs, place
-from engine.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
+from engine.ggml.random_graphs.placed_graph import placed_again, placed_graph, shares_bytes, surely_sound
 from engine.ggml.random_graphs.split_graphs import SplitRun, arrange_split, split_run
 
 WAYS: Final[dict[str, tuple[str, str]]] = {
@@ -70,11 +70,15 @@ class TriedGraph:
         return not self.different and not (self.split and self.split.differing)
 
 
-def try_all(library: Library, recipes: Sequence[GraphRecipe], path: str, known: Collection[str] = ()) -> None:
+Draw = Callable[[], GraphRecipe]
+"""Makes a recipe: to send the recipe itself to another process takes as long as to run it."""
+
+
+def try_all(library: Library, draws: Sequence[Draw], path: str, known: Collection[str] = ()) -> None:
     """Task: try each recipe, and append what was found to a file."""
     with Path(path).open("wb") as file:
-        for recipe in recipes:
-            file.write(pickle.dumps(try_one(library, recipe, known)))
+        for draw in draws:
+            file.write(pickle.dumps(try_one(library, draw(), known)))
             file.flush()
 
 
@@ -88,11 +92,13 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
         unplanned = built.context.saved()
         place(ws, built, mode="apart")
         apart = _ran(ws, built, 0)
+        built.context.restore(unplanned)
+        unplaced = _unplaced(ws, built)
         different, before = {}, None
         wrong: list[Arrange] = []
         for way in WAYS:
-            arrange = partial(_arranged, ws, built, unplanned, way)
-            arranged = arrange(())
+            arrange = partial(_arranged, ws, built, unplanned, unplaced, way)
+            arranged = arrange()
             doubtful = way == JUDGED and not surely_sound(arranged.placed)
             where = arranged.placed.addresses
             if where != before and shares_bytes(arranged.placed):
@@ -116,21 +122,24 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
     return TriedGraph(rows=rows, different=different, split=split, explained=causes)
 
 
-def _arranged(ws: LibraryWorkspace, built: Built, unplanned: bytes, way: str, pins: Sequence[int]) -> ArrangedGraph:
+def _arranged(
+    ws: LibraryWorkspace, built: Built, unplanned: bytes, unplaced: ArrangedGraph, way: str, *, pins: Sequence[int] = ()
+) -> ArrangedGraph:
     built.context.restore(unplanned)
     ws.pin(pins)
     mode, planner = WAYS[way]
     scheduler = place(ws, built, mode=mode, planner=planner)
+    placed = placed_again(unplaced.placed, unplaced.addresses)
+    return replace(unplaced, scheduler=scheduler, placed=placed, judged=way == JUDGED)
+
+
+def _unplaced(ws: LibraryWorkspace, built: Built) -> ArrangedGraph:
+    """Return what is known of a built graph before it is planned."""
     nodes, leafs = nodes_and_leafs(ws.library, built.graph)
-    return ArrangedGraph(
-        scheduler=scheduler,
-        addresses=[*leafs, *nodes],
-        placed=placed_graph(ws.library, nodes, leafs),
-        judged=way == JUDGED,
-    )
+    return ArrangedGraph(scheduler=0, addresses=[*leafs, *nodes], placed=placed_graph(ws.library, nodes, leafs))
 
 
-def _arranged_split(ws: LibraryWorkspace, built: Built, unplanned: bytes, pins: Sequence[int]) -> ArrangedGraph:
+def _arranged_split(ws: LibraryWorkspace, built: Built, unplanned: bytes, *, pins: Sequence[int] = ()) -> ArrangedGraph:
     built.context.restore(unplanned)
     ws.pin(pins)
     return arrange_split(ws, built, built.recipe.seed)

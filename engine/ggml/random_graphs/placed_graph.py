@@ -20,7 +20,7 @@ O(roots^2) in arrays. What this module does not see: numbers, and what a plan wa
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -85,17 +85,9 @@ def placed_graph(
     for copy, original in copied.items():
         sources[copy] = -1
         sources[copy, 0] = original
-    buffers = table["buffer"]
-    compute = {one for one in {*buffers.tolist()} if one and _is_compute(library, one)}
     mine = root == np.arange(len(root))
     sizes = [library.ggml_nbytes(address) if own else 0 for address, own in zip(addresses, mine.tolist(), strict=True)]
-    placed = mine & np.array([one in compute for one in buffers.tolist()], dtype=np.bool_)
-    data = table["data"].astype(np.int64)
-    steps = {one: (library.ggml_backend_buffer_get_base(one), _alignment(library, one)) for one in compute}
-    aligned = all(
-        where >= steps[one][0] and where % steps[one][1] == 0
-        for where, one in zip(data[placed].tolist(), buffers[placed].tolist(), strict=True)
-    )
+    placed, aligned = _placed(library, table, mine)
     return PlacedGraph(
         library=library,
         leafs=len(leafs),
@@ -107,6 +99,30 @@ def placed_graph(
         placed=placed,
         aligned=aligned,
     )
+
+
+def placed_again(graph: PlacedGraph, addresses: Sequence[int]) -> PlacedGraph:
+    """Return the arrays of the same graph, planned anew; `addresses` are its tensors, leafs
+    first.
+    """
+    table = records(addresses)
+    placed, aligned = _placed(graph.library, table, graph.root == np.arange(len(graph.root)))
+    return replace(graph, table=table, placed=placed, aligned=aligned)
+
+
+def _placed(library: Library, table: NDArray[Any], roots: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], bool]:
+    """Return which roots the planner placed, and whether each lies where its buffer's rules
+    allow.
+    """
+    buffers = table["buffer"].tolist()
+    compute = {one for one in {*buffers} if one and _is_compute(library, one)}
+    placed = roots & np.array([one in compute for one in buffers], dtype=np.bool_)
+    steps = {one: (library.ggml_backend_buffer_get_base(one), _alignment(library, one)) for one in compute}
+    aligned = all(
+        where >= steps[buffers[number]][0] and where % steps[buffers[number]][1] == 0
+        for number, where in zip(np.flatnonzero(placed).tolist(), table["data"][placed].tolist(), strict=True)
+    )
+    return placed, aligned
 
 
 def _alignment(library: Library, buffer: int) -> int:
