@@ -47,9 +47,9 @@ from engine.ggml.capture_evidence import captured_plans, examine
 from engine.ggml.child_tasks import plan_rows
 from engine.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from engine.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
-from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import GraphRecipe
-from engine.ggml.random_graphs.graph_trials import Draw, TriedGraph, first_differing, try_all, try_one
+from engine.ggml.random_graphs.graph_generator import generate, reachable
+from engine.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe
+from engine.ggml.random_graphs.graph_trials import PINNED, Draw, TriedGraph, first_differing, try_all, try_one
 from engine.ggml.random_graphs.joined_graphs import joined
 from engine.ggml.random_graphs.recipe_shrinking import Shapes, shrink
 from engine.ggml.random_graphs.split_graphs import SplitRun
@@ -232,11 +232,18 @@ def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph, known: Collectio
     report = None if planned is None else check(planned)
     if planned is None or report is None or (report.clean and not tried.different):
         return None if tried.split is None else _told_of_split(child, recipe, tried.split, known)
+    if report.clean and {*tried.different} == {PINNED} and recipe.outputs != (every := _nodes(recipe)):
+        return judge(child, replace(recipe, outputs=every))
     words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in tried.different.items())
     if not report.clean:
         words = ", ".join(dict.fromkeys(violation.kind for violation in report.violations))
     kind, cause = DIFFERS if report.clean else UNSOUND, _cause(child, planned, known)
     return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, rows=rows, cause=cause)
+
+
+def _nodes(recipe: GraphRecipe) -> tuple[int, ...]:
+    """Return the steps of the graph that are no leafs: what is pinned where every node is."""
+    return tuple(index for index in reachable(recipe) if recipe.steps[index].make != TENSOR)
 
 
 def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Collection[str]) -> FuzzedFault | None:

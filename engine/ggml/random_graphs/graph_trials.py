@@ -30,10 +30,12 @@ from engine.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, c
 from engine.ggml.random_graphs.placed_graph import placed_again, placed_graph, shares_bytes, surely_sound
 from engine.ggml.random_graphs.split_graphs import SplitRun, arrange_split, split_run
 
+PINNED: Final = "pinned"
+
 WAYS: Final[dict[str, tuple[str, str]]] = {
     "gallocr": ("default", "gallocr"),
     "sched": ("default", "sched"),
-    "pinned": ("pinned", "gallocr"),
+    PINNED: ("pinned", "gallocr"),
 }
 """How a graph is planned, beside memory of its own for each tensor: mode and planner."""
 
