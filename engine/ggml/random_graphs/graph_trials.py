@@ -116,7 +116,7 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
             built.context.restore(unplanned)
             split = split_run(ws, built, recipe.seed, apart, every_plan=False)
             if split.rows is not None:
-                wrong.append(partial(_arranged_split, ws, built, unplanned))
+                wrong.append(partial(arrange_split, ws, built, recipe.seed, unplanned))
         by = [explained(ws, built, apart, known, arrange) for arrange in wrong] if known else []
         causes = tuple(dict.fromkeys(cause for one in by for cause in one)) if all(by) else ()
         built.context.restore(unplanned)
@@ -139,12 +139,6 @@ def _unplaced(ws: LibraryWorkspace, built: Built) -> ArrangedGraph:
     """Return what is known of a built graph before it is planned."""
     nodes, leafs = nodes_and_leafs(ws.library, built.graph)
     return ArrangedGraph(scheduler=0, addresses=[*leafs, *nodes], placed=placed_graph(ws.library, nodes, leafs))
-
-
-def _arranged_split(ws: LibraryWorkspace, built: Built, unplanned: bytes, *, pins: Sequence[int] = ()) -> ArrangedGraph:
-    built.context.restore(unplanned)
-    ws.pin(pins)
-    return arrange_split(ws, built, built.recipe.seed)
 
 
 def _ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:
