@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,21 +27,15 @@ from engine.ggml.random_graphs.explained_graphs import NOT_TOLD, kernel_cause
 from engine.ggml.random_graphs.graph_generator import generate
 from engine.ggml.random_graphs.split_graphs import run_split
 
-KNOWN: Final = (
-    *(
-        kernel_cause(op, slot)
-        for op, slot in (
-            ("RMS_NORM_BACK", 0),
-            ("SOFT_MAX_BACK", 1),
-            ("ADD_ID", 1),
-            ("SOFT_MAX", 2),
-            ("ROPE", 2),
-            ("ROPE_BACK", 2),
-        )
-    ),
-    NOT_TOLD,
+BOTH: Final = (
+    *(kernel_cause(op, slot) for op, slot in (("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2))),
 )
-"""What `allocsim audit` and `allocsim fuzz` name in one of the libraries."""
+
+KNOWN: Final = {
+    "before": (*BOTH, kernel_cause("RMS_NORM_BACK", 0), kernel_cause("SOFT_MAX_BACK", 1), NOT_TOLD),
+    "after": BOTH,
+}
+"""What `allocsim audit` and `allocsim fuzz` name in each library."""
 
 
 def main() -> None:
@@ -48,14 +43,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
     parser.add_argument("--graphs", type=int, default=1000)
-    parser.add_argument("--ggml", default="after")
+    parser.add_argument("--ggml", default="after", choices=[*KNOWN])
     parser.add_argument("--pipelined", action="store_true", help="a scheduler that keeps several copies of a tensor")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     began = time.process_time()
     with open_library(options.ggml) as child:
         for seed in range(options.graphs):
-            counts.update(figures(child, seed, pipelined=options.pipelined))
+            counts.update(figures(child, seed, known=KNOWN[options.ggml], pipelined=options.pipelined))
     found = {"graphs": options.graphs, "ggml": options.ggml, **dict(sorted(counts.items()))}
     found["cpu_s_here"] = round(time.process_time() - began, 1)
     for name, figure in found.items():
@@ -64,10 +59,10 @@ def main() -> None:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def figures(child: Child, seed: int, *, pipelined: bool = False) -> Counter[str]:
+def figures(child: Child, seed: int, *, known: Sequence[str], pipelined: bool = False) -> Counter[str]:
     """Return what one graph adds to the counts."""
     try:
-        ran = child.call(run_split, generate(seed), seed, pipelined=pipelined, known=KNOWN)
+        ran = child.call(run_split, generate(seed), seed, pipelined=pipelined, known=known)
     except ChildDiedError as died:
         return Counter({f"ended by: {died.said}": 1})
     captured = document(ran.rows)

@@ -12,14 +12,16 @@ met. Two kinds of cause can be left out:
 * `NOT_TOLD`, where that is not enough: the owner of the memory of each OUTPUT view is flagged
   OUTPUT too before the graph is planned.
 
-A second cause shows as a difference that stays. One or two runs, O(roots^2) in arrays: what only races may
+A second cause shows as a difference that stays, and of several that were met one is told if it is
+enough. A few runs, O(roots^2) in arrays: what only races may
 stay unseen. What this module does not see: causes that are not known yet
 (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -80,10 +82,25 @@ def explained(
 
     `apart` are the bytes of its outputs, by step, in memory of its own for each tensor.
     """
-    at_once = _without(ws, built, apart, known, arrange())
+    at_once = _fewest(ws, built, apart, known, arrange)
     roots = _roots_of_output_views(built) if NOT_TOLD in known and not at_once else []
-    told = _without(ws, built, apart, known, arrange(pins=roots)) if roots else None
+    told = _fewest(ws, built, apart, known, partial(arrange, pins=roots)) if roots else None
     return at_once or (() if told is None else (NOT_TOLD, *told))
+
+
+def _fewest(
+    ws: LibraryWorkspace,
+    built: Built,
+    apart: Mapping[int, bytes],
+    known: Collection[str],
+    arrange: Callable[[], ArrangedGraph],
+) -> tuple[str, ...] | None:
+    """Return none or one of the causes of kernels, if that is enough, else all that were met; None
+    where nothing is enough.
+    """
+    met = _without(ws, built, apart, known, arrange())
+    fewer = [(), *((cause,) for cause in met)] if met is not None and len(met) > 1 else []
+    return next((few for few in fewer if _without(ws, built, apart, few, arrange()) == few), met)
 
 
 def _without(

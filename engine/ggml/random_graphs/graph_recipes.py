@@ -154,7 +154,7 @@ def _fits(kind: str, argument: Any, before: int) -> bool:
     if kind == "tensor":
         number = argument[1:] if isinstance(argument, str) and argument.startswith("%") else ""
         return number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < before
-    if kind == "ptr":
+    if kind == "ints":
         return isinstance(argument, tuple) and len(argument) == SECTIONS and all(_fits("int", n, 0) for n in argument)
     if kind == "float":
         return isinstance(argument, (int, float)) and not isinstance(argument, bool)
