@@ -153,7 +153,7 @@ def audit(
             result.unaudited.append(op)
         rows: dict[tuple[int, str], LibraryAuditRow] = {}
         for layout in layouts:
-            found, refused = _measured(child, op, types, tuple(threads), seed, layout=layout)
+            found, refused = measure_groups(child, op, types, tuple(threads), seed, layout=layout)
             result.refused += [one for one in refused if one not in result.refused]
             for row in found:
                 empty = LibraryAuditRow(op=op, source=row.source, layout=layout)
@@ -167,7 +167,7 @@ def audit(
     return result
 
 
-def _measured(
+def measure_groups(
     child: Child, op: str, types: Mapping[str, Sequence[str]], threads: tuple[int, ...], seed: int, *, layout: str
 ) -> tuple[list[LibraryAuditRow], list[dict[str, str]]]:
     """Return the rows of one op, and what aborted."""
@@ -283,14 +283,14 @@ def fused_rows(library: Library, threads: Sequence[int], seed: int) -> list[Libr
         arrays = [draw(operand, rng) for operand in case.operands]
         if case.operands[row.source].ne != case.operands[0].ne:
             continue
-        want, ran = _run_fused(library, case, arrays, None, count)
+        want, ran = run_fused(library, case, arrays, None, count)
         if not ran:
             return []
         repeats = REPEATS if count > 1 and want.nbytes >= RACING else 1
         over = next(
             (
                 got
-                for got in (_run_fused(library, case, arrays, row.source, count)[0] for _ in range(repeats))
+                for got in (run_fused(library, case, arrays, row.source, count)[0] for _ in range(repeats))
                 if got.tobytes() != want.tobytes()
             ),
             None,
@@ -306,11 +306,17 @@ def fused_rows(library: Library, threads: Sequence[int], seed: int) -> list[Libr
     return rows
 
 
-def _run_fused(
-    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], victim: int | None, threads: int
+def run_fused(
+    library: Library,
+    case: LibraryCase,
+    arrays: Sequence[NDArray[Any]],
+    victim: int | None,
+    threads: int,
+    *,
+    shift: int = 0,
 ) -> tuple[NDArray[Any], bool]:
-    """Run the two nodes with the last result apart (None) or over an operand; return it, and
-    whether the norm's own memory stayed as it was.
+    """Run the two nodes with the last result apart (None) or over an operand, `shift` bytes behind
+    it; return it, and whether the norm's own memory stayed as it was.
     """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx, last = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
@@ -328,9 +334,9 @@ def _run_fused(
             library.ggml_backend_tensor_alloc(buffer, tensor, at)
             at += size
         home = records([target])[0]
-        library.ggml_backend_tensor_alloc(int(home["buffer"]), result, int(home["data"]))
+        library.ggml_backend_tensor_alloc(int(home["buffer"]), result, int(home["data"]) + shift)
         if victim is not None:
-            _prove(ws, target, result, 0)
+            _prove(ws, target, result, shift)
         for tensor, array in zip(operands, arrays, strict=True):
             ws.put(tensor, array)
         graph = ctx.graph(size=16)

@@ -249,6 +249,18 @@ def test_a_finding_becomes_one_op_over_leafs_and_shows_again():
     assert graph_fuzzing.replayed(live("after"), small) == "outputs differ in none of 2000 more runs"
 
 
+def test_a_reader_that_keeps_the_planner_from_a_source_becomes_memory_of_its_own():
+    """SOFT_MAX takes the sinks because its scores are read again later: one op is left, its scores a weight."""
+    scores = (leaf("f32", 1), step("sqr", "%0"), leaf("f32", 1), step("soft_max_ext", "%1", None, 1.0, 0.0))
+    steps = (*scores, step("soft_max_add_sinks", "%3", "%2"), step("add", "%1", "%4"))
+    recipe = GraphRecipe(steps=steps, expand=(5,), outputs=(4, 5))
+    child = live("after")
+    small = graph_fuzzing.minimise(child, graph_fuzzing.judge(child, recipe))
+
+    assert small.cause == "C04 kernel: SOFT_MAX over source 2"
+    assert [made.make for made in small.recipe.steps] == ["tensor", "tensor", "soft_max_ext", "soft_max_add_sinks"]
+
+
 def test_a_copy_that_is_older_than_its_original_is_found_on_two_backends_alone_and_kept_as_it_ran():
     child = live("after")
     (found,) = graph_fuzzing.fuzz(child, [99])
