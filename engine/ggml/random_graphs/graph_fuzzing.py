@@ -79,6 +79,9 @@ class FuzzedFault:
 BATCH: Final = 256
 """Graphs in a fork."""
 
+FIRST_BATCH: Final = 16
+"""The same while no cause is known: each that is named is tried on all the graphs behind it."""
+
 SPLIT_QUESTIONS: Final = 150
 """Smaller recipes that are tried for a finding on two backends."""
 
@@ -98,7 +101,7 @@ def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, *
     `known` are causes that were named before; those that are named now are added to it.
     """
     known = set() if known is None else known
-    for batch in _batches(seeds, BATCH):
+    for batch in _batches(seeds, BATCH if known else FIRST_BATCH):
         found = judge_all(child, [partial(generate, seed, **options) for seed in batch], known)
         yield from (replace(one, seed=seed) for seed, one in zip(batch, found, strict=True) if one is not None)
 
@@ -195,9 +198,11 @@ def _read(path: Path) -> list[TriedGraph]:
 
 
 def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
+    """Cut seeds into batches, each twice the one before up to `BATCH`."""
     rest = iter(seeds)
     while batch := list(islice(rest, size)):
         yield batch
+        size = min(2 * size, BATCH)
 
 
 def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
@@ -235,10 +240,11 @@ def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph, known: Collectio
     if report.clean and {*tried.different} == {PINNED} and recipe.outputs != (every := _nodes(recipe)):
         return judge(child, replace(recipe, outputs=every))
     words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in tried.different.items())
-    if not report.clean:
+    cause = _cause(child, planned, known, numbers=bool(tried.different))
+    if not report.clean and pair_of(cause) is None:
         words = ", ".join(dict.fromkeys(violation.kind for violation in report.violations))
-    kind, cause = DIFFERS if report.clean else UNSOUND, _cause(child, planned, known)
-    return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, rows=rows, cause=cause)
+        return FuzzedFault(seed=recipe.seed, kind=UNSOUND, words=words, recipe=recipe, rows=rows, cause=cause)
+    return FuzzedFault(seed=recipe.seed, kind=DIFFERS, words=words, recipe=recipe, rows=rows, cause=cause)
 
 
 def _nodes(recipe: GraphRecipe) -> tuple[int, ...]:
@@ -257,16 +263,18 @@ def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Co
     old = report.clean and stale_copies(split.rows)
     found = dict.fromkeys(violation.kind for violation in report.violations) or map(str, split.differing)
     words = f"on two backends, {split.splits} splits: {'outputs ' if report.clean else ''}{', '.join(found)}"
-    cause = OLD_COPY if old else f"on two backends: {_cause(child, planned, known)}"
+    cause = OLD_COPY if old else f"on two backends: {_cause(child, planned, known, numbers=bool(split.differing))}"
     return FuzzedFault(seed=recipe.seed, kind=SPLIT, words=words, recipe=recipe, rows=split.rows, cause=cause)
 
 
-def _cause(child: Child, planned: Document, known: Collection[str]) -> str:
-    """Name a cause of the verdict on a planned graph: the first that is not known, else the
-    first.
+def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: bool = True) -> str:
+    """Name a cause of the verdict on a planned graph: the first that is not known, else the first.
+
+    A kernel is no cause where all `numbers` were right.
     """
     evidence, _, _ = examine(planned, child=child)
-    names = [_name(cause, evidence.document) for cause in judged(evidence, cures=False).causes]
+    causes = [one for one in judged(evidence, cures=False).causes if numbers or one.party != "kernel"]
+    names = [_name(cause, evidence.document) for cause in causes]
     return next((name for name in names if name not in known), names[0] if names else UNNAMED)
 
 
