@@ -26,6 +26,7 @@ from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
 from engine.ggml.random_graphs.explained_graphs import Arrange, ArrangedGraph, explained
+from engine.ggml.random_graphs.graph_generator import table_cases
 from engine.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, compute, fill, outputs, place
 from engine.ggml.random_graphs.placed_graph import placed_again, placed_graph, shares_bytes, surely_sound
 from engine.ggml.random_graphs.split_graphs import SplitRun, arrange_split, split_run
@@ -44,6 +45,9 @@ JUDGED: Final = "gallocr"
 
 SPLIT_EVERY: Final = 4
 """One graph in so many is run on two backends as well."""
+
+
+table_cases()  # when the server imports this module, else each of its forks makes the table again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
