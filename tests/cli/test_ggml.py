@@ -260,7 +260,9 @@ def test_the_pairs_that_a_version_gets_wrong_stand_in_one_table(capsys):
     printed = json.loads(capsys.readouterr().out)
     before, after = "0.13.1 (before)", "0.26.0 (after)"
 
-    assert [(row["op"], row["source"], row[before].split(",")[0], row[after].split(",")[0]) for row in printed["rows"]] == [
+    assert [
+        (row["op"], row["source"], row[before].split(",")[0], row[after].split(",")[0]) for row in printed["rows"]
+    ] == [
         ("ADD_ID", 1, "unsafe", "unsafe"),
         ("RMS_NORM_BACK", 0, "unsafe", "safe"),
     ]

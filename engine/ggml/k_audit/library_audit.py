@@ -11,8 +11,8 @@ Contract
 * Each case runs with every number of threads; with several, where the result has several rows,
   `REPEATS` times. `threads` is the fewest with which a difference was seen. Where a case is right
   with fewer threads and wrong with more, the pair races, `races_at` that many threads.
-* A kernel that leaves bytes of its result apart as they were is wrong wherever the result lies; such
-  a case says nothing of aliases and is listed under `refused`.
+* A kernel that leaves bytes of its result apart as they were is wrong wherever the result lies;
+  such a case says nothing of aliases and is listed under `refused`.
 * Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
   begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
   first half; `duplicate over`: it lies over a source that is given for every other source of its
