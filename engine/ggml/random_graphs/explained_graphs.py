@@ -2,8 +2,8 @@
 again without them.
 
 Contract: `explained(ws, built, apart, known, arrange)` returns those of the `known` causes that
-this run did without, if nothing is wrong in it: the plan, where it is judged, is surely
-sound (`engine.ggml.random_graphs.placed_graph`), and each output has the bytes of a run in memory of its
+this run did without, if nothing is wrong in it: the plan, where it is judged, is surely sound
+(`engine.ggml.random_graphs.placed_graph`), and each output has the bytes of a run in memory of its
 own for each tensor. It returns nothing where something is wrong still, or where no known cause was
 met. Two kinds of cause can be left out:
 
@@ -13,9 +13,8 @@ met. Two kinds of cause can be left out:
   OUTPUT too before the graph is planned.
 
 A second cause shows as a difference that stays, and of several that were met one is told if it is
-enough. A few runs, O(roots^2) in arrays: what only races may
-stay unseen. What this module does not see: causes that are not known yet
-(`engine.ggml.random_graphs.graph_fuzzing`).
+enough. A few runs, O(roots^2) in arrays: what only races may stay unseen. What this module does not
+see: causes that are not known yet (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
 import re

@@ -12,9 +12,9 @@ one. Where a graph ends its fork, the rest run in another.
 `cause` names what is wrong by the verdict on S, K and D of the planned graph
 (`engine.ggml.capture_evidence`): the class, the party, and for a kernel its op and source slot;
 findings of one cause are one. To name a cause costs some 30 graphs, so a cause is named once: what
-it explains (`engine.ggml.random_graphs.explained_graphs`) is not looked at again. `minimise` shrinks
-a finding's recipe while it keeps its kind and cause; `replayed` runs it again before it is told;
-`keep` writes recipe, rows and words as files to start from again.
+it explains (`engine.ggml.random_graphs.explained_graphs`) is not looked at again. `minimise`
+shrinks a finding's recipe while it keeps its kind and cause; `replayed` runs it again before it is
+told; `keep` writes recipe, rows and words as files to start from again.
 
 What this module does not see: graphs the generator does not make.
 """
