@@ -2,8 +2,8 @@
 
     python benchmarks/ggml_fuzzing.py [--out FILE] [--ggml before,after] [--graphs 1024] [--seeds 3] [--minutes 1.0]
 
-CPU of this process, the server and its forks: that of a campaign of `--graphs`, less that of one of a single batch, which starts the library. `per_clean_graph_ms` is a
-campaign of graphs that have no finding: what a finding costs, whose cause K and D name, comes on top. Pairs: `--seeds` campaigns of seeds far apart, each until every pair
+CPU of this process, the server and its forks: that of a campaign of `--graphs`, less that of one without a graph, which starts the library. `per_graph_ms` has the findings in it, and that K and
+D name the first of each cause; `per_clean_graph_ms` is a campaign of the graphs that have none. `loop_ns` is what a turn of an empty loop took then: on a busy machine all of it takes longer. Pairs: `--seeds` campaigns of seeds far apart, each until every pair
 that the audit convicts was named, or `--minutes` of wall time are over; seconds of CPU until then.
 """
 
@@ -52,16 +52,26 @@ def cost(which: str, graphs: int) -> dict[str, Any]:
     """Return milliseconds of CPU for each graph of a campaign, all and those without a finding."""
     with open_library(which) as child:
         wrong = {fault.seed for fault in fuzz(child, range(graphs))}
-    start = spent(which, range(BATCH))
-    rest = spent(which, range(BATCH + graphs)) - start
     right = [seed for seed in range(graphs) if seed not in wrong]
-    clean = spent(which, [*range(BATCH), *right]) - start
+    start, everything, clean = spent(which, ()), spent(which, range(graphs)), spent(which, right)
     return {
         "graphs": graphs,
         "findings": len(wrong),
-        "per_graph_ms": round(1e3 * rest / graphs, 2),
-        "per_clean_graph_ms": round(1e3 * clean / len(right), 2),
+        "per_graph_ms": round(1e3 * (everything - start) / graphs, 2),
+        "per_clean_graph_ms": round(1e3 * (clean - start) / len(right), 2),
+        "loop_ns": round(turn(), 1),
     }
+
+
+TURNS: Final = 10_000_000
+
+
+def turn() -> float:
+    """Return nanoseconds of CPU for a turn of an empty loop."""
+    began = time.process_time()
+    for _ in range(TURNS):
+        pass
+    return 1e9 * (time.process_time() - began) / TURNS
 
 
 def spent(which: str, seeds: Sequence[int]) -> float:
@@ -82,10 +92,11 @@ def pairs(which: str, number: int, minutes: float) -> dict[str, Any]:
     """Return for each pair after how many graphs and wall seconds it was named first."""
     wanted = {f"C04 kernel: {pair.replace('/', ' over source ')}": pair for pair in PAIRS[which]}
     first: dict[str, list[float]] = {}
+    known: set[str] = set()
     began, seed = time.monotonic(), APART * number
     with open_library(which) as child:
         while len(first) < len(wanted) and time.monotonic() < began + 60 * minutes:
-            for fault in fuzz(child, range(seed, seed + BATCH)):
+            for fault in fuzz(child, range(seed, seed + BATCH), known=known):
                 name = wanted.get(fault.cause.removeprefix("on two backends: "))
                 if name is not None and name not in first:
                     first[name] = [fault.seed - APART * number + 1, round(time.monotonic() - began, 1)]

@@ -70,7 +70,7 @@ def fuzz_library(
         advance = stack.enter_context(counting("fuzz", most or 0))
         advance(done)
         numbers = range(seed + done, seed + most) if most is not None else count(seed + done)
-        for tried, findings in _tried(stack, library, child, iter(numbers), jobs):
+        for tried, findings in _tried(stack, library, child, iter(numbers), jobs, {*counts}):
             for finding in findings:
                 counts[finding.cause] += 1
                 if counts[finding.cause] > 1:
@@ -106,31 +106,37 @@ def _told(finding: live.FuzzedFault, again: str, folders: list[Path], as_json: b
     return {**about, "replayed": again, "size": size, "file": str(paths[0]) if paths else None}
 
 
-def _tried(
-    stack: ExitStack, library: str, child: Child, numbers: Iterator[int], jobs: int
+def _tried(  # noqa: PLR0917 - the campaign, in order
+    stack: ExitStack, library: str, child: Child, numbers: Iterator[int], jobs: int, known: set[str]
 ) -> Iterator[tuple[int, list[live.FuzzedFault]]]:
-    """Yield for each batch how many graphs were tried, and the findings; in order of seeds."""
+    """Yield for each batch how many graphs were tried, and the findings; in order of seeds.
+
+    `known` are causes that were named before; those that are named now are added to it.
+    """
     if jobs == 1:
         while batch := list(islice(numbers, live.BATCH)):
-            yield len(batch), list(live.fuzz(child, batch))
+            yield len(batch), list(live.fuzz(child, batch, known=known))
         return
     pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=get_context("spawn")))
     while batches := [batch for _ in range(jobs) if (batch := list(islice(numbers, live.BATCH * BATCHES)))]:
-        for batch, findings in zip(batches, pool.map(partial(_in_process, library), batches), strict=True):
+        for batch, findings in zip(batches, pool.map(partial(_in_process, library, known), batches), strict=True):
+            known |= {one.cause for one in findings}
             yield len(batch), findings
 
 
-BATCHES: Final = 2
-"""Batches that a process of `--jobs` takes at a time."""
+BATCHES: Final = 1
+"""Batches that a process of `--jobs` takes at a time; what others have named it hears between
+two.
+"""
 
 _CHILDREN: Final[dict[str, Child]] = {}
 """The library of a process of `--jobs`, which lives as long as it does."""
 
 
-def _in_process(library: str, numbers: list[int]) -> list[live.FuzzedFault]:
+def _in_process(library: str, known: set[str], numbers: list[int]) -> list[live.FuzzedFault]:
     if library not in _CHILDREN:
         _CHILDREN[library] = open_library(library)
-    return list(live.fuzz(_CHILDREN[library], numbers))
+    return list(live.fuzz(_CHILDREN[library], numbers, known=known))
 
 
 class _Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

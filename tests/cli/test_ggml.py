@@ -260,7 +260,9 @@ def test_the_pairs_that_a_version_gets_wrong_stand_in_one_table(capsys):
     printed = json.loads(capsys.readouterr().out)
     before, after = "0.13.1 (before)", "0.26.0 (after)"
 
-    assert [(row["op"], row["source"], row[before].split(",")[0], row[after]) for row in printed["rows"]] == [
+    assert [
+        (row["op"], row["source"], row[before].split(",")[0], row[after].split(",")[0]) for row in printed["rows"]
+    ] == [
         ("ADD_ID", 1, "unsafe", "unsafe"),
         ("RMS_NORM_BACK", 0, "unsafe", "safe"),
     ]
@@ -336,15 +338,15 @@ def test_bad_usage_of_audit_and_fuzz_is_one_line_and_exit_2(arguments, said, cap
 
 def test_findings_of_the_fuzzer_are_kept_repeat_by_seed_and_can_be_read_again(tmp_path):
     live("before")
-    arguments = ("fuzz", "ggml", "--ggml", "before", "--seed", "13", "--examples", "1")
+    arguments = ("fuzz", "ggml", "--ggml", "before", "--seed", "9", "--examples", "1")
     done = allocsim(*arguments, "--json", "--out", tmp_path)
     printed = json.loads(done.stdout)
     (first,), again = printed["findings"], allocsim(*arguments, "--no-shrink")
 
-    assert (done.returncode, first["seed"], first["kind"], first["words"]) == (1, 13, "unsound", "MissingPin")
+    assert (done.returncode, first["seed"], first["kind"], first["words"]) == (1, 9, "unsound", "MissingPin")
     assert allocsim("check", first["file"]).returncode == 1
     assert allocsim("capture", "ggml", "--ggml", "before", "--recipe", first["file"]).returncode == 1
-    assert (again.returncode, again.stdout.startswith("seed 13: unsound: ")) == (1, True)
+    assert (again.returncode, again.stdout.startswith("seed 9: unsound: ")) == (1, True)
 
 
 def test_seeds_without_a_finding_exit_0():

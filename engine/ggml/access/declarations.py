@@ -52,7 +52,8 @@ TYPES: Final[dict[str, Any]] = {
     "OptParams": OptParams,
     # addresses, named differently for the reader only
     **dict.fromkeys(
-        ("ptr", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"), ctypes.c_void_p
+        ("ptr", "ints", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"),
+        ctypes.c_void_p,
     ),
 }
 
@@ -271,8 +272,8 @@ tensor ggml_opt_labels(opt)
 tensor ggml_opt_loss(opt)
 tensor ggml_opt_grad_acc(opt, tensor)
 bool ggml_opt_static_graphs(opt)
-tensor ggml_rope_multi(ctx, tensor, tensor, tensor, int, ptr, int, int, float, float, float, float, float, float)
-tensor ggml_rope_multi_back(ctx, tensor, tensor, tensor, int, ptr, int, int, float, float, float, float, float, float)
+tensor ggml_rope_multi(ctx, tensor, tensor, tensor, int, ints, int, int, float, float, float, float, float, float)
+tensor ggml_rope_multi_back(ctx, tensor, tensor, tensor, int, ints, int, int, float, float, float, float, float, float)
 size ggml_quantize_chunk(int, ptr, ptr, i64, i64, i64, ptr)
 """
 
@@ -303,7 +304,7 @@ def _builders(text: str) -> dict[str, tuple[str, ...]]:
 
 BUILDERS: Final = _builders(DECLARATIONS)
 """Functions that make a tensor in a context: name without `ggml_` -> the arguments after the
-context, as words of `TYPES`.
+context, as words of `TYPES`. `ints` are four whole numbers, the lengths of sections.
 """
 
 OPTIONAL: Final = _signatures(DECLARATIONS.partition("optional:")[2])

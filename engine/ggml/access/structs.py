@@ -76,6 +76,12 @@ def records(addresses: Sequence[int]) -> NDArray[Any]:
     return np.frombuffer(b"".join([ctypes.string_at(address, size) for address in addresses]), dtype=TENSOR)
 
 
+def live_record(address: int) -> Any:
+    """Return the tensor at this address itself, as a record that writes through."""
+    memory = memoryview((ctypes.c_uint8 * TENSOR.itemsize).from_address(address))
+    return np.frombuffer(memory, dtype=TENSOR)[0]
+
+
 def graph_record(address: int) -> Any:
     """Return a copy of the head of the graph at this address."""
     return np.frombuffer(ctypes.string_at(address, GRAPH.itemsize), dtype=GRAPH)[0]

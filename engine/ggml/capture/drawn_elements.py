@@ -60,17 +60,23 @@ def _ne(row: Row | None, axis: int) -> int:
     return 1 if row is None else int(row["ne"][axis])
 
 
-def fill(graph: RebuiltGraph, seed: int) -> None:
+def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True) -> None:
     """Write the elements of every root that no op makes.
 
-    Raise EngineError for a type that cannot be drawn.
+    Without `shares`, those of `SHARES` are normal too: probabilities of one class are all 1, which
+    hides what a kernel does with them. Raise EngineError for a type that cannot be drawn.
     """
     readers = readers_of(graph)
     for place, row in enumerate(graph.rows):
         if row["op"] == NONE and row["view_src"] is None and graph.arrays[place].size:
             np.copyto(
                 graph.arrays[place],
-                drawn(graph.ws.library, row, readers.get(place, []), np.random.default_rng((seed, place))),
+                drawn(
+                    graph.ws.library,
+                    row,
+                    [one for one in readers.get(place, []) if shares or one[:2] not in SHARES],
+                    np.random.default_rng((seed, place)),
+                ),
             )
 
 
@@ -123,8 +129,8 @@ def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
     """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as
     bytes; whole numbers as they are.
     """
-    if kind == "i32":
-        return np.ascontiguousarray(numbers, dtype=np.int32)
+    if kind in {"i32", "i64"}:
+        return np.ascontiguousarray(numbers, dtype=kind.replace("i", "int"))
     numbers = np.ascontiguousarray(numbers, dtype=np.float32)
     if kind in {"f32", "f16", "f64"}:
         return numbers.astype({"f32": np.float32, "f16": np.float16, "f64": np.float64}[kind])

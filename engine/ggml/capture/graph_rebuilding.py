@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.formats.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
-from engine.ggml.access.structs import FLAGS, MAX_SOURCES, TENSOR
+from engine.ggml.access.structs import FLAGS, MAX_SOURCES, live_record
 from engine.ggml.access.workspace import ELEMENTS, LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows
 
@@ -135,7 +135,7 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
     for row in everything:
         dims = (ctypes.c_int64 * 4)(*row["ne"])
         tensors.append(ctx.checked(library.ggml_new_tensor(ctx.pointer, types[row["type"]], 4, ctypes.addressof(dims))))
-    records = [_record(tensor) for tensor in tensors]
+    records = [live_record(tensor) for tensor in tensors]
     for row, record in zip(everything, records, strict=True):
         record["nb"] = row["nb"]
     places, size = _places(everything, roots, offsets)
@@ -159,12 +159,6 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
         ws=ws, rows=everything, tensors=tensors, arrays=[_elements(row, int(r["data"])) for row, r in zip(everything, records, strict=True)],
         sources=sources, leafs=len(rows["leafs"]), single=single,
     )  # fmt: skip
-
-
-def _record(tensor: int) -> Any:
-    """Return the struct at this address, as a record that writes through."""
-    memory = memoryview((ctypes.c_uint8 * TENSOR.itemsize).from_address(tensor))
-    return np.frombuffer(memory, dtype=TENSOR)[0]
 
 
 def _refuse(row: Mapping[str, Any], ops: Mapping[str, int], types: Mapping[str, int], version: str) -> None:

@@ -11,6 +11,8 @@ Contract
 * Each case runs with every number of threads; with several, where the result has several rows,
   `REPEATS` times. `threads` is the fewest with which a difference was seen. Where a case is right
   with fewer threads and wrong with more, the pair races, `races_at` that many threads.
+* A kernel that leaves bytes of its result apart as they were is wrong wherever the result lies;
+  such a case says nothing of aliases and is listed under `refused`.
 * Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
   begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
   first half; `duplicate over`: it lies over a source that is given for every other source of its
@@ -19,14 +21,17 @@ Contract
 * `reachable` is decided by the real allocator on every kind of graph that can make a difference
   (`engine.ggml.k_audit.allocator_reach`); `graph` is the smallest in which it chooses the alias, or
   the statement that it never does, `ways` all kinds that lead to it.
-* Every (op, types) group runs in a forked child; a group that aborts is listed under `refused` with
+* The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): its result over
+  what it norms and over the weights. That it ran, and not two kernels, shows in the memory of the
+  norm, which stays as it was; where it does not, no row is made.
+* Every (op, types) group runs in a forked child, and where it aborts each of its variants by
+  itself; what aborts alone is listed under `refused` with
   what ggml said.
 
-Numbers are those of this machine's kernels. What this module does not see: fused kernels, and other
-backends.
+Numbers are those of this machine's kernels. What this module does not see: other backends.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -41,8 +46,8 @@ from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import ELEMENTS, Context, LibraryWorkspace
 from engine.ggml.capture.drawn_elements import encoded
 from engine.ggml.capture.graph_rows import Rows
-from engine.ggml.k_audit.allocator_reach import Reach, reach, same_layout
-from engine.ggml.k_audit.library_cases import LibraryCase, cases, draw
+from engine.ggml.k_audit.allocator_reach import LEAF, Reach, reach, same_layout
+from engine.ggml.k_audit.library_cases import FUSED_OP, LibraryCase, cases, draw, fused_cases
 
 THREADS: Final = (1, 2, 4)
 
@@ -75,6 +80,8 @@ class LibraryAuditRow:
     smallest: str = ""
     """The smallest case that differs with the fewest threads, in words."""
     reach: Reach | None = None
+    unwritten: str = ""
+    """A case, in words, of which bytes of the result apart stay as they were."""
 
     def public(self) -> dict[str, Any]:
         """Return the row as the command prints it.
@@ -145,30 +152,62 @@ def audit(
         if not types:
             result.unaudited.append(op)
         rows: dict[tuple[int, str], LibraryAuditRow] = {}
-        refused: set[str] = set()
-        for group, layout in product(types, layouts):
-            if group in refused:
-                continue
-            try:
-                found = child.call(measure, op, group, tuple(threads), seed, layout)
-            except ChildDiedError as error:
-                refused.add(group)
-                result.refused.append({"op": op, "types": group, "said": error.said})
-                continue
+        for layout in layouts:
+            found, refused = measure_groups(child, op, types, tuple(threads), seed, layout=layout)
+            result.refused += [one for one in refused if one not in result.refused]
             for row in found:
-                _merge(
-                    rows.setdefault((row.source, layout), LibraryAuditRow(op=op, source=row.source, layout=layout)), row
-                )
+                empty = LibraryAuditRow(op=op, source=row.source, layout=layout)
+                _merge(rows.setdefault((row.source, layout), empty), row)
         for (source, layout), row in sorted(rows.items()):
             result.rows.append(row.public())
             if layout == "over" and row.unsafe and row.reach is not None and row.reach.rows is not None:
                 result.graphs[op, source] = row.reach.rows
+    if ops is None and "over" in layouts:
+        result.rows += [row.public() for row in child.call(fused_rows, tuple(threads), seed)]
     return result
 
 
+def measure_groups(
+    child: Child, op: str, types: Mapping[str, Sequence[str]], threads: tuple[int, ...], seed: int, *, layout: str
+) -> tuple[list[LibraryAuditRow], list[dict[str, str]]]:
+    """Return the rows of one op, and what aborted."""
+    found: list[LibraryAuditRow] = []
+    refused: list[dict[str, str]] = []
+    todo = [(group, tuple(variants)) for group, variants in types.items()]
+    while todo:
+        group, variants = todo.pop(0)
+        try:
+            rows = child.call(measure, op, group, threads, seed, layout, variants)
+        except ChildDiedError as error:
+            if len(variants) > 1:
+                todo = [(group, (one,)) for one in variants] + todo
+                continue
+            many = len(types[group]) > 1
+            refused.append({"op": op, "types": f"{group} ({variants[0]})" if many else group, "said": error.said})
+            continue
+        found += [row for row in rows if row.cases]
+        unwritten = dict.fromkeys(row.unwritten for row in rows if row.unwritten)
+        refused += [{"op": op, "types": group, "said": f"{words}: {UNWRITTEN}"} for words in unwritten]
+    return found, refused
+
+
+CANARY: Final = 0x7F
+"""What memory is filled with to see whether it is written."""
+
+
+UNWRITTEN: Final = "it leaves bytes of its result as they were, wherever that lies"
+
+
 def groups(library: Library) -> dict[str, Any]:
-    """Task: the version, and for each in-place op the operand types its cases use."""
-    table = {op: list(dict.fromkeys(case.types for case in cases(library, op))) for op in sorted(library.in_place_ops)}
+    """Task: the version, and for each in-place op the operand types its cases use, with their
+    variants.
+    """
+    table: dict[str, dict[str, list[str]]] = {}
+    for op in sorted(library.in_place_ops):
+        variants = table.setdefault(op, {})
+        for case in cases(library, op):
+            if case.variant not in variants.setdefault(case.types, []):
+                variants[case.types].append(case.variant)
     return {"version": library.version, "groups": table}
 
 
@@ -184,10 +223,10 @@ def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
 
 
 def measure(  # noqa: PLR0917 - what a task is given
-    library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str = "over"
+    library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str, variants: Sequence[str]
 ) -> list[LibraryAuditRow]:
-    """Task: run every case of one op and group of types, and return its rows."""
-    chosen = [case for case in cases(library, op) if case.types == types]
+    """Task: run every case of one op, group of types and some variants, and return its rows."""
+    chosen = [case for case in cases(library, op) if case.types == types and case.variant in variants]
     return measure_cases(library, op, chosen, threads=threads, seed=seed, layout=layout)
 
 
@@ -203,6 +242,11 @@ def measure_cases(
         rng = np.random.default_rng(seed)
         arrays = [encoded(library, draw(operand, rng), operand.dtype) for operand in case.operands]
         fewest: dict[tuple[int, str], int] = {}
+        first, victims = _run(library, case, arrays, None, min(threads))
+        if first.tobytes() != _run(library, case, arrays, None, min(threads), before=0)[0].tobytes():
+            for _, slot in victims:
+                rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout)).unwritten = _words(case)
+            continue
         for count in threads:
             apart, victims = _run(library, case, arrays, None, count)
             for position, slot in victims:
@@ -221,10 +265,106 @@ def measure_cases(
                     if over is not None:
                         row.max_error = max(row.max_error, _difference(want, over))
                         row.threads = min(filter(None, (row.threads, count)))
-                        first = fewest.setdefault((position, lie.words), count)
-                        if first == count > min(threads):
+                        least = fewest.setdefault((position, lie.words), count)
+                        if least == count > min(threads):
                             row.races_at = min(filter(None, (row.races_at, count)))
     return list(rows.values())
+
+
+def fused_rows(library: Library, threads: Sequence[int], seed: int) -> list[LibraryAuditRow]:
+    """Task: measure the fused kernel over what it norms (source 0) and over the weights (source 1);
+    no row of a library that runs two kernels.
+    """
+    rows = [LibraryAuditRow(op=FUSED_OP, source=source) for source in (0, 1)]
+    if not {"RMS_NORM", "MUL"} <= library.in_place_ops:
+        return []
+    for case, count, row in product(fused_cases(), threads, rows):
+        rng = np.random.default_rng(seed)
+        arrays = [draw(operand, rng) for operand in case.operands]
+        if case.operands[row.source].ne != case.operands[0].ne:
+            continue
+        want, ran = run_fused(library, case, arrays, None, count)
+        if not ran:
+            return []
+        repeats = REPEATS if count > 1 and want.nbytes >= RACING else 1
+        over = next(
+            (
+                got
+                for got in (run_fused(library, case, arrays, row.source, count)[0] for _ in range(repeats))
+                if got.tobytes() != want.tobytes()
+            ),
+            None,
+        )
+        row.cases += 1
+        if over is not None:
+            row.unsafe += 1
+            row.max_error = max(row.max_error, _difference(want, over))
+            row.threads = min(filter(None, (row.threads, count)))
+            row.smallest = row.smallest or f"{_words(case)}, {count} thread{'s' if count > 1 else ''}"
+    for row in rows:
+        row.reach = _fused_reach(library, row.source)
+    return rows
+
+
+def run_fused(
+    library: Library,
+    case: LibraryCase,
+    arrays: Sequence[NDArray[Any]],
+    victim: int | None,
+    threads: int,
+    *,
+    shift: int = 0,
+) -> tuple[NDArray[Any], bool]:
+    """Run the two nodes with the last result apart (None) or over an operand, `shift` bytes behind
+    it; return it, and whether the norm's own memory stayed as it was.
+    """
+    with LibraryWorkspace(library, threads=threads) as ws:
+        ctx, last = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
+        operands = _operands(ctx, case)
+        norm = ctx.op("rms_norm", operands[0], 1e-4)
+        result = ctx.op("mul", norm, operands[1])
+        room = last.tensor("f32", *case.operands[0].ne)
+        ws.apart(last)
+        target = room if victim is None else operands[victim]
+        sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in (*operands, norm)]
+        buffer = ws.memory(sum(sizes) + GAP)
+        library.ggml_backend_buffer_clear(buffer, CANARY)
+        at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
+        for tensor, size in zip((*operands, norm), sizes, strict=True):
+            library.ggml_backend_tensor_alloc(buffer, tensor, at)
+            at += size
+        home = records([target])[0]
+        library.ggml_backend_tensor_alloc(int(home["buffer"]), result, int(home["data"]) + shift)
+        if victim is not None:
+            _prove(ws, target, result, shift)
+        for tensor, array in zip(operands, arrays, strict=True):
+            ws.put(tensor, array)
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        ws.compute(graph)
+        return ws.get(result), {*_raw(ws, norm)} == {CANARY}
+
+
+def _fused_reach(library: Library, victim: int) -> Reach:
+    """Return whether the allocator lays the result of the two nodes over that operand, a leaf; the
+    other in memory of its own.
+    """
+    case = next(iter(fused_cases()))
+    with LibraryWorkspace(library) as ws:
+        ctx, static = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
+        homes = [ctx if position == victim else static for position in (0, 1)]
+        operands = [
+            home.tensor("f32", *operand.ne, flag="input" if home is ctx else "")
+            for home, operand in zip(homes, case.operands, strict=True)
+        ]
+        ws.apart(static)
+        result = ctx.op("mul", ctx.op("rms_norm", operands[0], 1e-4), operands[1])
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        ws.allocate(ws.planner(), graph)
+        taken = library.ggml_get_data(result) == library.ggml_get_data(operands[victim])
+    words = f"2 nodes: MUL(RMS_NORM(f32{list(case.operands[0].ne)}), f32{list(case.operands[1].ne)}), source {victim} a leaf"
+    return Reach(ways=(LEAF,) if taken else (), tried=1, words=words if taken else f"not in {words}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,9 +417,15 @@ begins.
 
 
 def _run(
-    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie | None, threads: int
+    library: Library,
+    case: LibraryCase,
+    arrays: Sequence[NDArray[Any]],
+    lie: _Lie | None,
+    threads: int,
+    *,
+    before: int = CANARY,
 ) -> tuple[NDArray[Any], list[tuple[int, int]]]:
-    """Run one case with its result apart (None) or as `lie` says.
+    """Run one case with its result apart (None) or as `lie` says, in memory of bytes `before`.
 
     Return the result and the operands of equal layout.
     """
@@ -292,7 +438,7 @@ def _run(
         tensors = (*operands, result)
         sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in tensors]
         buffer = ws.memory(3 * sum(sizes) + GAP)
-        library.ggml_backend_buffer_clear(buffer, 0x7F)
+        library.ggml_backend_buffer_clear(buffer, before)
         at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
         places = []
         for size in sizes:

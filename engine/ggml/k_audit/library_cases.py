@@ -13,7 +13,7 @@ operands.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -58,6 +58,8 @@ class Operand:
     dtype: str
     ne: tuple[int, ...]
     fill: str = "normal"
+    written: bool = False
+    """Whether the op writes into it, so that it must be nobody else's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ class LibraryCase:
     """Which form of the op: the builder's name, or what is special."""
     operands: tuple[Operand, ...]
     build: Build
+    makes: tuple[int, ...] = ()
+    """Dimensions of an f32 result, where they are not those of the first operand."""
 
     @property
     def types(self) -> str:
@@ -163,7 +167,7 @@ def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]
                 operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=other, fill="positive"))
                 yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2))
     for first in QUANTISED if builder == "add" else ():
-        for ne in ((256,), (512, 5), (256, 3, 2, 2)):
+        for ne in BLOCKS:
             operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=ne))
             yield LibraryCase(op=op, variant="add, quantised", operands=operands, build=_call(builder, 2))
 
@@ -195,6 +199,10 @@ def _add1(_: Library, op: str) -> Iterator[LibraryCase]:
         for ne in _shapes():
             operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=(1,)))
             yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1", 2))
+    for first in QUANTISED:
+        for ne in BLOCKS:
+            operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=(1,)))
+            yield LibraryCase(op=op, variant="add1, quantised", operands=operands, build=_call("add1", 2))
 
 
 def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
@@ -266,13 +274,74 @@ VISION: Final = 24
 """`GGML_ROPE_TYPE_MROPE` and `GGML_ROPE_TYPE_VISION`."""
 
 QUANTISED: Final = ("q4_0", "q8_0", "q4_K", "q6_K")
-"""Of ADD, the one op of the list whose result may be quantised: a block of 32 and of 256, few bits
-and many.
+"""Of ADD and ADD1, the ops of the list whose result may be quantised: a block of 32 and of 256, few
+bits and many.
 """
 
+BLOCKS: Final = ((256,), (512, 5), (256, 3, 2, 2))
+"""Dimensions of quantised operands: rows of whole blocks."""
+
+WEIGHTS: Final = ("f16", "bf16", *QUANTISED)
+"""Types of weights and caches, whose readers and writers convert them."""
+
+
+def _product(_: Library, op: str) -> Iterator[LibraryCase]:
+    for dtype in WEIGHTS:
+        operands = (Operand(dtype=dtype, ne=(256, 3)), Operand(dtype="f32", ne=(256, 2)))
+        yield LibraryCase(op=op, variant="mul_mat", operands=operands, build=_call("mul_mat", 2), makes=(3, 2))
+
+
+def _gathered(_: Library, op: str) -> Iterator[LibraryCase]:
+    for dtype in WEIGHTS:
+        operands = (Operand(dtype=dtype, ne=(256, 3)), Operand(dtype="i32", ne=(2,), fill="reversed"))
+        yield LibraryCase(op=op, variant="get_rows", operands=operands, build=_call("get_rows", 2), makes=(256, 2))
+
+
+def _copied(_: Library, op: str) -> Iterator[LibraryCase]:
+    for dtype in WEIGHTS:
+        plain, other = Operand(dtype="f32", ne=(256, 2)), Operand(dtype=dtype, ne=(256, 2))
+        for source, target in ((plain, other), (other, plain)):
+            operands = (source, replace(target, written=True))
+            yield LibraryCase(op=op, variant="cpy", operands=operands, build=_call("cpy", 2))
+
+
+def _scattered(_: Library, op: str) -> Iterator[LibraryCase]:
+    rows = (Operand(dtype="f32", ne=(256, 2)), Operand(dtype="i64", ne=(2,), fill="reversed"))
+    for dtype in ("f32", *WEIGHTS):
+        operands = (Operand(dtype=dtype, ne=(256, 3), written=True), *rows)
+        yield LibraryCase(op=op, variant="set_rows", operands=operands, build=_call("set_rows", 3))
+
+
+BESIDE: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
+    "MUL_MAT": _product,
+    "GET_ROWS": _gathered,
+    "CPY": _copied,
+    "SET_ROWS": _scattered,
+}
+"""Op that is not on the list -> its cases: random graphs have them, and the audit has nothing to
+measure.
+"""
+
+FUSED_OP: Final = "RMS_NORM x MUL"
+"""What the one fused kernel is called: ggml runs it where nobody else reads the norm."""
+
+FUSED: Final = Calls(2, (("rms_norm", "%0", 1e-4), ("mul", "%2", "%1")))
+
+
+def fused_cases(most: int | None = None) -> Iterator[LibraryCase]:
+    """RMS_NORM of the first operand times the second, which may be broadcast over rows; of `most`
+    elements in both.
+    """
+    for ne in _shapes():
+        for weights in sorted({ne, ne[:1]}):
+            operands = (Operand(dtype="f32", ne=ne), Operand(dtype="f32", ne=weights))
+            if most is None or sum(np.prod(operand.ne) for operand in operands) <= most:
+                yield LibraryCase(op=FUSED_OP, variant="fused", operands=operands, build=FUSED)
+
+
 UNMEASURED: Final[dict[str, str]] = {
-    "RMS_NORM x MUL, fused": "the executor decides by itself whether it fuses and tells nobody; `capture` runs such graphs node by node",
-    "ADD, types q5_0, iq*, tq* and others": "one kernel serves all quantised types; two of each block size stand for them",
+    "MUL_MAT, GET_ROWS, CPY, SET_ROWS": "they are not on the in-place list, so that no planner lays their result over a source; random graphs have them, with f16, bf16 and quantised weights",
+    "ADD and ADD1, types q5_0, iq*, tq* and others": "one kernel serves all quantised types; two of each block size stand for them",
     "custom ops": "their functions belong to the program that made them",
 }
 """What the table does not cover -> why."""

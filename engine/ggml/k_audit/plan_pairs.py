@@ -44,7 +44,7 @@ RACE_REPEATS: Final = 1000
 """The same, where a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
-"""Sets of elements."""
+"""Sets of elements: the first as their readers mean them, the second normal where it may be."""
 
 MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
 """Ops that write into memory of another tensor by what they mean: apart from it they compute
@@ -182,7 +182,7 @@ def _measure(
             apart = rebuild(ws, rows, {})
             over = rebuild(ws, rows, _over(rows, victim))
             for draw in range(DRAWS):
-                given = _drawn(apart, seed + draw)
+                given = _drawn(apart, seed + draw, shares=draw == 0)
                 want = _run(apart, given)
                 several = repeats if count == 1 or not _reads_other_rows(apart, given, victim) else RACE_REPEATS
                 for _ in range(1 if count == 1 else several):
@@ -228,9 +228,9 @@ def _over(rows: Rows, victim: int) -> dict[int, int]:
     return {**offsets, len(rows["leafs"]): offsets[victim]}
 
 
-def _drawn(graph: RebuiltGraph, seed: int) -> list[NDArray[Any]]:
+def _drawn(graph: RebuiltGraph, seed: int, *, shares: bool) -> list[NDArray[Any]]:
     """Return the elements of each leaf."""
-    fill(graph, seed)
+    fill(graph, seed, shares=shares)
     return [array.copy() for array in graph.arrays[: graph.leafs]]
 
 

@@ -11,19 +11,20 @@ one. Where a graph ends its fork, the rest run in another.
 
 `cause` names what is wrong by the verdict on S, K and D of the planned graph
 (`engine.ggml.capture_evidence`): the class, the party, and for a kernel its op and source slot;
-findings of one cause are one. `minimise` shrinks a finding's recipe while it keeps its kind and
-cause; `replayed` runs it again before it is told; `keep` writes recipe, rows and words as files to
-start from again.
+findings of one cause are one. To name a cause costs some 30 graphs, so a cause is named once: what
+it explains (`engine.ggml.random_graphs.explained_graphs`) is not looked at again. `minimise`
+shrinks a finding's recipe while it keeps its kind and cause; `replayed` runs it again before it is
+told; `keep` writes recipe, rows and words as files to start from again.
 
-What this module does not see: graphs the generator does not make (quantised types).
+What this module does not see: graphs the generator does not make.
 """
 
 import json
 import pickle
-import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +38,7 @@ from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.model import Document
 from allocsim.programs.slots import slots_of
 from allocsim.verdict import judge as judged
+from allocsim.verdict.records import Cause
 from engine.ggml.access.child import Child, ChildDiedError
 from engine.ggml.capture.graph_document import document
 from engine.ggml.capture.graph_rows import Rows
@@ -44,9 +46,10 @@ from engine.ggml.capture.stale_copies import stale_copies
 from engine.ggml.capture_evidence import captured_plans, examine
 from engine.ggml.child_tasks import plan_rows
 from engine.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
-from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import GraphRecipe
-from engine.ggml.random_graphs.graph_trials import TriedGraph, first_differing, try_all, try_one
+from engine.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
+from engine.ggml.random_graphs.graph_generator import generate, reachable
+from engine.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe
+from engine.ggml.random_graphs.graph_trials import PINNED, Draw, TriedGraph, first_differing, try_all, try_one
 from engine.ggml.random_graphs.joined_graphs import joined
 from engine.ggml.random_graphs.recipe_shrinking import Shapes, shrink
 from engine.ggml.random_graphs.split_graphs import SplitRun
@@ -73,8 +76,11 @@ class FuzzedFault:
     """The planned graph, where it could be planned."""
 
 
-BATCH: Final = 128
+BATCH: Final = 256
 """Graphs in a fork."""
+
+FIRST_BATCH: Final = 16
+"""The same while no cause is known: each that is named is tried on all the graphs behind it."""
 
 SPLIT_QUESTIONS: Final = 150
 """Smaller recipes that are tried for a finding on two backends."""
@@ -89,37 +95,53 @@ OLD_COPY: Final = "a copy between backends is older than what lies in its origin
 UNNAMED: Final = "no detector names a cause"
 
 
-def fuzz(child: Child, seeds: Iterable[int], **options: Any) -> Iterator[FuzzedFault]:
-    """Yield a finding for every seed that has one; `options` are those of `generate`."""
-    for batch in _batches(seeds, BATCH):
-        found = judge_all(child, [generate(seed, **options) for seed in batch])
+def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, **options: Any) -> Iterator[FuzzedFault]:
+    """Yield a finding for every seed that has one; `options` are those of `generate`.
+
+    `known` are causes that were named before; those that are named now are added to it.
+    """
+    known = set() if known is None else known
+    for batch in _batches(seeds, BATCH if known else FIRST_BATCH):
+        found = judge_all(child, [partial(generate, seed, **options) for seed in batch], known)
         yield from (replace(one, seed=seed) for seed, one in zip(batch, found, strict=True) if one is not None)
 
 
-def judge_all(child: Child, recipes: Sequence[GraphRecipe]) -> Iterator[FuzzedFault | None]:
-    """Judge recipes in one fork; where one of them ends it, the rest in another.
+def judge_all(child: Child, draws: Sequence[Draw], known: set[str] | None = None) -> Iterator[FuzzedFault | None]:
+    """Judge recipes, which are made where they run; `known` as for `fuzz`.
 
-    What the fork had done by then is kept in a file.
+    What is wrong is named for the first of each cause. When one was named, the others are asked
+    once more whether it explains them.
     """
-    rest = list(recipes)
-    with tempfile.TemporaryDirectory(prefix="allocsim.") as folder:
-        path = Path(folder) / "tried"
-        while rest:
-            path.unlink(missing_ok=True)
-            died = False
-            try:
-                child.call(try_all, rest, str(path))
-            except ChildDiedError:
-                died = True
-            done = _read(path)
-            clean = _all_clean([rows for one in done for rows in one.doubtful])
-            yield from (
-                None if tried.right and (clean or not tried.doubtful) else _told(child, recipe, tried)
-                for recipe, tried in zip(rest, done, strict=False)
-            )
-            rest = rest[len(done) :]
-            if died and rest:
-                yield judge(child, rest.pop(0))
+    known = set() if known is None else known
+    tried = _tried(child, draws, known)
+    clean = _all_clean([rows for one in tried.values() if isinstance(one, TriedGraph) for rows in one.doubtful])
+    for number, draw in enumerate(draws):
+        fault = _fault(child, draw, tried[number], known, clean=clean)
+        yield fault
+        if fault is None or fault.cause in known:
+            continue
+        known.add(fault.cause)
+        if can_explain(fault.cause):
+            rest = [later for later in range(number + 1, len(draws)) if _unexplained(tried[later])]
+            again = _tried(child, [draws[later] for later in rest], known)
+            tried |= {later: again[n] for n, later in enumerate(rest) if _is_explained(again[n])}
+
+
+def _fault(
+    child: Child, draw: Draw, tried: TriedGraph | str, known: Collection[str], *, clean: bool
+) -> FuzzedFault | None:
+    """Return what is wrong with a recipe that was tried; `clean` says that no plan of its batch is
+    unsound.
+    """
+    if isinstance(tried, str):
+        told = _crash(draw(), tried)
+        alone = None if told.cause in known else judge(child, told.recipe)
+        return alone if alone is not None and alone.cause == told.cause else told
+    if tried.explained:
+        return _explained(draw(), tried)
+    if tried.right and (clean or not tried.doubtful):
+        return None
+    return _told(child, draw(), tried, known)
 
 
 def _all_clean(graphs: Sequence[Rows]) -> bool:
@@ -127,6 +149,39 @@ def _all_clean(graphs: Sequence[Rows]) -> bool:
     the time.
     """
     return not graphs or check(document(joined(graphs))).clean
+
+
+Tried = dict[int, TriedGraph | str]
+"""What each recipe of a batch did, by its number; what ggml said where it ended the process."""
+
+
+def _tried(child: Child, draws: Sequence[Draw], known: Collection[str]) -> Tried:
+    """Run recipes in one fork; where one of them ends it, the rest in another.
+
+    What the fork had done by then is kept in a file.
+    """
+    found: Tried = {}
+    with tempfile.TemporaryDirectory(prefix="allocsim.") as folder:
+        path = Path(folder) / "tried"
+        while len(found) < len(draws):
+            path.unlink(missing_ok=True)
+            said = None
+            try:
+                child.call(try_all, draws[len(found) :], str(path), tuple(known))
+            except ChildDiedError as died:
+                said = died.said
+            found |= dict(enumerate(_read(path), len(found)))
+            if said is not None and len(found) < len(draws):
+                found[len(found)] = said
+    return found
+
+
+def _is_explained(one: TriedGraph | str) -> bool:
+    return isinstance(one, TriedGraph) and bool(one.explained)
+
+
+def _unexplained(one: TriedGraph | str) -> bool:
+    return isinstance(one, TriedGraph) and not one.explained and bool(one.doubtful or not one.right)
 
 
 def _read(path: Path) -> list[TriedGraph]:
@@ -143,9 +198,11 @@ def _read(path: Path) -> list[TriedGraph]:
 
 
 def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
+    """Cut seeds into batches, each twice the one before up to `BATCH`."""
     rest = iter(seeds)
     while batch := list(islice(rest, size)):
         yield batch
+        size = min(2 * size, BATCH)
 
 
 def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
@@ -158,26 +215,44 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
         rows = child.call(plan_rows, recipe)
         tried = child.call(try_one, recipe)
     except ChildDiedError as died:
-        return FuzzedFault(
-            seed=recipe.seed, kind=CRASH, words=died.said, recipe=recipe, rows=rows, cause=f"it says: {died.said}"
-        )
+        return replace(_crash(recipe, died.said), rows=rows)
     return _told(child, recipe, tried)
 
 
-def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault | None:
+def _crash(recipe: GraphRecipe, said: str) -> FuzzedFault:
+    return FuzzedFault(seed=recipe.seed, kind=CRASH, words=said, recipe=recipe, cause=f"it says: {said}")
+
+
+def _explained(recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault:
+    """Return the finding of a graph that known causes explain; its rows were not made."""
+    cause, *more = tried.explained
+    kind = UNSOUND if cause == NOT_TOLD else DIFFERS if tried.different else SPLIT
+    words = f"nothing is wrong without this cause{' and that of others' if more else ''}"
+    return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, cause=cause)
+
+
+def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph, known: Collection[str] = ()) -> FuzzedFault | None:
     rows = tried.rows
     planned = None if rows is None else document(rows)
     report = None if planned is None else check(planned)
     if planned is None or report is None or (report.clean and not tried.different):
-        return None if tried.split is None else _told_of_split(child, recipe, tried.split)
+        return None if tried.split is None else _told_of_split(child, recipe, tried.split, known)
+    if report.clean and {*tried.different} == {PINNED} and recipe.outputs != (every := _nodes(recipe)):
+        return judge(child, replace(recipe, outputs=every))
     words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in tried.different.items())
-    if not report.clean:
+    cause = _cause(child, planned, known, numbers=bool(tried.different))
+    if not report.clean and pair_of(cause) is None:
         words = ", ".join(dict.fromkeys(violation.kind for violation in report.violations))
-    kind = DIFFERS if report.clean else UNSOUND
-    return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, rows=rows, cause=_cause(child, planned))
+        return FuzzedFault(seed=recipe.seed, kind=UNSOUND, words=words, recipe=recipe, rows=rows, cause=cause)
+    return FuzzedFault(seed=recipe.seed, kind=DIFFERS, words=words, recipe=recipe, rows=rows, cause=cause)
 
 
-def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun) -> FuzzedFault | None:
+def _nodes(recipe: GraphRecipe) -> tuple[int, ...]:
+    """Return the steps of the graph that are no leafs: what is pinned where every node is."""
+    return tuple(index for index in reachable(recipe) if recipe.steps[index].make != TENSOR)
+
+
+def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Collection[str]) -> FuzzedFault | None:
     """Return what is wrong on two backends alone."""
     if split.rows is None:
         return None
@@ -188,21 +263,28 @@ def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun) -> Fuzzed
     old = report.clean and stale_copies(split.rows)
     found = dict.fromkeys(violation.kind for violation in report.violations) or map(str, split.differing)
     words = f"on two backends, {split.splits} splits: {'outputs ' if report.clean else ''}{', '.join(found)}"
-    cause = OLD_COPY if old else f"on two backends: {_cause(child, planned)}"
+    cause = OLD_COPY if old else f"on two backends: {_cause(child, planned, known, numbers=bool(split.differing))}"
     return FuzzedFault(seed=recipe.seed, kind=SPLIT, words=words, recipe=recipe, rows=split.rows, cause=cause)
 
 
-def _cause(child: Child, planned: Document) -> str:
-    """Name the first cause of the verdict on a planned graph."""
+def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: bool = True) -> str:
+    """Name a cause of the verdict on a planned graph: the first that is not known, else the first.
+
+    A kernel is no cause where all `numbers` were right.
+    """
     evidence, _, _ = examine(planned, child=child)
-    causes = judged(evidence, cures=False).causes
-    if not causes:
-        return UNNAMED
-    cause, charge = causes[0], causes[0].charge
+    causes = [one for one in judged(evidence, cures=False).causes if numbers or one.party != "kernel"]
+    names = [_name(cause, evidence.document) for cause in causes]
+    return next((name for name in names if name not in known), names[0] if names else UNNAMED)
+
+
+def _name(cause: Cause, planned: Document) -> str:
+    charge = cause.charge
     if cause.party != "kernel" or cause.first.step is None or charge.operand is None:
         return f"{cause.class_} {cause.party}: {cause.evidence}"
-    slot = slots_of(evidence.document.runs[0].program.ops, cause.first.step)[charge.operand]
-    return f"{cause.class_} {cause.party}: {(charge.op_kind or '').upper()} over source {slot}"
+    slot = slots_of(planned.runs[0].program.ops, cause.first.step)[charge.operand]
+    assert slot is not None
+    return kernel_cause((charge.op_kind or "").upper(), slot)
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
@@ -213,7 +295,7 @@ def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
     on two backends as small a one as `SPLIT_QUESTIONS` tries give: without a step, others go to
     other backends.
     """
-    guilty = _guilty(finding.cause)
+    guilty = pair_of(finding.cause)
     questions = count()
 
     def fails(recipe: GraphRecipe) -> bool:
@@ -248,12 +330,6 @@ def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
         found = judge(child, small)
         return replace(found, seed=finding.seed) if found is not None else finding
     return replace(finding, recipe=small, rows=child.call(plan_rows, small))
-
-
-def _guilty(cause: str) -> tuple[str, int] | None:
-    """Return op and source slot of a kernel's cause."""
-    match = re.fullmatch(r"C04 kernel: (\w+) over source (\d+)", cause)
-    return None if match is None else (match[1], int(match[2]))
 
 
 def _shared(child: Child, recipe: GraphRecipe, op: str, slot: int) -> list[PairFinding]:

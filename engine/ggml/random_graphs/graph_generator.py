@@ -7,7 +7,9 @@ Graphs have views and views of views, in-place chains, accumulators, copies into
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
 gathers by index, backward kernels, and outputs on roots and on views; and the cases of the kernel
 audit (`engine.ggml.k_audit.library_cases`, small ones that every supported version can build):
-every op of the in-place list with its optional sources, f32, f16 and bf16, up to four dimensions.
+every op of the in-place list with its optional sources, f32, f16, bf16 and quantised types, up to
+four dimensions, RMS_NORM times weights as one kernel, and products, rows and copies of weights of
+other types than f32.
 One in three graphs runs on two threads. `none_views` adds op-NONE views (`ggml_view_tensor`) of
 intermediates, which ggml is known to miscount; `sound=False` adds uploads that no plan protects.
 
@@ -24,7 +26,7 @@ from math import prod
 from typing import Any, Final
 
 from engine.ggml.access.declarations import OPTIONAL
-from engine.ggml.k_audit.library_cases import CASES, Calls, LibraryCase, Operand
+from engine.ggml.k_audit.library_cases import BESIDE, CASES, FUSED_OP, Calls, LibraryCase, Operand, fused_cases
 from engine.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
@@ -317,11 +319,13 @@ def _none_view(g: Generator) -> None:
 MOST_ELEMENTS: Final = 1 << 11
 """Elements in all operands of a case up to which it is part of a graph."""
 
-FLOATING: Final = frozenset({"f32", "f16", "bf16", "i32"})
-"""Types of operands that leafs are drawn in."""
+REFUSED: Final = frozenset(
+    {(op, types) for op in ("ADD", "SUB", "MUL", "DIV") for types in ("f32,f16", "f32,bf16")} | {("UNARY", "bf16")}
+)
+"""(op, types) that not every version's kernels take: a few unary functions of bf16, not all."""
 
-REFUSED: Final = frozenset({"f32,f16", "f32,bf16"})
-"""Types of two operands that no version's arithmetic takes."""
+EVERYWHERE: Final = frozenset({"ggml_soft_max_add_sinks", "ggml_rope_multi", "ggml_rope_multi_back"})
+"""Functions that a library may lack and the versions that were looked at have."""
 
 
 class _EveryVersion:
@@ -330,65 +334,83 @@ class _EveryVersion:
     @staticmethod
     def has(name: str) -> bool:
         """Return whether every version exports the function."""
-        return name not in OPTIONAL or name == "ggml_soft_max_add_sinks"
+        return name not in OPTIONAL or name in EVERYWHERE
 
 
 @cache
-def table_cases() -> dict[str, tuple[LibraryCase, ...]]:
-    """Return op -> the cases of the audit's table that graphs are made of."""
-    found = {}
-    for op, make in CASES.items():
-        every = [case for case in make(_EveryVersion(), op) if isinstance(case.build, Calls)]  # type: ignore[arg-type]
-        small = [case for case in every if sum(prod(operand.ne) for operand in case.operands) <= MOST_ELEMENTS]
-        fits = [
-            case
-            for case in small
-            if {operand.dtype for operand in case.operands} <= FLOATING and case.types not in REFUSED
-        ]
-        if fits and op not in UNBUILT:
-            found[op] = tuple(fits)
-    return found
+def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
+    """Return op -> the cases of the audit's table that graphs are made of, by variant and types.
+
+    The fused kernel is an op of its own here.
+    """
+    found: dict[str, dict[tuple[str, str], list[LibraryCase]]] = {}
+    for op, make in {**CASES, **BESIDE}.items():
+        for case in make(_EveryVersion(), op):  # type: ignore[arg-type]
+            small = sum(prod(operand.ne) for operand in case.operands) <= MOST_ELEMENTS
+            if small and isinstance(case.build, Calls) and op not in UNBUILT and (op, case.types) not in REFUSED:
+                found.setdefault(op, {}).setdefault((case.variant, case.types), []).append(case)
+    fused = tuple(fused_cases(MOST_ELEMENTS))
+    return {**{op: tuple(map(tuple, groups.values())) for op, groups in found.items()}, FUSED_OP: (fused,)}
 
 
 UNBUILT: Final = frozenset({"FILL"})
 """Ops whose cases only some versions build."""
 
 
+WRITES: Final = {"cpy": 1, "set_rows": 0, "soft_max_add_sinks": 0, "clamp": 0}
+"""Builder -> which of its arguments its result is a view of."""
+
+
 def _case(g: Generator) -> None:
     """One case of the audit's table: its operands from the graph where one fits, else leafs, now
-    and then in memory of their own.
+    and then in memory of their own, or copies of leafs. Now and then the first is read again later,
+    as what goes round a block is.
     """
     op = g.rng.choice(sorted(table_cases()))
-    case = g.rng.choice(table_cases()[op])
+    case = g.rng.choice(g.rng.choice(table_cases()[op]))
     calls = case.build
     assert isinstance(calls, Calls)
     tensors = [_operand(g, operand).index for operand in case.operands]
+    ne = case.makes or case.operands[0].ne
     for name, *arguments in calls.calls:
-        named = [f"%{tensors[int(a[1:])]}" if isinstance(a, str) else a for a in arguments]
-        ne = case.operands[0].ne
-        wide = (ne[0], prod(ne[1:]))
-        made = g.add(
-            step(name, *named), wide, root=None if name != "soft_max_add_sinks" else tensors[-1], writable=False
-        )
-        tensors.append(made.index)
+        places = [int(a[1:]) if isinstance(a, str) else None for a in arguments]
+        named = [a if place is None else f"%{tensors[place]}" for a, place in zip(arguments, places, strict=True)]
+        over = places[WRITES[name]] if name in WRITES else None
+        root = None if over is None else g.made[tensors[over]].owner
+        tensors.append(g.add(step(name, *named), (ne[0], prod(ne[1:])), root=root, writable=False).index)
     if g.rng.random() < 0.7:
         g.watched.add(tensors[-1])
-    if len(case.operands[0].ne) > 2 or case.operands[0].dtype != "f32" or len(calls.calls) > 1:
-        for index in tensors[len(case.operands) :]:
-            g.made[index] = replace(g.made[index], numbers=False)
+    plain = len(ne) <= 2 and len(calls.calls) == 1 and (case.makes or case.operands[0].dtype == "f32")
+    for index in () if plain and op != "CPY" else tensors[len(case.operands) :]:
+        g.made[index] = replace(g.made[index], numbers=False)
+    if case.operands[0].dtype == "f32" and not case.operands[0].written and g.rng.random() < 0.3:
+        again = g.add(step("scale", f"%{tensors[0]}", 0.5), g.made[tensors[0]].ne, writable=False)
+        g.made[again.index] = replace(again, numbers=False)
 
 
 def _operand(g: Generator, operand: Operand) -> Made:
     found = None
-    if operand.dtype == "f32" and len(operand.ne) <= 2 and operand.fill == "normal":
+    if operand.dtype == "f32" and len(operand.ne) <= 2 and operand.fill == "normal" and not operand.written:
         ne = (operand.ne[0], operand.ne[1] if len(operand.ne) > 1 else 1)
         found = g.pick(lambda made: made.contiguous and made.ne == ne)
     if found is not None and g.rng.random() < 0.5:
         return found
     flag, static = g.rng.choices((("input", False), ("", False), ("", True)), (3, 1, 2))[0]
     wide = (operand.ne[0], prod(operand.ne[1:]))
-    made = g.add(leaf(operand.dtype, *operand.ne, flag=flag, static=static, fill=operand.fill), wide, writable=False)
-    if operand.dtype != "f32" or len(operand.ne) > 2:
+    plain = operand.dtype == "f32" and len(operand.ne) <= 2
+    made = _hidden(
+        g,
+        g.add(leaf(operand.dtype, *operand.ne, flag=flag, static=static, fill=operand.fill), wide, writable=False),
+        plain,
+    )
+    if operand.dtype == "f32" and not operand.written and g.rng.random() < 0.3:
+        return _hidden(g, g.add(step("dup", _ref(made)), wide, writable=False), plain)
+    return made
+
+
+def _hidden(g: Generator, made: Made, plain: bool) -> Made:  # noqa: FBT001 - a fact of the tensor
+    """Return the tensor, which others may read only if it is `plain`: f32, of two dimensions."""
+    if not plain:
         g.made[made.index] = replace(made, numbers=False)
     return made
 

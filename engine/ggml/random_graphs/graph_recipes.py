@@ -35,10 +35,13 @@ TENSOR: Final = "tensor"
 MOST_THREADS: Final = 512
 """`GGML_MAX_N_THREADS`."""
 
-MAY_BE_EMPTY: Final = {"soft_max_ext": 1, "rope_ext": 2, "rope_ext_back": 2}
+MAY_BE_EMPTY: Final = {"soft_max_ext": 1, "rope_ext": 2, "rope_ext_back": 2, "rope_multi": 2, "rope_multi_back": 2}
 """Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the
 factors of the frequencies.
 """
+
+SECTIONS: Final = 4
+"""`GGML_MROPE_SECTIONS`: whole numbers in the one kind of array that builders take."""
 
 MODES: Final = ("default", "pinned", "apart")
 """As planned; every node flagged OUTPUT; every tensor in memory of its own."""
@@ -97,7 +100,12 @@ class GraphRecipe:
         file is ever an address.
         """
         try:
-            steps = tuple(RecipeStep(**{**step, "arguments": tuple(step["arguments"])}) for step in data["steps"])
+            steps = tuple(
+                RecipeStep(
+                    **{**step, "arguments": tuple(tuple(a) if isinstance(a, list) else a for a in step["arguments"])}
+                )
+                for step in data["steps"]
+            )
             rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
             threads = int(data.get("threads", 1))
             _check(steps, **rest, threads=threads)
@@ -146,6 +154,8 @@ def _fits(kind: str, argument: Any, before: int) -> bool:
     if kind == "tensor":
         number = argument[1:] if isinstance(argument, str) and argument.startswith("%") else ""
         return number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < before
+    if kind == "ints":
+        return isinstance(argument, tuple) and len(argument) == SECTIONS and all(_fits("int", n, 0) for n in argument)
     if kind == "float":
         return isinstance(argument, (int, float)) and not isinstance(argument, bool)
     if kind == "bool":

@@ -7,34 +7,47 @@ compared byte by byte. A way is run only where that can show something new: not 
 every tensor as the way before did, nor where no two roots share a byte. One graph in `SPLIT_EVERY`,
 by its seed, runs on two backends as well.
 
-A `TriedGraph` has the rows of its plan only where S may find something in it
-(`placed_graph.surely_sound`), or its numbers differ.
+Where causes are known already, what is wrong is run once more without them
+(`engine.ggml.random_graphs.explained_graphs`), which costs a hundredth of naming it. A `TriedGraph`
+has the rows of its plan only where S may find something in it (`placed_graph.surely_sound`), or its
+numbers differ, and no known cause explains that.
 
 What this module does not see: what is wrong (`engine.ggml.random_graphs.graph_fuzzing`).
 """
 
 import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
+from engine.ggml.random_graphs.explained_graphs import Arrange, ArrangedGraph, explained
+from engine.ggml.random_graphs.graph_generator import table_cases
 from engine.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, compute, fill, outputs, place
-from engine.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
-from engine.ggml.random_graphs.split_graphs import SplitRun, split_run
+from engine.ggml.random_graphs.placed_graph import placed_again, placed_graph, shares_bytes, surely_sound
+from engine.ggml.random_graphs.split_graphs import SplitRun, arrange_split, split_run
+
+PINNED: Final = "pinned"
 
 WAYS: Final[dict[str, tuple[str, str]]] = {
     "gallocr": ("default", "gallocr"),
     "sched": ("default", "sched"),
-    "pinned": ("pinned", "gallocr"),
+    PINNED: ("pinned", "gallocr"),
 }
 """How a graph is planned, beside memory of its own for each tensor: mode and planner."""
 
+JUDGED: Final = "gallocr"
+"""The way whose plan S is asked about."""
+
 SPLIT_EVERY: Final = 4
 """One graph in so many is run on two backends as well."""
+
+
+table_cases()  # when the server imports this module, else each of its forks makes the table again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +60,14 @@ class TriedGraph:
     """For each way of planning the outputs that differ."""
     split: SplitRun | None
     """What it did on two backends, where it was run there."""
+    explained: tuple[str, ...] = ()
+    """Known causes without which nothing is wrong with it."""
 
     @property
     def doubtful(self) -> list[Rows]:
-        """The plans in which S may find something."""
+        """The plans in which S may find something that is not explained."""
+        if self.explained:
+            return []
         return [rows for rows in (self.rows, self.split and self.split.rows) if rows]
 
     @property
@@ -59,17 +76,21 @@ class TriedGraph:
         return not self.different and not (self.split and self.split.differing)
 
 
-def try_all(library: Library, recipes: Sequence[GraphRecipe], path: str) -> None:
+Draw = Callable[[], GraphRecipe]
+"""Makes a recipe: to send the recipe itself to another process takes as long as to run it."""
+
+
+def try_all(library: Library, draws: Sequence[Draw], path: str, known: Collection[str] = ()) -> None:
     """Task: try each recipe, and append what was found to a file."""
     with Path(path).open("wb") as file:
-        for recipe in recipes:
-            file.write(pickle.dumps(try_one(library, recipe)))
+        for draw in draws:
+            file.write(pickle.dumps(try_one(library, draw(), known)))
             file.flush()
 
 
-def try_one(library: Library, recipe: GraphRecipe) -> TriedGraph:
-    """Task: for each way of planning the outputs that differ from a run without reuse, and the rows
-    of a recipe's plan where they are needed.
+def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) -> TriedGraph:
+    """Task: for each way of planning the outputs that differ from a run without reuse, whether the
+    `known` causes explain that, and the rows of a recipe's plan where they are needed.
     """
     split = None
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
@@ -77,26 +98,51 @@ def try_one(library: Library, recipe: GraphRecipe) -> TriedGraph:
         unplanned = built.context.saved()
         place(ws, built, mode="apart")
         apart = _ran(ws, built, 0)
-        different, sound, before = {}, True, None
-        for way, (mode, planner) in WAYS.items():
-            built.context.restore(unplanned)
-            scheduler = place(ws, built, mode=mode, planner=planner)
-            placed = placed_graph(library, *nodes_and_leafs(library, built.graph))
-            sound = sound and (way != "gallocr" or surely_sound(placed))
-            where = placed.addresses
-            if where == before or not shares_bytes(placed):
-                continue
-            before = where
-            found = _ran(ws, built, scheduler)
-            wrong = [index for index in apart if found[index] != apart[index]]
-            if wrong:
-                different[way] = wrong
+        built.context.restore(unplanned)
+        unplaced = _unplaced(ws, built)
+        different, before = {}, None
+        wrong: list[Arrange] = []
+        for way in WAYS:
+            arrange = partial(_arranged, ws, built, unplanned, unplaced, way)
+            arranged = arrange()
+            doubtful = way == JUDGED and not surely_sound(arranged.placed)
+            where = arranged.placed.addresses
+            if where != before and shares_bytes(arranged.placed):
+                before = where
+                found = _ran(ws, built, arranged.scheduler)
+                outputs_wrong = [index for index in apart if found[index] != apart[index]]
+                if outputs_wrong:
+                    different[way] = outputs_wrong
+            if doubtful or way in different:
+                wrong.append(arrange)
+        on_one_backend = bool(wrong)
         if recipe.seed % SPLIT_EVERY == SPLIT_EVERY - 1:
             built.context.restore(unplanned)
             split = split_run(ws, built, recipe.seed, apart, every_plan=False)
+            if split.rows is not None:
+                wrong.append(partial(arrange_split, ws, built, recipe.seed, unplanned))
+        by = [explained(ws, built, apart, known, arrange) for arrange in wrong] if known else []
+        causes = tuple(dict.fromkeys(cause for one in by for cause in one)) if all(by) else ()
         built.context.restore(unplanned)
-        rows = None if sound and not different else _rows(ws, built)
-    return TriedGraph(rows=rows, different=different, split=split)
+        rows = _rows(ws, built) if on_one_backend and not causes else None
+    return TriedGraph(rows=rows, different=different, split=split, explained=causes)
+
+
+def _arranged(
+    ws: LibraryWorkspace, built: Built, unplanned: bytes, unplaced: ArrangedGraph, way: str, *, pins: Sequence[int] = ()
+) -> ArrangedGraph:
+    built.context.restore(unplanned)
+    ws.pin(pins)
+    mode, planner = WAYS[way]
+    scheduler = place(ws, built, mode=mode, planner=planner)
+    placed = placed_again(unplaced.placed, unplaced.addresses)
+    return replace(unplaced, scheduler=scheduler, placed=placed, judged=way == JUDGED)
+
+
+def _unplaced(ws: LibraryWorkspace, built: Built) -> ArrangedGraph:
+    """Return what is known of a built graph before it is planned."""
+    nodes, leafs = nodes_and_leafs(ws.library, built.graph)
+    return ArrangedGraph(scheduler=0, addresses=[*leafs, *nodes], placed=placed_graph(ws.library, nodes, leafs))
 
 
 def _ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:

@@ -12,15 +12,15 @@ node that makes it (from the start where none does) to the last node that reads 
 view of it (to the end where it is an OUTPUT, or where nobody reads it or a view of it: the planner
 frees what has been read). Two may meet in one node only, which then runs in
 place over a source of its own type, dimensions and address, with an op of the library's list. Not
-cleared, whatever it is: an OUTPUT view of a root that is none, a view that no op makes, an op that
-writes into a view and reads other bytes of the same root, a leaf that the planner places late (a
-parameter without INPUT), a source that the graph does not hold.
+cleared, whatever it is: an OUTPUT view of a root that is none and that the planner frees, a view
+that no op makes, an op that writes into a view and reads other bytes of the same root, a leaf that
+the planner places late (a parameter without INPUT), a source that the graph does not hold.
 
 O(roots^2) in arrays. What this module does not see: numbers, and what a plan was believed to be.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -85,17 +85,9 @@ def placed_graph(
     for copy, original in copied.items():
         sources[copy] = -1
         sources[copy, 0] = original
-    buffers = table["buffer"]
-    compute = {one for one in {*buffers.tolist()} if one and _is_compute(library, one)}
     mine = root == np.arange(len(root))
     sizes = [library.ggml_nbytes(address) if own else 0 for address, own in zip(addresses, mine.tolist(), strict=True)]
-    placed = mine & np.array([one in compute for one in buffers.tolist()], dtype=np.bool_)
-    data = table["data"].astype(np.int64)
-    steps = {one: (library.ggml_backend_buffer_get_base(one), _alignment(library, one)) for one in compute}
-    aligned = all(
-        where >= steps[one][0] and where % steps[one][1] == 0
-        for where, one in zip(data[placed].tolist(), buffers[placed].tolist(), strict=True)
-    )
+    placed, aligned = _placed(library, table, mine)
     return PlacedGraph(
         library=library,
         leafs=len(leafs),
@@ -107,6 +99,30 @@ def placed_graph(
         placed=placed,
         aligned=aligned,
     )
+
+
+def placed_again(graph: PlacedGraph, addresses: Sequence[int]) -> PlacedGraph:
+    """Return the arrays of the same graph, planned anew; `addresses` are its tensors, leafs
+    first.
+    """
+    table = records(addresses)
+    placed, aligned = _placed(graph.library, table, graph.root == np.arange(len(graph.root)))
+    return replace(graph, table=table, placed=placed, aligned=aligned)
+
+
+def _placed(library: Library, table: NDArray[Any], roots: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], bool]:
+    """Return which roots the planner placed, and whether each lies where its buffer's rules
+    allow.
+    """
+    buffers = table["buffer"].tolist()
+    compute = {one for one in {*buffers} if one and _is_compute(library, one)}
+    placed = roots & np.array([one in compute for one in buffers], dtype=np.bool_)
+    steps = {one: (library.ggml_backend_buffer_get_base(one), _alignment(library, one)) for one in compute}
+    aligned = all(
+        where >= steps[buffers[number]][0] and where % steps[buffers[number]][1] == 0
+        for number, where in zip(np.flatnonzero(placed).tolist(), table["data"][placed].tolist(), strict=True)
+    )
+    return placed, aligned
 
 
 def _alignment(library: Library, buffer: int) -> int:
@@ -137,7 +153,11 @@ def surely_sound(graph: PlacedGraph) -> bool:
     acts = made & ~_is_one_of(graph, ROOTS_KEPT)
     beside = _is_one_of(graph, SIDE_EFFECTS)
     late = graph.placed & ~made & (flags & FLAGS["input"] == 0) & (np.arange(len(root)) >= graph.leafs)
-    if ((output & ~output[root] & graph.placed[root]) | (view & ~made) | beside | late).any():
+    unread = np.ones(len(root), dtype=np.bool_)
+    unread[graph.sources[graph.sources >= 0]] = False
+    kept = output.copy()
+    kept[root[unread]] = True
+    if ((output & ~kept[root] & graph.placed[root]) | (view & ~made) | beside | late).any():
         return False
     if not _writes_in_place(graph, np.flatnonzero(view & acts)) or not _lies_as_told(graph, view):
         return False
@@ -148,10 +168,7 @@ def surely_sound(graph: PlacedGraph) -> bool:
         return False  # somebody reads it before it is made
     np.maximum.at(last, root[graph.sources[node, slot]], node)
     np.maximum.at(last, root[acts], np.flatnonzero(acts))
-    unread = np.ones(len(root), dtype=np.bool_)
-    unread[graph.sources[node, slot]] = False
-    last[output] = len(root)
-    last[root[unread]] = len(root)
+    last[kept] = len(root)
     return _apart_in_time(graph, first, last)
 
 
@@ -182,12 +199,12 @@ def _writes_in_place(graph: PlacedGraph, writers: NDArray[np.int64]) -> bool:
         for slot, source in enumerate(graph.sources[writer].tolist()):
             if source < 0 or graph.root[source] != graph.root[writer]:
                 continue
-            if not (slot == 1 and graph.table["op"][writer] == cpy) and not _equal(graph, source, writer):
+            if not (slot == 1 and graph.table["op"][writer] == cpy) and not lies_over(graph, source, writer):
                 return False
     return True
 
 
-def _equal(graph: PlacedGraph, one: int, other: int) -> bool:
+def lies_over(graph: PlacedGraph, one: int, other: int) -> bool:
     """Return whether two tensors are of one type and layout at one address."""
     a, b = graph.table[one], graph.table[other]
     return bool(
@@ -219,7 +236,7 @@ def _in_place(graph: PlacedGraph, below: int, result: int) -> bool:
     if name not in graph.library.in_place_ops or result in graph.copied:
         return False
     over = [one for one in graph.sources[result].tolist() if one >= 0 and graph.root[one] == below]
-    return over == [below] and _equal(graph, below, result)
+    return over == [below] and lies_over(graph, below, result)
 
 
 def _spans(graph: PlacedGraph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

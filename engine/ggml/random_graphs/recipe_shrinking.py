@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
+from engine.ggml.access.workspace import MODIFIERS
 from engine.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep, leaf
 
 Shapes = Mapping[int, tuple[str, tuple[int, ...]]]
@@ -38,8 +39,8 @@ def shrink(
     Without `lengths`, leafs keep theirs: a race shows the more, the more there is to do.
     """
     while True:
-        shorter = _shorter(recipe) if lengths else iter(())
-        for candidate in chain(_one_top(recipe), _with_leafs(recipe, shapes(recipe)), _smaller(recipe), shorter):
+        shorter, known = _shorter(recipe) if lengths else iter(()), shapes(recipe)
+        for candidate in chain(_one_top(recipe, known), _with_leafs(recipe, known), _smaller(recipe), shorter):
             if fails(candidate):
                 recipe = candidate
                 break
@@ -47,14 +48,41 @@ def shrink(
             return recipe
 
 
-def _one_top(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
-    """What one step of the graph needs, and nothing else: a small part of a graph at once."""
+def _one_top(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
+    """What one step of the graph needs, and nothing else: a small part of a graph at once.
+
+    As it is, and with one of its sources a leaf in memory of its own, which keeps the planner from
+    that source as a later reader does that is left out here.
+    """
     for top in reversed(range(len(recipe.steps))):
         if recipe.steps[top].make == TENSOR:
             continue
-        part = _needed(replace(recipe, expand=(top,)))
-        if len(part.steps) < len(recipe.steps) or len(recipe.expand) > 1:
-            yield replace(part, outputs=tuple(sorted({*part.outputs, *part.expand})))
+        part = replace(recipe, expand=(top,), outputs=tuple(sorted({*recipe.outputs, top})))
+        if len(_needed(part).steps) == len(recipe.steps) and len(recipe.expand) == 1:
+            continue
+        yield _needed(part)
+        for source in _read_by(recipe, top):
+            dtype, ne = shapes.get(source, ("", ()))
+            if dtype in LEAF_TYPES:
+                yield _needed(_stood_in(part, source, leaf(dtype, *_plain(ne), flag="", static=True)))
+
+
+def _read_by(recipe: GraphRecipe, step: int) -> list[int]:
+    """Return the sources of a step; of one that changes another step's op, that one's too."""
+    made = recipe.steps[step]
+    return [*made.sources, *(recipe.steps[made.sources[0]].sources if made.make in MODIFIERS else ())]
+
+
+def _stood_in(recipe: GraphRecipe, victim: int, stand_in: RecipeStep) -> GraphRecipe:
+    steps = (*recipe.steps[:victim], stand_in, *recipe.steps[victim + 1 :])
+    return replace(recipe, steps=steps, outputs=tuple(index for index in recipe.outputs if index != victim))
+
+
+def _plain(ne: tuple[int, ...]) -> tuple[int, ...]:
+    """Return dimensions without the last that are 1."""
+    while len(ne) > 1 and ne[-1] == 1:
+        ne = ne[:-1]
+    return ne
 
 
 def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
@@ -63,13 +91,9 @@ def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
         dtype, ne = shapes.get(victim, ("", ()))
         if recipe.steps[victim].make == TENSOR or dtype not in LEAF_TYPES or victim in recipe.expand:
             continue
-        while len(ne) > 1 and ne[-1] == 1:
-            ne = ne[:-1]
         for static in (False, True):
-            stand_in = leaf(dtype, *ne, flag="" if static else "input", static=static)
-            steps = (*recipe.steps[:victim], stand_in, *recipe.steps[victim + 1 :])
-            outputs = tuple(index for index in recipe.outputs if index != victim)
-            yield _needed(replace(recipe, steps=steps, outputs=outputs))
+            stand_in = leaf(dtype, *_plain(ne), flag="" if static else "input", static=static)
+            yield _needed(_stood_in(recipe, victim, stand_in))
 
 
 def _needed(recipe: GraphRecipe) -> GraphRecipe:

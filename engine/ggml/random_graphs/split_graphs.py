@@ -10,8 +10,9 @@ What this module does not see: whether the plan is right (`allocsim.checks`).
 """
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from engine.ggml.access.structs import records
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
 from engine.ggml.capture.scheduled_graph import scheduled_graph
+from engine.ggml.random_graphs.explained_graphs import ArrangedGraph, explained
 from engine.ggml.random_graphs.graph_recipes import (
     Built,
     GraphRecipe,
@@ -43,6 +45,8 @@ class SplitRun:
     splits: int
     differing: tuple[int, ...]
     """Outputs, by step, whose bytes differ from a run without reuse and without splits."""
+    explained: tuple[str, ...] = ()
+    """Known causes without which nothing is wrong with it."""
 
 
 def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: bool = False) -> int:
@@ -65,8 +69,12 @@ def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: boo
     return scheduler
 
 
-def run_split(library: Library, recipe: GraphRecipe, seed: int, *, pipelined: bool = False) -> SplitRun:
-    """Task: plan, capture and run a recipe on two backends, and run it apart."""
+def run_split(
+    library: Library, recipe: GraphRecipe, seed: int, *, pipelined: bool = False, known: Collection[str] = ()
+) -> SplitRun:
+    """Task: plan, capture and run a recipe on two backends, and run it apart; say whether `known`
+    causes explain what is wrong.
+    """
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
         unplanned = built.context.saved()
@@ -75,7 +83,9 @@ def run_split(library: Library, recipe: GraphRecipe, seed: int, *, pipelined: bo
         compute(ws, built, 0)
         apart = outputs(ws, built)
         built.context.restore(unplanned)
-        return split_run(ws, built, seed, apart, pipelined=pipelined)
+        ran = split_run(ws, built, seed, apart, pipelined=pipelined)
+        arrange = partial(arrange_split, ws, built, seed, unplanned, pipelined=pipelined)
+        return replace(ran, explained=explained(ws, built, apart, known, arrange) if known else ())
 
 
 def split_run(
@@ -93,18 +103,39 @@ def split_run(
     Without `every_plan`, rows are made only where S may find something, or the numbers differ.
     """
     library = ws.library
-    scheduler = place_split(ws, built, seed, pipelined=pipelined)
+    arranged = arrange_split(ws, built, seed, built.context.saved(), pipelined=pipelined)
+    scheduler = arranged.scheduler
     fill(ws, built)
     compute(ws, built, scheduler)
     found = outputs(ws, built)
     differing = tuple(index for index, before in apart.items() if found[index] != before)
-    nodes, _ = nodes_and_leafs(library, built.graph)
-    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
-    _WORDS[library.path] = ran.word
-    wanted = every_plan or differing or not surely_sound(placed_graph(library, ran.nodes, ran.leafs, ran.copies))
+    wanted = every_plan or differing or not surely_sound(arranged.placed)
     about = {"name": f"{built.recipe.name}, split"}
     rows = walk(library, built.graph, known=True, scheduler=scheduler, meta=about) if wanted else None
     return SplitRun(rows=rows, splits=library.ggml_backend_sched_get_n_splits(scheduler), differing=differing)
+
+
+def arrange_split(
+    ws: LibraryWorkspace,
+    built: Built,
+    seed: int,
+    unplanned: bytes,
+    *,
+    pipelined: bool = False,
+    pins: Sequence[int] = (),
+) -> ArrangedGraph:
+    """Unplan a graph, flag `pins` OUTPUT, and plan it on two backends; return what runs, where it
+    lies, and on which scheduler.
+    """
+    built.context.restore(unplanned)
+    ws.pin(pins)
+    library = ws.library
+    scheduler = place_split(ws, built, seed, pipelined=pipelined)
+    nodes, _ = nodes_and_leafs(library, built.graph)
+    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
+    _WORDS[library.path] = ran.word
+    placed = placed_graph(library, ran.nodes, ran.leafs, ran.copies)
+    return ArrangedGraph(scheduler=scheduler, addresses=[*ran.leafs, *ran.nodes], placed=placed)
 
 
 _WORDS: Final[dict[Path, int]] = {}

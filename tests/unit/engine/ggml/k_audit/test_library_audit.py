@@ -6,20 +6,32 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ggml_live import BOTH, here, live
 
 from allocsim.errors import EngineError
 from engine.commands.audit_versions import column_of, markdown, side_by_side
 from engine.ggml import child_tasks
-from engine.ggml.k_audit.library_audit import audit, measure_cases
-from engine.ggml.k_audit.library_cases import CASES, QUANTISED, UNMEASURED, Calls, LibraryCase, Operand, cases
+from engine.ggml.k_audit.library_audit import UNWRITTEN, audit, fused_rows, measure_cases, measure_groups, run_fused
+from engine.ggml.k_audit.library_cases import (
+    CASES,
+    QUANTISED,
+    UNMEASURED,
+    Calls,
+    LibraryCase,
+    Operand,
+    cases,
+    draw,
+    fused_cases,
+)
 
 ROOT = Path(__file__).parents[5]
 KEYS = {"op", "source", "declared", "measured", "max_error", "cases", "reachable"}
 
 
-def verdicts(which, ops):
+@cache
+def verdicts(which, *ops):
     return {(row["op"], row["source"]): row for row in audit(live(which), ops=ops, threads=(1,)).rows}
 
 
@@ -44,7 +56,7 @@ def verdicts(which, ops):
     ],
 )
 def test_a_kernel_over_one_source(which, op, source, measured):
-    row = verdicts(which, [op])[op, source]
+    row = verdicts(which, op)[op, source]
 
     assert row["measured"] == measured
     assert (row["max_error"] > 0) is (measured == "unsafe")
@@ -53,7 +65,7 @@ def test_a_kernel_over_one_source(which, op, source, measured):
 
 
 def test_an_unsafe_alias_that_the_allocator_chooses_comes_with_its_smallest_graph():
-    row = verdicts("before", ["SOFT_MAX_BACK"])["SOFT_MAX_BACK", 1]
+    row = verdicts("before", "SOFT_MAX_BACK")["SOFT_MAX_BACK", 1]
 
     assert row["reachable"]
     assert row["graph"] == "1 node: SOFT_MAX_BACK(f32[7] memory of its own, f32[7] leaf)"
@@ -69,6 +81,48 @@ def test_types_a_kernel_refuses_are_listed_with_its_words():
 
     assert {entry["types"] for entry in refused} == {"f32,f16", "f32,bf16"}  # and no quantised type among them
     assert all("unsupported types" in entry["said"] for entry in refused)
+
+
+def test_one_variant_that_aborts_takes_no_other_with_it():
+    """0.13.1 takes some unary functions of bf16 and not SILU: those it takes are measured."""
+    types = {"bf16": ("neg", "silu", "sqr")}
+    rows, refused = measure_groups(live("before"), "UNARY", types, (1,), 0, layout="over")
+
+    assert [entry["types"] for entry in refused] == ["bf16 (silu)"]
+    assert [(row.unsafe, row.cases) for row in rows] == [(0, 12)]
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_a_kernel_that_leaves_bytes_unwritten_is_listed_and_accused_of_no_alias(which):
+    """ADD1 of a quantised tensor puts the rows of the fourth dimension where those of the first are."""
+    found = audit(live(which), ops=["ADD1"], threads=(1,))
+
+    assert {row["measured"] for row in found.rows} == {"safe"}
+    assert {entry["types"] for entry in found.refused} == {f"{kind},f32" for kind in QUANTISED}
+    assert all("[256, 3, 2, 2]" in entry["said"] for entry in found.refused)
+    assert all(entry["said"].endswith(UNWRITTEN) for entry in found.refused)
+
+
+@pytest.mark.parametrize("which", BOTH)
+def test_the_fused_norm_is_measured_over_what_it_norms_and_over_the_weights(which):
+    rows = live(which).call(fused_rows, (1, 2), 0)
+
+    assert [(row.source, row.unsafe, row.cases > 0) for row in rows] == [(0, 0, True), (1, 0, True)]
+    assert rows[0].reach.ways
+    assert not rows[1].reach.ways
+
+
+def wrong_norm(library):
+    """Task: the same where the result lies beside the weights by one element, which no kernel is made for."""
+    case = next(case for case in fused_cases() if case.operands[0].ne == (33, 5) == case.operands[1].ne)
+    arrays = [draw(operand, np.random.default_rng(0)) for operand in case.operands]
+    return [run_fused(library, case, arrays, victim, 1, shift=shift)[0] for victim, shift in ((None, 0), (1, 4))]
+
+
+def test_the_measurement_of_the_fused_norm_can_fail():
+    apart, shifted = live("after").call(wrong_norm)
+
+    assert apart.tobytes() != shifted.tobytes()
 
 
 def test_an_op_that_is_not_listed_is_refused():
@@ -139,7 +193,7 @@ def test_a_race_is_unsafe_with_several_threads_and_safe_with_one(which):
 
 @pytest.mark.parametrize("which", BOTH)
 def test_a_quantised_sum_is_measured(which):
-    row = verdicts(which, ["ADD"])["ADD", 0]
+    row = verdicts(which, "ADD")["ADD", 0]
     added = {case.types for case in cases(here(which), "ADD")}
 
     assert {f"{kind},f32" for kind in QUANTISED} <= added
