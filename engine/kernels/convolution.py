@@ -6,8 +6,8 @@ worked out here, from shapes alone, is which pixels each element of a filter (a 
 A window at row u of windows has its tap i at row u * stride + i * dilation - padding of the image.
 That is (u + shift) * stride + phase, with 0 <= phase < stride: rows of one phase lie together in
 what is staged. The adjoint by the image goes phase by phase of the image instead: row u of phase a
-gets, of the filters, the taps i with (a + padding - i * dilation) divisible by the stride, each from
-row u + that quotient of dy.
+gets, of the filters, the taps i with (a + padding - i * dilation) divisible by the stride, each
+from row u + that quotient of dy.
 
 The scratch is some rows of one image (`STAGED` bytes, or one row of windows if that is more) and
 the packed filters, whatever the batch is; a plan does not see it.
@@ -24,7 +24,7 @@ from engine.kernels.rowwise import call
 STAGED: Final = 320 * 1024
 """Bytes of an image staged at a time: with filters and results the second cache holds them."""
 NEAR: Final = 16 * 1024
-"""Bytes of four planes of dy staged at a time: the first cache holds them beside those they meet."""
+"""Bytes of four planes of dy staged at a time: the first cache holds them beside what they meet."""
 LINE: Final = 64
 ROWS: Final = 8
 VECTORS: Final = 3

@@ -59,12 +59,12 @@ def _check(kind: str, q: Array, k: Array, v: Array, masks: list[Array]) -> Array
 
 
 class Products(NamedTuple):
-    """How matrices are multiplied: by tiles where they fit and pay, in a room of them all; or by BLAS."""
+    """How matrices are multiplied: by tiles where they fit and pay, in one room; or by BLAS."""
 
     packed: Array | None
 
     def call(self, left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
-        """Return the call of `out = left @ right`, with `add` (tiles alone) of `out += left @ right`."""
+        """Return the call of `out = left @ right`, or with `add` (tiles alone) of `out += ..`."""
         if self.takes(left, right, out):
             return tiles.call(left, right, out, add=add, packed=self.packed)
         require(not add, "attention: only tiles add")
@@ -81,7 +81,7 @@ class Products(NamedTuple):
         return self.call(left, right, share), (np.add, (out, share, out))
 
 
-def _products(tiled: bool, q: Array, k: Array, v: Array, rows: int) -> Products:  # noqa: FBT001 - reads as a word where it is called
+def _products(tiled: bool, q: Array, k: Array, v: Array, rows: int) -> Products:  # noqa: FBT001 - one of two ways
     """Return how the products of a call are made: `rows` is the most query rows of a block."""
     if not tiled or q.dtype != np.float32 or not tiles.wide():
         return Products(None)

@@ -116,7 +116,7 @@ def gathered(_: Any, like: Any, packed: Any, pixels: Any, table: Any, out: Any, 
 
 @_intrinsic
 def put(_: Any, like: Any, part: Any, out: Any, pitch: Any, rows: Any, first: Any, count: Any) -> Any:
-    """Write `count` neighbouring pixels of `rows` (at least 1) rows of a tile, from pixel `first` on.
+    """Write `count` neighbouring pixels of each of `rows` rows of a tile, from pixel `first` on.
 
     `like`: an array of the dtype; the others are addresses, the distance of rows of out, numbers.
     Whole vectors are written, but for the lanes of other pixels.

@@ -76,7 +76,10 @@ def _distances(channels: int, taps: Any, pitch: int, rows: int, phases: int, siz
 
 @leaf
 def _pack(filters: Any, steps: Any, taps: Any, rows: int, channels: int, packed: Any) -> None:
-    """packed[group, k, r] = filters[(group * ROWS + r) * steps[0] + c * steps[1] + tap], k = (c, tap)."""
+    """packed[group, k, r] = filters[row * steps[0] + c * steps[1] + tap].
+
+    The row is group * ROWS + r, and k is (c, tap).
+    """
     at = 0
     for group in range(0, rows, ROWS):
         for channel in range(channels):
@@ -93,7 +96,7 @@ def _pack(filters: Any, steps: Any, taps: Any, rows: int, channels: int, packed:
 
 @leaf
 def _place(part: Any, rows: int, start: int, pitch: int, stop: int, size: Any, out: Any, begin: Any, pace: Any) -> None:
-    """Write a tile to where its pixels belong; out: (rows, H, W) of which `pace` apart from `begin`.
+    """Write a tile to where its pixels belong: in out (rows, H, W), `pace` apart from `begin`.
 
     Pixel `start + i` of rows of `pitch` is column i of `part`; those from size[1] on are none.
     """
@@ -161,7 +164,8 @@ def correlate_filters(
 ) -> None:  # fmt: skip
     """Write out[f, c, tap], the sum over images and windows of dy times what the tap shows.
 
-    dy: (N, F, U, V); x: (N, C, H, W); out: (F, C, taps); taps, phases: as in `correlate`; alone: the one phase of dy; held,
+    dy: (N, F, U, V); x: (N, C, H, W); out: (F, C, taps); taps, phases: as in
+    `correlate`; alone: the one phase of dy; held,
     slopes: rooms for some rows of x and dy, a tile behind; lefts, rights: distances, whole tiles;
     mask: a row of dy, whole lines; sums: (tiles of F, tiles of (c, tap), whole lines).
     """
