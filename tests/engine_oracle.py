@@ -156,6 +156,37 @@ def im2col(x, **params):
     return np.reshape(found, (*found.shape[:3], prod(found.shape[3:])))
 
 
+def met(n, size, stride, padding, dilation):
+    """Return [tap, window, pixel]: 1 where a tap of a window shows that pixel of n."""
+    count = (n + 2 * padding - dilation * (size - 1) - 1) // stride + 1
+    shown = (plain.arange(count) * stride)[:, None] + plain.arange(size)[:, None, None] * dilation - padding
+    return 1.0 * (shown == plain.arange(n))
+
+
+def taps(image, size, stride=(1, 1), padding=(0, 0), dilation=(1, 1)):
+    """Return what the taps meet down and across; a convolution and its adjoints are sums of products with both."""
+    return (met(n, *words) for n, *words in zip(image[2:], size[2:], stride, padding, dilation, strict=True))
+
+
+def shown(x, down, across):
+    return np.einsum("nciug,jvg->nciujv", np.einsum("nchg,iuh->nciug", x, down), across)
+
+
+def conv_2d(x, w, **params):
+    return np.einsum("nciujv,fcij->nfuv", shown(x, *taps(x.shape, w.shape, **params)), w)
+
+
+def conv_2d_back_x(dy, w, *, shape, **params):
+    down, across = taps(shape, w.shape, **params)
+    return np.einsum(
+        "nciug,iuh->nchg", np.einsum("nciujv,jvg->nciug", np.einsum("nfuv,fcij->nciujv", dy, w), across), down
+    )
+
+
+def conv_2d_back_w(dy, x, *, shape, **params):
+    return np.einsum("nfuv,nciujv->fcij", dy, shown(x, *taps(x.shape, shape, **params)))
+
+
 def pool_index(x, *, kernel, stride=(1, 1), padding=(0, 0)):
     params = {"kernel": kernel, "stride": stride, "padding": padding}
     seen = windows(x, **params, border=-plain.inf)
@@ -283,6 +314,9 @@ MEANING = {
     "count_equal": lambda a, b: plain.array([(a == b).sum()], plain.int32),
     "im2col": im2col,
     "im2col_back": transpose_of(im2col, image_shape),
+    "conv_2d": conv_2d,
+    "conv_2d_back_x": conv_2d_back_x,
+    "conv_2d_back_w": conv_2d_back_w,
     "avg_pool": lambda x, **params: np.mean(windows(x, **params), axis=(-2, -1)),
     "avg_pool_back": transpose_of(lambda x, **params: np.mean(windows(x, **params), axis=(-2, -1)), image_shape),
     "pool_index": pool_index,

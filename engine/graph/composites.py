@@ -87,9 +87,7 @@ def conv2d(
     padding: int | Pair = 0,
     dilation: int | Pair = 1,
 ) -> Tensor:
-    """Return the cross-correlation of images with filters, as ggml builds it.
-
-    `im2col`, one matrix product, a permuted copy.
+    """Return the cross-correlation of images with filters: `conv_2d`, and the sum with the bias.
 
     Args:
         x: [N, C, H, W].
@@ -107,14 +105,8 @@ def conv2d(
         raise EngineError(f"conv2d of {x} with {weight}: [N, C, H, W] and [F, C, KH, KW] are needed, C being the same")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise EngineError(f"conv2d of {x} with {weight}: the bias {bias} must have shape ({weight.shape[0]},)")
-    columns = op("im2col", x, kernel=weight.shape[2:], stride=stride, padding=padding, dilation=dilation)
-    n, oh, ow, width = columns.shape
-    filters = weight.shape[0]
-    flat = op("reshape", columns, shape=(n * oh * ow, width))
-    rows = op("mul_mat", op("reshape", contiguous(weight), shape=(filters, width)), flat)
-    if bias is not None:
-        rows = op("add", rows, bias)
-    return op("cont", op("permute", op("reshape", rows, shape=(n, oh, ow, filters)), axes=(0, 3, 1, 2)))
+    y = op("conv_2d", x, weight, stride=stride, padding=padding, dilation=dilation)
+    return y if bias is None else op("add", y, op("reshape", contiguous(bias), shape=(*bias.shape, 1, 1)))
 
 
 def conv1d(

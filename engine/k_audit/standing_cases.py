@@ -75,6 +75,9 @@ def _rope(r: int, n: int) -> list[CallShapes]:
     ]
 
 
+_EACH: Final[Mapping[str, Any]] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+"""Windows of a convolution that move pixel by pixel."""
+
 _ONE: Final[Mapping[str, Any]] = {"kernel": (1, 1), "stride": (1, 1), "padding": (0, 0)}
 """A window of one element."""
 
@@ -175,6 +178,25 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "count_equal": _each(lambda r, n: [_call((r, n), (r, n), to=(1,), indices=(0, 1), gives="i32")]),
     "im2col": _each(_columns),
     "im2col_back": _each(_columns_back),
+    "conv_2d": _each(
+        lambda r, n: [
+            _call((1, 2, r, n), (2, 2, 1, 1), to=(1, 2, r, n), **_EACH),
+            _call((1, 1, r, n), (1, 1, r, n), to=(1, 1, 1, 1), **_EACH),
+            _call((1, 1, 1, 1), (n, 1, 1, 1), to=(1, n, 1, 1), **_EACH),
+        ]
+    ),
+    "conv_2d_back_x": _each(
+        lambda r, n: [
+            _call((1, 2, r, n), (2, 2, 1, 1), to=(1, 2, r, n), shape=(1, 2, r, n), **_EACH),
+            _call((1, 1, 1, 1), (1, 1, r, n), to=(1, 1, r, n), shape=(1, 1, r, n), **_EACH),
+        ]
+    ),
+    "conv_2d_back_w": _each(
+        lambda r, n: [
+            _call((1, 1, 1, 1), (1, 1, r, n), to=(1, 1, r, n), shape=(1, 1, r, n), **_EACH),
+            _call((1, n, 1, 1), (1, 1, 1, 1), to=(n, 1, 1, 1), shape=(n, 1, 1, 1), **_EACH),
+        ]
+    ),
     "avg_pool": _each(lambda r, n: [_call(x, to=x, **_ONE) for x in _images(r, n)]),
     "avg_pool_back": _each(lambda r, n: [_call(x, to=x, shape=x, **_ONE) for x in _images(r, n)]),
     "pool_index": _each(lambda r, n: [_call(x, to=x, gives="i32", **_ONE) for x in _images(r, n)]),

@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import UnknownNameError
+from engine.kernels import convolution, fused, indexed, moving, products, rowwise, windows
 from engine.kernels import elementwise as ew
-from engine.kernels import fused, indexed, moving, products, rowwise, windows
 from engine.kernels.binding import Bind, Call, Kernel
 
 __all__ = ["KERNELS", "Bind", "Call", "Kernel", "default", "kernel", "register"]
@@ -120,11 +120,14 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "count_equal": {"loop": Kernel(bind=indexed.bind_count_equal)},
         "im2col": {"loop": Kernel(bind=windows.bind_im2col)},
         "im2col_back": {"loop": Kernel(bind=windows.bind_im2col_back)},
+        "conv_2d": {"direct": Kernel(bind=convolution.bind_conv_2d)},
+        "conv_2d_back_x": {"direct": Kernel(bind=convolution.bind_conv_2d_back_x)},
+        "conv_2d_back_w": {"direct": Kernel(bind=convolution.bind_conv_2d_back_w)},
         "avg_pool": {"numpy": Kernel(bind=windows.bind_avg_pool)},
         "avg_pool_back": {"numpy": Kernel(bind=windows.bind_avg_pool_back)},
         "pool_index": {"loop": Kernel(bind=windows.bind_pool_index)},
-        "attention": {"blocks": Kernel(bind=fused.bind_attention)},
-        "attention_back": {"blocks": Kernel(bind=fused.bind_attention_back)},
+        "attention": {"blocks": Kernel(bind=fused.bind_attention, threaded=partial(fused.bind_attention, tiled=False))},
+        "attention_back": {"blocks": Kernel(bind=fused.bind_attention_back, threaded=partial(fused.bind_attention_back, tiled=False))},
         "uniform": {"philox": Kernel(bind=indexed.bind_uniform)},
         "dropout": {"philox": Kernel(bind=indexed.bind_dropout, in_place=_FIRST, note="ggml has none")},
         "cast": {"numpy": Kernel(bind=moving.bind_cast)},

@@ -3,9 +3,10 @@
 Forward takes two products and a softmax for each head and block, backward five products and two
 softmax passes.
 
-The scratch is `BLOCK_ROWS` x S elements (twice, back), taken when bound and shared by all heads; a
-plan does not see it. Products are numpy's BLAS, rows are those of `engine.kernels.compiled`. Sums
-over the heads of a group go head by head, then block by block, so bits depend on shapes alone.
+The scratch is a block of rows x S elements (twice, back), taken when bound and shared by all heads;
+a plan does not see it. Products are tiles (`engine.kernels.tiles`) where they fit and pay, else
+numpy's BLAS, as for `mul_mat`; rows are those of `engine.kernels.compiled`. Sums over the heads of
+a group go head by head, then block by block, so bits depend on shapes and the processor alone.
 Operands without unit stride on a matrix axis are copied into scratch first.
 
 With `causal` a block of queries meets no key beyond its last query's: of many blocks nearly half
@@ -14,17 +15,21 @@ heads.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.kernels import rowwise
+from engine.kernels import rowwise, tiles
 from engine.kernels.binding import Array, Arrays, Call, dense_like, require, scratch
 from engine.kernels.moving import in_turn
 from engine.kernels.products import blas_ready
 
 BLOCK_ROWS = 64
-"""Query rows whose weights exist at a time."""
+"""Query rows whose weights exist at a time, at least; with `causal` no more, so that most keys
+beyond a query are left out."""
+BLOCK_WEIGHTS = 65536
+"""Weights up to which a block has more rows: a product of few costs a BLAS its packing, and these
+stay in the second cache until they are used."""
 
 
 def _heads(q: Array, k: Array) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -53,8 +58,35 @@ def _check(kind: str, q: Array, k: Array, v: Array, masks: list[Array]) -> Array
     return mask
 
 
-def _scores(q: Array, k: Array, mask: Array, scale: Any, into: Array) -> tuple[Call, Call]:
-    return (np.matmul, (q, k.swapaxes(-1, -2), into)), rowwise.call("soft_max", into, mask, scale, into)
+class Products(NamedTuple):
+    """How matrices are multiplied: by tiles where they fit and pay, in one room; or by BLAS."""
+
+    packed: Array | None
+
+    def call(self, left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
+        """Return the call of `out = left @ right`, or with `add` (tiles alone) of `out += ..`."""
+        if self.takes(left, right, out):
+            return tiles.call(left, right, out, add=add, packed=self.packed)
+        require(not add, "attention: only tiles add")
+        return np.matmul, (left, right, out)
+
+    def takes(self, left: Array, right: Array, out: Array) -> bool:
+        """Return whether tiles do it."""
+        return self.packed is not None and tiles.chosen(left, right, out)
+
+    def added(self, left: Array, right: Array, out: Array, share: Array) -> tuple[Call, ...]:
+        """Return the calls that add a product to `out`; `share` is of its layout."""
+        if self.takes(left, right, out):
+            return (self.call(left, right, out, add=True),)
+        return self.call(left, right, share), (np.add, (out, share, out))
+
+
+def _products(tiled: bool, q: Array, k: Array, v: Array, rows: int) -> Products:  # noqa: FBT001 - one of two ways
+    """Return how the products of a call are made: `rows` is the most query rows of a block."""
+    if not tiled or q.dtype != np.float32 or not tiles.wide():
+        return Products(None)
+    sides = (rows, k.shape[-2], q.shape[-1], v.shape[-1])
+    return Products(tiles.room(max(sides), max(sides)))
 
 
 def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
@@ -70,10 +102,11 @@ def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list
     The calls that make the masks come with them.
     """
     keys = mask.shape[1]
+    size = _block_rows(rows, keys, causal=causal)
     blocks: list[tuple[slice, int, Array]] = []
     calls: list[Call] = []
-    for start in range(0, rows, BLOCK_ROWS):
-        block = slice(start, min(start + BLOCK_ROWS, rows))
+    for start in range(0, rows, size):
+        block = slice(start, min(start + size, rows))
         seen = block.stop + keys - rows if causal else keys
         part = mask[block] if masked else mask
         if causal:
@@ -83,12 +116,30 @@ def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list
     return blocks, calls
 
 
+def _block_rows(rows: int, keys: int, *, causal: bool) -> int:
+    """Return how many query rows a block has."""
+    most = BLOCK_ROWS if causal else max(BLOCK_ROWS, BLOCK_WEIGHTS // max(keys, 1))
+    return max(min(most, rows), 1)
+
+
 def _part(held: Array, rows: int, columns: int) -> Array:
     """Return a dense matrix in the first bytes of scratch."""
     return held[: rows * columns].reshape(rows, columns)
 
 
-def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+def _weights(held: Array, block: slice, seen: int, mask: Array, scale: Any) -> tuple[Array, Call]:
+    """Return where the weights of a block lie, and the softmax there, one for all heads."""
+    weights = _part(held, block.stop - block.start, seen)
+    return weights, rowwise.call("soft_max", weights, mask, scale, weights)
+
+
+def _slopes(held: Array, slopes: Array, block: slice, seen: int, scale: Any) -> tuple[Array, Call]:
+    """Return where the gradient of the scores of a block lies, and softmax's backward there."""
+    weights, ds = (_part(each, block.stop - block.start, seen) for each in (held, slopes))
+    return ds, rowwise.call("soft_max_back", ds, weights, scale, ds)
+
+
+def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays, *, tiled: bool = True) -> Call:
     """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e].
 
     Params scale, causal (default no).
@@ -101,16 +152,20 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
     copies += () if dense is mask else ((np.copyto, (dense, mask)),)
     scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
     blocks, calls = _blocks(rows, dense, masked=bool(masks), causal=params.get("causal", False))
-    held = scratch((min(BLOCK_ROWS, rows) * k.shape[-2],), q.dtype)
+    most = blocks[0][0].stop if blocks else 0
+    held, products = scratch((most * k.shape[-2],), q.dtype), _products(tiled, q, k, v, most)
+    rated = [(block, seen, *_weights(held, block, seen, part, scale)) for block, seen, part in blocks]
     for head, group in _heads(q, k):
-        for block, seen, part in blocks:
-            weights = _part(held, block.stop - block.start, seen)
-            calls += _scores(q[head][block], k[group][:seen], part, scale, weights)
-            calls.append((np.matmul, (weights, v[group][:seen], target[head][block])))
+        for block, seen, weights, soft_max in rated:
+            calls += [
+                products.call(q[head][block], k[group][:seen].swapaxes(-1, -2), weights),
+                soft_max,
+                products.call(weights, v[group][:seen], target[head][block]),
+            ]
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
 
-def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays, *, tiled: bool = True) -> Call:
     """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other.
 
     Params scale, causal (default no).
@@ -129,23 +184,26 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
     dq, dk, dv = (part.reshape(x.shape) for part, x in zip(flat, (q, k, v), strict=True))
     scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
     blocks, calls = _blocks(rows, dense, masked=bool(masks), causal=params.get("causal", False))
-    size = (min(BLOCK_ROWS, rows) * k.shape[-2],)
+    most = blocks[0][0].stop if blocks else 0
+    size, products = (most * k.shape[-2],), _products(tiled, q, k, v, most)
     held, slopes = scratch(size, q.dtype), scratch(size, q.dtype)
     shares = scratch(k.shape[-2:], q.dtype), scratch(v.shape[-2:], q.dtype)
     nothing = np.zeros((), q.dtype)
     calls += [(np.copyto, (dk, nothing)), (np.copyto, (dv, nothing))]
+    rated = [
+        (block, seen, *_weights(held, block, seen, part, scale), *_slopes(held, slopes, block, seen, scale))
+        for block, seen, part in blocks
+    ]
     for head, group in _heads(q, k):
-        for block, seen, part in blocks:
-            weights, ds = (_part(each, block.stop - block.start, seen) for each in (held, slopes))
+        for block, seen, weights, soft_max, ds, soft_max_back in rated:
             share_k, share_v, dk_seen, dv_seen = shares[0][:seen], shares[1][:seen], dk[group][:seen], dv[group][:seen]
-            calls += _scores(q[head][block], k[group][:seen], part, scale, weights)
             calls += [
-                (np.matmul, (weights.T, grad[head][block], share_v)),
-                (np.add, (dv_seen, share_v, dv_seen)),
-                (np.matmul, (grad[head][block], v[group][:seen].swapaxes(-1, -2), ds)),
-                rowwise.call("soft_max_back", ds, weights, scale, ds),
-                (np.matmul, (ds, k[group][:seen], dq[head][block])),
-                (np.matmul, (ds.T, q[head][block], share_k)),
-                (np.add, (dk_seen, share_k, dk_seen)),
+                products.call(q[head][block], k[group][:seen].swapaxes(-1, -2), weights),
+                soft_max,
+                *products.added(weights.T, grad[head][block], dv_seen, share_v),
+                products.call(grad[head][block], v[group][:seen].swapaxes(-1, -2), ds),
+                soft_max_back,
+                products.call(ds, k[group][:seen], dq[head][block]),
+                *products.added(ds.T, q[head][block], dk_seen, share_k),
             ]
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

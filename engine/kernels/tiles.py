@@ -8,6 +8,7 @@ numba.
 What this module does not see: ops, and how many threads a run may use.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -66,20 +67,37 @@ def chosen(left: Array, right: Array, out: Array) -> bool:
     return fits(left, right, out) and pays(left, right)
 
 
-def call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
-    """Return the call of `out = left @ right`, or with `add` of `out += left @ right`.
-
-    The arrays must fit; batch axes of left and right may be 1.
-    """
+def room(rows: int, terms: int) -> Array:
+    """Return what a product of so many rows and terms needs to pack its operands."""
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first product that is worth it
 
+    return scratch((compiled.products.room_for(rows, terms),), np.dtype(np.float32))
+
+
+def call(left: Array, right: Array, out: Array, *, add: bool = False, packed: Array | None = None) -> Call:
+    """Return the call of `out = left @ right`, or with `add` of `out += left @ right`.
+
+    The arrays must fit; batch axes of left and right may be 1. Calls that follow one another may
+    share `packed`, the `room` of the largest.
+    """
     arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]
-    args = (*arrays, scratch((compiled.products.room_for(*left.shape[-2:]),), left.dtype), add)
-    return compiled.entry(compiled.products.multiply, args, layout="A"), args
+    args = (*arrays, room(*left.shape[-2:]) if packed is None else packed, add)
+    return _multiply(), args
+
+
+@lru_cache(maxsize=1)
+def _multiply() -> Callable[..., object]:
+    """Return the compiled product: all calls have arrays of the same types."""
+    from engine.kernels import compiled  # noqa: PLC0415 - as above
+
+    matrix, line = np.empty((1, 1, 1, 1), np.float32), np.empty(1, np.float32)
+    return compiled.entry(compiled.products.multiply, (matrix, matrix, matrix, line, False), layout="A")
 
 
 def _spread(x: Array, batch: tuple[int, ...]) -> Array:
     """Return a view of rank 4, batch axes first; one of length 1 goes over all of the batch."""
+    if not batch:
+        return x[None, None]
     ones = 2 - len(batch)
     strides = [0 if length == 1 else stride for length, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)]
     shape = (*(1,) * ones, *batch, *x.shape[-2:])

@@ -8,6 +8,7 @@ from typing import Final
 
 from engine.ops import (
     attention,
+    convolution,
     element_functions,
     elementwise,
     fused,
@@ -35,6 +36,7 @@ OPS: Final[dict[str, Rule]] = {
         moving,
         reduce,
         windows,
+        convolution,
         attention,
         fused,
         noise,

@@ -42,6 +42,8 @@ COMPUTES: Final[dict[str, str]] = {
     "sum_axes": "the sum over axes", "mean": "the mean over axes", "argmax": "the place of the first largest along axis, i32",
     "count_equal": "in how many places a and b agree, i32 [1]",
     "im2col": "one row of elements for each window", "im2col_back": "each row added where its window was",
+    "conv_2d": "the sum of each window times each filter; im2col and a product, without the columns",
+    "conv_2d_back_x": "the gradient of x, in shape", "conv_2d_back_w": "the gradient of w, in shape",
     "avg_pool": "the mean of each window", "avg_pool_back": "the share of each window added to its elements",
     "pool_index": "where in its plane the largest of each window lies, i32",
     "rope": "rotary positions", "rope_back": "rotated the other way",

@@ -7,8 +7,8 @@ neighbouring elements of a window. There are OH = (H + 2 PH - DH (KH - 1) - 1) /
 down, and OW likewise across.
 
 * `im2col`: x -> [N, OH, OW, C * KH * KW], one row for each window, as ggml lays it; `im2col_back`,
-  its adjoint, adds columns up into [N, C, H, W]. A convolution is `im2col` and a matrix product
-  (`engine.graph.composites.conv2d`).
+  its adjoint, adds columns up into [N, C, H, W]. A product with them is a convolution, as ggml has
+  it by parts; in one op, without the columns, it is `engine.ops.convolution`.
 * `avg_pool`, `avg_pool_back`: means of windows -> [N, C, OH, OW], and the adjoint.
 * `pool_index`: where in its plane (h * W + w) the largest of each window lies, the first of equals,
   i32 [N, C, OH, OW]. A window of NaN has its first NaN. No gradient flows; maximum pooling gathers
@@ -25,7 +25,7 @@ from engine.ops.shapes import checked_shape, counts, floating, whole
 Pair = tuple[int, int]
 
 
-def _pairs(params: dict[str, Any]) -> None:
+def pairs(params: dict[str, Any]) -> None:
     """Put pairs for single numbers; raise EngineError unless all lengths make sense."""
     for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
         if name not in params:
@@ -54,7 +54,7 @@ def _image(x: Tensor) -> None:
 def _im2col(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     _image(x)
-    _pairs(params)
+    pairs(params)
     columns = x.shape[1] * params["kernel"][0] * params["kernel"][1]
     return ResultLayout(shape=(x.shape[0], *windows(x.shape, params), columns), dtype=floating(x))
 
@@ -64,7 +64,7 @@ def _adjoint(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (dy,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
     _image(dy)
-    _pairs(params)
+    pairs(params)
     if len(shape) != 4:
         raise EngineError(f"shape {shape} is not that of an image [N, C, H, W]")
     found = windows(shape, params)
@@ -78,7 +78,7 @@ def _adjoint(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 def _pool(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     _image(x)
-    _pairs(params)
+    pairs(params)
     if any(2 * p > k for p, k in zip(params["padding"], params["kernel"], strict=True)):
         raise EngineError(
             f"padding {params['padding']} is more than half of kernel {params['kernel']}: a window could be empty"

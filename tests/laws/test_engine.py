@@ -178,6 +178,18 @@ def columns(graph, x, i, j):
     return graph.op("im2col", image, kernel=2, padding=j % 2)
 
 
+def filtered(graph, x, i, j):
+    a = x(i, lambda t: t.contiguous and prod(t.shape) % 4 == 0 and prod(t.shape) <= 48)
+    image = graph.op("reshape", a, shape=(prod(a.shape) // 4, 1, 2, 2))
+    return graph.op(
+        "conv_2d",
+        image,
+        graph.op("slice", image, starts=(0,) * 4, lengths=(1, 1, 2, 1 + j % 2)),
+        padding=1,
+        stride=1 + j % 3,
+    )
+
+
 def rounded(graph, x, i, j):
     a = x(i)
     return graph.op("cast", graph.op("cast", a, dtype=("bf16", "f16")[j % 2]), dtype=a.dtype)
@@ -207,6 +219,7 @@ RECIPES = (
     chosen,
     pooled,
     columns,
+    filtered,
 )
 
 STORED = (*RECIPES, rounded)

@@ -3,9 +3,10 @@
 | module | holds |
 |---|---|
 | `compiling` | how a kernel is compiled, kept on disk and entered |
-| `vectors`, `registers` | what numba has no word for, as LLVM |
+| `vectors`, `registers`, `convolution_tiles` | what numba has no word for, as LLVM |
 | `pieces` | e**x, sums and maxima of rows, copies |
-| `arithmetic`, `attention`, `maps`, `normal`, `softmax`, `loss`, `positions`, `lookups`, `windows` | the kernels |
+| `arithmetic`, `attention`, `maps`, `normal`, `softmax`, `loss`, `positions` | the kernels |
+| `lookups`, `windows`, `convolutions` | those that have contracts of their own |
 | `products` | products of matrices, which have a contract of their own |
 
 Contract
@@ -13,12 +14,12 @@ Contract
 * Arrays are dense: matrices (rows, n), vectors (n,); one float dtype per call, float32 or float64;
   indices int32. Shapes are checked by the callers in `engine.kernels`; nothing here checks them
   again.
-* Aliasing. Every kernel but the two `*_two_pass` ones (and `lookups` and `windows`, which say their
-  own) reads each element of a row before it writes that element, whatever the result lies exactly
-  over. Sums come first, in loops that only read; a map is computed into a block on the stack and
-  copied from there, or a line of memory is read whole and then written; and what is rewritten in
-  place after that is the result alone. So the machine code that runs does not depend on where the
-  arrays lie (no run-time alias checks), and neither does any bit of the result.
+* Aliasing. Every kernel but the two `*_two_pass` ones (and `lookups`, `windows` and `convolutions`,
+  which say their own) reads each element of a row before it writes that element, whatever the
+  result lies exactly over. Sums come first, in loops that only read; a map is computed into a block
+  on the stack and copied from there, or a line of memory is read whole and then written; and what
+  is rewritten in place after that is the result alone. So the machine code that runs does not
+  depend on where the arrays lie (no run-time alias checks), and neither does any bit of the result.
 * Rounding. Only sums may be reassociated (that is what makes them vectors), and only `exp` may be
   contracted to fused multiply-adds; all other maps are rounded operation by operation. Results
   depend on shape and machine, not on placement.
@@ -37,6 +38,7 @@ from typing import Any, Final
 from engine.kernels.compiled import (
     arithmetic,
     attention,
+    convolutions,
     lookups,
     loss,
     maps,
@@ -50,7 +52,7 @@ from engine.kernels.compiled.jit import entry
 
 __all__ = ["entry", "find", "products"]
 
-_SUBJECTS: Final = (arithmetic, attention, maps, normal, softmax, loss, positions, lookups, windows)
+_SUBJECTS: Final = (arithmetic, attention, maps, normal, softmax, loss, positions, lookups, windows, convolutions)
 
 
 def find(name: str, args: tuple[Any, ...]) -> Callable[..., object]:

@@ -9,6 +9,7 @@ kept is marked with a digest of all files of this package.
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -61,6 +62,25 @@ reduction: Any = _njit(fastmath={"reassoc", "nsz"}, **INLINED)
 vectors."""
 
 
+@lru_cache(maxsize=256)
+def _array(dtype: "np.dtype[Any]", rank: int, layout: Literal["C", "A"]) -> Any:
+    return types.Array(numba.from_dtype(dtype), rank, layout)
+
+
+@lru_cache(maxsize=16)
+def _whole_numbers(count: int) -> Any:
+    return _typeof((0,) * count)
+
+
+def _type(given: Any, layout: Literal["C", "A"]) -> Any:
+    """Return numba's type of an argument; those it asks most of are made once."""
+    if isinstance(given, np.ndarray):
+        return _array(given.dtype, given.ndim, layout)
+    if isinstance(given, tuple) and all(type(number) is int for number in given):  # not True, not np.int64
+        return _whole_numbers(len(given))
+    return _typeof(given)
+
+
 def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] = "C") -> Callable[..., object]:
     """Return the compiled function for these arguments' types.
 
@@ -69,10 +89,7 @@ def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] =
     Arrays must be C-contiguous, unless `layout` is "A". Compiles or loads from the cache at the
     first use of a type; a cache that cannot be written is ignored.
     """
-    signature = tuple(
-        types.Array(numba.from_dtype(a.dtype), a.ndim, layout) if isinstance(a, np.ndarray) else _typeof(a)
-        for a in args
-    )
+    signature = tuple(_type(given, layout) for given in args)
     try:
         if not load(dispatcher, signature):
             dispatcher.compile(signature)

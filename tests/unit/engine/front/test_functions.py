@@ -510,7 +510,7 @@ IMAGES, FILTERS = tensor(np.ones((1, 2, 4, 4))), tensor(np.ones((3, 2, 2, 2)))
         (lambda x: tensor(X, True).argmax().backward(), "whole numbers, such as argmax gives"),
         (lambda x: fn.rms_norm(x, eps="a"), "rms_norm: could not convert"),
         (lambda x: fn.max_pool2d(IMAGES, "a"), "pool_index.*: kernel: 'a' are no whole numbers"),
-        (lambda x: fn.conv2d(IMAGES, FILTERS, padding="same"), r"im2col.*: padding: 'same' are no whole numbers"),
+        (lambda x: fn.conv2d(IMAGES, FILTERS, padding="same"), r"conv_2d.*: padding: 'same' are no whole numbers"),
         (lambda x: fn.conv2d(IMAGES, FILTERS, tensor([1.0])), r"the bias .* must have shape \(3,\)"),
         (lambda x: fn.conv1d(IMAGES[:, :, 0], FILTERS[:, :, 0], tensor([1.0])), r"the bias .* must have shape \(3,\)"),
         (lambda x: fn.pad(x, 1, 1), "pad: 1 are no whole numbers"),

@@ -228,12 +228,15 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
 def meant(kind: str, n: int, seed: int, normal) -> Call:
     """Return a call of an op whose meaning the oracle of derivatives has in plain numpy."""
     n = min(n, 64) if kind in {"view_back", "im2col_back", "avg_pool_back"} else n  # their oracle makes whole Jacobians
+    n = min(n, 257) if kind.startswith("conv_2d") else n  # theirs whole tables of which pixel a window shows
     x, y = normal(3, n), normal(3, n, scale=1.7)
     ids = np.random.default_rng([seed, n]).integers(0, n, (3, 4), dtype=np.int32)
     number = np.array([seed + 5], np.int32)
     image = normal(2, 2, 4, n)
     window = {"kernel": (2, min(3, n)), "stride": (2, 1), "padding": (1, min(3, n) // 2)}
     spread = window | {"dilation": (2, 1)}
+    strides, filters = {"stride": (2, 1), "padding": (2, min(3, n) // 2), "dilation": (2, 1)}, (9, 2, *window["kernel"])
+    slope = (2, 9, 3, n - min(3, n) + 2 * (min(3, n) // 2) + 1)
     params, operands, gives = {
         "view_back": ({"shape": (4, 2 * n), "strides": (2 * n, 2 - seed), "offset": seed}, [x], None),
         "pad": ({"before": (1, 2), "after": (0, 1), "value": 0.5}, [x], None),
@@ -249,6 +252,9 @@ def meant(kind: str, n: int, seed: int, normal) -> Call:
         "count_equal": ({}, [ids % 2, ids[::-1].copy() % 2], "i4"),
         "im2col": (spread, [image], None),
         "im2col_back": (spread | {"shape": (1, 1, 4, n)}, [normal(1, 2, n - min(3, n) + 2 * (min(3, n) // 2) + 1, 2 * min(3, n))], None),
+        "conv_2d": (strides, [image, normal(*filters)], None),
+        "conv_2d_back_x": (strides | {"shape": image.shape}, [normal(*slope), normal(*filters)], None),
+        "conv_2d_back_w": (strides | {"shape": filters}, [normal(*slope), image], None),
         "avg_pool": (window, [image], None),
         "avg_pool_back": (window | {"shape": (1, 1, 4, n)}, [normal(1, 1, 3, n - min(3, n) + 2 * (min(3, n) // 2) + 1)], None),
         "pool_index": (window, [image], "i4"),

@@ -141,6 +141,11 @@ CASES = (
     Case(kind="im2col", shapes=((1, 1, 1, 1),), params={"kernel": 1}),
     Case(kind="im2col", shapes=((2, 1, 2, 2),), params={"kernel": (5, 5), "padding": (2, 2)}),
     Case(kind="im2col_back", shapes=((2, 3, 4, 4),), params={"shape": (2, 1, 5, 6), "kernel": (2, 2), "stride": (2, 2), "padding": (1, 1)}),
+    Case(kind="conv_2d", shapes=((2, 3, 5, 6), (4, 3, 3, 2)), params={"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
+    Case(kind="conv_2d", shapes=((1, 2, 7, 19), (3, 2, 2, 3)), params={"padding": (0, 1)}),
+    Case(kind="conv_2d_back_x", shapes=((2, 4, 3, 8), (4, 3, 3, 2)), params={"shape": (2, 3, 5, 6)} | {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
+    Case(kind="conv_2d_back_x", shapes=((1, 2, 2, 2), (2, 1, 2, 1)), params={"shape": (1, 1, 5, 4), "stride": (3, 2)}),
+    Case(kind="conv_2d_back_w", shapes=((2, 4, 3, 8), (2, 3, 5, 6)), params={"shape": (4, 3, 3, 2)} | {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
     Case(kind="avg_pool", shapes=((2, 3, 5, 6),), params={"kernel": (3, 2), "stride": (2, 2), "padding": (1, 0)}),
     Case(kind="avg_pool_back", shapes=((2, 1, 2, 3),), params={"shape": (2, 1, 4, 6), "kernel": (2, 2), "stride": (2, 2)}),
     Case(kind="dropout", shapes=((3, 5), [7]), params={"p": 0.4, "salt": 3}),
@@ -233,6 +238,8 @@ EMPTY = (
     Case(kind="mean", shapes=((0, 3),), params={"axes": 1}),
     Case(kind="sum", shapes=((0,),)),
     Case(kind="im2col", shapes=((0, 1, 3, 3),), params={"kernel": 2}),
+    Case(kind="conv_2d", shapes=((0, 1, 3, 3), (2, 1, 2, 2))),
+    Case(kind="conv_2d", shapes=((1, 0, 3, 3), (2, 0, 2, 2))),
     Case(kind="avg_pool", shapes=((0, 1, 4, 4),), params={"kernel": 2, "stride": 2}),
     Case(kind="dropout", shapes=((0, 5), [7]), params={"p": 0.4}),
     Case(kind="attention", shapes=((0, 3, 2), (0, 5, 2), (0, 5, 4)), params={"scale": 0.6}),
@@ -251,6 +258,8 @@ EMPTY += (
     Case(kind="attention_back", shapes=((0, 3, 2), (0, 3, 2), (0, 5, 2), (0, 5, 2)), params={"scale": 0.6}),
     Case(kind="avg_pool_back", shapes=((0, 1, 2, 2),), params={"shape": (0, 1, 4, 4), "kernel": 2, "stride": 2}),
     Case(kind="im2col_back", shapes=((0, 2, 2, 4),), params={"shape": (0, 1, 3, 3), "kernel": 2}),
+    Case(kind="conv_2d_back_x", shapes=((0, 2, 2, 2), (2, 1, 2, 2)), params={"shape": (0, 1, 3, 3)}),
+    Case(kind="conv_2d_back_w", shapes=((0, 2, 2, 2), (0, 1, 3, 3)), params={"shape": (2, 1, 2, 2)}),
     Case(kind="rope_back", shapes=((0, 2, 8), []), params={"base": 100.0}),
     Case(kind="gather", shapes=((0, 4), np.zeros((0, 3), int))),
     Case(kind="scatter", shapes=((0, 3), np.zeros((0, 3), int)), params={"length": 4}),
@@ -294,6 +303,11 @@ SINGLE = (
     Case(kind="avg_pool", shapes=((1, 1, 1, 1),), params={"kernel": 1}),
     Case(kind="avg_pool_back", shapes=((1, 1, 1, 1),), params={"shape": (1, 1, 1, 1), "kernel": 1}),
     Case(kind="im2col_back", shapes=((1, 1, 1, 1),), params={"shape": (1, 1, 1, 1), "kernel": 1}),
+    Case(kind="conv_2d", shapes=((1, 1, 1, 1), (1, 1, 1, 1))),
+    *(
+        Case(kind=kind, shapes=((1, 1, 1, 1), (1, 1, 1, 1)), params={"shape": (1, 1, 1, 1)})
+        for kind in ("conv_2d_back_x", "conv_2d_back_w")
+    ),
     Case(kind="cross_entropy_loss_back", shapes=((1,), (1, 1), (1, 1))),
     Case(kind="cross_entropy_classes_back", shapes=((1,), (1, 1), [0])),
 )

@@ -1,0 +1,103 @@
+"""Convolutions of images and filters, each as one op, and their adjoints.
+
+    conv_2d(x[N, C, H, W], w[F, C, KH, KW]) -> [N, F, OH, OW]
+        y[n, f, u, v] = sum over c, i, j of w[f, c, i, j] * x[n, c, u SH + i DH - PH, v SW + j DW - PW]
+    conv_2d_back_x(dy[N, F, OH, OW], w, shape=[N, C, H, W])    the gradient of x
+    conv_2d_back_w(dy[N, F, OH, OW], x, shape=[F, C, KH, KW])  the gradient of w
+
+It is the cross-correlation that libraries call a convolution; stride S, padding P with zeros and
+dilation D are as for `im2col` (`engine.ops.windows`). All three are linear in each argument, and
+each is the adjoint of the other two: so derivatives of any order are made of them. conv_2d is
+ggml's CONV_2D; conv_2d_back_x without padding is its CONV_TRANSPOSE_2D.
+"""
+
+from typing import Any
+
+from allocsim.errors import EngineError
+from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import checked_shape, floating
+from engine.ops.windows import pairs, windows
+
+
+def _four(x: Tensor, axes: str) -> None:
+    if len(x.shape) != 4:
+        raise EngineError(f"{x} must have the axes {axes}")
+
+
+def _result(image: tuple[int, ...], filters: tuple[int, ...], params: dict[str, Any]) -> tuple[int, ...]:
+    """Return [N, F, OH, OW]; raise EngineError unless images and filters fit."""
+    pairs(params)
+    if len(image) != 4 or len(filters) != 4 or image[1] != filters[1] or min(filters[2:]) < 1:
+        raise EngineError(
+            f"[N, C, H, W] and [F, C, KH, KW] are needed, C being the same and a window at least one pixel; "
+            f"there are {list(image)} and {list(filters)}"
+        )
+    return image[0], filters[0], *windows(image, {**params, "kernel": filters[2:]})
+
+
+def _conv(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    x, w = sources
+    return ResultLayout(shape=_result(x.shape, w.shape, params), dtype=floating(x, w))
+
+
+def _back_x(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    _, w = sources
+    shape = params["shape"] = checked_shape(params["shape"])
+    return _adjoint(sources, _result(shape, w.shape, params), params)
+
+
+def _back_w(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    _, x = sources
+    shape = params["shape"] = checked_shape(params["shape"])
+    return _adjoint(sources, _result(x.shape, shape, params), params)
+
+
+def _adjoint(sources: Sources, wanted: tuple[int, ...], params: dict[str, Any]) -> ResultLayout:
+    dy, other = sources
+    if dy.shape != wanted:
+        raise EngineError(f"{dy} is not {list(wanted)}, which {other} and the shape {params['shape']} make")
+    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
+
+
+def _made(kind: str, first: int | None, second: int | None, shape: int | None = None) -> Any:
+    """Return a rule: the op of that kind of two tensors, sources by place, None the gradient.
+
+    Of `shape` if the result has that of a source.
+    """
+
+    def rule(node: Tensor, grad: Tensor) -> Tensor:
+        operands = [grad if place is None else node.sources[place] for place in (first, second)]
+        words = {name: value for name, value in node.params.items() if name != "shape"}
+        if shape is not None:
+            words["shape"] = node.sources[shape].shape
+        return node.graph.op(kind, *operands, **words)
+
+    return rule
+
+
+_WINDOWS = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+_SHAPE = {"shape": REQUIRED}
+
+RULES = (
+    Rule(
+        kind="conv_2d",
+        arguments=("x", "w"),
+        params=_WINDOWS,
+        shape=_conv,
+        derivatives={"x": _made("conv_2d_back_x", None, 1, 0), "w": _made("conv_2d_back_w", None, 0, 1)},
+    ),
+    Rule(
+        kind="conv_2d_back_x",
+        arguments=("dy", "w"),
+        params=_SHAPE | _WINDOWS,
+        shape=_back_x,
+        derivatives={"dy": _made("conv_2d", None, 1), "w": _made("conv_2d_back_w", 0, None, 1)},
+    ),
+    Rule(
+        kind="conv_2d_back_w",
+        arguments=("dy", "x"),
+        params=_SHAPE | _WINDOWS,
+        shape=_back_w,
+        derivatives={"dy": _made("conv_2d", 1, None), "x": _made("conv_2d_back_x", 0, None, 1)},
+    ),
+)
