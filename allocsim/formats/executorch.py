@@ -23,6 +23,8 @@ Views
     A view of planned memory has no instruction: it is a tensor that nothing writes, inside the slot
     of one that came before it in the list of values. Of several, the last one is its base: values
     are listed in the order of the graph. `executorch_prim::et_view` hands on the pointer.
+    Such a view has the address that was planned for its base. Of what was moved, that is not where
+    the bytes are: the view is a `same` of the moved tensor, which no slot holds.
 In place
     By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
     is the user's mutation, over any other tensor a new buffer in the same slot with a declared
@@ -40,7 +42,7 @@ from allocsim.formats.executorch_blocks import SIDES, Block, Branch, Loop, block
 from allocsim.formats.executorch_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Plan, Role
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, VIEW, Arena, Document, Plan, Role
 from allocsim.programs.routines import TIMES, Where
 from allocsim.programs.ways import ways
 
@@ -119,6 +121,8 @@ class _Walk:
         """EValue -> the value it is now."""
         self.states: set[int] = set()
         """Buffers that outlive a run."""
+        self.moved: set[int] = set()
+        """Values that a move handed on: they lie elsewhere than their EValues were planned."""
         self.call: tuple[str, ...] = ()
         self.suffix = ""
         self.last = True
@@ -191,10 +195,12 @@ class _Walk:
             return
         source = self.read(row.source)
         slot = self.growing.slot_of(source)
-        buffer = self.growing.buffer(f"value {row.target}{self.suffix}", tensor.nbytes, slot, alignment=1)
+        meta = {"value": row.target}
+        buffer = self.growing.buffer(f"value {row.target}{self.suffix}", tensor.nbytes, slot, alignment=1, meta=meta)
         self.now[row.target] = self.growing.value(
             f"value {row.target}{self.suffix}", buffer, tensor.dtype, tensor.shape
         )
+        self.moved.add(self.now[row.target])
         self.emit("same", at, (source,), (self.now[row.target],))
 
     def kernel(self, at: int, row: Call) -> None:
@@ -270,23 +276,44 @@ class _Walk:
         if not isinstance(tensor, PlannedTensor) or tensor.slot is None or tensor.content:
             return None
         for other in sorted((i for i in self.now if i < index), reverse=True):
-            arena, offset = self.growing.slot_of(self.now[other])
             planned = self.method.values[other]
-            inside = isinstance(planned, PlannedTensor) and offset + planned.nbytes >= tensor.slot[1] + tensor.nbytes
+            if not isinstance(planned, PlannedTensor):
+                continue
+            arena, offset = self.believed(other, planned)
+            inside = offset + planned.nbytes >= tensor.slot[1] + tensor.nbytes
             if arena == tensor.slot[0] and offset <= tensor.slot[1] and inside:
                 return self.now[other]
         return None
+
+    def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
+        """Return where the file takes a tensor to lie: of what was moved, as it was planned."""
+        moved = self.now[index] in self.moved
+        return (tensor.slot or APART) if moved else self.growing.slot_of(self.now[index])
 
     def view(self, index: int, base: int) -> int:
         """Add a view of a value: the tensor of an EValue in the buffer of the value."""
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
+        if base in self.moved and tensor.slot is not None:
+            return self.astray(index, base, tensor)
         start = self.growing.slot_of(base)[1]
         offset = tensor.slot[1] - start if tensor.slot is not None and tensor.slot[1] >= start else 0
         made = self.growing.value(
             f"value {index}{self.suffix}", self.growing.home[base], tensor.dtype, tensor.shape, offset=offset
         )
         self.emit(VIEW, None, (base,), (made,))
+        return made
+
+    def astray(self, index: int, base: int, tensor: PlannedTensor) -> int:
+        """Add a view of what was moved: it has the moved bytes only where they lie as planned, and
+        no slot otherwise.
+        """
+        lies = tensor.slot == self.growing.slot_of(base)
+        name = f"value {index}{self.suffix}"
+        slot = tensor.slot if lies and tensor.slot is not None else (UNPLACED, 0)
+        buffer = self.growing.buffer(name, tensor.nbytes, slot, alignment=1, meta={"value": index})
+        made = self.growing.value(name, buffer, tensor.dtype, tensor.shape)
+        self.emit("same", None, (base,), (made,))
         return made
 
     def over(self, operands: tuple[int, ...], operand: int, results: tuple[int, ...]) -> tuple[int, ...]:

@@ -46,6 +46,12 @@ def test_two_conds_whose_outputs_live_together_are_convicted():
     assert set(causes(FOLDER / "cond_bug.pte")) == {("C15", "plan")}
 
 
+def test_a_view_of_what_a_cond_returns_has_no_slot():
+    """Of x = [[1, 2], [3, 4]], eager exp(-x) is [0.37, 0.14, 0.05, 0.02], the runtime's [22026, 1, 1, 1]."""
+    assert set(causes(FOLDER / "cond_view.pte")) == {("C12", "plan")}
+    assert {v.buffer for v in check(read("cond_view")).violations} == {5}
+
+
 def test_one_condition_asked_twice_is_answered_alike():
     assert [program.path for program in read("cond_bug").programs] == [
         "cond 2=true, cond 8=true",
