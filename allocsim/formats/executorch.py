@@ -22,8 +22,9 @@ Instructions
 Views
     A view of planned memory has no instruction: it is a tensor that nothing writes, inside the slot
     of one that came before it in the list of values. Of several, the last one is its base: values
-    are listed in the order of the graph. `executorch_prim::et_view` hands on the pointer.
-    Such a view has the address that was planned for its base. Of what was moved, that is not where
+    are listed in the order of the graph. A state is listed before all that is computed, so it lies
+    in nothing, and may be a base before it is read. `executorch_prim::et_view` hands on the
+    pointer; any other view has the address that was planned for its base. Of what was moved, that is not where
     the bytes are: the view is a `same` of the moved tensor, which no slot holds.
 In place
     By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
@@ -119,6 +120,7 @@ class _Walk:
         """EValue -> how often a kernel or move wrote it."""
         self.now: dict[int, int] = {}
         """EValue -> the value it is now."""
+        self.kept = _kept(method)
         self.states: set[int] = set()
         """Buffers that outlive a run."""
         self.moved: set[int] = set()
@@ -273,22 +275,18 @@ class _Walk:
     def base(self, index: int) -> int | None:
         """Return the value that a tensor without a writer is a view of, if there is one."""
         tensor = self.method.values[index]
-        if not isinstance(tensor, PlannedTensor) or tensor.slot is None or tensor.content:
+        if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
             return None
-        for other in sorted((i for i in self.now if i < index), reverse=True):
+        for other in sorted((i for i in self.now.keys() | self.kept if i < index), reverse=True):
             planned = self.method.values[other]
-            if not isinstance(planned, PlannedTensor):
-                continue
-            arena, offset = self.believed(other, planned)
-            inside = offset + planned.nbytes >= tensor.slot[1] + tensor.nbytes
-            if arena == tensor.slot[0] and offset <= tensor.slot[1] and inside:
-                return self.now[other]
+            if isinstance(planned, PlannedTensor) and _inside(tensor, self.believed(other, planned), planned.nbytes):
+                return self.read(other)
         return None
 
     def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
-        """Return where the file takes a tensor to lie: of what was moved, as it was planned."""
-        moved = self.now[index] in self.moved
-        return (tensor.slot or APART) if moved else self.growing.slot_of(self.now[index])
+        """Return where views of a tensor lie: of what was moved, where that was planned."""
+        as_planned = index not in self.now or self.now[index] in self.moved
+        return (tensor.slot or APART) if as_planned else self.growing.slot_of(self.now[index])
 
     def view(self, index: int, base: int) -> int:
         """Add a view of a value: the tensor of an EValue in the buffer of the value."""
@@ -371,6 +369,39 @@ class _Walk:
         meta = {**({} if at is None else {"instruction": at}), **({"call": list(self.call)} if self.call else {})}
         name = kind if at is None else f"{kind} {at}{self.suffix}"
         self.growing.builder.op(kind, read, made, name=name, meta=meta, **op)
+
+
+def _kept(method: Method) -> frozenset[int]:
+    """Return the planned tensors that are there before a run: of what nothing but a kernel in place
+    writes, and is no input, those that lie in no tensor listed before them. O(values^2) at worst.
+    """
+    written = set(method.inputs)
+    for row in method.instructions:
+        if isinstance(row, Move):
+            written.add(row.target)
+        elif isinstance(row, Call) and row.args and (row.delegate or not _in_place(row.kind)):
+            written |= set(row.args) if row.delegate else _results(method, row)
+    rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
+    return frozenset(
+        index
+        for place, (index, row) in enumerate(rows)
+        if index not in written
+        and not any(other.slot and _inside(row, other.slot, other.nbytes) for _, other in rows[:place])
+    )
+
+
+def _results(method: Method, row: Call) -> set[int]:
+    """Return the EValues that a kernel writes, lists opened."""
+    index = row.args[RETURNS.get(row.kind, -1) % len(row.args)]
+    held = method.values[index]
+    return set(held.items) if isinstance(held, Listed) else {index}
+
+
+def _inside(tensor: PlannedTensor, slot: tuple[int, int], nbytes: int) -> bool:
+    """Whether a tensor's own slot lies in these bytes of an arena."""
+    if tensor.slot is None or tensor.slot[0] != slot[0]:
+        return False
+    return slot[1] <= tensor.slot[1] and tensor.slot[1] + tensor.nbytes <= slot[1] + nbytes
 
 
 def _in_place(kind: str) -> bool:

@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of_shift, shifts
 
@@ -19,6 +20,7 @@ CLEAN = {
     "cond": (2, 20, 19),
     "delegates": (1, 10, 8),
     "map": (1, 13, 12),
+    "state_view": (1, 7, 6),
     "top": (1, 14, 15),
     "transformer": (1, 70, 67),
 }
@@ -99,6 +101,15 @@ def test_a_mutation_of_a_state_stays_in_its_buffer_and_a_cache_is_a_state():
 
     assert program.buffers.role[home] == Role.STATE
     assert home == int(program.values.buffer[copy.operands[0]])
+
+
+def test_a_view_of_a_state_with_content_lies_in_it():
+    program = read("state_view").programs[0]
+    view = next(op for op in program.ops if op.kind == "view")
+    home = program.values.buffer[view.results[0]]
+
+    assert program.buffers.role[home] == Role.STATE
+    assert np.count_nonzero(program.buffers.role == Role.STATE) == 1
 
 
 def test_a_loop_fills_its_result_row_by_row():
