@@ -324,7 +324,11 @@ class _Walk:
         home = self.growing.home[operand]
         if home not in self.states:
             home = self.growing.buffer(
-                f"value {index}{self.suffix} anew", tensor.nbytes, self.growing.slots[home], alignment=1
+                f"value {index}{self.suffix} anew",
+                tensor.nbytes,
+                self.growing.slots[home],
+                alignment=1,
+                meta={"value": index, "over": home},
             )
         made = self.growing.value(f"value {index}{self.suffix} anew", home, tensor.dtype, tensor.shape)
         self.now.update(dict.fromkeys((index, *results), made))
