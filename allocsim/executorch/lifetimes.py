@@ -64,7 +64,9 @@ Address = Mapping[int, int]
 
 
 def believed(plan: Plan, method: PlannedMethod) -> Problem:
-    """Return the planner's lifetimes for one way through a method, as `formats.executorch` reads it.
+    """Return the planner's lifetimes for one way through a method.
+
+    Buffers and ops name values and instructions in their `meta`, as `formats.executorch` writes it.
 
     O((ops + nodes) x depth + buffers x ops of a turn).
     """

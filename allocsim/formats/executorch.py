@@ -10,9 +10,9 @@ Programs
     memory of its own.
 Buffers
     One for each tensor that an instruction writes, each time it does, in the slot of the file. What
-    has content and no memory is a `parameter`; what has memory, and is read or written in place
-    though nothing on this way gave it content, is a `state`. What has no memory lies apart: its
-    pointer comes from outside. The alignment is the width of an element: the file says none.
+    has content and no memory is a `parameter`; what has memory and is listed before all that is
+    computed, though it is no input, is a `state`. What has no memory lies apart: its pointer comes
+    from outside. The alignment is the width of an element: the file says none.
 Instructions
     A kernel's last argument is what it returns, a tensor or a list of tensors (`RETURNS` has those
     that differ); as out-arguments the same come before it and are no operands. Of a delegate, the
@@ -25,7 +25,9 @@ Views
     are listed in the order of the graph. A state is listed before all that is computed, so it lies
     in nothing, and may be a base before it is read. `executorch_prim::et_view` hands on the
     pointer; any other view has the address that was planned for its base. Of what was moved, that is not where
-    the bytes are: the view is a `same` of the moved tensor, which no slot holds.
+    the bytes are: the view is a `same` of the moved tensor, which no slot holds. A branch knows its
+    operands by tensors of its own, which are not in the file: nothing writes where they were
+    planned, and a view of one has no slot either.
 In place
     By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
     is the user's mutation, over any other tensor a new buffer in the same slot with a declared
@@ -55,6 +57,9 @@ RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
 
 HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
 """Kernels whose result is the pointer of their first operand."""
+
+UNKNOWN_VIEW: Final = "view of an unknown tensor"
+"""Kind of the op that makes what no instruction makes and no tensor of the file holds."""
 
 READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 """Kernels that read no bytes."""
@@ -258,9 +263,11 @@ class _Walk:
     def read(self, index: int) -> int:
         """Return the value of a tensor: as it was written, a view, or content from before."""
         if index not in self.now:
-            base = self.base(index)
+            base, tensor = self.base(index), self.method.values[index]
             if base is not None:
                 self.now[index] = self.view(index, base)
+            elif index not in self.kept and isinstance(tensor, PlannedTensor) and tensor.slot is not None:
+                self.now[index] = self.nowhere(index, tensor)
             else:
                 kept = self.content(index)
                 self.now[index] = self.fresh(index, f"value {index}", **kept)
@@ -306,13 +313,22 @@ class _Walk:
         """Add a view of what was moved: it has the moved bytes only where they lie as planned, and
         no slot otherwise.
         """
-        lies = tensor.slot == self.growing.slot_of(base)
-        name = f"value {index}{self.suffix}"
-        slot = tensor.slot if lies and tensor.slot is not None else (UNPLACED, 0)
-        buffer = self.growing.buffer(name, tensor.nbytes, slot, alignment=1, meta={"value": index})
-        made = self.growing.value(name, buffer, tensor.dtype, tensor.shape)
+        slot = tensor.slot if tensor.slot == self.growing.slot_of(base) else None
+        made = self.seen(index, tensor, slot)
         self.emit("same", None, (base,), (made,))
         return made
+
+    def nowhere(self, index: int, tensor: PlannedTensor) -> int:
+        """Add a view of a tensor that is not in the file: no slot has its bytes."""
+        made = self.seen(index, tensor, None)
+        self.emit(UNKNOWN_VIEW, None, (), (made,))
+        return made
+
+    def seen(self, index: int, tensor: PlannedTensor, slot: tuple[int, int] | None) -> int:
+        """Add a buffer for a view that has one of its own, and the value in it."""
+        name = f"value {index}{self.suffix}"
+        buffer = self.growing.buffer(name, tensor.nbytes, slot or (UNPLACED, 0), alignment=1, meta={"value": index})
+        return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
 
     def over(self, operands: tuple[int, ...], operand: int, results: tuple[int, ...]) -> tuple[int, ...]:
         """Return the result of a kernel that writes its first operand, and let every name of that
@@ -377,19 +393,21 @@ class _Walk:
 
 def _kept(method: Method) -> frozenset[int]:
     """Return the planned tensors that are there before a run: of what nothing but a kernel in place
-    writes, and is no input, those that lie in no tensor listed before them. O(values^2) at worst.
+    writes, and is no input, those that are listed before all that is computed and lie in no tensor
+    before them. O(values^2) at worst.
     """
-    written = set(method.inputs)
+    written: set[int] = set()
     for row in method.instructions:
         if isinstance(row, Move):
             written.add(row.target)
         elif isinstance(row, Call) and row.args and (row.delegate or not _in_place(row.kind)):
-            written |= set(row.args) if row.delegate else _results(method, row)
+            written |= set(row.args[-1:]) if row.delegate else _results(method, row)
     rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
     return frozenset(
         index
         for place, (index, row) in enumerate(rows)
-        if index not in written
+        if index < min(written - {-1}, default=len(method.values))
+        and index not in method.inputs
         and not any(other.slot and _inside(row, other.slot, other.nbytes) for _, other in rows[:place])
     )
 

@@ -12,7 +12,7 @@ from allocsim.errors import DocumentError
 from allocsim.formats import executorch
 from allocsim.formats.executorch_blocks import blocks
 from allocsim.formats.executorch_file import Call, Jump, Method, PlannedTensor
-from allocsim.model import Role
+from allocsim.model import Document, Role
 
 FOLDER = PLANS / "executorch"
 CLEAN = {
@@ -52,6 +52,14 @@ def test_a_view_of_what_a_cond_returns_has_no_slot():
     """Of x = [[1, 2], [3, 4]], eager exp(-x) is [0.37, 0.14, 0.05, 0.02], the runtime's [22026, 1, 1, 1]."""
     assert set(causes(FOLDER / "cond_view.pte")) == {("C12", "plan")}
     assert {v.buffer for v in check(read("cond_view")).violations} == {5}
+
+
+def test_a_view_of_an_operand_inside_a_branch_has_no_slot():
+    """A branch knows its operand by a tensor that is not in the file; where that was planned nobody writes."""
+    found = {plan.program.path: check(Document.of(plan)).violations for plan in read("operand_view").plans}
+
+    assert [row.kind for row in found["cond 4=true"]] == ["Unplaced"]
+    assert sum(map(len, found.values())) == 1
 
 
 def test_one_condition_asked_twice_is_answered_alike():
