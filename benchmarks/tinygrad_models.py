@@ -71,7 +71,9 @@ def drawn(seed: int) -> tuple[list[Step], list[int], dict[str, bool], list[list[
     steps = []
     for kept in range(3, 3 + count):
         low = max(0, kept - 5) if rng.random() < 0.7 else 0
-        steps.append((rng.choice(sorted(DEEDS)), rng.randrange(low, kept), rng.randrange(low, kept), rng.random() < 0.6))
+        steps.append(
+            (rng.choice(sorted(DEEDS)), rng.randrange(low, kept), rng.randrange(low, kept), rng.random() < 0.6)
+        )
     shown = [count + 2, *rng.sample(range(3, count + 2), min(rng.randint(0, 2), count - 1))]
     switches = {"jit": rng.random() < 0.5, "assigns": rng.random() < 0.4}
     numbers = np.random.default_rng(seed)
