@@ -62,7 +62,7 @@ def _schedule(linear: UOp, planned: UOp, held: "set[UOp]") -> Row:
 
 
 def _buffer(one: UOp, other: UOp, number: int, arenas: "dict[UOp, int]") -> Row:
-    """Return a row of a buffer, or of an input of a JIT, and what became of it: itself, or a part of an arena."""
+    """Return a row of a buffer or of an input of a JIT: itself, or a part of an arena."""
     row = {"id": number, "size": one.nbytes(), "dtype": str(one.dtype), "device": str(one.device)}
     if other is one:
         return row | {"held": True, "arena": None, "offset": None}
