@@ -10,9 +10,9 @@ Programs
     memory of its own.
 Buffers
     One for each tensor that an instruction writes, each time it does, in the slot of the file. What
-    has content and no memory is a `parameter`; what has memory, and is read or written in place
-    though nothing on this way gave it content, is a `state`. What has no memory lies apart: its
-    pointer comes from outside. The alignment is the width of an element: the file says none.
+    has content and no memory is a `parameter`; what has memory and is listed before all that is
+    computed, though it is no input, is a `state`. What has no memory lies apart: its pointer comes
+    from outside. The alignment is the width of an element: the file says none.
 Instructions
     A kernel's last argument is what it returns, a tensor or a list of tensors (`RETURNS` has those
     that differ); as out-arguments the same come before it and are no operands. Of a delegate, the
@@ -22,7 +22,12 @@ Instructions
 Views
     A view of planned memory has no instruction: it is a tensor that nothing writes, inside the slot
     of one that came before it in the list of values. Of several, the last one is its base: values
-    are listed in the order of the graph. `executorch_prim::et_view` hands on the pointer.
+    are listed in the order of the graph. A state is listed before all that is computed, so it lies
+    in nothing, and may be a base before it is read. `executorch_prim::et_view` hands on the
+    pointer; any other view has the address that was planned for its base. Of what was moved, that is not where
+    the bytes are: the view is a `same` of the moved tensor, which no slot holds. A branch knows its
+    operands by tensors of its own, which are not in the file: nothing writes where they were
+    planned, and a view of one has no slot either.
 In place
     By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
     is the user's mutation, over any other tensor a new buffer in the same slot with a declared
@@ -40,7 +45,7 @@ from allocsim.formats.executorch_blocks import SIDES, Block, Branch, Loop, block
 from allocsim.formats.executorch_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Plan, Role
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, VIEW, Arena, Document, Plan, Role
 from allocsim.programs.routines import TIMES, Where
 from allocsim.programs.ways import ways
 
@@ -52,6 +57,9 @@ RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
 
 HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
 """Kernels whose result is the pointer of their first operand."""
+
+UNKNOWN_VIEW: Final = "view of an unknown tensor"
+"""Kind of the op that makes what no instruction makes and no tensor of the file holds."""
 
 READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 """Kernels that read no bytes."""
@@ -117,8 +125,11 @@ class _Walk:
         """EValue -> how often a kernel or move wrote it."""
         self.now: dict[int, int] = {}
         """EValue -> the value it is now."""
+        self.kept = _kept(method)
         self.states: set[int] = set()
         """Buffers that outlive a run."""
+        self.moved: set[int] = set()
+        """Values that a move handed on: they lie elsewhere than their EValues were planned."""
         self.call: tuple[str, ...] = ()
         self.suffix = ""
         self.last = True
@@ -191,10 +202,12 @@ class _Walk:
             return
         source = self.read(row.source)
         slot = self.growing.slot_of(source)
-        buffer = self.growing.buffer(f"value {row.target}{self.suffix}", tensor.nbytes, slot, alignment=1)
+        meta = {"value": row.target}
+        buffer = self.growing.buffer(f"value {row.target}{self.suffix}", tensor.nbytes, slot, alignment=1, meta=meta)
         self.now[row.target] = self.growing.value(
             f"value {row.target}{self.suffix}", buffer, tensor.dtype, tensor.shape
         )
+        self.moved.add(self.now[row.target])
         self.emit("same", at, (source,), (self.now[row.target],))
 
     def kernel(self, at: int, row: Call) -> None:
@@ -250,9 +263,11 @@ class _Walk:
     def read(self, index: int) -> int:
         """Return the value of a tensor: as it was written, a view, or content from before."""
         if index not in self.now:
-            base = self.base(index)
+            base, tensor = self.base(index), self.method.values[index]
             if base is not None:
                 self.now[index] = self.view(index, base)
+            elif index not in self.kept and isinstance(tensor, PlannedTensor) and tensor.slot is not None:
+                self.now[index] = self.nowhere(index, tensor)
             else:
                 kept = self.content(index)
                 self.now[index] = self.fresh(index, f"value {index}", **kept)
@@ -267,20 +282,25 @@ class _Walk:
     def base(self, index: int) -> int | None:
         """Return the value that a tensor without a writer is a view of, if there is one."""
         tensor = self.method.values[index]
-        if not isinstance(tensor, PlannedTensor) or tensor.slot is None or tensor.content:
+        if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
             return None
-        for other in sorted((i for i in self.now if i < index), reverse=True):
-            arena, offset = self.growing.slot_of(self.now[other])
+        for other in sorted((i for i in self.now.keys() | self.kept if i < index), reverse=True):
             planned = self.method.values[other]
-            inside = isinstance(planned, PlannedTensor) and offset + planned.nbytes >= tensor.slot[1] + tensor.nbytes
-            if arena == tensor.slot[0] and offset <= tensor.slot[1] and inside:
-                return self.now[other]
+            if isinstance(planned, PlannedTensor) and _inside(tensor, self.believed(other, planned), planned.nbytes):
+                return self.read(other)
         return None
+
+    def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
+        """Return where views of a tensor lie: of what was moved, where that was planned."""
+        as_planned = index not in self.now or self.now[index] in self.moved
+        return (tensor.slot or APART) if as_planned else self.growing.slot_of(self.now[index])
 
     def view(self, index: int, base: int) -> int:
         """Add a view of a value: the tensor of an EValue in the buffer of the value."""
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
+        if base in self.moved and tensor.slot is not None:
+            return self.astray(index, base, tensor)
         start = self.growing.slot_of(base)[1]
         offset = tensor.slot[1] - start if tensor.slot is not None and tensor.slot[1] >= start else 0
         made = self.growing.value(
@@ -288,6 +308,27 @@ class _Walk:
         )
         self.emit(VIEW, None, (base,), (made,))
         return made
+
+    def astray(self, index: int, base: int, tensor: PlannedTensor) -> int:
+        """Add a view of what was moved: it has the moved bytes only where they lie as planned, and
+        no slot otherwise.
+        """
+        slot = tensor.slot if tensor.slot == self.growing.slot_of(base) else None
+        made = self.seen(index, tensor, slot)
+        self.emit("same", None, (base,), (made,))
+        return made
+
+    def nowhere(self, index: int, tensor: PlannedTensor) -> int:
+        """Add a view of a tensor that is not in the file: no slot has its bytes."""
+        made = self.seen(index, tensor, None)
+        self.emit(UNKNOWN_VIEW, None, (), (made,))
+        return made
+
+    def seen(self, index: int, tensor: PlannedTensor, slot: tuple[int, int] | None) -> int:
+        """Add a buffer for a view that has one of its own, and the value in it."""
+        name = f"value {index}{self.suffix}"
+        buffer = self.growing.buffer(name, tensor.nbytes, slot or (UNPLACED, 0), alignment=1, meta={"value": index})
+        return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
 
     def over(self, operands: tuple[int, ...], operand: int, results: tuple[int, ...]) -> tuple[int, ...]:
         """Return the result of a kernel that writes its first operand, and let every name of that
@@ -299,7 +340,11 @@ class _Walk:
         home = self.growing.home[operand]
         if home not in self.states:
             home = self.growing.buffer(
-                f"value {index}{self.suffix} anew", tensor.nbytes, self.growing.slots[home], alignment=1
+                f"value {index}{self.suffix} anew",
+                tensor.nbytes,
+                self.growing.slots[home],
+                alignment=1,
+                meta={"value": index, "over": home},
             )
         made = self.growing.value(f"value {index}{self.suffix} anew", home, tensor.dtype, tensor.shape)
         self.now.update(dict.fromkeys((index, *results), made))
@@ -344,6 +389,41 @@ class _Walk:
         meta = {**({} if at is None else {"instruction": at}), **({"call": list(self.call)} if self.call else {})}
         name = kind if at is None else f"{kind} {at}{self.suffix}"
         self.growing.builder.op(kind, read, made, name=name, meta=meta, **op)
+
+
+def _kept(method: Method) -> frozenset[int]:
+    """Return the planned tensors that are there before a run: of what nothing but a kernel in place
+    writes, and is no input, those that are listed before all that is computed and lie in no tensor
+    before them. O(values^2) at worst.
+    """
+    written: set[int] = set()
+    for row in method.instructions:
+        if isinstance(row, Move):
+            written.add(row.target)
+        elif isinstance(row, Call) and row.args and (row.delegate or not _in_place(row.kind)):
+            written |= set(row.args[-1:]) if row.delegate else _results(method, row)
+    rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
+    return frozenset(
+        index
+        for place, (index, row) in enumerate(rows)
+        if index < min(written - {-1}, default=len(method.values))
+        and index not in method.inputs
+        and not any(other.slot and _inside(row, other.slot, other.nbytes) for _, other in rows[:place])
+    )
+
+
+def _results(method: Method, row: Call) -> set[int]:
+    """Return the EValues that a kernel writes, lists opened."""
+    index = row.args[RETURNS.get(row.kind, -1) % len(row.args)]
+    held = method.values[index]
+    return set(held.items) if isinstance(held, Listed) else {index}
+
+
+def _inside(tensor: PlannedTensor, slot: tuple[int, int], nbytes: int) -> bool:
+    """Whether a tensor's own slot lies in these bytes of an arena."""
+    if tensor.slot is None or tensor.slot[0] != slot[0]:
+        return False
+    return slot[1] <= tensor.slot[1] and tensor.slot[1] + tensor.nbytes <= slot[1] + nbytes
 
 
 def _in_place(kind: str) -> bool:

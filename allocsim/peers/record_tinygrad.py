@@ -51,7 +51,7 @@ def _schedule(linear: UOp, planned: UOp, held: "set[UOp]") -> Row:
     calls = []
     for before, after in zip(linear.src, planned.src, strict=True):
         for one, other in zip(before.src[1:], after.src[1:], strict=True):
-            if one.op is not Ops.BUFFER:
+            if one.op not in (Ops.BUFFER, Ops.PARAM):
                 raise ValueError(f"a call has {one.op}, no buffer of one device")
             if one not in ids:
                 ids[one] = len(ids)
@@ -62,7 +62,7 @@ def _schedule(linear: UOp, planned: UOp, held: "set[UOp]") -> Row:
 
 
 def _buffer(one: UOp, other: UOp, number: int, arenas: "dict[UOp, int]") -> Row:
-    """Return a row of a buffer and what became of it: itself, or a part of an arena."""
+    """Return a row of a buffer or of an input of a JIT: itself, or a part of an arena."""
     row = {"id": number, "size": one.nbytes(), "dtype": str(one.dtype), "device": str(one.device)}
     if other is one:
         return row | {"held": True, "arena": None, "offset": None}

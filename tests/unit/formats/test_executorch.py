@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of_shift, shifts
 
@@ -11,7 +12,7 @@ from allocsim.errors import DocumentError
 from allocsim.formats import executorch
 from allocsim.formats.executorch_blocks import blocks
 from allocsim.formats.executorch_file import Call, Jump, Method, PlannedTensor
-from allocsim.model import Role
+from allocsim.model import Document, Role
 
 FOLDER = PLANS / "executorch"
 CLEAN = {
@@ -19,6 +20,7 @@ CLEAN = {
     "cond": (2, 20, 19),
     "delegates": (1, 10, 8),
     "map": (1, 13, 12),
+    "state_view": (1, 7, 6),
     "top": (1, 14, 15),
     "transformer": (1, 70, 67),
 }
@@ -44,6 +46,20 @@ def test_a_clean_plan_stays_clean(name):
 def test_two_conds_whose_outputs_live_together_are_convicted():
     """pytorch/executorch#21490: eager [-9, 2, 11], the runtime [0, 11, 11]."""
     assert set(causes(FOLDER / "cond_bug.pte")) == {("C15", "plan")}
+
+
+def test_a_view_of_what_a_cond_returns_has_no_slot():
+    """Of x = [[1, 2], [3, 4]], eager exp(-x) is [0.37, 0.14, 0.05, 0.02], the runtime's [22026, 1, 1, 1]."""
+    assert set(causes(FOLDER / "cond_view.pte")) == {("C12", "plan")}
+    assert {v.buffer for v in check(read("cond_view")).violations} == {5}
+
+
+def test_a_view_of_an_operand_inside_a_branch_has_no_slot():
+    """A branch knows its operand by a tensor that is not in the file; where that was planned nobody writes."""
+    found = {plan.program.path: check(Document.of(plan)).violations for plan in read("operand_view").plans}
+
+    assert [row.kind for row in found["cond 4=true"]] == ["Unplaced"]
+    assert sum(map(len, found.values())) == 1
 
 
 def test_one_condition_asked_twice_is_answered_alike():
@@ -93,6 +109,15 @@ def test_a_mutation_of_a_state_stays_in_its_buffer_and_a_cache_is_a_state():
 
     assert program.buffers.role[home] == Role.STATE
     assert home == int(program.values.buffer[copy.operands[0]])
+
+
+def test_a_view_of_a_state_with_content_lies_in_it():
+    program = read("state_view").programs[0]
+    view = next(op for op in program.ops if op.kind == "view")
+    home = program.values.buffer[view.results[0]]
+
+    assert program.buffers.role[home] == Role.STATE
+    assert np.count_nonzero(program.buffers.role == Role.STATE) == 1
 
 
 def test_a_loop_fills_its_result_row_by_row():

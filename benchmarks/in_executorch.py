@@ -1,0 +1,89 @@
+"""Random models in ExecuTorch's runtime: is a plan accused whose numbers are right, or clean whose numbers are wrong?
+
+    BENCH_PEERS=python-with-executorch python benchmarks/in_executorch.py [--models 1000] [--first SEED] [--seconds S] [--keep FOLDER] [--out FILE]
+
+`executorch_models.py` lowers and runs them, each under switches of its own; the `.pte` is judged here, each way through it alone. A run is held
+against the way that it took: a way that is accused and was not run is counted apart, and so is a file whose ways cannot be told from the sides that
+were taken (a branch that the exporter left out). A model whose buffer outlives the run is held to its first run
+that differs. What goes on where is in `resumable.py`.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+
+from resumable import Row, campaign  # noqa: E402 - after the path above
+
+from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.errors import AllocsimError  # noqa: E402 - as above
+from allocsim.formats import executorch  # noqa: E402 - as above
+from allocsim.formats.executorch_file import parse  # noqa: E402 - as above
+from allocsim.model import Document  # noqa: E402 - as above
+
+FAR: Final = 1e-3
+"""As in `executorch_models.py`."""
+
+
+def judged(folder: Path, row: Row) -> Row:
+    """Return what is said of the ways through one program, beside what its runs gave."""
+    try:
+        document = executorch.loads((folder / "program.pte").read_bytes(), folder.name)
+    except AllocsimError as error:
+        return {"told": "refused", "why": str(error)[:200]}
+    said = {sides(plan.program.path): kinds(Document.of(plan)) for plan in document.plans}
+    every = sorted({kind for found in said.values() for kind in found})
+    runs = []
+    for taken, far in zip(row["sides"], row["planned"], strict=True):
+        runs.append((said.get(tuple(taken), None if every else []), far > FAR))
+        if far > FAR:
+            break
+    answer = "another side by rounding" if row["rounded"] else told(runs, elsewhere=bool(every))
+    if answer == "clean, numbers differ":
+        answer += reason(folder, row)
+    if every == ["Misaligned"]:
+        answer = answer.replace("accused", "accused of alignment alone")
+    return {
+        "told": answer,
+        "kinds": every,
+        "ways": len(said),
+        "ops": sum(len(program.ops) for program in document.programs),
+    }
+
+
+def reason(folder: Path, row: Row) -> str:
+    """Return what is known of a difference that no plan shows; of the rest, nothing."""
+    methods = parse((folder / "program.pte").read_bytes(), folder.name)
+    both = any(set(method.inputs) & set(method.outputs) for method in methods)
+    if both and not row["switches"]["alloc_graph_input"]:
+        return ": an input that is returned lies with the caller"
+    return ": the same without reuse" if max(row["without"]) > FAR else ""
+
+
+def sides(path: str) -> tuple[bool, ...]:
+    """Return the sides in a way's name, in the order in which they were taken."""
+    return tuple(part.endswith("=true") for part in path.split(", ") if part)
+
+
+def kinds(document: Document) -> list[str]:
+    """Return the kinds of violations of one way."""
+    return sorted({violation.kind for violation in check(document).violations})
+
+
+def told(runs: list[tuple[list[str] | None, bool]], *, elsewhere: bool) -> str:
+    """Return what a model is counted as, from the kinds told of each run's way, and whether its numbers are far."""
+    if any(found is None for found, _ in runs):
+        return "accused in some way, which one was run is not known"
+    if any(far and not found for found, far in runs):
+        return "clean, numbers differ"
+    if any(far for _, far in runs):
+        return "accused, numbers differ"
+    if any(found for found, _ in runs):
+        return "accused, numbers agree"
+    return "accused in a way that was not run" if elsewhere else "clean, numbers agree"
+
+
+if __name__ == "__main__":
+    sys.exit(campaign("executorch", __doc__, judged))
