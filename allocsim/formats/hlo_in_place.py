@@ -6,6 +6,7 @@
 | `UPDATES` | the operand that is updated | XLA `HloDataflowAnalysis::GetInPlaceInputOutputPairs` |
 | `custom-call` | what `output_to_operand_aliasing` lists | the same |
 | a fusion | an operand all whose uses lead to the result element by element, or as what is updated | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
+| a fusion that updates a part of an operand by a slice of it | by what is read when (`hlo_windows`) | |
 | `NEVER` | none: an element of the result is made of other elements | what the op computes |
 | anything else, a custom fusion | nobody knows (`None`) | |
 """
@@ -15,6 +16,7 @@ from typing import Final
 
 from allocsim.errors import DocumentError
 from allocsim.formats.hlo_text import Instruction, ReadableModule
+from allocsim.formats.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
 from allocsim.programs.builder import Pair
 
 ELEMENTWISE: Final = frozenset(
@@ -72,6 +74,9 @@ ELEMENTWISE: Final = frozenset(
     ]
 )
 
+KEEPING: Final = ELEMENTWISE | {"bitcast"}
+"""Ops that make element k of element k, in row-major order."""
+
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
 """Ops whose result i may lie over operand i: every i of `sort` and `all-reduce`, else the first."""
 
@@ -96,8 +101,6 @@ NEVER: Final = frozenset(
         "cholesky",
     ]
 )
-
-SAFE, UNSAFE, UNKNOWN = 0, 1, 2
 
 
 def pairs(
@@ -148,11 +151,16 @@ def _fusion(module: ReadableModule, row: Instruction, operands: int) -> list[int
     for line in inside:
         for name in line.operands:
             users.setdefault(name, []).append(line)
-    given: Mapping[int, str] = {int(line.argument): line.name for line in inside if line.argument.isdigit()}
-    return [_walk(given[index], users) if index in given else UNKNOWN for index in range(operands)]
+    given: Mapping[int, str] = {int(line.argument): line.name for line in inside if _is_given(line)}
+    by_name = {line.name: line for line in inside}
+    return [_walk(given[index], users, by_name) if index in given else UNKNOWN for index in range(operands)]
 
 
-def _walk(name: str, users: Mapping[str, Sequence[Instruction]]) -> int:
+def _is_given(line: Instruction) -> bool:
+    return line.opcode == "parameter" and line.argument.isdigit()
+
+
+def _walk(name: str, users: Mapping[str, Sequence[Instruction]], by_name: Mapping[str, Instruction]) -> int:
     """Follow every use of a parameter of a fusion to the result."""
     seen, left, worst = {name}, [name], SAFE
     while left:
@@ -171,7 +179,10 @@ def _walk(name: str, users: Mapping[str, Sequence[Instruction]]) -> int:
             elif line.opcode in NEVER:
                 return UNSAFE
             else:
-                worst = UNKNOWN
+                said = read_through(line, users, by_name, KEEPING) if line.opcode == "slice" else UNKNOWN
+                if said == UNSAFE:
+                    return UNSAFE
+                worst = max(worst, said)
     return worst
 
 

@@ -22,14 +22,14 @@ Source: XLA `hlo_live_range.cc`, `HloLiveRange::ToString`, `FlattenSchedule`.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from allocsim.errors import DocumentError
 from allocsim.formats.hlo_text import Index
-from allocsim.model import Problem, Program
+from allocsim.model import Plan, Problem, Program
 from allocsim.model.layout import Int64s
 
 Key = tuple[str, Index]
@@ -131,6 +131,31 @@ def believed(
     return Problem.of(program, start=start, stop=stop)
 
 
+def with_sharing(plan: Plan) -> Plan:
+    """Return a plan whose belief says which buffers take each other's place, where one is laid over
+    another by an op that does not declare the pair: their ranges meet there, so XLA believes that
+    it may. Any other plan as it is. O(operands times results).
+    """
+    problem, ops, home = plan.problem, plan.program.ops, plan.program.values.buffer
+    if problem is None:
+        return plan
+    read, made = np.diff(ops.operand_starts), np.diff(ops.result_starts)
+    step = np.repeat(np.arange(len(ops)), read * made)
+    number = np.arange(len(step)) - np.repeat(np.cumsum(read * made) - read * made, read * made)
+    operand, result = number // np.maximum(made[step], 1), number % np.maximum(made[step], 1)
+    donor = home[ops.operands[ops.operand_starts[step] + operand]]
+    recipient = home[ops.results[ops.result_starts[step] + result]]
+    met = (donor != recipient) & (problem.stop[donor] == step + 1) & (problem.start[recipient] == step)
+    met &= (plan.arena[donor] == plan.arena[recipient]) & (plan.offset[donor] == plan.offset[recipient])
+    met &= plan.placed[donor]
+    owner = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
+    declared = set(zip(owner.tolist(), *ops.in_place.T.tolist(), strict=True))
+    if declared.issuperset(zip(*(column[met].tolist() for column in (step, operand, result)), strict=True)):
+        return plan
+    share = np.unique(np.stack([donor, recipient], axis=1)[met], axis=0)
+    return replace(plan, problem=Problem.of(plan.program, start=problem.start, stop=problem.stop, may_share=share))
+
+
 def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> Int64s:
     """Return for each row the first event from `begin` on whose time is below `low` or above
     `high`; their number where there is none.
@@ -164,4 +189,4 @@ def _uses(program: Program) -> tuple[Int64s, Int64s]:
     return np.minimum(first, stop), stop
 
 
-__all__ = ["Born", "LiveRanges", "believed", "parse_live_ranges"]
+__all__ = ["Born", "LiveRanges", "believed", "parse_live_ranges", "with_sharing"]

@@ -58,7 +58,9 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     argument: str
-    """What stands between the brackets: a parameter's number, a constant's text."""
+    """What stands between the brackets: a parameter's number, a constant's where that is one; in the
+    proto the parameter's alone.
+    """
     root: bool
 
     def called(self, attribute: str) -> tuple[str, ...]:
@@ -71,6 +73,11 @@ class Instruction:
         found = re.search(rf"\b{attribute}=(\d{{1,9}})\b", self.attributes)
         return int(found[1]) if found else None
 
+
+WITH_ARGUMENT: Final = ("parameter", "constant")
+
+NUMBER: Final = 20
+"""Characters of a number at most; a constant of many has more."""
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .* )?\{")
 _LINE: Final = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
@@ -147,7 +154,7 @@ class HloModule:
             shape,
             () if plain else tuple(_operands(argument)),
             line[end + 1 :],
-            argument if opcode[1] == "parameter" else "",
+            argument if opcode[1] in WITH_ARGUMENT and len(argument) <= NUMBER else "",
             begin[1] is not None,
         )
 

@@ -30,7 +30,7 @@ from typing import Any, Final
 from allocsim.errors import DocumentError
 from allocsim.formats import hlo_in_place
 from allocsim.formats.hlo_assignment import Assignment
-from allocsim.formats.hlo_live_range import Born, LiveRanges, believed
+from allocsim.formats.hlo_live_range import Born, LiveRanges, believed, with_sharing
 from allocsim.formats.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Plan, Role
@@ -99,6 +99,8 @@ class _Walk:
         self.steps: list[int] = [0]
         """Of each event, the op that is the next."""
         self.born: list[Born] = []
+        self.layouts: dict[int, tuple[str, tuple[int, ...]]] = {}
+        """Dtype and shape of each value."""
         """Of each buffer."""
         self.count = 0
         """Ops."""
@@ -134,7 +136,7 @@ class _Walk:
         program = replace(self.growing.builder.build(), path=", ".join(self.said))
         live = self.live
         problem = None if live is None else believed(program, live, self.times, self.steps, self.born)
-        return self.growing.plan_for(program, "xla", problem=problem)
+        return with_sharing(self.growing.plan_for(program, "xla", problem=problem))
 
     def happen(self, time: int) -> None:
         """Begin an event."""
@@ -227,8 +229,13 @@ class _Walk:
         label = f"{row.name}{_braced(index)}{self.suffix}"
         self.born.append(Born((row.name, index), len(self.times) - 1, self.count))
         buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1, **columns)
-        dtype, shape = _layout(leaf, known.nbytes)
-        return self.growing.value(label, buffer, dtype, shape)
+        return self.value(label, buffer, _layout(leaf, known.nbytes))
+
+    def value(self, label: str, buffer: int, layout: tuple[str, tuple[int, ...]]) -> int:
+        """Add a value at the beginning of a buffer."""
+        made = self.growing.value(label, buffer, *layout)
+        self.layouts[made] = layout
+        return made
 
     def table(self, row: Instruction, operands: list[Held]) -> Held:
         """A tuple: the pointers of its operands in a table."""
@@ -254,15 +261,14 @@ class _Walk:
         if source is None:
             return self.kernel(row, operands)
         leaf = row.shape[()]
-        dtype, shape = _layout(leaf, None)
-        made = self.growing.value(f"{row.name}{self.suffix}", self.growing.home[source], dtype, shape)
+        made = self.value(f"{row.name}{self.suffix}", self.growing.home[source], _layout(leaf, None))
         self.emit(VIEW, row.name, (source,), (made,))
         return {(): made}
 
     def kernel(self, row: Instruction, operands: list[Held]) -> Held:
         """An op that reads arrays and writes what the assignment has for it."""
         read = [
-            value
+            self.seen_as(value, row)
             for operand in operands
             for index, value in operand.items()
             if value is not None and not self.is_table(operand, index)
@@ -286,6 +292,21 @@ class _Walk:
         if started:
             self.started.update(dict.fromkeys(written, at))
         return made
+
+    def seen_as(self, value: int, row: Instruction) -> int:
+        """Return an operand that lies where a result of the kernel will lie, as one of its layout:
+        a bitcast is no other place, and of equal layouts only it may be unknown whether one may lie
+        over the other.
+        """
+        for index, leaf in row.shape.items():
+            known, layout = self.assignment.values.get((row.name, index)), self.layouts[value]
+            if known is None or self.growing.slot_of(value) != (known.arena, known.offset):
+                continue
+            if self.nbytes(value) == known.nbytes and layout != (other := _layout(leaf, known.nbytes)):
+                made = self.value(f"{row.name}, seen as its result{self.suffix}", self.growing.home[value], other)
+                self.emit(VIEW, row.name, (value,), (made,))
+                return made
+        return value
 
     def sent(self, index: Index, sources: list[int | None]) -> int | None:
         """Return the operand that a leaf of a started op hands on: the source stands second."""

@@ -2,7 +2,8 @@
 
 Time: the commands of each `stream.cmd.execute` in order, after one `host.write` of what is filled
 before, and before one `host.read` of what somebody may look at afterwards: all that it writes but
-transient slices that are packed for its statements and that no other execute is given. Commands in
+transient slices that are packed for its statements and that no other execute is given, and as it
+was before, what it writes of an argument that the function returns. Commands in
 a `stream.cmd.concurrent` run on streams of their own, and what follows waits for all of them.
 
 What becomes of it. Each execute is a program. The text before the pass names a slice of an
@@ -41,6 +42,8 @@ from allocsim.formats.iree_text import (
 from allocsim.formats.placing import APART, Placing, Slot
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Plan, Problem, Program, Role
 
+NO_BUFFER: Final = -1
+
 Key = tuple[Resource, PackedSlice | None]
 """What is one buffer, in the text before the pass."""
 
@@ -66,7 +69,8 @@ def loads(data: bytes, source: str = "dump") -> Document:
         raise DocumentError(source, "", f"no plan here: it takes what `iree-compile {PASSES}` prints")
     regions = [region for before, after in pairs for region in _regions(before, after, source) if region.arenas]
     if not regions:
-        raise DocumentError(source, "", "no plan here: no execute has memory that the pass laid out")
+        rule = "no plan here: no execute has memory that the pass laid out, or writes an argument that is returned"
+        raise DocumentError(source, "", rule)
     try:
         arenas = tuple(arena for region in regions for arena in region.allocations())
     except ModelError as error:
@@ -105,6 +109,14 @@ class _Part:
     """Whether anybody may look at it after the execute."""
     handed: bool = False
     """Whether it is filled before the execute."""
+    returned: bool = False
+    """Whether it is written here, and what it was filled with is a result of the function."""
+    replaced: bool = False
+    """Whether it is returned and written as a whole: another buffer takes its place."""
+    over: int = NO_BUFFER
+    """That buffer."""
+    taken: int = -1
+    """The op that writes that buffer first; what touches the part from then on, touches that."""
     index: int = -1
     now: list[tuple[int, int, int]] = field(default_factory=list)
     """First byte, end, value of each definition that is not written over."""
@@ -139,7 +151,12 @@ class _Region:
             rows = sorted(zip(command.touches, again.touches, strict=True), key=lambda row: row[0].writes)
             for touch, place in rows:  # what is read is read before anything is written
                 self._find(touch, place, again.line, shared=touch.resource in shared)
-        for part in self.parts.values():
+        for key, part in self.parts.items():
+            part.returned = bool(part.now) and not key[0].line and key[0].name in execute.returned
+            part.handed |= part.returned
+            if part.returned:
+                part.slot = self.arenas.setdefault(key[0], len(self.arenas)), 0
+                part.replaced = all(row[:2] == (0, part.nbytes) for row in part.now)
             part.now.clear()
 
     def _find(self, touch: StreamTouch, place: StreamTouch, line: int, *, shared: bool) -> None:
@@ -175,16 +192,20 @@ class _Region:
     def plan(self, growing: Placing, first: int) -> Plan:
         """Return program, belief and slots; `first` is the number of its first arena."""
         for key, part in self.parts.items():
-            if key[0].line:
+            if part.slot != APART:
                 part.slot = part.slot[0] + first, part.slot[1]
             role = Role.TEMPORARY if key[0].line else Role.INPUT
             part.index = growing.buffer(_name(key), part.nbytes, part.slot, role=role, alignment=1)
+        for key, part in self.parts.items():
+            if part.replaced:
+                part.over = growing.buffer(f"{_name(key)} as written", part.nbytes, part.slot, alignment=1)
         handed = {key: part for key, part in self.parts.items() if part.handed}
         for key, part in handed.items():
             value = growing.value(_name(key), part.index, "u8", (part.nbytes,))
             part.steps.append(growing.builder.op(HOST_WRITE, (), (value,), name=f"given {_name(key)}"))
             part.write(0, part.nbytes, value)
         uploads = {part.now[0][2] for part in handed.values()}
+        returned = [(key, part, part.now[0][2]) for key, part in handed.items() if part.returned]
         before: dict[int, int] = {0: len(handed) - 1} if handed else {}
         """Lane -> its last op in the statement before this one."""
         here: dict[int, int] = {}
@@ -201,6 +222,9 @@ class _Region:
                 if value not in uploads:
                     name = f"result {_name(key)}"
                     part.steps.append(growing.builder.op(HOST_READ, (value,), (), name=name, after=waits))
+        for key, part, value in returned:
+            name = f"returned as given {_name(key)}"
+            part.steps.append(growing.builder.op(HOST_READ, (value,), (), name=name, after=waits))
         program = growing.builder.build()
         return growing.plan_for(program, "iree", problem=self._belief(program))
 
@@ -209,6 +233,7 @@ class _Region:
         results: list[int] = []
         pairs: list[tuple[int, int]] = []
         written: list[tuple[_Part, int, int, int]] = []
+        began: list[_Part] = []
         doubtful = False
         for touch in command.touches:
             key = touch.resource, touch.slice
@@ -220,7 +245,9 @@ class _Region:
                 doubtful |= ranges != [(low, high)]
                 operands += (self._read(growing, key, *row) for row in ranges)
             if touch.writes:
-                results.append(growing.value(_name(key), part.index, "u8", (high - low,), offset=low))
+                home = part.index if part.over == NO_BUFFER else part.over
+                results.append(growing.value(_name(key), home, "u8", (high - low,), offset=low))
+                began += [part] if home == part.over and part.taken < 0 else []
                 written.append((part, low, high, results[-1]))
         kind = SAME if command.kind == "copy" else command.kind
         name = f"{command.kind}, line {command.line}"
@@ -228,6 +255,8 @@ class _Region:
         step = growing.builder.op(kind, operands, results, name=name, in_place=known, stream=command.lane, after=waits)
         for row in written:
             row[0].write(*row[1:])
+        for part in began:
+            part.taken = step
         for touch in command.touches:
             self.parts[touch.resource, touch.slice].steps.append(step)
         return step
@@ -240,7 +269,8 @@ class _Region:
         held = (value for begin, end, value in part.now if (begin, end) == (low, high))
         found = next(held, None)
         if found is None:
-            return growing.value(_name(key), part.index, "u8", (high - low,), offset=low)
+            home = part.index if part.taken < 0 else part.over
+            return growing.value(_name(key), home, "u8", (high - low,), offset=low)
         return found
 
     def _near(self, statement: int, side: Callable[[Iterable[int]], int]) -> list[int]:
@@ -269,9 +299,13 @@ class _Region:
                 begin = min(mine & set(self.steps[row.first]) or self._near(row.first, min))
                 end = max(mine & set(self.steps[row.last]) or self._near(row.last, max))
             lives.append((begin, end + 1))
+        lives += [(part.taken, max(part.steps) + 1) for part in self.parts.values() if part.over != NO_BUFFER]
         start, stop = zip(*lives, strict=True)
-        own = [part.index for (resource, _), part in self.parts.items() if not resource.line]
-        return Problem.of(program, start=start, stop=stop, own=own)
+        own = [part.index for part in self.parts.values() if part.slot == APART]
+        if not (taken := [part for part in self.parts.values() if part.over != NO_BUFFER]):
+            return Problem.of(program, start=start, stop=stop, own=own)
+        pairs = [(part.index, part.over) for part in taken]
+        return Problem.of(program, start=start, stop=stop, own=own, may_share=pairs)
 
 
 def _written_elsewhere(command: StreamCommand, touch: StreamTouch) -> list[tuple[int, int]]:

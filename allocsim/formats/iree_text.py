@@ -5,7 +5,8 @@ functions in them execute.
     [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source)
 
 Only what a plan consists of is read: index constants and their sums, `stream.resource.alloca`,
-`.pack` and `.subview`, and the commands inside of `stream.cmd.execute`. A name is what it was last
+`.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and which of its arguments a
+function returns as they are. A name is what it was last
 defined to be above: names of a region that has ended may come again. Outside of an execute every
 other line is passed over, inside it is refused.
 
@@ -14,7 +15,7 @@ What this module does not see: what the commands mean for memory (`allocsim.form
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocsim.errors import DocumentError
@@ -27,6 +28,9 @@ CONSTANT: Final = re.compile(r".* = arith\.constant (-?\d{1,19}) : index")
 SUM: Final = re.compile(r".* = arith\.addi (%[\w#]+), (%[\w#]+) : index")
 SLICE: Final = re.compile(r"\s*\[(\d{1,9}), (\d{1,9})\] = (%[\w#]+)")
 SUBVIEW: Final = re.compile(r".* = stream\.resource\.subview (%[\w#]+)\[(%[\w#]+)\]")
+IMPORT: Final = re.compile(r".* = stream\.tensor\.import .*?(%\w+) : ")
+AWAIT: Final = re.compile(r".* = stream\.timepoint\.await .* => (%\w+(?:, %\w+)*) : ")
+RETURN: Final = re.compile(r"\s*util\.return (.*) : ")
 RESOURCE: Final = re.compile(r"!stream\.resource<(?:\w+|\*)>\{(%[\w#]+)\}")
 BOUND: Final = re.compile(r"(%[\w#]+) as (%\w+): !stream\.resource<(\w+|\*)>\{")
 ACCESS: Final = re.compile(r"\s*(ro|wo|rw) (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
@@ -113,6 +117,8 @@ class StreamExecute:
 
     line: int
     commands: tuple[StreamCommand, ...]
+    returned: frozenset[str] = frozenset()
+    """Names of the resources that are arguments of the function which it returns as they are."""
 
 
 def dumps(text: str) -> Iterator[PassDump]:
@@ -130,7 +136,9 @@ def dumps(text: str) -> Iterator[PassDump]:
 
 def executes(dump: PassDump, source: str) -> list[StreamExecute]:
     """Return the executes of a dump in order. Raise DocumentError with line and rule. O(lines)."""
-    return list(_Reader(dump, source).executes())
+    reader = _Reader(dump, source)
+    found = list(reader.executes())
+    return [replace(execute, returned=frozenset(reader.returned)) for execute in found]
 
 
 class _Reader:
@@ -146,6 +154,10 @@ class _Reader:
         self.subviews: dict[str, tuple[str, str]] = {}
         self.bound: dict[str, tuple[str, str]] = {}
         """Inside of an execute: name -> name outside, kind of memory."""
+        self.arguments: dict[str, str] = {}
+        """Resource -> the argument of the function that it is."""
+        self.returned: set[str] = set()
+        """Resources whose arguments are returned."""
 
     def _next(self) -> str:
         """Return the next line."""
@@ -165,12 +177,14 @@ class _Reader:
             if "stream.cmd.execute" in row:
                 self.bound = {inside: (outside, kind) for outside, inside, kind in BOUND.findall(row)}
                 yield StreamExecute(self.line, tuple(self._commands()))
+            elif found := RETURN.match(row):
+                self.returned = {name for name, given in self.arguments.items() if given in found[1].split(", ")}
             elif found := DEFINED.match(row):
                 self._define(found[1], int(found[2] or 0), found[3], row)
 
     def _define(self, name: str, count: int, what: str, row: str) -> None:
         names = [name] if not count else [f"{name}#{place}" for place in range(count)]
-        for table in (self.numbers, self.sums, self.slices, self.allocated, self.subviews):
+        for table in (self.numbers, self.sums, self.slices, self.allocated, self.subviews, self.arguments):
             for old in names:
                 table.pop(old, None)
         if what == "stream.resource.pack":
@@ -184,6 +198,11 @@ class _Reader:
             self.numbers[name] = int(found[1])
         elif (found := SUM.match(row)) and name not in found.groups():
             self.sums[name] = (found[1], found[2])
+        elif found := IMPORT.match(row):
+            self.arguments[name] = found[1]
+        elif found := AWAIT.match(row):
+            held = zip(names, found[1].split(", "), strict=False)
+            self.arguments |= {each: self.arguments[old] for each, old in held if old in self.arguments}
         elif found := SUBVIEW.match(row):
             self.subviews[name] = (found[1], found[2])
 

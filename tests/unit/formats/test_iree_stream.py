@@ -57,6 +57,36 @@ def test_a_slice_that_is_laid_over_one_that_is_read_later_convicts_the_plan(tmp_
     assert causes(path) == [("C12", "plan")]
 
 
+def test_an_argument_that_is_returned_and_written_over_convicts_the_plan(tmp_path):
+    """iree-org/iree#16168: the sum is laid over the accumulator, and the function returns both."""
+    assert causes(FOLDER / "returned.txt") == [("C11", "plan")]
+    (plan,) = formats.load(FOLDER / "returned.txt").plans
+    given, over = plan.problem.may_share[0].tolist()
+    assert (plan.program.buffers.names[given], plan.program.buffers.names[over]) == ("%2", "%2 as written")
+
+    path = tmp_path / "other.txt"
+    part = changed("returned.txt", "rw %arg5[%c0 for %c1024]", "rw %arg5[%c0 for %c16]", 2).decode()
+    path.write_text(part.replace("ro %arg3", "ro %arg5"), encoding="utf-8")
+    assert causes(path)[0] == ("program", "caller")  # a part of it changes: no value takes its place
+
+    path.write_bytes(changed("returned.txt", "util.return %5, %arg2", "util.return %5, %arg1", 2))
+    with pytest.raises(DocumentError, match="no plan here"):
+        formats.load(path)  # what is read alone may be returned
+
+
+def test_an_argument_is_the_same_memory_after_it_was_waited_for(tmp_path):
+    text = changed("returned.txt", "with(%0 as %arg3", "with(%9 as %arg3", 2).decode()
+    at = "  %c0_0 = arith.constant 0 : index\n"
+    awaited = "  %9 = stream.timepoint.await %8 => %0 : !stream.resource<external>{%c1024}\n"
+    text = (
+        text.replace(at, at + awaited).replace("ro %arg3", "rw %arg3").replace("return %5, %arg2", "return %5, %arg0")
+    )
+    path = tmp_path / "awaited.txt"
+    path.write_text(text, encoding="utf-8")
+
+    assert causes(path) == [("C11", "plan")]
+
+
 def test_a_slice_packed_for_too_few_statements_is_a_belief_that_ends_early():
     report = check(loads(changed("layers.txt", "[1, 5] = %c8192", "[1, 4] = %c8192")))
     assert {row.kind for row in report.violations} == {"LifetimeTooShort"}
