@@ -134,11 +134,15 @@ def believed(
 def with_sharing(plan: Plan) -> Plan:
     """Return a plan whose belief says which buffers take each other's place, where one is laid over
     another by an op that does not declare the pair: their ranges meet there, so XLA believes that
-    it may. Any other plan as it is. O(operands times results).
+    it may. Where a range ends as another of the same slot begins, and no op of that time reads the
+    first, XLA cut it there, for both are values of one buffer (`NormalizeAliasedBuffers`): it ends
+    before. Any other plan as it is. O(operands times results).
     """
-    problem, ops, home = plan.problem, plan.program.ops, plan.program.values.buffer
-    if problem is None:
+    if plan.problem is None:
         return plan
+    plan = replace(plan, problem=_apart(plan, plan.problem))
+    problem, ops, home = plan.problem, plan.program.ops, plan.program.values.buffer
+    assert problem is not None
     read, made = np.diff(ops.operand_starts), np.diff(ops.result_starts)
     step = np.repeat(np.arange(len(ops)), read * made)
     number = np.arange(len(step)) - np.repeat(np.cumsum(read * made) - read * made, read * made)
@@ -154,6 +158,23 @@ def with_sharing(plan: Plan) -> Plan:
         return plan
     share = np.unique(np.stack([donor, recipient], axis=1)[met], axis=0)
     return replace(plan, problem=Problem.of(plan.program, start=problem.start, stop=problem.stop, may_share=share))
+
+
+def _apart(plan: Plan, problem: Problem) -> Problem:
+    """Return the belief with ranges that were cut as the next one of their slot begins ended
+    before it.
+    """
+    ops, home = plan.program.ops, plan.program.values.buffer
+    count = len(plan.arena)
+    step = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+    read = step * count + home[ops.operands]
+    begins = set(zip(plan.arena.tolist(), plan.offset.tolist(), problem.start.tolist(), strict=True))
+    stop = problem.stop.copy()
+    rows = zip(plan.arena.tolist(), plan.offset.tolist(), (stop - 1).tolist(), strict=True)
+    last = np.array([row[2] if row in begins else -1 for row in rows], dtype=np.int64)
+    cut = (last > problem.start) & plan.placed & ~np.isin(last * count + np.arange(count), read)
+    stop[cut] = last[cut]
+    return Problem.of(plan.program, start=problem.start, stop=stop)
 
 
 def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> Int64s:

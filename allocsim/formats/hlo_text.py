@@ -58,8 +58,8 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     argument: str
-    """What stands between the brackets: a parameter's number, a constant's where that is one; in the
-    proto the parameter's alone.
+    """What stands between the brackets: a parameter's number, a constant's where that is one; in
+    the proto the parameter's alone.
     """
     root: bool
 

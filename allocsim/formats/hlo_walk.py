@@ -366,7 +366,7 @@ class _Walk:
                 if part != body[0]:
                     self.emit("predicate", row.name, [value for value in left.values() if value is not None], ())
         self.suffix = around
-        return self.phi(row, carried)
+        return self.left_by(row, carried)
 
     def parameter_of(self, computation: str) -> Instruction:
         for row in self.rows(computation):
@@ -381,10 +381,20 @@ class _Walk:
         self.said.append(f"{'/'.join(here)}={side}")
         if place + 1 >= len(operands):
             raise DocumentError(self.module.source, row.name[:80], f"has no operand for {side}")
+        self.pass_on()  # what the op before read last is not needed any more when the side is chosen
         self.emit("predicate", row.name, [value for value in operands[0].values() if value is not None], ())
         sides = _sides(row)
         left = self.inside(row, (sides[place],), {0: operands[place + 1]}, (*here, side), depth, row.name, side)
-        return self.phi(row, left)
+        return self.left_by(row, left)
+
+    def left_by(self, row: Instruction, sides: Held) -> Held:
+        """Hand values on to the results of a loop or conditional. What follows comes after the
+        row, also where a computation that ran last stands before others in the sequence.
+        """
+        found = self.phi(row, sides)
+        if self.live is not None and row.name in self.live.time:
+            self.happen(self.live.time[row.name])
+        return found
 
     def inside(
         self,

@@ -1,8 +1,9 @@
 """What a fusion reads through a slice of the array whose part it updates, in place.
 
-A loop fusion that ends in a `dynamic-update-slice` is emitted as a loop over the update alone, where the result may lie
-over the array (XLA `CanBeEmittedFusedDynamicUpdateSliceInPlace`). Element k of the update is computed and then written,
-so a slice of the same array is read while a part of it is overwritten:
+A loop fusion that ends in a `dynamic-update-slice` is emitted as a loop over the update alone,
+where the result may lie over the array (XLA `CanBeEmittedFusedDynamicUpdateSliceInPlace`). Element
+k of the update is computed and then written, so a slice of the same array is read while a part of
+it is overwritten:
 
 | the elements that are read | |
 |---|---|

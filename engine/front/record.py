@@ -97,7 +97,7 @@ _laid: Final[dict[Any, ArrayLayout]] = {}
 _sharing: Final = Lock()
 
 
-class Changes:
+class ByteChanges:
     """The changes in place of some bytes, whoever made them."""
 
     __slots__ = ("by", "version")
@@ -117,10 +117,10 @@ class StorageHistory:
 
     __slots__ = ("base", "changes", "rebased", "seen", "viewed", "wanted_grad", "whole")
 
-    def __init__(self, base: int, changes: Changes | None = None, *, wanted_grad: bool = False) -> None:
+    def __init__(self, base: int, changes: ByteChanges | None = None, *, wanted_grad: bool = False) -> None:
         self.base = base
         """Serial of the node that views are taken of, the present one."""
-        self.changes = changes or Changes()
+        self.changes = changes or ByteChanges()
         """Shared with twins."""
         self.rebased = 0
         """The changes that gradients flow through: what was made before one of these has another
@@ -227,7 +227,7 @@ class Node:
         """The history of the bytes, None while they have none."""
         self.version = 0 if shared is None else shared.changes.version
         self.rebased = 0 if shared is None else shared.rebased
-        """Changes that gradients flow through when it was made."""
+        """ByteChanges that gradients flow through when it was made."""
         self.recipe = recipe
         self.sources = sources
         self.needs_grad = needs_grad

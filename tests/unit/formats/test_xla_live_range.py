@@ -37,6 +37,28 @@ def real():
     return formats.load(FOLDER)
 
 
+@pytest.mark.parametrize("name", ["loops", "sides", "cut"])
+def test_ranges_end_where_xla_ends_them_round_what_it_calls(name):
+    """Round conditions that stand before their bodies, before a side is chosen, and where the next value of a buffer begins."""
+    document = formats.load(PLANS / "xla" / name)
+
+    assert len(document.problems) == len(document.plans)
+    assert check(document).violations == ()
+
+
+def test_a_range_that_is_cut_while_its_value_is_read_is_not_cut_there(tmp_path):
+    """Read by the op that begins the next value, it lives there too: the two are laid over each other, in place or wrongly."""
+    folder = tmp_path / "dump"
+    shutil.copytree(PLANS / "xla" / "cut", folder)
+    path = next(folder.glob("*after_optimizations.txt"))
+    text = path.read_text(encoding="utf-8")
+    old = "%copy.8 = f32[16,16]{1,0} copy(%dynamic_update_slice.1)"
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, "%copy.8 = f32[16,16]{1,0} transpose(%get-tuple-element.1), dimensions={1,0}"))
+
+    assert {row.kind for row in check(formats.load(folder)).violations} == {"BadShare", "Overlap", "UnsafeInPlace"}
+
+
 def test_what_xla_believes_of_its_own_module_is_enough(real):
     """It believes some too long: the condition's result lives to the end of the condition, a conditional's operands to its end."""
     report = check(real)
