@@ -10,9 +10,9 @@ Contract
 * The parts of a call write apart from each other and read nothing that another writes, each with
   scratch of its own. So bits do not depend on the number of threads, if a part has the bits that
   its elements have in the whole; the kernels that are cut see to that.
-* When `at_once` returns or raises, no part runs. The caller does the first part, and what no other
-  thread has begun by then: several callers cannot wait for each other, and a pool that takes no
-  more work costs time alone.
+* When `at_once` returns or raises, no part runs. The caller takes parts as the others do, until
+  none is left: several callers cannot wait for each other, and a pool that takes no more work, or
+  a thread that gets no processor, costs time alone.
 * Threads are made at the first use, and anew in a forked child, where those of the parent are not.
 
 What this module does not see: what the parts compute.
@@ -21,6 +21,7 @@ What this module does not see: what the parts compute.
 import ctypes
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
@@ -35,6 +36,9 @@ from engine.kernels.binding import Call, in_turn
 SHARE: Final = 1 << 22
 """Fewest multiplications of a part: some tenth of a millisecond, several times what it takes to
 wake a thread."""
+
+EACH: Final = 2
+"""Parts for each thread, so that one that is held up does less."""
 
 _TELLS: Final = "scipy_openblas_get_num_threads64_"
 
@@ -63,7 +67,8 @@ def parts(work: int, units: int) -> int:
     At least 1, also of no pieces.
     """
     most = min(units, work // SHARE)
-    return 1 if most < 2 else min(most, allowed())
+    threads = 1 if most < 2 else allowed()
+    return 1 if threads == 1 else min(most, threads * EACH)
 
 
 def cut(length: int, count: int) -> list[slice]:
@@ -78,39 +83,42 @@ def together(calls: list[Call]) -> Call:
 
 
 def at_once(*calls: Call) -> None:
-    """Do independent calls, each in a thread if so many are allowed.
+    """Do independent calls, by as many threads as are allowed; each takes the next that is left.
 
-    Raises what a call raises, after all that have begun are done; what has not begun may stay undone.
+    Raises what a call raises, after all that have begun are done.
     """
-    if allowed() == 1:
-        in_turn(*calls)
-        return
-    state = np.geterr()  # numpy keeps it for each thread
-    begun = [(call, _begun(call, state)) for call in calls[1:]]
+    left, state = deque(calls), np.geterr()  # which numpy keeps for each thread
+    helpers = [_begun(left, state) for _ in range(min(allowed(), len(calls)) - 1)]
     try:
-        in_turn(calls[0])
+        _take(left)
     finally:
-        left = [call for call, future in begun if future is None or future.cancel()]
-        running = [future for _, future in begun if future is not None and not future.cancelled()]
+        running = [helper for helper in helpers if helper is not None and not helper.cancel()]
+        wait(running)
+    for helper in running:
+        helper.result()
+
+
+def _take(left: deque[Call]) -> None:
+    """Do calls until none is left."""
+    while left:
         try:
-            in_turn(*left)
-        finally:
-            wait(running)
-    for future in running:
-        future.result()
+            call = left.popleft()
+        except IndexError:  # another thread has taken it meanwhile
+            return
+        in_turn(call)
 
 
-def _begun(call: Call, state: Any) -> Future[None] | None:
-    """Give a call to the pool; None where it takes none any more, as at the end of a process."""
+def _begun(left: deque[Call], state: Any) -> Future[None] | None:
+    """Let the pool help; None where it takes no more work, as at the end of a process."""
     try:
-        return _pool().submit(_quietly, call, state)
+        return _pool().submit(_help, left, state)
     except RuntimeError:
         return None
 
 
-def _quietly(call: Call, state: Any) -> None:
+def _help(left: deque[Call], state: Any) -> None:
     with np.errstate(**state):
-        in_turn(call)
+        _take(left)
 
 
 class _Shared:

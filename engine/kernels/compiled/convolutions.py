@@ -162,7 +162,7 @@ def correlate_filters(
     dy: Any, low: int, x: Any, taps: Any, phases: Any, alone: Any, stride: Any, first: Any, out: Any,
     held: Any, slopes: Any, lefts: Any, rights: Any, mask: Any, sums: Any, block: int,
 ) -> None:  # fmt: skip
-    """Write out[f, c, tap], the sum over images and windows of dy[low + f] times what the tap shows.
+    """Write out[f, c, tap]: the sum over images and windows of dy[low + f] times what a tap shows.
 
     dy: (N, at least low + F, U, V); x: (N, C, H, W); out: (F, C, taps); taps, phases: as in
     `correlate`; alone: the one phase of dy; held,
