@@ -100,7 +100,7 @@ def _products(tiled: bool, q: Array, k: Array, v: Array, rows: int) -> Products:
 
 
 def _parts(q: Array, k: Array, v: Array, units: int, *, tiled: bool, products: int) -> int:
-    """Return into how many parts a call is cut: one where a BLAS multiplies, with its own threads."""
+    """Return into how many parts a call is cut: one where BLAS multiplies, with its own threads."""
     if not _by_tiles(tiled, q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS:
         return 1
     return parts(q.size * k.shape[-2] * products, units)
