@@ -38,7 +38,7 @@ RIGHT: Final = 6
 """Tiles of `engine.kernels.compiled.convolution_tiles`, which loads numba."""
 
 
-class Meeting(NamedTuple):
+class TapMeeting(NamedTuple):
     """Which pixels the taps meet along one axis."""
 
     taps: tuple[tuple[int, int, int], ...]
@@ -55,17 +55,17 @@ class Meeting(NamedTuple):
         return max(shift for _, _, shift in self.taps) - self.first
 
 
-def _forth(size: int, stride: int, padding: int, dilation: int) -> Meeting:
+def _forth(size: int, stride: int, padding: int, dilation: int) -> TapMeeting:
     places = [(i, i * dilation - padding) for i in range(size)]
-    return Meeting(tuple((i, place % stride, place // stride) for i, place in places))
+    return TapMeeting(tuple((i, place % stride, place // stride) for i, place in places))
 
 
-def _back(size: int, stride: int, padding: int, dilation: int, phase: int) -> Meeting:
+def _back(size: int, stride: int, padding: int, dilation: int, phase: int) -> TapMeeting:
     places = [(i, phase + padding - i * dilation) for i in range(size)]
-    return Meeting(tuple((i, 0, place // stride) for i, place in places if place % stride == 0))
+    return TapMeeting(tuple((i, 0, place // stride) for i, place in places if place % stride == 0))
 
 
-def _tables(down: Meeting, right: Meeting, width: int) -> tuple[Array, Array]:
+def _tables(down: TapMeeting, right: TapMeeting, width: int) -> tuple[Array, Array]:
     """Return the taps (place in the filter, number of the phase, row, column), and those phases."""
     pairs = [(i, j) for i in down.taps for j in right.taps]
     phases = sorted({(i[1], j[1]) for i, j in pairs})
@@ -133,7 +133,7 @@ class Correlation(NamedTuple):
 
 
 def _correlation(  # noqa: PLR0917 - what a compiled kernel takes, in its order
-    x: Array, filters: Array, steps: tuple[int, int], met: tuple[Meeting, Meeting], width: int,
+    x: Array, filters: Array, steps: tuple[int, int], met: tuple[TapMeeting, TapMeeting], width: int,
     stride: tuple[int, int], out: Array, begin: tuple[int, int], pace: tuple[int, int],
 ) -> Call:  # fmt: skip
     """Return the call that writes every `pace`-th row and column of `out` from `begin` on."""
@@ -204,7 +204,7 @@ def bind_conv_2d_back_w(params: Mapping[str, Any], operands: Arrays, results: Ar
 
 
 def _filter_sums(  # noqa: PLR0917 - what a compiled kernel takes, in its order
-    dy: Array, x: Array, taps: Array, phases: Array, stride: tuple[int, int], met: tuple[Meeting, Meeting],
+    dy: Array, x: Array, taps: Array, phases: Array, stride: tuple[int, int], met: tuple[TapMeeting, TapMeeting],
     out: Array, kept: slice,
 ) -> Call:  # fmt: skip
     """Return the call that writes those filters of `out`, with scratch of its own."""
