@@ -4,7 +4,8 @@
 
 Attention over [8, 8, 256, 64]; three convolutions of 3 x 3 (16, 32, 32 filters, padding 1), each with a relu, over [8, 3, 64, 64]; float32. Both sides run
 in one process and take turns, so that both meet the same company; `ratio` is of the smallest time of each, the front's over PyTorch's, by the process's
-CPU time and by the clock. BLAS has as many threads as PyTorch.
+CPU time and by the clock. BLAS has as many threads as PyTorch. Before each turn there is a pause, since threads of the other side still wait for more
+work on a processor that this one may use.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+PAUSE = 0.03
+"""Seconds before each turn."""
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
@@ -71,6 +74,7 @@ def figures(threads: int, rounds: int) -> dict[str, dict[str, float]]:
         spent: dict[str, list[tuple[float, float]]] = {side: [] for side in both}
         for _ in range(rounds):
             for side, once in both.items():
+                time.sleep(PAUSE)
                 wall, cpu = time.perf_counter(), time.process_time()
                 once()
                 spent[side].append((time.process_time() - cpu, time.perf_counter() - wall))

@@ -11,6 +11,10 @@ from row u + that quotient of dy.
 
 The scratch is some rows of one image (`STAGED` bytes, or one row of windows if that is more) and
 the packed filters, whatever the batch is; a plan does not see it.
+
+Where several threads are allowed, each part of a large call (`engine.kernels.threads`) has scratch
+of its own: results are cut by images or by rows of windows, gradients of filters by filters, so
+that no sum is cut.
 """
 
 from collections.abc import Mapping
@@ -20,6 +24,7 @@ import numpy as np
 
 from engine.kernels.binding import Array, Arrays, Call, in_turn, on_dense, require, scratch
 from engine.kernels.rowwise import call
+from engine.kernels.threads import cut, parts, together
 
 STAGED: Final = 320 * 1024
 """Bytes of an image staged at a time: with filters and results the second cache holds them."""
@@ -33,7 +38,7 @@ RIGHT: Final = 6
 """Tiles of `engine.kernels.compiled.convolution_tiles`, which loads numba."""
 
 
-class AxisMeeting(NamedTuple):
+class TapMeeting(NamedTuple):
     """Which pixels the taps meet along one axis."""
 
     taps: tuple[tuple[int, int, int], ...]
@@ -50,17 +55,17 @@ class AxisMeeting(NamedTuple):
         return max(shift for _, _, shift in self.taps) - self.first
 
 
-def _forth(size: int, stride: int, padding: int, dilation: int) -> AxisMeeting:
+def _forth(size: int, stride: int, padding: int, dilation: int) -> TapMeeting:
     places = [(i, i * dilation - padding) for i in range(size)]
-    return AxisMeeting(tuple((i, place % stride, place // stride) for i, place in places))
+    return TapMeeting(tuple((i, place % stride, place // stride) for i, place in places))
 
 
-def _back(size: int, stride: int, padding: int, dilation: int, phase: int) -> AxisMeeting:
+def _back(size: int, stride: int, padding: int, dilation: int, phase: int) -> TapMeeting:
     places = [(i, phase + padding - i * dilation) for i in range(size)]
-    return AxisMeeting(tuple((i, 0, place // stride) for i, place in places if place % stride == 0))
+    return TapMeeting(tuple((i, 0, place // stride) for i, place in places if place % stride == 0))
 
 
-def _tables(down: AxisMeeting, right: AxisMeeting, width: int) -> tuple[Array, Array]:
+def _tables(down: TapMeeting, right: TapMeeting, width: int) -> tuple[Array, Array]:
     """Return the taps (place in the filter, number of the phase, row, column), and those phases."""
     pairs = [(i, j) for i in down.taps for j in right.taps]
     phases = sorted({(i[1], j[1]) for i, j in pairs})
@@ -80,26 +85,67 @@ def _block(length: int, most: int) -> int:
     return -(-length // count)
 
 
+class Correlation(NamedTuple):
+    """What is computed where: every `pace`-th row and column of `out` from `begin` on."""
+
+    x: Array
+    filters: Array
+    steps: tuple[int, int]
+    taps: Array
+    phases: Array
+    stride: tuple[int, int]
+    first: tuple[int, int]
+    reach: tuple[int, int]
+    out: Array
+    begin: tuple[int, int]
+    pace: tuple[int, int]
+    size: tuple[int, int]
+    """Rows and columns of windows."""
+
+    def images(self, kept: slice) -> "Correlation":
+        """Return that of some images."""
+        return self._replace(x=self.x[kept], out=self.out[kept])
+
+    def rows(self, kept: slice) -> "Correlation":
+        """Return that of some rows of windows."""
+        return self._replace(
+            first=(self.first[0] + kept.start, self.first[1]),
+            begin=(self.begin[0] + kept.start * self.pace[0], self.begin[1]),
+            size=(kept.stop - kept.start, self.size[1]),
+        )
+
+    def call(self) -> Call:
+        """Return the call, with scratch of its own."""
+        x, out, size = self.x, self.out, self.size
+        across, terms = VECTORS * LINE // x.itemsize, x.shape[1] * len(self.taps)
+        line = x.shape[1] * len(self.phases) * (size[1] + self.reach[1])
+        block = _block(size[0], STAGED // (line * x.itemsize) - self.reach[0])
+        rooms = (
+            scratch((line * (block + self.reach[0]) + across,), x.dtype),
+            scratch((-(-out.shape[1] // ROWS) * ROWS * terms,), x.dtype),
+            scratch((terms,), self.taps.dtype),
+            scratch((ROWS, across), x.dtype),
+        )
+        return call(
+            "correlate", x, self.filters, self.steps, self.taps, self.phases, self.stride, self.first, out, self.begin,
+            self.pace, size, *rooms, block,
+        )  # fmt: skip
+
+
 def _correlation(  # noqa: PLR0917 - what a compiled kernel takes, in its order
-    x: Array, filters: Array, steps: tuple[int, int], met: tuple[AxisMeeting, AxisMeeting], width: int,
+    x: Array, filters: Array, steps: tuple[int, int], met: tuple[TapMeeting, TapMeeting], width: int,
     stride: tuple[int, int], out: Array, begin: tuple[int, int], pace: tuple[int, int],
 ) -> Call:  # fmt: skip
     """Return the call that writes every `pace`-th row and column of `out` from `begin` on."""
     taps, phases = _tables(*met, width)
-    size = tuple(len(range(at, n, step)) for at, n, step in zip(begin, out.shape[2:], pace, strict=True))
-    across, terms = VECTORS * LINE // x.itemsize, x.shape[1] * len(taps)
-    line = x.shape[1] * len(phases) * (size[1] + met[1].reach)
-    block = _block(size[0], STAGED // (line * x.itemsize) - met[0].reach)
-    rooms = (
-        scratch((line * (block + met[0].reach) + across,), x.dtype),
-        scratch((-(-out.shape[1] // ROWS) * ROWS * terms,), x.dtype),
-        scratch((terms,), taps.dtype),
-        scratch((ROWS, across), x.dtype),
+    down, right = (len(range(at, n, step)) for at, n, step in zip(begin, out.shape[2:], pace, strict=True))
+    first, reach = (met[0].first, met[1].first), (met[0].reach, met[1].reach)
+    whole = Correlation(
+        x, filters.reshape(-1), steps, taps, phases, stride, first, reach, out, begin, pace, (down, right)
     )
-    first = met[0].first, met[1].first
-    return call(
-        "correlate", x, filters.reshape(-1), steps, taps, phases, stride, first, out, begin, pace, size, *rooms, block
-    )
+    axis, units = (whole.images, len(x)) if len(x) >= down else (whole.rows, down)
+    count = parts(len(x) * down * right * out.shape[1] * x.shape[1] * len(taps), units)
+    return together([axis(kept).call() for kept in cut(units, count)])
 
 
 def _check(kind: str, params: Mapping[str, Any], x: Array, w: Array, y: Array) -> list[tuple[int, int, int, int]]:
@@ -150,6 +196,19 @@ def bind_conv_2d_back_w(params: Mapping[str, Any], operands: Arrays, results: Ar
         return out.fill, (0,)
     met = _forth(*down), _forth(*right)
     taps, phases = _tables(*met, right[0])
+    count = parts(dy.size * x.shape[1] * len(taps), -(-len(out) // LEFT))
+    return together([
+        _filter_sums(dy, x, taps, phases, (down[1], right[1]), met, out, slice(LEFT * kept.start, LEFT * kept.stop))
+        for kept in cut(-(-len(out) // LEFT), count)
+    ])  # fmt: skip
+
+
+def _filter_sums(  # noqa: PLR0917 - what a compiled kernel takes, in its order
+    dy: Array, x: Array, taps: Array, phases: Array, stride: tuple[int, int], met: tuple[TapMeeting, TapMeeting],
+    out: Array, kept: slice,
+) -> Call:  # fmt: skip
+    """Return the call that writes those filters of `out`, with scratch of its own."""
+    out = out[kept]
     lanes = LINE // x.itemsize
     lines = -(-dy.shape[3] // lanes) * lanes
     pitch = max(dy.shape[3] + met[1].reach, lines)
@@ -166,4 +225,4 @@ def bind_conv_2d_back_w(params: Mapping[str, Any], operands: Arrays, results: Ar
     )
     first, flat = (met[0].first, met[1].first), out.reshape((*out.shape[:2], out[0, 0].size))
     alone = np.zeros((1, 2), np.int64)
-    return call("correlate_filters", dy, x, taps, phases, alone, (down[1], right[1]), first, flat, *rooms, block)
+    return call("correlate_filters", dy, kept.start, x, taps, phases, alone, stride, first, flat, *rooms, block)

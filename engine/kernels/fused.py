@@ -9,6 +9,10 @@ numpy's BLAS, as for `mul_mat`; rows are those of `engine.kernels.compiled`. Sum
 a group go head by head, then block by block, so bits depend on shapes and the processor alone.
 Operands without unit stride on a matrix axis are copied into scratch first.
 
+Where several threads are allowed and products are tiles, each part of a large call
+(`engine.kernels.threads`) has scratch of its own: forward is cut by heads and blocks, backward by
+the heads of keys, so that no sum is cut.
+
 With `causal` a block of queries meets no key beyond its last query's: of many blocks nearly half
 the scores are left out. The mask is looked through and cut into blocks, in scratch, once for all
 heads.
@@ -23,6 +27,7 @@ from engine.kernels import rowwise, tiles
 from engine.kernels.binding import Array, Arrays, Call, dense_like, require, scratch
 from engine.kernels.moving import in_turn
 from engine.kernels.products import blas_ready
+from engine.kernels.threads import cut, parts, together
 
 BLOCK_ROWS = 64
 """Query rows whose weights exist at a time, at least; with `causal` no more, so that most keys
@@ -81,12 +86,24 @@ class Products(NamedTuple):
         return self.call(left, right, share), (np.add, (out, share, out))
 
 
+def _by_tiles(tiled: bool, q: Array) -> bool:  # noqa: FBT001 - as below
+    """Return whether tiles are asked for and are quick here."""
+    return tiled and q.dtype == np.float32 and tiles.wide()
+
+
 def _products(tiled: bool, q: Array, k: Array, v: Array, rows: int) -> Products:  # noqa: FBT001 - one of two ways
     """Return how the products of a call are made: `rows` is the most query rows of a block."""
-    if not tiled or q.dtype != np.float32 or not tiles.wide():
+    if not _by_tiles(tiled, q):
         return Products(None)
     sides = (rows, k.shape[-2], q.shape[-1], v.shape[-1])
     return Products(tiles.room(max(sides), max(sides)))
+
+
+def _parts(q: Array, k: Array, v: Array, units: int, *, tiled: bool, products: int) -> int:
+    """Return into how many parts a call is cut: one where BLAS multiplies, with its own threads."""
+    if not _by_tiles(tiled, q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS:
+        return 1
+    return parts(q.size * k.shape[-2] * products, units)
 
 
 def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
@@ -152,16 +169,24 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays,
     copies += () if dense is mask else ((np.copyto, (dense, mask)),)
     scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
     blocks, calls = _blocks(rows, dense, masked=bool(masks), causal=params.get("causal", False))
+    units = [(head, group, *block) for head, group in _heads(q, k) for block in blocks]
     most = blocks[0][0].stop if blocks else 0
-    held, products = scratch((most * k.shape[-2],), q.dtype), _products(tiled, q, k, v, most)
-    rated = [(block, seen, *_weights(held, block, seen, part, scale)) for block, seen, part in blocks]
-    for head, group in _heads(q, k):
-        for block, seen, weights, soft_max in rated:
-            calls += [
+
+    def done(kept: slice) -> Call:
+        held, products = scratch((most * k.shape[-2],), q.dtype), _products(tiled, q, k, v, most)
+        rated = {block.start: _weights(held, block, seen, part, scale) for block, seen, part in blocks}
+        turns: list[Call] = []
+        for head, group, block, seen, _ in units[kept]:
+            weights, soft_max = rated[block.start]
+            turns += [
                 products.call(q[head][block], k[group][:seen].swapaxes(-1, -2), weights),
                 soft_max,
                 products.call(weights, v[group][:seen], target[head][block]),
             ]
+        return in_turn(*turns)
+
+    count = _parts(q, k, v, len(units), tiled=tiled, products=2)
+    calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
 
@@ -184,26 +209,41 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
     dq, dk, dv = (part.reshape(x.shape) for part, x in zip(flat, (q, k, v), strict=True))
     scale, rows = q.dtype.type(params["scale"]), q.shape[-2]
     blocks, calls = _blocks(rows, dense, masked=bool(masks), causal=params.get("causal", False))
-    most = blocks[0][0].stop if blocks else 0
-    size, products = (most * k.shape[-2],), _products(tiled, q, k, v, most)
-    held, slopes = scratch(size, q.dtype), scratch(size, q.dtype)
-    shares = scratch(k.shape[-2:], q.dtype), scratch(v.shape[-2:], q.dtype)
-    nothing = np.zeros((), q.dtype)
+    most, nothing = blocks[0][0].stop if blocks else 0, np.zeros((), q.dtype)
     calls += [(np.copyto, (dk, nothing)), (np.copyto, (dv, nothing))]
-    rated = [
-        (block, seen, *_weights(held, block, seen, part, scale), *_slopes(held, slopes, block, seen, scale))
-        for block, seen, part in blocks
-    ]
+    groups: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for head, group in _heads(q, k):
-        for block, seen, weights, soft_max, ds, soft_max_back in rated:
-            share_k, share_v, dk_seen, dv_seen = shares[0][:seen], shares[1][:seen], dk[group][:seen], dv[group][:seen]
-            calls += [
-                products.call(q[head][block], k[group][:seen].swapaxes(-1, -2), weights),
-                soft_max,
-                *products.added(weights.T, grad[head][block], dv_seen, share_v),
-                products.call(grad[head][block], v[group][:seen].swapaxes(-1, -2), ds),
-                soft_max_back,
-                products.call(ds, k[group][:seen], dq[head][block]),
-                *products.added(ds.T, q[head][block], dk_seen, share_k),
-            ]
+        groups.setdefault(group, []).append(head)
+    units = list(groups.items())
+
+    def done(kept: slice) -> Call:
+        size, products = (most * k.shape[-2],), _products(tiled, q, k, v, most)
+        held, slopes = scratch(size, q.dtype), scratch(size, q.dtype)
+        shares = scratch(k.shape[-2:], q.dtype), scratch(v.shape[-2:], q.dtype)
+        rated = [
+            (block, seen, *_weights(held, block, seen, part, scale), *_slopes(held, slopes, block, seen, scale))
+            for block, seen, part in blocks
+        ]
+        turns: list[Call] = []
+        for group, head in ((group, head) for group, heads in units[kept] for head in heads):
+            for block, seen, weights, soft_max, ds, soft_max_back in rated:
+                share_k, share_v, dk_seen, dv_seen = (
+                    shares[0][:seen],
+                    shares[1][:seen],
+                    dk[group][:seen],
+                    dv[group][:seen],
+                )
+                turns += [
+                    products.call(q[head][block], k[group][:seen].swapaxes(-1, -2), weights),
+                    soft_max,
+                    *products.added(weights.T, grad[head][block], dv_seen, share_v),
+                    products.call(grad[head][block], v[group][:seen].swapaxes(-1, -2), ds),
+                    soft_max_back,
+                    products.call(ds, k[group][:seen], dq[head][block]),
+                    *products.added(ds.T, q[head][block], dk_seen, share_k),
+                ]
+        return in_turn(*turns)
+
+    count = _parts(q, k, v, len(units), tiled=tiled, products=5)
+    calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

@@ -81,9 +81,10 @@ class Runtime:
             resident: name -> array for trainable parameters and states that are to lie in the
                 caller's memory: neither copied nor zeroed, changed by every run. Their slots must
                 be outside the arenas.
-            threads: BLAS threads of this process until `close`; None leaves them alone. With one,
-                kernels that use one thread may be bound; with more or None those that BLAS runs
-                (`Kernel.threaded`): last digits depend on it.
+            threads: BLAS threads of this process until `close`, and those of kernels that use as
+                many (`engine.kernels.threads`); None leaves them alone. With one, kernels that use
+                one thread may be bound; with more or None those that BLAS runs (`Kernel.threaded`):
+                last digits depend on it.
             allocate: where memory comes from, once for each arena in order, then for each buffer
                 outside them that is not used where it is; zeroed blocks by default. The runtime
                 does not check what is written outside a block.
@@ -132,8 +133,12 @@ class Runtime:
             (lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist()
         )
         self._names = {name for _, name in self._writes}
-        self._calls = EXECUTORS[executor](self)
-        self._limit(threads)
+        self._limit(threads)  # first: a call is bound for as many threads as it may use
+        try:
+            self._calls = EXECUTORS[executor](self)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def program(self) -> Program:

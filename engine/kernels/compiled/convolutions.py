@@ -26,7 +26,7 @@ Contract
 from typing import Any
 
 from engine.kernels.compiled.convolution_tiles import LEFT, RIGHT, ROWS, gathered, paired, put
-from engine.kernels.compiled.jit import kernel, leaf
+from engine.kernels.compiled.jit import leaf, unlocked
 from engine.kernels.compiled.vectors import LINE
 
 
@@ -115,7 +115,7 @@ def _place(part: Any, rows: int, start: int, pitch: int, stop: int, size: Any, o
         u, v = u + 1, 0
 
 
-@kernel
+@unlocked
 def correlate(
     x: Any, filters: Any, steps: Any, taps: Any, phases: Any, stride: Any, first: Any, out: Any,
     begin: Any, pace: Any, size: Any, held: Any, packed: Any, table: Any, part: Any, block: int,
@@ -157,19 +157,20 @@ def correlate(
                     )  # fmt: skip
 
 
-@kernel
+@unlocked
 def correlate_filters(
-    dy: Any, x: Any, taps: Any, phases: Any, alone: Any, stride: Any, first: Any, out: Any,
+    dy: Any, low: int, x: Any, taps: Any, phases: Any, alone: Any, stride: Any, first: Any, out: Any,
     held: Any, slopes: Any, lefts: Any, rights: Any, mask: Any, sums: Any, block: int,
 ) -> None:  # fmt: skip
-    """Write out[f, c, tap], the sum over images and windows of dy times what the tap shows.
+    """Write out[f, c, tap]: the sum over images and windows of dy[low + f] times what a tap shows.
 
-    dy: (N, F, U, V); x: (N, C, H, W); out: (F, C, taps); taps, phases: as in
+    dy: (N, at least low + F, U, V); x: (N, C, H, W); out: (F, C, taps); taps, phases: as in
     `correlate`; alone: the one phase of dy; held,
     slopes: rooms for some rows of x and dy, a tile behind; lefts, rights: distances, whole tiles;
     mask: a row of dy, whole lines; sums: (tiles of F, tiles of (c, tap), whole lines).
     """
-    images, count, height, width = dy.shape
+    images, _, height, width = dy.shape
+    count = out.shape[0]
     channels, lanes = x.shape[1], LINE // x.itemsize
     reach, wide = 0, 0
     for tap in range(len(taps)):
@@ -194,7 +195,7 @@ def correlate_filters(
         for top in range(0, height, block):
             rows = min(block, height - top)
             _stage(x[image], phases, stride, (first[0] + top, first[1]), whole)
-            _stage(dy[image], alone, (1, 1), (top, 0), seen)
+            _stage(dy[image, low : low + count], alone, (1, 1), (top, 0), seen)
             for one in range(sums.shape[0]):
                 for other in range(sums.shape[1]):
                     paired(

@@ -38,15 +38,22 @@ def _digest(folder: Path) -> bytes:
 _DIGEST: Final = _digest(Path(__file__).parent)
 
 
-def kernel(function: Callable[..., None]) -> Any:
+def kernel(function: Callable[..., None], *, nogil: bool = False) -> Any:
     """Make a dispatcher that is cached on disk where there is a cache folder."""
     try:
-        dispatcher = _njit(cache=True, **OPTIONS)(function)
+        dispatcher = _njit(cache=True, nogil=nogil, **OPTIONS)(function)
     except RuntimeError:  # numba found no folder to write to
-        return _njit(**OPTIONS)(function)
+        return _njit(nogil=nogil, **OPTIONS)(function)
     if _DIGEST:
         dispatcher._cache._cache_file._source_stamp = _DIGEST  # noqa: SLF001 - numba has no door to it
     return dispatcher
+
+
+def unlocked(function: Callable[..., None]) -> Any:
+    """Make a `kernel` that lets other threads of Python run meanwhile: it is long, or part of what
+    `engine.kernels.threads` does at once.
+    """
+    return kernel(function, nogil=True)
 
 
 INLINED: Final = {**OPTIONS, "forceinline": True}
@@ -94,7 +101,7 @@ def entry(dispatcher: Any, args: tuple[Any, ...], *, layout: Literal["C", "A"] =
         if not load(dispatcher, signature):
             dispatcher.compile(signature)
     except OSError:
-        dispatcher = _njit(**OPTIONS)(dispatcher.py_func)
+        dispatcher = _njit(nogil=dispatcher.targetoptions.get("nogil", False), **OPTIONS)(dispatcher.py_func)
         dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
     function: Callable[..., object] = compiled.entry_point

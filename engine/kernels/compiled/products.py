@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.kernels.compiled.jit import kernel, leaf
+from engine.kernels.compiled.jit import leaf, unlocked
 from engine.kernels.compiled.registers import (
     COLUMNS,
     FLUSH,
@@ -250,7 +250,7 @@ def _width(n: int) -> int:
     return COLUMNS if wide <= narrow * _NARROW_COSTS else NARROW_COLUMNS
 
 
-@kernel
+@unlocked
 def multiply(left: Any, right: Any, out: Any, room: Any, add: bool) -> None:
     """Multiply batches: left [g, r, m, k], right [g, r, k, n], out [g, r, m, n], n >= COLUMNS.
 

@@ -6,7 +6,7 @@ The contract is that of `engine.kernels.compiled`.
 import math
 from typing import Any
 
-from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.jit import kernel, unlocked
 from engine.kernels.compiled.row_primitives import (
     copy,
     dot,
@@ -23,7 +23,7 @@ from engine.kernels.compiled.row_primitives import (
 from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 
-@kernel
+@unlocked
 def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
     """Write out = softmax(x * scale + mask) of each row. x, out: (rows, n).
 
@@ -52,7 +52,7 @@ def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
         rescale(o, x.dtype.type(1.0 / mass))
 
 
-@kernel
+@unlocked
 def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
     """Write out = (dy - dy.y) * y * scale of each row. dy, y, out.
 

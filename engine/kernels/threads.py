@@ -1,0 +1,144 @@
+"""Independent parts of one call, done at once.
+
+One knob for all arithmetic of a process: parts use as many threads as numpy's BLAS may use, which
+is what `OPENBLAS_NUM_THREADS`, `threadpoolctl` and `engine.Runtime(threads=)` set. Where its number
+cannot be asked there is one.
+
+Contract
+--------
+* `parts` says, when a call is bound, into how many it is worth cutting; small calls stay whole.
+* The parts of a call write apart from each other and read nothing that another writes, each with
+  scratch of its own. So bits do not depend on the number of threads, if a part has the bits that
+  its elements have in the whole; the kernels that are cut see to that.
+* When `at_once` returns or raises, no part runs. The caller takes parts as the others do, until
+  none is left: several callers cannot wait for each other, and a pool that takes no more work, or
+  a thread that gets no processor, costs time alone.
+* Threads are made at the first use, and anew in a forked child, where those of the parent are not.
+
+What this module does not see: what the parts compute.
+"""
+
+import ctypes
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache
+from itertools import pairwise
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from engine.kernels.binding import Call, in_turn
+
+SHARE: Final = 1 << 22
+"""Fewest multiplications of a part: some tenth of a millisecond, several times what it takes to
+wake a thread."""
+
+EACH: Final = 2
+"""Parts for each thread, so that one that is held up does less."""
+
+_TELLS: Final = "scipy_openblas_get_num_threads64_"
+
+
+@lru_cache(maxsize=1)
+def _asked() -> Callable[[], int] | None:
+    """Return the function of numpy's BLAS that tells how many threads it may use, None without.
+
+    It is looked for in what numpy's core was linked with.
+    """
+    core = sys.modules.get("numpy._core._multiarray_umath")
+    path = getattr(core, "__file__", None)
+    function: Callable[[], int] | None = getattr(ctypes.PyDLL(path), _TELLS, None) if path else None
+    return function  # ctypes takes it for one of no words that returns an int, which it is
+
+
+def allowed() -> int:
+    """Return how many threads a call may use now, at least 1."""
+    asked = _asked()
+    return 1 if asked is None else max(asked(), 1)
+
+
+def parts(work: int, units: int) -> int:
+    """Return into how many parts to cut a call of `work` multiplications in `units` pieces.
+
+    At least 1, also of no pieces.
+    """
+    most = min(units, work // SHARE)
+    threads = 1 if most < 2 else allowed()
+    return 1 if threads == 1 else min(most, threads * EACH)
+
+
+def cut(length: int, count: int) -> list[slice]:
+    """Return `count` neighbouring slices of nearly equal length that make up `length`."""
+    ends = [length * i // count for i in range(count + 1)]
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+def together(calls: list[Call]) -> Call:
+    """Return the call that does all of these, which are independent, at once."""
+    return calls[0] if len(calls) == 1 else (at_once, tuple(calls))
+
+
+def at_once(*calls: Call) -> None:
+    """Do independent calls, by as many threads as are allowed; each takes the next that is left.
+
+    Raises what a call raises, after all that have begun are done.
+    """
+    left, state = deque(calls), np.geterr()  # which numpy keeps for each thread
+    helpers = [_begun(left, state) for _ in range(min(allowed(), len(calls)) - 1)]
+    try:
+        _take(left)
+    finally:
+        running = [helper for helper in helpers if helper is not None and not helper.cancel()]
+        wait(running)
+    for helper in running:
+        helper.result()
+
+
+def _take(left: deque[Call]) -> None:
+    """Do calls until none is left."""
+    while left:
+        try:
+            call = left.popleft()
+        except IndexError:  # another thread has taken it meanwhile
+            return
+        in_turn(call)
+
+
+def _begun(left: deque[Call], state: Any) -> Future[None] | None:
+    """Let the pool help; None where it takes no more work, as at the end of a process."""
+    try:
+        return _pool().submit(_help, left, state)
+    except RuntimeError:
+        return None
+
+
+def _help(left: deque[Call], state: Any) -> None:
+    with np.errstate(**state):
+        _take(left)
+
+
+class _Shared:
+    """The pool of this process."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.pool: ThreadPoolExecutor | None = None
+
+
+_shared: Final = [_Shared()]
+"""The last is this process's; those of its ancestors are kept, since to end them would be to wait
+for threads that are not here."""
+
+os.register_at_fork(after_in_child=lambda: _shared.append(_Shared()))
+
+
+def _pool() -> ThreadPoolExecutor:
+    shared = _shared[-1]
+    with shared.lock:
+        if shared.pool is None:
+            shared.pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="engine")
+        return shared.pool
