@@ -29,7 +29,7 @@ def _result(image: tuple[int, ...], filters: tuple[int, ...], params: dict[str, 
     pairs(params)
     if len(image) != 4 or len(filters) != 4 or image[1] != filters[1] or min(filters[2:]) < 1:
         raise EngineError(
-            f"[N, C, H, W] and [F, C, KH, KW] are needed, C being the same and a window at least one pixel; "
+            f"[N, C, H, W] and [F, C, KH, KW] must be given, C being the same and a window at least one pixel; "
             f"there are {list(image)} and {list(filters)}"
         )
     return image[0], filters[0], *windows(image, {**params, "kernel": filters[2:]})
