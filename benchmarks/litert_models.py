@@ -3,7 +3,8 @@
     python benchmarks/litert_models.py FIRST LAST
 
 One line of JSON for each seed: the pointers that the interpreter gave its tensors, without delegates, in the form that
-`allocsim/formats/litert_pointers.py` reads, and the largest difference of an output from the run with `preserve_all_tensors`. Needs ai-edge-litert.
+`allocsim/formats/litert_pointers.py` reads, and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of
+today or plain ones) and threads are drawn. Needs ai-edge-litert.
 """
 
 import json
@@ -97,12 +98,17 @@ def packed(shape: list[int], rows: list[dict[str, Any]], outputs: list[int]) -> 
     return bytes(builder.Output())
 
 
-def run(model: bytes, *, preserve: bool) -> tuple[Any, list[Any]]:
+RESOLVERS = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, OpResolverType.BUILTIN_REF
+"""Kernels of today, and plain ones; both plan by the same planner."""
+
+
+def run(model: bytes, switches: dict[str, Any], *, preserve: bool) -> tuple[Any, list[Any]]:
     """Return an interpreter after a run, and its outputs."""
     made = Interpreter(
         model_content=model,
         experimental_preserve_all_tensors=preserve,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_op_resolver_type=RESOLVERS[switches["plain kernels"]],
+        num_threads=switches["threads"],
     )
     made.allocate_tensors()
     made.set_tensor(0, np.random.default_rng(1).standard_normal((4, 4)).astype("f4"))
@@ -113,8 +119,10 @@ def run(model: bytes, *, preserve: bool) -> tuple[Any, list[Any]]:
 def pointers(seed: int) -> dict[str, Any]:
     """Return what `litert.py` reads of one seed."""
     model, rows, outputs = random_model(seed)
-    planned, found = run(model, preserve=False)
-    _, wanted = run(model, preserve=True)
+    rng = np.random.default_rng((seed, 2))
+    switches = {"plain kernels": int(rng.integers(2)), "threads": int(rng.integers(1, 3))}
+    planned, found = run(model, switches, preserve=False)
+    _, wanted = run(model, switches, preserve=True)
     at = [planned.tensor(index)().__array_interface__["data"][0] for index in range(len(rows) + 1)]
     tensors = []
     for index, address in enumerate(at):
@@ -132,7 +140,12 @@ def pointers(seed: int) -> dict[str, Any]:
         )
     differs = max(float(np.abs(one - other).max()) for one, other in zip(found, wanted, strict=True))
     name = f"ai-edge-litert {version('ai-edge-litert')}"
-    return {"seed": seed, "differs": differs, "dump": {"versions": name, "tensors": tensors, "ops": rows}}
+    return {
+        "seed": seed,
+        "switches": switches,
+        "differs": differs,
+        "dump": {"versions": name, "tensors": tensors, "ops": rows},
+    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/xla.py [--functions 1000] [--first SEED] [--peers PYTHON] [--out FILE]
 
 `xla_functions.py`, run by an interpreter that has jax, compiles and dumps them and compares their numbers with those of their operations one by
-one. Each dump is read and judged here. `differ` are functions whose numbers are further apart than rounding explains. Exit status 1 where a
+one. Each dump is read, with its live ranges, and judged here. `differ` are functions whose numbers are further apart than rounding explains. Exit status 1 where a
 function is accused that gives right numbers, or is clean and does not.
 """
 
@@ -41,7 +41,7 @@ def main() -> int:
     options = parser.parse_args()
     counted: Counter[str] = Counter()
     seeds: dict[str, list[int]] = {}
-    pairs = ops = 0
+    pairs = ops = switched = 0
     for first in range(options.first, options.first + options.functions, BATCH):
         last = min(first + BATCH, options.first + options.functions)
         with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def main() -> int:
                 sys.exit(f"seeds {first} to {last}: {done.stderr.strip().splitlines()[-1]}")
             for row in map(json.loads, done.stdout.splitlines()):
                 answer, found, doubtful = judged(Path(folder) / str(row["seed"]))
-                ops, pairs = ops + found, pairs + doubtful
+                ops, pairs, switched = ops + found, pairs + doubtful, switched + bool(row["switches"])
                 told = f"{answer}, numbers {'agree' if row['apart'] <= FAR else 'differ'}"
                 counted[told] += 1
                 if told != "clean, numbers agree":
@@ -60,7 +60,7 @@ def main() -> int:
     version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     result: dict[str, Any] = {
         "version": f"jax {version}", "functions": options.functions, "ops": ops, "counts": dict(sorted(counted.items())),
-        "pairs that nobody vouches for": pairs, "seeds": seeds,
+        "pairs that nobody vouches for": pairs, "with a switch changed": switched, "seeds": seeds,
     }  # fmt: skip
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))

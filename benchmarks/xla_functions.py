@@ -3,8 +3,8 @@
     python benchmarks/xla_functions.py FOLDER FIRST LAST
 
 Functions of one to three square matrices: products, sums, tanh, transposes, slices put into others, gathers, sorts,
-softmax, cumulative sums, `lax.scan`, `lax.while_loop`, `lax.cond`, a gradient of some; some inputs are donated. One line of JSON
-for each: seed, and the largest difference between the compiled function and the same without XLA's fusion and reuse
+softmax, cumulative sums, `lax.scan`, `lax.while_loop`, `lax.cond`, a gradient of some; some inputs are donated, and some
+functions compiled with one switch changed. One line of JSON for each: seed, switches, and the largest difference between the compiled function and the same without XLA's fusion and reuse
 (operations one by one), relative to the largest element. Needs jax; run without its flags for dumps.
 """
 
@@ -87,6 +87,20 @@ def function(seed: int) -> tuple[Any, int, int, tuple[int, ...]]:
     return (trained if with_gradient else forward), count, side, donated
 
 
+SWITCHES: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {},
+    {"xla_disable_hlo_passes": "fusion"},
+    {"xla_disable_hlo_passes": "algsimp"},
+    {"xla_cpu_use_fusion_emitters": False},
+    {"xla_cpu_copy_insertion_use_region_analysis": True},
+    {"xla_cpu_enable_concurrency_optimized_scheduler": False},
+    {"xla_backend_optimization_level": 0},
+)
+"""What a function is compiled with, drawn by its seed: a third of them as everybody does."""
+
+
 def main() -> None:
     """Compile, run, say."""
     folder, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -94,7 +108,8 @@ def main() -> None:
         call, count, side, donated = function(seed)
         rng = np.random.default_rng(seed)
         given = [(rng.standard_normal((side, side)) / side).astype(np.float32) for _ in range(count)]
-        options = {"xla_dump_to": str(folder / str(seed)), "xla_dump_hlo_as_text": True}
+        switches = random.Random(-seed - 1).choice(SWITCHES)  # noqa: S311 - functions, no secrets
+        options = {"xla_dump_to": str(folder / str(seed)), "xla_dump_hlo_as_text": True, **switches}
         lowered = jax.jit(call, donate_argnums=donated).lower(*given)
         compiled = lowered.compile(compiler_options=options)
         found = jax.tree.leaves(compiled(*(jnp.array(row) for row in given)))
@@ -106,7 +121,8 @@ def main() -> None:
             )
             for one, other in zip(found, right, strict=True)
         ]
-        print(json.dumps({"seed": seed, "apart": max(apart, default=0.0), "donated": len(donated)}), flush=True)
+        row = {"seed": seed, "switches": switches, "apart": max(apart, default=0.0), "donated": len(donated)}
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
