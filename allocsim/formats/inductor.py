@@ -4,7 +4,8 @@ cache), read as text and never run.
 Time: the statements of `call` in order, after one `host.write` of the inputs and before one
 `host.read` of what it returns.
 
-What becomes of it. `empty_strided_*` is memory of its own. `new = old; del old  # reuse`, with or
+What becomes of it. `empty_strided_*` is memory of its own; what `alloc_from_pool` makes lies where
+it says in such memory (`memory_planning`), which is nothing else. `new = old; del old  # reuse`, with or
 without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the plan's.
 `reinterpret_tensor` without a `del` is a view; one of memory that nobody wrote yet is a part of it,
 and what a kernel both makes parts of and reads (a concatenation) it reads afterwards: of that, only
@@ -194,6 +195,8 @@ class _Wrapper:
         if name and isinstance(value, ast.Call) and called.startswith("empty_strided"):
             self.layout[name] = self.described(row, value)
             self.slot[name] = self.place(name, 0)
+        elif name and isinstance(value, ast.Call) and called == "alloc_from_pool":
+            self.from_pool(row, name, value)
         elif name and isinstance(value, ast.Name) and value.id in self.slot:
             self.refuse_shared(row, value.id, taken=value.id in deleted)
             self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
@@ -205,6 +208,18 @@ class _Wrapper:
             self.take(name, old, layout, reuse=old in deleted, offset=offset)
         else:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+
+    def from_pool(self, row: ast.AST, name: str, call: ast.Call) -> None:
+        """Place a tensor in a pool: pool, offset (bytes), dtype, shape and strides (elements)."""
+        known = len(call.args) == 5 and isinstance(call.args[0], ast.Name) and call.args[0].id in self.slot
+        offset = self.numbers(row, call.args[1]) if known else ()
+        if len(offset) != 1:
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor in a pool that is known")
+        pool = ast.unparse(call.args[0])
+        if pool in self.room:
+            raise self.refuse(row, f"{pool} is a tensor, and no pool")
+        self.layout[name] = self.described(row, ast.Call(call.func, [*call.args[3:], call.args[2]], []))
+        self.slot[name] = self.slot[pool][0], self.slot[pool][1] + offset[0]
 
     def input(self, row: ast.AST, target: ast.AST) -> None:
         if not isinstance(target, ast.Name) or target.id not in self.given:

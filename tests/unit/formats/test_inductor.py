@@ -10,7 +10,7 @@ from allocsim.formats.inductor import loads
 from allocsim.model.tables import STRENGTHS
 
 FOLDER = PLANS / "inductor"
-CLEAN = {"forward": (23, 23), "backward": (35, 40), "lora_forward": (103, 75)}
+CLEAN = {"forward": (23, 23), "backward": (35, 40), "lora_forward": (103, 75), "pooled": (7, 9)}
 """Wrapper -> ops and buffers."""
 
 
@@ -35,6 +35,38 @@ def changed(name, *pairs):
         assert found.count(old) == 1, old
         found = found.replace(old, new)
     return found.encode()
+
+
+def test_tensors_of_a_pool_lie_where_it_says():
+    (plan,) = formats.load(FOLDER / "pooled.txt").plans
+    at = dict(zip(plan.program.buffers.names, plan.offset.tolist(), strict=True))
+    first = at["buf2"]
+
+    assert [at[name] - first for name in ("buf3", "buf4", "buf5", "buf6")] == [576, 1152, 1728, 1792]
+
+
+def test_a_tensor_of_a_pool_over_one_that_is_still_read_is_convicted(tmp_path):
+    path = tmp_path / "wrapper.py"
+    path.write_bytes(changed("pooled", ("buf4 = alloc_from_pool(pool1, 1152,", "buf4 = alloc_from_pool(pool1, 64,")))
+
+    assert {party for _, party in causes(path)} == {"plan"}
+
+
+@pytest.mark.parametrize(
+    ("new", "rule"),
+    [
+        ("alloc_from_pool(pool1, 576)", "is no tensor in a pool that is known"),
+        ("alloc_from_pool(pool9, 576, torch.float32, (12, 12), (12, 1))", "is no tensor in a pool that is known"),
+        ("alloc_from_pool(pool1, (5, 6), torch.float32, (12, 12), (12, 1))", "is no tensor in a pool that is known"),
+        ("alloc_from_pool(pool1, n, torch.float32, (12, 12), (12, 1))", "is a size that only the run knows"),
+        ("alloc_from_pool(pool1, 576, float32, (12, 12), (12, 1))", "says no dtype"),
+        ("alloc_from_pool(buf2, 576, torch.float32, (12, 12), (12, 1))", "buf2 is a tensor, and no pool"),
+    ],
+)
+def test_what_is_no_tensor_of_a_pool_is_refused_in_one_line(new, rule):
+    old = "alloc_from_pool(pool1, 576, torch.float32, (12, 12), (12, 1))"
+    with pytest.raises(DocumentError, match=rule):
+        loads(changed("pooled", (old, new)), "x.py")
 
 
 def test_a_view_read_after_its_memory_was_taken_is_convicted(tmp_path):
