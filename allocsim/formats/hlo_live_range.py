@@ -29,7 +29,7 @@ import numpy as np
 
 from allocsim.errors import DocumentError
 from allocsim.formats.hlo_text import Index
-from allocsim.model import Plan, Problem, Program
+from allocsim.model import Bools, Plan, Problem, Program
 from allocsim.model.layout import Int64s
 
 Key = tuple[str, Index]
@@ -131,7 +131,7 @@ def believed(
     return Problem.of(program, start=start, stop=stop)
 
 
-def with_sharing(plan: Plan) -> Plan:
+def with_sharing(plan: Plan, cut: Bools) -> Plan:
     """Return a plan whose belief says which buffers take each other's place, where one is laid over
     another by an op that does not declare the pair: their ranges meet there, so XLA believes that
     it may. Where a range ends as another of the same slot begins, and no op of that time reads the
@@ -140,7 +140,7 @@ def with_sharing(plan: Plan) -> Plan:
     """
     if plan.problem is None:
         return plan
-    plan = replace(plan, problem=_apart(plan, plan.problem))
+    plan = replace(plan, problem=_apart(plan, plan.problem, cut))
     problem, ops, home = plan.problem, plan.program.ops, plan.program.values.buffer
     assert problem is not None
     read, made = np.diff(ops.operand_starts), np.diff(ops.result_starts)
@@ -160,9 +160,10 @@ def with_sharing(plan: Plan) -> Plan:
     return replace(plan, problem=Problem.of(plan.program, start=problem.start, stop=problem.stop, may_share=share))
 
 
-def _apart(plan: Plan, problem: Problem) -> Problem:
+def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
     """Return the belief with ranges that were cut as the next one of their slot begins ended
-    before it.
+    before it, or where their reads go on, after the last of these: the next value then holds what
+    this one does.
     """
     ops, home = plan.program.ops, plan.program.values.buffer
     count = len(plan.arena)
@@ -172,8 +173,11 @@ def _apart(plan: Plan, problem: Problem) -> Problem:
     stop = problem.stop.copy()
     rows = zip(plan.arena.tolist(), plan.offset.tolist(), (stop - 1).tolist(), strict=True)
     last = np.array([row[2] if row in begins else -1 for row in rows], dtype=np.int64)
-    cut = (last > problem.start) & plan.placed & ~np.isin(last * count + np.arange(count), read)
-    stop[cut] = last[cut]
+    met, used = (last > problem.start) & plan.placed, _uses(plan.program)[1]
+    before = met & ~np.isin(last * count + np.arange(count), read)
+    stop[before] = last[before]
+    shared = cut & plan.placed & (used > problem.stop)
+    stop[shared] = used[shared]
     return Problem.of(plan.program, start=problem.start, stop=stop)
 
 

@@ -27,13 +27,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from allocsim.errors import DocumentError
 from allocsim.formats import hlo_in_place
 from allocsim.formats.hlo_assignment import Assignment
 from allocsim.formats.hlo_live_range import Born, LiveRanges, believed, with_sharing
 from allocsim.formats.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 from allocsim.formats.placing import APART, Placing
-from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Plan, Role
+from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Bools, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
 from allocsim.programs.routines import TIMES, Where
@@ -136,7 +138,23 @@ class _Walk:
         program = replace(self.growing.builder.build(), path=", ".join(self.said))
         live = self.live
         problem = None if live is None else believed(program, live, self.times, self.steps, self.born)
-        return with_sharing(self.growing.plan_for(program, "xla", problem=problem))
+        plan = self.growing.plan_for(program, "xla", problem=problem)
+        return plan if live is None else with_sharing(plan, self.cut(live))
+
+    def cut(self, live: LiveRanges) -> Bools:
+        """Return, for each buffer, whether its range ends as another value of its slot begins, in
+        whatever branch.
+        """
+        known = self.assignment.values
+        begins = {(known[key].arena, known[key].offset, span[0]) for key, span in live.ranges.items() if key in known}
+        spans = [(known.get(row.key), live.ranges.get(row.key)) for row in self.born]
+        return np.array(
+            [
+                bool(slot and span and span[0] < span[1] and (slot.arena, slot.offset, span[1]) in begins)
+                for slot, span in spans
+            ],
+            dtype=np.bool_,
+        )
 
     def happen(self, time: int) -> None:
         """Begin an event."""

@@ -37,7 +37,7 @@ def real():
     return formats.load(FOLDER)
 
 
-@pytest.mark.parametrize("name", ["loops", "sides", "cut"])
+@pytest.mark.parametrize("name", ["loops", "sides", "cut", "region"])
 def test_ranges_end_where_xla_ends_them_round_what_it_calls(name):
     """Round conditions that stand before their bodies, before a side is chosen, and where the next value of a buffer begins."""
     document = formats.load(PLANS / "xla" / name)
