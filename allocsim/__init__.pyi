@@ -1,10 +1,6 @@
 # The public names of allocsim, each with the module that has it; read by type checkers and, at run time, by `__init__.py`.
 
 from .checks import check as check
-from .checks.violations import KINDS as KINDS
-from .checks.violations import Report as Report
-from .checks.violations import Stats as Stats
-from .checks.violations import Violation as Violation
 from .document import dumps as dumps
 from .document import loads as loads
 from .document import read as read
@@ -18,6 +14,10 @@ from .errors import ModelError as ModelError
 from .errors import OutputError as OutputError
 from .errors import PlannerError as PlannerError
 from .errors import UnknownNameError as UnknownNameError
+from .judge.violations import KINDS as KINDS
+from .judge.violations import Report as Report
+from .judge.violations import Stats as Stats
+from .judge.violations import Violation as Violation
 from .liveness.explanation import explain as explain
 from .model import Arena as Arena
 from .model import Buffers as Buffers

@@ -12,7 +12,7 @@
     ├── NotInstalledError       a command, a service or a library that another package or an extra brings is not there
     └── ClusterError            a scheduler cannot be reached, or its workers cannot do what is asked
 
-Defects of a plan are not errors: checks *return* them (`allocsim.checks.violations`). An exception
+Defects of a plan are not errors: checks *return* them (`allocsim.judge.violations`). An exception
 means that the question itself was malformed. Each message shows the thing, the value and the rule
 it breaks.
 """

@@ -1,7 +1,7 @@
 """The judge's twin: every check of format.md, one byte at a time.
 
 Written from format.md alone ("Meaning", "What a check must say") and sharing no code with `allocsim.checks`; the record types
-of `allocsim.checks.violations` are the common interface. Memory is a dict from (space, byte address) to the tag of its last
+of `allocsim.judge.violations` are the common interface. Memory is a dict from (space, byte address) to the tag of its last
 writer, layouts are walked element by element from their definition, lifetimes and pairs are found by trying. Everything is
 quadratic or worse, on purpose: it is to be trusted by reading, and it sees only small documents.
 
@@ -41,7 +41,7 @@ from facts import (
 )
 from orders import happens_before
 
-from allocsim.checks.violations import KINDS, Stats, Violation
+from allocsim.judge.violations import KINDS, Stats, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Document, Event, Op, Plan, Problem, Program, Run
 
 Tag = tuple[Any, ...]

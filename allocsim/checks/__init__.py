@@ -48,8 +48,8 @@ from allocsim.checks.s_slots import check_slots
 from allocsim.checks.s_writes import check_writes
 from allocsim.checks.selector import PLAIN, SCREENED
 from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
-from allocsim.checks.violations import KINDS, Defects, Report, Stats, Violation
 from allocsim.errors import ModelError
+from allocsim.judge.violations import KINDS, Defects, Report, Stats, Violation
 from allocsim.model import Document
 
 CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {

@@ -29,7 +29,7 @@ from allocsim.checks.s_in_place import joined
 from allocsim.checks.s_overlap import believed_sharing
 from allocsim.checks.s_tags import shares_tags, ties
 from allocsim.checks.trial import Trial, TrialDocument
-from allocsim.checks.violations import Stats
+from allocsim.judge.violations import Stats
 from allocsim.model import Bools, Plan
 from allocsim.model.layout import LIMIT, Int64s
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from allocsim.checks.violations import Report, Stats, Violation, in_order
+from allocsim.judge.violations import Report, Stats, Violation, in_order
 from allocsim.model import Document, Program
 
 LOW, HIGH = "low", "high"

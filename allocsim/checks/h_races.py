@@ -43,7 +43,7 @@ from allocsim.checks.h_pairs import Races, races
 from allocsim.checks.h_sessions import NO_RACES, RacingPair, Session, at_rest, in_bytes, part_of
 from allocsim.checks.owners import Range, merged, shared
 from allocsim.checks.trial import Findings, Trial, TrialDocument
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
 """Ops in all the schedules of one report."""

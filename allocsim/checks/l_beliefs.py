@@ -39,7 +39,7 @@ from allocsim.checks.owners import Range, left_over, merged, shared
 from allocsim.checks.s_in_place import HandOvers
 from allocsim.checks.s_tags import agreement, spans_alone
 from allocsim.checks.trial import Findings, TrialDocument
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program
 from allocsim.model.layout import Int64s
 

@@ -63,8 +63,8 @@ from allocsim.checks.owners import NEVER, OwnerAxis, Piece
 from allocsim.checks.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
 from allocsim.checks.s_script import Runs, Script, Step
 from allocsim.checks.trial import Findings, Trial, TrialDocument
-from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
+from allocsim.judge.violations import Violation
 from allocsim.model import HOST_READ, Bools, Program
 from allocsim.model.layout import Int64s
 

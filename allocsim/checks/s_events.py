@@ -29,7 +29,7 @@ from allocsim.checks import wording
 from allocsim.checks.intervals import conflicts, end_of
 from allocsim.checks.s_overlap import permitted_pairs
 from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import Event, Plan
 
 NEVER, ALLOCATED, HANDED, FREED = range(4)

@@ -37,7 +37,7 @@ from allocsim.checks.owners import left_over
 from allocsim.checks.s_in_place import as_planned, permitted
 from allocsim.checks.s_tags import Copies, agreement, shares_tags, spans
 from allocsim.checks.trial import COUNT_LIMIT, Findings, Trial, TrialDocument, problem_of
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import Plan, Problem, Program
 from allocsim.model.layout import Int64s
 

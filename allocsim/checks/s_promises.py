@@ -63,7 +63,7 @@ from allocsim.checks.intervals import TOP, among, conflicts, end_of
 from allocsim.checks.owners import Range
 from allocsim.checks.selector import Selector
 from allocsim.checks.trial import COUNT_LIMIT, Findings, TrialDocument
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
 from allocsim.model.layout import Int64s
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from allocsim.checks import wording
 from allocsim.checks.trial import Findings, Trial, TrialDocument
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import UNPLACED, Bools
 from allocsim.model.layout import Int64s
 

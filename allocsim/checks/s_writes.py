@@ -29,8 +29,8 @@ from allocsim.checks.intervals import Ranges, join
 from allocsim.checks.owners import Range, shared
 from allocsim.checks.s_in_place import PAIR_CAP, addresses
 from allocsim.checks.trial import Findings, Trial, TrialDocument
-from allocsim.checks.violations import Violation
 from allocsim.errors import ModelError
+from allocsim.judge.violations import Violation
 from allocsim.model import BYTES
 
 

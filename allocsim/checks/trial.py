@@ -23,8 +23,8 @@ from allocsim.checks.accesses import Accesses, Extents
 from allocsim.checks.contract import Contract, KindsTable
 from allocsim.checks.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
 from allocsim.checks.selector import Selector
-from allocsim.checks.violations import KINDS, Violation, in_order
 from allocsim.errors import ModelError
+from allocsim.judge.violations import KINDS, Violation, in_order
 from allocsim.model import Document, Plan, Problem, Program
 from allocsim.model.layout import PACKED_LIMIT
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from allocsim.checks.owners import Range
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import OWN, Plan, Program
 
 

@@ -32,13 +32,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from allocsim.checks.facts import rows_of
-from allocsim.checks.violations import Report, Violation
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import print_error, print_json, print_line
 from allocsim.errors import AllocsimError, DocumentError, ModelError
 from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.files.sizes import bytes_of
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe

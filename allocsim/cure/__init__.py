@@ -36,7 +36,6 @@ from typing import Final, TypeVar
 import numpy as np
 
 from allocsim.allocators.planner import Allocator
-from allocsim.checks.violations import Report, Violation
 from allocsim.cure.apart import all_apart
 from allocsim.cure.cured import Cure, Demand, Moved, words_of
 from allocsim.cure.defects import Judged, Key, key_of, keys_of, listed
@@ -71,6 +70,7 @@ from allocsim.cure.pairs import used_pairs, without_positions
 from allocsim.cure.pricing import grown, moves, overlap_lost, planner_of
 from allocsim.cure.room import Rigour, Room
 from allocsim.errors import AllocsimError
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import OWN, Document
 
 Change = TypeVar("Change")

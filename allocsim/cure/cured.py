@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocsim.checks.violations import Violation
 from allocsim.cure.elements import Element, Wait, as_json
 from allocsim.cure.mends import Mend
+from allocsim.judge.violations import Violation
 from allocsim.model import Document
 
 FEW_WAITS: Final = 4

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks.violations import Violation
 from allocsim.cure.cured import Demand
 from allocsim.cure.elements import Element, Place, Replan, SparedKernel, Wait
 from allocsim.cure.mending import with_more_waits, with_parts
@@ -21,6 +20,7 @@ from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Room
 from allocsim.cure.waits import Ordered, Pair, covering
 from allocsim.errors import AllocsimError
+from allocsim.judge.violations import Violation
 from allocsim.liveness import lifetimes
 from allocsim.model import OWN, Document, Plan, Problem
 

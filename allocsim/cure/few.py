@@ -24,12 +24,12 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks.violations import Violation
 from allocsim.cure.cured import Demand
 from allocsim.cure.drafting import Draft, place_of
 from allocsim.cure.elements import Place
 from allocsim.cure.mending import index_of_part, plans_of
 from allocsim.cure.room import Rigour, Room, first_free, lasting
+from allocsim.judge.violations import Violation
 from allocsim.model import Document
 
 Body = tuple[tuple[int, int], ...]

@@ -17,7 +17,6 @@ from time import time
 from typing import Any, Final, Self
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks.violations import KINDS
 from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.bulk import Cut
@@ -29,6 +28,7 @@ from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
+from allocsim.judge.violations import KINDS
 
 ALONE: Final = {HASHES, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""

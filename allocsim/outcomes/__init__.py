@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.checks import check
 from allocsim.checks.facts import KindsTable
-from allocsim.checks.violations import Report, Violation
 from allocsim.errors import AllocsimError, os_error_line
 from allocsim.formats import folder_format, load
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Program
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
 from allocsim.outcomes.examined import as_json as examined_json

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from allocsim.checks.violations import Report
 from allocsim.errors import AllocsimError
+from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan, Run
 from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.description import describe

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import OWN, VIEW, Document, Op, Plan, Problem, Program, Run
 from allocsim.verdict.calls import OUTERMOST, Call, calls
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.checks.violations import KINDS, Report, Violation
+from allocsim.judge.violations import KINDS, Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, only_later

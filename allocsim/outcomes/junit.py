@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from allocsim.checks.violations import KINDS
+from allocsim.judge.violations import KINDS
 from allocsim.outcomes import FiledViolation, Outcome
 
 SHOWN: Final = 100

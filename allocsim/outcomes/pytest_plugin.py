@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from allocsim.checks.violations import Report
+    from allocsim.judge.violations import Report
     from allocsim.model import Document
 
 Check = Callable[..., "Report"]

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from allocsim import __version__
-from allocsim.checks.violations import KINDS
+from allocsim.judge.violations import KINDS
 from allocsim.outcomes import FiledViolation, Outcome
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

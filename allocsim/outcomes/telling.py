@@ -20,8 +20,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from allocsim.checks.violations import Report, Violation
 from allocsim.files.sizes import in_bytes
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Program
 from allocsim.outcomes import FiledViolation, Outcome
 from allocsim.outcomes.examined import (

@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import Any
 
 from allocsim.checks import check
-from allocsim.checks.violations import Report
 from allocsim.errors import ModelError
+from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan, Problem, Program, Run
 from allocsim.programs.networkx_graph import as_program
 from allocsim.programs.placed_plans import Slots, part_of, placed

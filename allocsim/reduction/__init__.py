@@ -35,9 +35,9 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from allocsim.checks.violations import Violation
 from allocsim.document import dumps
 from allocsim.errors import ModelError
+from allocsim.judge.violations import Violation
 from allocsim.model import Bools, Document
 from allocsim.reduction.cut import cut, families, owners
 from allocsim.reduction.parts import LOOSE, PLAIN, Loose, loose_rows, rebuilt, without_loose, without_meta

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import (
     DEFAULT_ARENAS,
     EXACT,

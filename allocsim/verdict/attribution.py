@@ -11,8 +11,8 @@ alone.
 from dataclasses import dataclass
 
 from allocsim.checks import check
-from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import Key, key_of
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_of
 from allocsim.verdict.records import Cause, FirstPlace

@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Final
 
 from allocsim.allocators.planner import Allocator
-from allocsim.checks.violations import Report
 from allocsim.cure import CURABLE, Cure, Demand, cure_of
 from allocsim.cure.defects import Judged
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
+from allocsim.judge.violations import Report
 from allocsim.model import Document
 from allocsim.verdict.charging import charges_of
 from allocsim.verdict.dossier import Dossier

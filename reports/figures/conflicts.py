@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocsim.checks.violations import Report, Violation
 from allocsim.cure.defects import key_of
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Program
 from allocsim.verdict.causes import causes_of
 from allocsim.verdict.records import Cause

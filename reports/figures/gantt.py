@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from allocsim.checks.violations import Report
+from allocsim.judge.violations import Report
 from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
 from reports.figures import lifetime_rows

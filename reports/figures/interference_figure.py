@@ -27,7 +27,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from allocsim.checks.violations import Report
+from allocsim.judge.violations import Report
 from allocsim.model import Bools, Document
 from allocsim.verdict.records import Cause
 from reports.figures import style

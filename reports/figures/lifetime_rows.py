@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocsim.checks.violations import Report, Violation
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Problem
 from allocsim.model.layout import Int64s
 from reports.figures.conflicts import LATE

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from allocsim.checks.violations import Report
+from allocsim.judge.violations import Report
 from allocsim.model import Document
 from allocsim.model.layout import Int64s
 from reports.figures import style

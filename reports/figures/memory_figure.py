@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from allocsim.checks.violations import Report
 from allocsim.errors import ModelError
+from allocsim.judge.violations import Report
 from allocsim.model import Document
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause

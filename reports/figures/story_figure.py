@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from allocsim.checks.violations import Report
+from allocsim.judge.violations import Report
 from allocsim.model import Document
 from reports.figures import map_boxes, style
 from reports.figures.arc_graph import GraphLooks, draw_graph

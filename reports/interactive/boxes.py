@@ -14,7 +14,7 @@ from typing import Any, Final
 import matplotlib as mpl
 import numpy as np
 
-from allocsim.checks.violations import Report
+from allocsim.judge.violations import Report
 from allocsim.model import VIEW, Document
 from allocsim.model.layout import Int64s
 from reports.figures.conflicts import conflicts, findings

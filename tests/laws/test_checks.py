@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from oracle import judge, place
 
 from allocsim.checks import check, selector
-from allocsim.checks.violations import Report, Violation
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Plan, Problem, Program, Run
 from allocsim.screens import reads as screen
 

@@ -11,7 +11,7 @@ from orders import is_legal, legal_orders, observe
 from allocsim.checks import check, selector
 from allocsim.checks import h_clocks as clocks
 from allocsim.checks import h_pairs as races
-from allocsim.checks.violations import Violation
+from allocsim.judge.violations import Violation
 from allocsim.model import OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Run
 from allocsim.outcomes.verification import verify_program
 from allocsim.programs.builder import ProgramBuilder

@@ -11,7 +11,7 @@ from facts import accesses, permitted, planned
 from hypothesis import HealthCheck, given, seed, settings
 from oracle import judge
 
-from allocsim.checks.violations import KINDS
+from allocsim.judge.violations import KINDS
 from allocsim.model import Document
 
 EXAMPLES = 300

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planting import JUDGES, Plant, names, planter
 
-from allocsim.checks.violations import KINDS
+from allocsim.judge.violations import KINDS
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Plan, Problem, Program, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 

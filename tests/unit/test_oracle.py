@@ -11,7 +11,7 @@ import pytest
 from facts import accesses, as_ranges, bytes_of, live_steps, permissible
 
 from allocsim import checks
-from allocsim.checks.violations import Stats
+from allocsim.judge.violations import Stats
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 

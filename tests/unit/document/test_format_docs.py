@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from allocsim import check, document
-from allocsim.checks.violations import KINDS
 from allocsim.document import rows
+from allocsim.judge.violations import KINDS
 from allocsim.model import DTYPES, STRENGTHS, WIDTHS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from strategies import documents
 
 from allocsim import document as native
-from allocsim.checks.violations import KINDS
 from allocsim.errors import DocumentError
+from allocsim.judge.violations import KINDS
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, baseline, fingerprint, judge_file, junit, outcome_of, sarif
 from allocsim.programs.builder import ProgramBuilder, plan_of

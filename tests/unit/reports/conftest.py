@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from allocsim import liveness
-from allocsim.checks.violations import Report, Stats, Violation
+from allocsim.judge.violations import Report, Stats, Violation
 from allocsim.model import Document, Plan, Problem, Program, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
 

@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 
 from allocsim import formats, liveness
 from allocsim.checks import check
-from allocsim.checks.violations import Report, Stats, Violation
 from allocsim.errors import ModelError, UnknownNameError
+from allocsim.judge.violations import Report, Stats, Violation
 from allocsim.model import Document, Run
 from reports.figures import FIGURES, categories, chain, interference, lifetimes, live_bytes, memory_map
 from reports.figures.scene import scene

@@ -1,0 +1,8 @@
+"""The judge: whether a plan keeps what a program needs, seen from bytes and steps alone.
+
+    violations   the kinds of defect, and the record of one
+
+Nothing is imported here, so that these records are at hand where numpy is not installed.
+
+What this package does not see: kernels and numbers.
+"""
