@@ -8,6 +8,7 @@ the two differ, the contract of the op (`engine.ops`) decides.
 """
 
 import math
+import operator
 from math import prod
 
 import autograd.numpy as np
@@ -254,6 +255,18 @@ MEANING = {
     "div": lambda a, b: a / tile_to(b, a.shape),
     "maximum": lambda a, b: np.where(a >= tile_to(b, a.shape), a, tile_to(b, a.shape)),
     "minimum": lambda a, b: np.where(a <= tile_to(b, a.shape), a, tile_to(b, a.shape)),
+    "power": lambda a, b: a**b,
+    **{
+        kind: lambda a, b, holds=holds: holds(a, tile_to(b, a.shape)) * 1.0
+        for kind, holds in {
+            "equal": operator.eq,
+            "not_equal": operator.ne,
+            "less": operator.lt,
+            "less_equal": operator.le,
+            "greater": operator.gt,
+            "greater_equal": operator.ge,
+        }.items()
+    },
     "where": lambda cond, a, b: np.where(cond > 0.5, a, b),
     "neg": lambda x: -x,
     "abs": np.abs,

@@ -13,7 +13,9 @@ The op is a row of the tables like any other: planned, judged, differentiated to
 derivative is made of ops), and, since its row states an alias contract, audited. Before it is
 believed it is *tried*: whether it writes all of its result and nothing else, its derivative
 against finite differences, the derivative of that against them too, and its kernel in place
-against its kernel apart (detector K). What fails is refused, with the entry or the layout, and is
+against its kernel apart (detector K). It is tried at the samples first, and again at each new
+combination of operand shapes before it is used there: a kernel may be right in one row and wrong
+behind its first vector. What fails is refused, with the entry or the layout; at the samples it is
 no op then.
 
 What this module does not see: plans.
@@ -21,12 +23,14 @@ What this module does not see: plans.
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.differences import gradcheck
+from engine.front.differences import directioncheck, gradcheck
 from engine.front.extension import unlearn_action
 from engine.front.functions import op as apply_op
 from engine.front.record import tracking, unlearn
@@ -89,21 +93,24 @@ def custom_op(
         if samples is not None
         else [rng.normal(size=SAMPLE) for _ in names]
     )
-    OPS[kind] = _rule(kind, names, backward, shape)
+    trials = _Trials(kind=kind, forward=forward, samples=tried, differentiable=backward is not None)
+    OPS[kind] = _rule(kind, names, backward, shape, trials)
     register(kind, {"own": Kernel(bind=on_dense(_bind(forward)), in_place=tuple((at, 0) for at in in_place))})
 
     def made(*operands: EagerTensor) -> EagerTensor:
         return apply_op(kind, *operands)
 
+    trials.made = made
     try:
         result = made(*(tensor(x) for x in tried))
         shapes = tuple(x.shape or (1,) for x in tried), result.shape
         _writes_its_result(kind, forward, tried, result.shape)
         CASES[kind] = lambda: (CallShapes(operands=shapes[0], result=shapes[1]),)
-        _try(kind, made, tried, shapes, differentiable=backward is not None)
+        _try(kind, made, tried, shapes, gradcheck if backward is not None else None)
     except BaseException:
         forget(kind)
         raise
+    trials.begun = True
     made.__name__ = kind
     return made
 
@@ -154,14 +161,68 @@ def _bind(forward: Forward) -> Callable[[Any, Arrays, Arrays], Call]:
     return bind
 
 
-def _rule(kind: str, names: tuple[str, ...], backward: Backward | None, shape: Callable[..., Shape] | None) -> Rule:
+@dataclass(slots=True, kw_only=True)
+class _Trials:
+    """Where an op was tried, so that each combination of operand shapes is tried once."""
+
+    kind: str
+    forward: Forward
+    samples: list[Array]
+    differentiable: bool
+    made: Callable[..., EagerTensor] | None = None
+    begun: bool = False
+    """Whether the samples are through; until then, and within a trial, calls are part of one."""
+    refused: dict[tuple[Shape, ...], str] = field(default_factory=dict)
+    """Operand shapes -> why the op is not used there; an empty text is none."""
+
+    def at(self, operands: tuple[Shape, ...], result: Shape) -> None:
+        """Try the op at operands of these shapes, unless that was done.
+
+        Raises EngineError where it does not hold what it promises, each time.
+        """
+        if not self.begun:
+            return
+        if operands not in self.refused:
+            self.begun, self.refused[operands] = False, ""
+            try:
+                copy_context().run(self._try, operands, result)
+            except EngineError as error:
+                self.refused[operands] = f"{error} (operands of shapes {', '.join(map(str, operands))})"
+                unlearn(self.kind)  # the trial's own calls were remembered as ones that may be made
+            finally:
+                self.begun = True
+        if self.refused[operands]:
+            raise EngineError(self.refused[operands])
+
+    def _try(self, operands: tuple[Shape, ...], result: Shape) -> None:
+        assert self.made is not None
+        tracking.set(True)
+        draw = np.random.default_rng(0)
+        given = [
+            draw.choice(sample.reshape(-1), shape) if sample.size else np.zeros(shape)
+            for sample, shape in zip(self.samples, operands, strict=True)
+        ]
+        _writes_its_result(self.kind, self.forward, given, result)
+        flows = self.differentiable and all(x.size for x in given)
+        _try(self.kind, self.made, given, (operands, result), directioncheck if flows else None)
+
+
+def _rule(
+    kind: str,
+    names: tuple[str, ...],
+    backward: Backward | None,
+    shape: Callable[..., Shape] | None,
+    trials: _Trials,
+) -> Rule:
     def layout(sources: Any, params: dict[str, Any]) -> ResultLayout:
         del params
-        if shape is not None:
-            return ResultLayout(shape=tuple(shape(*(x.shape for x in sources))), dtype=floating(*sources))
-        for other in sources:
+        for other in sources if shape is None else ():
             same_shape(sources[0], other)
-        return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
+        shapes = tuple(x.shape for x in sources)
+        made = shapes[0] if shape is None else tuple(shape(*shapes))
+        dtype = floating(*sources)
+        trials.at(shapes, made)
+        return ResultLayout(shape=made, dtype=dtype)
 
     def derivative(position: int) -> Callable[[Tensor, Tensor], Tensor]:
         def rule(node: Tensor, gradient: Tensor) -> Tensor:
@@ -189,13 +250,14 @@ def _try(
     made: Callable[..., EagerTensor],
     tried: list[Array],
     shapes: tuple[tuple[Shape, ...], Shape],
-    *,
-    differentiable: bool,
+    check: Callable[..., object] | None,
 ) -> None:
-    """Raise EngineError unless the derivatives are right and the alias contract holds."""
-    if differentiable:
-        _within(kind, "the derivative", lambda: gradcheck(made, *tried))
-        _within(kind, "the second derivative", lambda: gradcheck(_slope(made), *tried))
+    """Raise EngineError unless the derivatives are right, as `check` has it, and the alias contract
+    holds.
+    """
+    if check is not None:
+        _within(kind, "the derivative", lambda: check(made, *tried))
+        _within(kind, "the second derivative", lambda: check(_slope(made), *tried))
     operands, result = shapes
     cases = [
         AuditCase(

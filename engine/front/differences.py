@@ -4,7 +4,8 @@
 
 An output of several elements is reduced by fixed weights, different for each element, so that
 errors do not cancel. Cost: one backward pass and two calls of the function for each element of each
-input. The function must be deterministic, and smooth within `step` of the inputs.
+input; `directioncheck` compares along a few random directions of all inputs at once, for two calls
+each. The function must be deterministic, and smooth within `step` of the inputs.
 """
 
 from collections.abc import Callable
@@ -96,6 +97,52 @@ def gradcheck(
     if fail and not worst.ok:
         raise EngineError(f"gradcheck: {worst}")
     return worst
+
+
+def directioncheck(
+    function: Callable[..., EagerTensor],
+    *inputs: Any,
+    directions: int = 2,
+    step: float = 1e-6,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+) -> None:
+    """Compare derivatives of `function(*inputs)` along random directions with central differences.
+
+    Args:
+        function: tensors -> a tensor of any shape.
+        inputs: tensors or arrays; copies in float64 are used.
+        directions: how many; an error in some entries is seen in nearly each of them.
+        step: of the differences, along a direction with entries in [0.5, 1.5] times a random sign.
+        rtol: tolerance relative to the sum of what the entries contribute, as absolute values.
+        atol: absolute tolerance.
+
+    Raises:
+        EngineError: a derivative is out of tolerance. One backward pass and two calls a direction.
+    """
+    leaves = [tensor(np.asarray(x), True, dtype=np.float64, name=f"input {i}") for i, x in enumerate(inputs)]
+    out = function(*leaves)
+    draw = np.random.default_rng(0)
+    weights = draw.uniform(0.5, 1.5, out.shape)
+    if not out.requires_grad:
+        return
+    out.backward(weights)
+    slopes = [np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy() for leaf in leaves]
+    for number in range(directions):
+        along = [draw.uniform(0.5, 1.5, leaf.shape) * draw.choice([-1.0, 1.0], leaf.shape) for leaf in leaves]
+        parts = [slope * way for slope, way in zip(slopes, along, strict=True)]
+        derivative, scale = (float(sum(np.sum(size(part)) for part in parts)) for size in (np.asarray, np.abs))
+        with no_grad():
+            above, below = (
+                function(*(tensor(leaf.numpy() + sign * way) for leaf, way in zip(leaves, along, strict=True))).data
+                for sign in (step, -step)
+            )
+        difference = float(np.sum((above - below) * weights)) / (2 * step)
+        if not abs(derivative - difference) <= atol + rtol * scale:
+            raise EngineError(
+                f"along random direction {number} the derivative is {derivative:.9g}, the finite difference "
+                f"{difference:.9g}, out of tolerance"
+            )
 
 
 def _weighted(out: EagerTensor, weights: Array) -> float:

@@ -14,8 +14,8 @@ builds the engine's graph out of what was recorded, extends, plans and runs it
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
 shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
 is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float32,
-numbers beside a tensor take the tensor's. `x ** p` takes a constant; where p is a tensor it is
-exp(p log x), for positive x. `<`, `<=`, `>`, `>=` give zeros and ones without history. Infinities
+numbers beside a tensor take the tensor's. `==`, `!=`, `<`, `<=`, `>`, `>=` compare element by
+element and give zeros and ones without history; tensors are keys by identity. Infinities
 and NaN are results like any other, without a warning. What is no method is in
 `engine.front.functions`.
 
@@ -35,8 +35,8 @@ while another thread uses it is the caller's to order.
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Callable, Iterator
-from math import inf, log
+from collections.abc import Iterator
+from math import inf
 from threading import Lock
 from typing import Any, Final
 
@@ -49,8 +49,8 @@ from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, se
 from engine.front.broadcasting import broadcast, meet, product
 from engine.front.in_place import ChangeableValue
 from engine.front.indexing import reshaped
-from engine.front.record import DTYPES, ArrayLayout, Node, apply, composed, constant, itself, tracking
-from engine.front.recording import Recording, unread
+from engine.front.record import DTYPES, ArrayLayout, Eager, Node, apply, composed, constant, itself, tracking
+from engine.front.recording import unread
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
 from engine.front.stepwise import hooked, recorded_gradients
 from engine.front.value import no_grad
@@ -166,12 +166,10 @@ class EagerTensor(ChangeableValue):
             exponent = exponent.item()
         if isinstance(exponent, (int, float)):
             return _unary("sqr", self) if exponent == 2 else _unary("pow", self, p=real("**", exponent))
-        return binary("mul", self.log(), exponent).exp()
+        return _power(self, operand(exponent, self))
 
     def __rpow__(self, base: Any) -> "EagerTensor":
-        if isinstance(base, (int, float)) and base > 0:
-            return (self * log(base)).exp()
-        return operand(base, self).__pow__(self)
+        return _power(operand(base, self), self)
 
     def __matmul__(self, other: Any) -> "EagerTensor":
         return EagerTensor(*product(self, operand(other, self)))
@@ -179,17 +177,25 @@ class EagerTensor(ChangeableValue):
     def __rmatmul__(self, other: Any) -> "EagerTensor":
         return EagerTensor(*product(operand(other, self), self))
 
+    def __eq__(self, other: object) -> "EagerTensor":  # type: ignore[override] # element by element, as numpy's
+        return binary("equal", self, other) if _comparable(other) else NotImplemented
+
+    def __ne__(self, other: object) -> "EagerTensor":  # type: ignore[override] # as above
+        return binary("not_equal", self, other) if _comparable(other) else NotImplemented
+
+    __hash__ = object.__hash__
+
     def __lt__(self, other: Any) -> "EagerTensor":
-        return _truth(np.less, self, other)
+        return binary("less", self, other)
 
     def __le__(self, other: Any) -> "EagerTensor":
-        return _truth(np.less_equal, self, other)
+        return binary("less_equal", self, other)
 
     def __gt__(self, other: Any) -> "EagerTensor":
-        return _truth(np.greater, self, other)
+        return binary("greater", self, other)
 
     def __ge__(self, other: Any) -> "EagerTensor":
-        return _truth(np.greater_equal, self, other)
+        return binary("greater_equal", self, other)
 
     def __getitem__(self, key: Any) -> "EagerTensor":
         node, shape = indexing.at(self._present(), self.shape, key)
@@ -400,7 +406,7 @@ def tensor(
         )
         if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
-        array = np.array(given, wanted, order="C")
+        array = np.array(_whole(given, wanted, name), wanted, order="C")
     except (TypeError, ValueError) as error:
         raise EngineError(f"{name or 'tensor'}: {error}") from None
     if array.dtype not in DTYPES:
@@ -415,6 +421,18 @@ def tensor(
     if requires_grad:
         node.leaf_of = made
     return made
+
+
+def _whole(given: Array, wanted: np.dtype[Any], name: str) -> Array:
+    """Return an array as it is; raise EngineError where int32 is wanted and does not hold it."""
+    if wanted.kind != "i" or given.dtype.kind not in "fiu" or not given.size:
+        return given
+    low, high, held = given.min(), given.max(), np.iinfo(wanted)
+    if not held.min <= low <= high <= held.max:
+        raise EngineError(f"{name or 'tensor'}: numbers run from {low} to {high}; {wanted} holds up to {held.max}")
+    if given.dtype.kind == "f" and (given != np.trunc(given)).any():
+        raise EngineError(f"{name or 'tensor'}: {given[given != np.trunc(given)].flat[0]} is no whole number")
+    return given
 
 
 def operand(value: Any, beside: EagerTensor) -> EagerTensor:
@@ -441,9 +459,7 @@ def _unary(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     return EagerTensor(apply(kind, (node,), params, track=tracking.get()), x.shape)
 
 
-_STEPS: Final = {np.greater: 1, np.less: -1}
-"""Comparisons that are a step of a difference, to the bit, also where it overflows or is NaN."""
-_SWAPS = frozenset({"add", "mul"})
+_SWAPS = frozenset({"add", "mul", "equal", "not_equal"})
 """Kinds whose operands may change places, to the bit."""
 
 
@@ -464,12 +480,14 @@ def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
     return EagerTensor(apply(kind, (left, right), track=track), shape)
 
 
-def _truth(function: Callable[[Array, Array], Any], a: EagerTensor, other: Any) -> EagerTensor:
-    b = other if isinstance(other, EagerTensor) else operand(other, a)
-    if isinstance(tracking.get(), Recording) and function in _STEPS:
-        return _unary("step", binary("sub", *((a, b) if _STEPS[function] > 0 else (b, a)))).detach()
-    shape = meet(function.__name__, a, b)
-    return EagerTensor(constant(np.atleast_1d(function(a.data, b.data)).astype(a.dtype).reshape(shape or (1,))), shape)
+def _comparable(other: object) -> bool:
+    """Whether `==` compares element by element; beside None, texts and the like it is False."""
+    return isinstance(other, (EagerTensor, int, float, np.ndarray, np.number, list, tuple))
+
+
+def _power(base: EagerTensor, exponent: EagerTensor) -> EagerTensor:
+    shape = meet("**", base, exponent)
+    return EagerTensor(Eager.op("power", broadcast(base, shape), broadcast(exponent, shape)), shape)
 
 
 def _extremum(x: EagerTensor, axis: int | None, *, keepdims: bool) -> EagerTensor:

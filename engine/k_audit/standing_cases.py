@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.ops.element_functions import COMPARISONS
+
 Shape = tuple[int, ...]
 
 SIZES: Final = (1, 7, 33, 576)
@@ -110,6 +112,8 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "maximum": _each(_broadcasts),
     "minimum": _each(_broadcasts),
     "where": _rows(3),
+    "power": _rows(2),
+    **{kind: _each(_broadcasts) for kind in COMPARISONS},
     **{
         kind: _rows(1)
         for kind in (

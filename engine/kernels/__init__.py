@@ -50,6 +50,16 @@ _UFUNCS: Final[dict[str, tuple[Any, ...]]] = {
 """Functions that are one numpy ufunc, with constants behind the operand. All are UNARY, SQR, SQRT,
 LOG, SIN or COS to ggml."""
 
+_COMPARISONS: Final = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+"""Comparisons, of which numpy writes the truth as 1 and 0 of the result's dtype."""
+
 _MAPS: Final = ("sigmoid", "softplus", "gelu", "gelu_erf")
 """Functions with a compiled map of their own."""
 
@@ -83,6 +93,8 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "div": {"numpy": Kernel(bind=ew.bind_binary("div", np.divide), in_place=_EVERY)},
         "maximum": {"numpy": Kernel(bind=ew.bind_binary("maximum", ew.maximum))},
         "minimum": {"numpy": Kernel(bind=ew.bind_binary("minimum", ew.minimum))},
+        "power": {"numpy": Kernel(bind=ew.bind_binary("power", np.power), note="ggml has none")},
+        **{kind: {"numpy": Kernel(bind=ew.bind_comparison(kind, how), note="ggml has none")} for kind, how in _COMPARISONS.items()},
         "where": {"one_pass": Kernel(bind=rowwise.bind_elements("where"))},
         **{kind: {"numpy": Kernel(bind=ew.bind_unary(kind, *how), in_place=_FIRST)} for kind, how in _UFUNCS.items()},
         **{kind: {"one_pass": Kernel(bind=rowwise.bind_elements(kind), in_place=_FIRST)} for kind in _MAPS},

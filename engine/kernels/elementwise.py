@@ -96,6 +96,23 @@ def bind_binary(kind: str, ufunc: Function) -> Bind:
     return bind
 
 
+def bind_comparison(kind: str, ufunc: Function) -> Bind:
+    """(a, b) -> 1 where it holds, else 0, shaped like a; b repeats over a.
+
+    numpy would take memory for a buffer in each run to write its truth as numbers; here it is taken
+    once.
+    """
+
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+        (a, b), (out,) = operands, results
+        require(out.shape == a.shape, f"{kind}: result {list(out.shape)} is not shaped as {list(a.shape)}")
+        truth = np.empty(out.shape, np.bool_)
+        left, right, _ = _tiled(kind, a, b)
+        return in_turn, ((ufunc, (left, right, truth.reshape(left.shape))), (np.copyto, (out, truth)))
+
+    return bind
+
+
 def bind_unary(kind: str, ufunc: Function, *constants: float) -> Bind:
     """Bind x -> ufunc(x, *constants), the constants cast to the dtype of x."""
 

@@ -4,8 +4,8 @@
 the outputs. `shapes` are those of the columns of one batch, the leading length being the number of
 datapoints; an input may have another shape of as many elements (tokens [B, T] read as [B * T]).
 Inputs that are no columns (positions, masks) get the arrays of `constants`. Everything marked
-`trainable` is trained. A name of `parameters` that the graph does not ask for is an error, so is
-one that is missing.
+`trainable` is trained. A name that the graph asks for and `parameters` lacks is an error; one of
+`parameters` that the graph does not ask for stays as it is, and a warning names it.
 """
 
 from collections.abc import Callable, Mapping

@@ -52,6 +52,7 @@ NON_DIFFERENTIABLE: Final = frozenset(
     {
         "sgn",
         "step",
+        *element_functions.COMPARISONS,
         "full",
         "stop_gradient",
         "argmax",

@@ -7,6 +7,8 @@
 | gelu gelu_erf | x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x/2 (1 + erf(x / sqrt 2)) | x |
 | clamp | min(max(x, low), high) | x, where low <= x <= high |
 | pow | x ** p for a constant p | x |
+| power | a ** b, one shape | a and b; 0 where b is 0, and where a is 0 and b is not negative |
+| equal not_equal less less_equal greater greater_equal | 1 where it holds, else 0, b repeating into a | none |
 | div | a / b, b repeating into a | a and b |
 | maximum minimum | of a and b, b repeating into a | a and b; a tie is a's |
 | where | a where cond is 1, b where it is 0 | a and b; cond holds zeros and ones only |
@@ -26,7 +28,7 @@ from allocsim.errors import EngineError
 from engine.ops.elementwise import broadcast, unbroadcast
 from engine.ops.pullback import by_parts
 from engine.ops.rule import REQUIRED, Derivative, ResultLayout, Rule, Sources, Tensor
-from engine.ops.shapes import floating, like, same_shape
+from engine.ops.shapes import floating, like, repeats_into, same_shape
 
 
 def _times(kind: str) -> Derivative:
@@ -145,26 +147,51 @@ def _div_b(node: Tensor, grad: Tensor) -> Tensor:
     return unbroadcast(graph.op("neg", graph.op("div", graph.op("mul", grad, node), b)), b)
 
 
-def _loses(node: Tensor, sign: float) -> Tensor:
-    """Return 1 where b wins over a, which is where sign * (b - a) > 0, and 0 elsewhere."""
-    graph, (a, b) = node.graph, node.sources
-    return graph.op("step", graph.op("scale", graph.op("sub", a, b), s=-sign))
+def _compared(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    """Shape rule of a comparison: shaped like a, b repeating into it; whole numbers too."""
+    del params
+    a, b = sources
+    if a.dtype != b.dtype or a.dtype not in COMPARED:
+        raise EngineError(f"{a} cannot be compared with {b}; two of one dtype of {', '.join(COMPARED)} can")
+    if not repeats_into(b.shape, a.shape):
+        raise EngineError(f"{b} does not repeat into {a}")
+    return ResultLayout(shape=a.shape, dtype=a.dtype)
+
+
+def _power_a(node: Tensor, grad: Tensor) -> Tensor:
+    """Return grad * b * a^(b - 1), and 0 where b is 0."""
+    op, (a, b) = node.graph.op, node.sources
+    lower = op("sub", b, op("full", shape=b.shape, dtype=b.dtype, value=1.0))
+    slope = op("mul", grad, op("mul", b, op("power", a, lower)))
+    return op("where", op("equal", b, _zeros(b)), _zeros(grad), slope)
+
+
+def _power_b(node: Tensor, grad: Tensor) -> Tensor:
+    """Return grad * a^b * log(a), and 0 where a is 0 and b is not negative: the limit there."""
+    op, (a, b) = node.graph.op, node.sources
+    flat = op("mul", op("equal", a, _zeros(a)), op("greater_equal", b, _zeros(b)))
+    return op("where", flat, _zeros(grad), op("mul", grad, op("mul", node, op("log", a))))
 
 
 def _zeros(x: Tensor) -> Tensor:
     return x.graph.op("full", shape=x.shape, dtype=x.dtype)
 
 
-def _extremum_a(sign: float) -> Derivative:
+def _extremum_a(loses: str) -> Derivative:
+    """Return the derivative by a, which is 0 where `a loses b` holds."""
+
     def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op("where", _loses(node, sign), _zeros(grad), grad)
+        return node.graph.op("where", node.graph.op(loses, *node.sources), _zeros(grad), grad)
 
     return rule
 
 
-def _extremum_b(sign: float) -> Derivative:
+def _extremum_b(loses: str) -> Derivative:
+    """Return the derivative by b, which flows where `a loses b` holds."""
+
     def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return unbroadcast(node.graph.op("where", _loses(node, sign), grad, _zeros(grad)), node.sources[1])
+        lost = node.graph.op(loses, *node.sources)
+        return unbroadcast(node.graph.op("where", lost, grad, _zeros(grad)), node.sources[1])
 
     return rule
 
@@ -218,6 +245,11 @@ UNARY: dict[str, "Derivative | None"] = {
 }
 """Kind -> derivative, None where it is zero by definition."""
 
+COMPARED = ("f32", "f64", "i32")
+"""What two sides of a comparison may both be."""
+
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
 _LIMITS = {"low": REQUIRED, "high": REQUIRED}
 
 RULES = (
@@ -244,18 +276,20 @@ RULES = (
         constant=frozenset({"x"}),
     ),
     Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like("p"), derivatives={"x": _pow_x}),
+    Rule(kind="power", arguments=("a", "b"), shape=like(), derivatives={"a": _power_a, "b": _power_b}),
+    *(Rule(kind=kind, arguments=("a", "b"), shape=_compared, constant=frozenset({"a", "b"})) for kind in COMPARISONS),
     Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
     Rule(
         kind="maximum",
         arguments=("a", "b"),
         shape=broadcast,
-        derivatives={"a": _extremum_a(1.0), "b": _extremum_b(1.0)},
+        derivatives={"a": _extremum_a("less"), "b": _extremum_b("less")},
     ),
     Rule(
         kind="minimum",
         arguments=("a", "b"),
         shape=broadcast,
-        derivatives={"a": _extremum_a(-1.0), "b": _extremum_b(-1.0)},
+        derivatives={"a": _extremum_a("greater"), "b": _extremum_b("greater")},
     ),
     Rule(
         kind="where",

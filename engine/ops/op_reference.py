@@ -12,7 +12,14 @@ from engine.ops import OPS, REQUIRED, Rule
 COMPUTES: Final[dict[str, str]] = {
     "add": "a + b", "sub": "a - b", "mul": "a * b", "div": "a / b", "scale": "x * s",
     "maximum": "the larger of a and b; a tie is a's", "minimum": "the smaller of a and b; a tie is a's",
-    "where": "a where cond is 1, b where it is 0", "pow": "x ** p", "clamp": "min(max(x, low), high)",
+    "where": "a where cond is 1, b where it is 0", "pow": "x ** p", "power": "a ** b",
+    **{
+        kind: f"1 where a {sign} b, else 0"
+        for kind, sign in (
+            ("equal", "=="), ("not_equal", "!="), ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">=")
+        )
+    },
+    "clamp": "min(max(x, low), high)",
     "clamp_back": "dy where low <= x <= high, 0 elsewhere",
     "neg": "-x", "abs": "the absolute value; its slope at 0 is 0", "sgn": "the sign", "step": "1 where x > 0, else 0",
     "relu": "max(x, 0)", "exp": "e ** x", "expm1": "e ** x - 1", "log": "natural logarithm", "sqrt": "square root", "sqr": "x * x",

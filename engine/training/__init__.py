@@ -30,7 +30,7 @@ from engine.training.nonfinite_policy import NotFiniteError
 from engine.training.optimizers import OPTIMIZERS
 from engine.training.schedules import SCHEDULES, Position, constant, cosine, linear
 from engine.training.settings import Epoch, Settings, Split, TrainingState
-from engine.training.trainer import GRAPHS, BatchOutcome, Trainer
+from engine.training.trainer import GRAPHS, BatchOutcome, Trainer, UnreachedParameterWarning
 
 __all__ = [
     "GRAPHS",
@@ -50,6 +50,7 @@ __all__ = [
     "Split",
     "Trainer",
     "TrainingState",
+    "UnreachedParameterWarning",
     "constant",
     "cosine",
     "epoch",

@@ -30,13 +30,13 @@ class EpochResult:
     def plus(self, loss: float, outputs: NDArray[Any] | None = None, labels: NDArray[Any] | None = None) -> Self:
         """Return the result with one more physical batch.
 
-        `outputs` [rows, classes] and `labels` class numbers or rows of weights.
+        `outputs` [.., classes] and `labels` class numbers or weights of each row.
         """
         rows = hits = 0
         if outputs is not None and labels is not None:
-            rows = len(outputs)
-            wanted = labels.reshape(-1) if labels.dtype.kind in "iu" else labels.reshape(outputs.shape).argmax(-1)
-            hits = int(np.count_nonzero(outputs.argmax(-1) == wanted))
+            found = outputs.argmax(-1).reshape(-1)
+            wanted = labels if labels.dtype.kind in "iu" else labels.reshape(outputs.shape).argmax(-1)
+            rows, hits = len(found), int(np.count_nonzero(found == wanted.reshape(-1)))
         return type(self)(losses=(*self.losses, loss), rows=self.rows + rows, hits=self.hits + hits, summed=self.summed)
 
     @property

@@ -50,9 +50,12 @@ def _mean(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
 
 def _cross_entropy(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:
     assert labels is not None
-    return graph.op(
-        "cross_entropy_classes" if labels.dtype == "i32" else "cross_entropy_loss", outputs, labels, name="loss"
-    )
+    kind = "cross_entropy_classes" if labels.dtype == "i32" else "cross_entropy_loss"
+    rows = (prod(outputs.shape[:-1]), outputs.shape[-1])
+    pair = [
+        x if len(x.shape) == 1 or x.shape == rows else graph.op("reshape", x, shape=rows) for x in (outputs, labels)
+    ]
+    return graph.op(kind, *pair, name="loss")
 
 
 def _mean_squared_error(graph: Graph, outputs: Tensor, labels: Tensor | None) -> Tensor:

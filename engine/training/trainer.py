@@ -20,6 +20,7 @@ whatever graph runs it.
 What this module does not see: datasets, epochs, files.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -42,6 +43,7 @@ from engine.runtime.entrance import carried, planned
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
 from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
 from engine.training.dataset import LABELS
+from engine.training.index_limits import index_limits
 from engine.training.losses import LOSSES, Loss
 from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
@@ -78,6 +80,8 @@ class BoundBuild:
     """Names of what the host reads."""
     classes: int
     """Numbers in a row of the outputs."""
+    limits: Mapping[str, tuple[int, str]]
+    """Column of indices -> how many things there are to name, and the node that reads them."""
     accumulators: tuple[str, ...]
 
 
@@ -187,7 +191,7 @@ class Trainer:
         self._tell(self.steps + 1)
         first = self.pending == 0
         watch = FiniteWatch(bound.runtime) if self._watch else None
-        offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes)
+        offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes, bound.limits)
         probe = MemoryProbe(bound.runtime) if self._measure and build not in self.memory else None
         observers = [observer for observer in (watch, probe) if observer is not None]
         given = bound.runtime.run(offered, skip=() if first else bound.accumulators, observer=_all_of(observers))
@@ -247,7 +251,7 @@ class Trainer:
             loss=loss,
             outputs=outputs,
             parameters={name: given[name].copy() for name in parameters},
-            inputs=self._inputs(inputs, constants, batch, outputs.shape[-1]),
+            inputs=self._inputs(inputs, constants, batch, outputs.shape[-1], index_limits(graph)),
         )
 
     def gradients(self) -> dict[str, Array]:
@@ -290,12 +294,17 @@ class Trainer:
         if build == "outputs":
             graph.expand(outputs)
             return graph, outputs, outputs
+        if self.loss.labels and any(leaf.name == LABELS for leaf in graph.leafs):
+            raise EngineError(
+                f"model {self.model.name!r} reads the column {LABELS!r} itself, and so does the loss {self.loss.name!r}; "
+                "a model that returns its loss is trained with loss 'mean'"
+            )
         labels = self._labels(graph, shapes, outputs) if self.loss.labels else None
         loss = self.loss.build(graph, outputs, labels)
         graph.expand(outputs, loss)
         if build == "forward":
             return graph, loss, outputs
-        gradients = backward(graph, loss, parameters=graph.trainable, accumulate=build == "gradient" or self.period > 1)
+        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
         if build == "gradient":
             return graph, loss, outputs
         leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
@@ -351,6 +360,7 @@ class Trainer:
             loss=loss.name,
             outputs=outputs.name,
             classes=outputs.shape[-1],
+            limits=index_limits(graph),
             accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
         )
 
@@ -389,10 +399,10 @@ class Trainer:
                 self.weights[name][...] = array
         for name, leaf in states.items():
             self.states.setdefault(name, _aligned(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
-        if unused := sorted(set(self.model.parameters) - set(parameters)):
-            raise EngineError(
-                f"model {self.model.name!r} gives parameters that its graph does not have: {', '.join(unused[:5])}"
-            )
+        for name in sorted(set(self.model.parameters) - set(parameters) - set(self.weights)):
+            self.weights[name] = np.array(self.model.parameters[name])
+            tell = f"the outputs of model {self.model.name!r} do not depend on parameter {name!r}; it stays as it is"
+            warnings.warn(tell, UnreachedParameterWarning, stacklevel=2)
 
     def _sharing(self) -> Allocate:
         """Return what gives a runtime's first arena the block all runtimes share.
@@ -418,7 +428,12 @@ class Trainer:
                 self._hyper[name][...] = values
 
     def _inputs(
-        self, inputs: Mapping[str, Tensor], constants: Mapping[str, Array], batch: Mapping[str, Array], classes: int
+        self,
+        inputs: Mapping[str, Tensor],
+        constants: Mapping[str, Array],
+        batch: Mapping[str, Array],
+        classes: int,
+        limits: Mapping[str, tuple[int, str]],
     ) -> dict[str, Array]:
         given: dict[str, Array] = dict(constants)
         for name, leaf in inputs.items():
@@ -429,6 +444,8 @@ class Trainer:
                     f"input {leaf} of model {self.model.name!r} is no column of the batch ({', '.join(batch)})"
                 )
             given[name] = self._fed(name, batch[name], leaf, classes)
+            if name in limits and given[name].size:
+                _check_indices(name, given[name], *limits[name])
         return given
 
     def _fed(self, name: str, column: Array, leaf: Tensor, classes: int) -> Array:
@@ -445,6 +462,17 @@ class Trainer:
                 f"column {name!r} holds {column.min()} to {column.max()} in this batch; {leaf} holds 32 bits"
             )
         return np.ascontiguousarray(column.reshape(leaf.shape), dtype=dtype)
+
+
+class UnreachedParameterWarning(UserWarning):
+    """A parameter is given that nothing of the model reads: perhaps its name is misspelt."""
+
+
+def _check_indices(name: str, numbers: Array, count: int, reader: str) -> None:
+    """Raise EngineError unless all numbers of a column name one of `count` things."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if not 0 <= low <= high < count:
+        raise EngineError(f"column {name!r} holds {low} to {high} in this batch; {reader!r} reads {count} rows, from 0")
 
 
 def _all_of(observers: Sequence[Observer]) -> Observer | None:

@@ -1,28 +1,48 @@
 """Functions of each element: activations and their derivatives, clamp, where.
 
 The contract is that of `engine.kernels.compiled`.
+
+silu and the gelus take an x beyond -FAR or FAR as if it lay there. Their limits are 0 and x and
+their slopes 0 and 1, where the formulas would give inf * 0. NaN stays NaN.
 """
+
+# ruff: noqa: FURB136 - `a if a < b else b` says what becomes of a NaN, and is what LLVM makes a vector of
 
 import math
 from typing import Any
 
 import numpy as np
 
-from engine.kernels.compiled.jit import kernel
+from engine.kernels.compiled.jit import kernel, leaf
 from engine.kernels.compiled.row_primitives import copy, exp, fetch
 from engine.kernels.compiled.vectors import BLOCK, maximum, stack_block
+
+FAR = 1e4
+"""From here on silu and the gelus equal their limits, in float32 to 10^-34."""
+
+
+@leaf
+def right(x: Any, least: Any) -> Any:
+    """Return the larger of x and `least`; NaN for NaN."""
+    return least if x < least else x
+
+
+@leaf
+def inner(x: Any, most: Any) -> Any:
+    """Return x between -most and most; NaN for NaN."""
+    return most if x > most else right(x, -most)
 
 
 @kernel
 def silu(x: Any, out: Any) -> None:
     """Write out = x / (1 + exp(-x)). x, out: (n,)."""
     block = stack_block(out)
-    one = x.dtype.type(1)
+    one, least = x.dtype.type(1), x.dtype.type(-FAR)
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
         fetch(x, start + BLOCK, o.size)
         for i in range(o.size):
-            block[i] = a[i] / (one + exp(-a[i]))
+            block[i] = right(a[i], least) / (one + exp(-a[i]))
         copy(block, o)
 
 
@@ -30,7 +50,7 @@ def silu(x: Any, out: Any) -> None:
 def silu_back(dy: Any, x: Any, out: Any) -> None:
     """Write out = dy * s * (1 + x * (1 - s)) with s = 1 / (1 + exp(-x)). dy, x, out: (n,)."""
     block = stack_block(out)
-    one = x.dtype.type(1)
+    one, most = x.dtype.type(1), x.dtype.type(FAR)
     for start in range(0, x.size, BLOCK):
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
@@ -38,7 +58,7 @@ def silu_back(dy: Any, x: Any, out: Any) -> None:
         fetch(x, stop, o.size)
         for i in range(o.size):
             s = one / (one + exp(-b[i]))
-            block[i] = a[i] * s * (one + b[i] * (one - s))
+            block[i] = a[i] * s * (one + inner(b[i], most) * (one - s))
         copy(block, o)
 
 
@@ -46,7 +66,7 @@ def silu_back(dy: Any, x: Any, out: Any) -> None:
 def swiglu(gate: Any, up: Any, out: Any) -> None:
     """Write out = gate / (1 + exp(-gate)) * up. gate, up, out: (n,)."""
     block = stack_block(out)
-    one = gate.dtype.type(1)
+    one, least = gate.dtype.type(1), gate.dtype.type(-FAR)
     for start in range(0, gate.size, BLOCK):
         stop = start + BLOCK
         a, b, o = gate[start:stop], up[start:stop], out[start:stop]
@@ -54,7 +74,7 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
         fetch(up, stop, o.size)
         fetch(out, stop, o.size)
         for i in range(o.size):
-            block[i] = a[i] / (one + exp(-a[i])) * b[i]
+            block[i] = right(a[i], least) / (one + exp(-a[i])) * b[i]
         copy(block, o)
 
 
@@ -90,11 +110,11 @@ def gelu(x: Any, out: Any) -> None:
     """
     block = stack_block(out)
     t = x.dtype.type
-    one, c, k = t(1), t(0.044715), t(-2 * 0.7978845608028654)
+    one, c, k, least = t(1), t(0.044715), t(-2 * 0.7978845608028654), t(-FAR)
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
         for i in range(o.size):
-            block[i] = a[i] / (one + exp(k * (a[i] + c * (a[i] * a[i] * a[i]))))
+            block[i] = right(a[i], least) / (one + exp(k * (a[i] + c * (a[i] * a[i] * a[i]))))
         copy(block, o)
 
 
@@ -105,13 +125,14 @@ def gelu_back(dy: Any, x: Any, out: Any) -> None:
     """
     block = stack_block(out)
     t = x.dtype.type
-    one, c, c3, k = t(1), t(0.044715), t(3 * 0.044715), t(2 * 0.7978845608028654)
+    one, c, c3, k, most = t(1), t(0.044715), t(3 * 0.044715), t(2 * 0.7978845608028654), t(FAR)
     for start in range(0, x.size, BLOCK):
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
         for i in range(o.size):
-            s = one / (one + exp(-k * (b[i] + c * (b[i] * b[i] * b[i]))))
-            block[i] = a[i] * (s + b[i] * s * (one - s) * k * (one + c3 * b[i] * b[i]))
+            u = inner(b[i], most)
+            s = one / (one + exp(-k * (u + c * (u * u * u))))
+            block[i] = a[i] * (s + u * s * (one - s) * k * (one + c3 * u * u))
         copy(block, o)
 
 
@@ -123,7 +144,7 @@ def gelu_erf(x: Any, out: Any) -> None:
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
         for i in range(o.size):
-            block[i] = t(0.5) * a[i] * (t(1) + t(math.erf(a[i] * t(0.7071067811865476))))
+            block[i] = t(0.5) * right(a[i], t(-FAR)) * (t(1) + t(math.erf(a[i] * t(0.7071067811865476))))
         copy(block, o)
 
 
@@ -139,8 +160,9 @@ def gelu_erf_back(dy: Any, x: Any, out: Any) -> None:
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
         for i in range(o.size):
-            below = t(0.5) * (t(1) + t(math.erf(b[i] * t(0.7071067811865476))))
-            block[i] = a[i] * (below + b[i] * t(0.3989422804014327) * exp(t(-0.5) * b[i] * b[i]))
+            u = inner(b[i], t(FAR))
+            below = t(0.5) * (t(1) + t(math.erf(u * t(0.7071067811865476))))
+            block[i] = a[i] * (below + u * t(0.3989422804014327) * exp(t(-0.5) * u * u))
         copy(block, o)
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.kernels import KERNELS, default, kernel
+from engine.ops.element_functions import COMPARISONS
 
 SIZES = [1, 7, 33, 64, 576, 1536]
 TOLERANCE = {"f4": 4e-6, "f8": 2e-13}
@@ -191,6 +192,13 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
         case "maximum" | "minimum":
             pick = np.maximum if kind == "maximum" else np.minimum
             return Call(operands=[cube, x], shape=cube.shape, want=pick(cube, x))
+        case "power":
+            base = abs(x) + 0.25
+            base = base.astype(dtype).astype("f8")
+            return Call(operands=[base, y], shape=x.shape, want=base**y)
+        case "equal" | "not_equal" | "less" | "less_equal" | "greater" | "greater_equal":
+            cube[0, 0] = x[0]  # some elements meet their equal
+            return Call(operands=[cube, x], shape=cube.shape, want=getattr(np, kind)(cube, x) * 1.0)
         case "where":
             cond = (normal(3, n) > 0) * 1.0
             return Call(operands=[cond, x, y], shape=x.shape, want=np.where(cond > 0, x, y))
@@ -621,6 +629,7 @@ HIDING = {
     *("get_rows", "get_rows_back", "mul_mat", "out_prod"),
     *("gather", "im2col", "im2col_back", "avg_pool"),  # leave out what no index names and no window shows
     *("argmax", "pool_index", "count_equal", "all_finite"),  # give indices, counts, flags
+    *COMPARISONS,  # say what is true, and by IEEE 754 nothing but != is true of a NaN
     "unscale",  # is there to take away what is not finite
 }
 

@@ -64,6 +64,7 @@ CASES = (
     Case(kind="maximum", shapes=((6, 4), (3, 1))),
     Case(kind="minimum", shapes=((3, 4), (3, 4))),
     Case(kind="minimum", shapes=((2, 3, 4), (4,))),
+    *(Case(kind="power", shapes=(shape, shape), positive=frozenset("a")) for shape in ((3, 4), (1,), (0, 4))),
     Case(kind="where", shapes=((3, 4), (3, 4), (3, 4)), choices=frozenset({"cond"})),
     Case(kind="norm", shapes=((3, 8),), params={"eps": 1e-5}),
     Case(kind="norm", shapes=((2, 3, 7),), params={"eps": 1e-2}),

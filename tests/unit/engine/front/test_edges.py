@@ -1,0 +1,173 @@
+"""Values at the edges: comparisons, powers, infinities, indices. Each is what numpy, or the limit, says."""
+
+import operator
+
+import numpy as np
+import pytest
+
+import engine
+from allocsim.errors import EngineError
+from engine import custom_op, gradcheck, tensor
+from engine.front import functions as fn
+from engine.front.custom_ops import forget
+from engine.training import Dataset, Settings, UnreachedParameterWarning, fit
+
+EDGES = np.array([-np.inf, -2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, np.inf, np.nan])
+
+
+@pytest.mark.parametrize("compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_comparisons_are_element_by_element_as_numpys(compare, dtype):
+    given = EDGES if dtype != "int32" else np.array([-3, 0, 2, 2**31 - 1])
+    a, b = np.meshgrid(given.astype(dtype), given.astype(dtype))
+    for left, right in ((a, b), (a, b[:, :1]), (a[:1], b)):
+        if dtype == "int32" and left.shape != a.shape:
+            continue  # whole numbers are not repeated
+        found = compare(tensor(left, dtype=dtype), tensor(right, dtype=dtype))
+        assert np.array_equal(found.numpy(), compare(left, right).astype(dtype))
+        assert not found.requires_grad
+
+
+def test_a_recorded_model_compares_as_an_eager_one(rng):
+    """The comparison is an op of the program, not a constant of the batch that it was recorded with."""
+
+    def masked(p, data):
+        return fn.where(data == 1.0, 0.0, data * p["w"]) + (data != 0.0) * p["w"]
+
+    data = rng.integers(0, 3, (6, 4)).astype(np.float32)
+    net = engine.model(masked, {"w": np.full(4, 2.0, np.float32)})
+    found = fit(net, Dataset.of(data, masked({"w": tensor([2.0] * 4)}, tensor(data)).numpy()), Settings(loss="mean_squared_error", epochs=1, batch=3))  # fmt: skip
+    assert [epoch.training.loss for epoch in found.history] == [0.0]
+
+
+def test_tensors_are_keys_by_identity_and_differ_from_what_is_no_number():
+    x, y = tensor([1.0]), tensor([1.0])
+    assert {x: "x", y: "y"}[x] == "x"
+    assert (x == None) is False  # noqa: E711 - what is asked
+    assert (x != "text") is True
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_are_numpys_also_of_negative_bases(dtype):
+    a, b = (grid.astype(dtype) for grid in np.meshgrid(EDGES, EDGES))
+    with np.errstate(all="ignore"):
+        assert np.array_equal((tensor(a) ** tensor(b)).numpy(), a**b, equal_nan=True)
+        assert np.array_equal((-(2.0 ** tensor(b[:, 0]))).numpy(), -(2.0 ** b[:, 0]), equal_nan=True)
+        assert np.array_equal(((-2.0) ** tensor(b[:, 0])).numpy(), (-2.0) ** b[:, 0], equal_nan=True)
+
+
+def test_derivatives_of_powers():
+    gradcheck(lambda x, p: x**p, [[0.3, 1.7, 2.0]], [[2.0, -1.5, 0.0]])
+    gradcheck(lambda x: x ** tensor(np.array([2.0, 3.0])), [-2.0, -0.5])
+    x, p = tensor([0.0, 0.0, 0.0, -2.0], True), tensor([2.0, 1.0, 0.0, 0.0], True)
+    (x**p).sum().backward()
+    assert x.grad.numpy().tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert p.grad.numpy()[:3].tolist() == [0.0, 0.0, 0.0]  # the limit from above
+    assert np.isnan(p.grad.numpy()[3])  # (-2)^p is real at whole p alone
+
+
+@pytest.mark.parametrize("function", ["silu", "gelu", "exact gelu"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_activations_meet_their_limits_at_infinity(function, dtype):
+    x = tensor(np.array([-np.inf, -3e38, -1e5, np.inf, 3e38, np.nan], dtype), True)
+    y = x.gelu(exact=True) if function == "exact gelu" else getattr(x, function.split()[-1])()
+    y.backward(np.ones(6))
+    assert np.allclose(y.numpy()[:3], 0.0, atol=1e-30)
+    assert np.array_equal(y.numpy()[3:], x.numpy()[3:], equal_nan=True)
+    assert np.allclose(x.grad.numpy(), [0, 0, 0, 1, 1, np.nan], atol=1e-25, equal_nan=True)
+
+
+@pytest.mark.parametrize("function", [fn.maximum, fn.minimum])
+@pytest.mark.parametrize(
+    ("a", "b"), [(np.inf, np.inf), (-np.inf, -np.inf), (-np.inf, np.inf), (np.inf, 1.0), (1.0, -np.inf)]
+)
+def test_the_gradient_of_an_extremum_of_infinities_is_that_of_the_chosen(function, a, b):
+    x, y = tensor([a], True), tensor([b], True)
+    result = function(x, y)
+    result.backward()
+    assert (x.grad.item(), y.grad.item()) == ((1.0, 0.0) if result.item() == a else (0.0, 1.0))
+
+
+@pytest.mark.parametrize(("given", "said"), [(np.array([2**40 + 1]), "2147483647"), ([1.5], "1.5"), ([np.nan], "nan")])
+def test_what_int32_does_not_hold_is_refused(given, said):
+    with pytest.raises(EngineError, match=said):
+        tensor(given, dtype=np.int32)
+
+
+def language(p, tokens):
+    return fn.embedding(p["table"], tokens) @ p["out"]
+
+
+WEIGHTS = {"table": np.ones((7, 4), np.float32), "out": np.ones((4, 7), np.float32)}
+TOKENS = np.arange(20, dtype=np.int32).reshape(4, 5) % 7
+
+
+def test_a_token_out_of_range_is_refused_by_the_trainer():
+    net = engine.model(language, WEIGHTS, dtypes={"tokens": np.int32})
+    wrong = TOKENS.copy()
+    wrong[3, 2] = 7
+    with pytest.raises(EngineError, match=r"'tokens' holds 0 to 7 .* 7 rows"):
+        fit(net, Dataset(columns={"tokens": wrong, "labels": TOKENS}), Settings(epochs=1, batch=4))
+
+
+def test_cross_entropy_of_the_trainer_takes_rows_of_any_rank_and_says_the_accuracy():
+    net = engine.model(language, WEIGHTS | {"out": np.eye(4, 7, dtype=np.float32)}, dtypes={"tokens": np.int32})
+    fitted = fit(net, Dataset(columns={"tokens": TOKENS, "labels": TOKENS}), Settings(epochs=1, batch=4))
+    assert fitted.history[0].training.rows == TOKENS.size
+
+
+def test_a_parameter_that_nothing_reads_stays_as_it_is_with_a_warning():
+    net = engine.model(language, WEIGHTS | {"spare": np.ones(3, np.float32)}, dtypes={"tokens": np.int32})
+    with pytest.warns(UnreachedParameterWarning, match="'spare'"):
+        fitted = fit(net, Dataset(columns={"tokens": TOKENS, "labels": TOKENS}), Settings(epochs=2, batch=2))
+    assert fitted.weights["spare"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_model_that_returns_its_loss_is_told_which_loss_to_name():
+    def own_loss(p, tokens, labels):
+        return fn.cross_entropy(language(p, tokens), labels)
+
+    net = engine.model(own_loss, WEIGHTS, dtypes={"tokens": np.int32, "labels": np.int32})
+    data = Dataset(columns={"tokens": TOKENS, "labels": TOKENS})
+    with pytest.raises(EngineError, match="trained with loss 'mean'"):
+        fit(net, data, Settings(epochs=1, batch=4))
+    assert fit(net, data, Settings(epochs=1, batch=4, loss="mean")).steps == 1
+
+
+def cubed_up_to_16(out, x):
+    np.multiply(x, x * x, out=out)
+    out[..., 16:] = x[..., 16:] ** 2
+
+
+def cubed_twice_beyond_16(out, x):
+    """Read x again after out was written, in long rows alone: not safe over x."""
+    np.multiply(x, x * x, out=out)
+    if x.shape[-1] > 16:
+        np.multiply(x, x * x, out=out)
+
+
+def slope_of_cube(op, gradient, x):
+    return (op("mul", gradient, op("scale", op("sqr", x), s=3.0)),)
+
+
+def test_an_op_of_ones_own_is_tried_at_each_shape_that_is_used():
+    """A derivative that is wrong behind the sixteenth column is refused where there is one, each time."""
+    wrong = custom_op("cube_of_short_rows", cubed_up_to_16, slope_of_cube)
+    try:
+        assert wrong(tensor(np.ones((3, 16)))).shape == (3, 16)
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"derivative .* out of tolerance .*\(3, 20\)"):
+                wrong(tensor(np.ones((3, 20))))
+        assert wrong(tensor(np.ones((0, 20)))).shape == (0, 20)
+    finally:
+        forget("cube_of_short_rows")
+
+
+def test_an_op_of_ones_own_keeps_its_promise_in_place_at_each_shape_that_is_used():
+    unsafe = custom_op("cube_in_place", cubed_twice_beyond_16, slope_of_cube, in_place=(0,))
+    try:
+        assert unsafe(tensor(np.ones((3, 16)))).shape == (3, 16)
+        with pytest.raises(EngineError, match=r"declared safe .* over operand 0, and is not"):
+            unsafe(tensor(np.ones((3, 20))))
+    finally:
+        forget("cube_in_place")
