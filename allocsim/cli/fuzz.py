@@ -26,9 +26,11 @@ folder that cannot be written.
 What this module does not see: how programs are made and judged.
 """
 
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -256,7 +258,10 @@ def _campaign(
     with ExitStack() as claims, counting("fuzz", asked.examples) as advance:
         for folder in dict.fromkeys(folder.resolve() for folder in (corpus, out) if folder is not None):
             claims.enter_context(claimed(folder))
-        result = campaign(asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, advance=advance)
+        tell = partial(_say_at_once, set()) if not as_json else lambda _: None
+        result = campaign(
+            asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, tell=tell, advance=advance
+        )
         for finding in result.findings:
             if out is not None:
                 _write(finding, asked.target, out)
@@ -279,7 +284,19 @@ def _campaign(
 # what is said -------------------------------------------------------------------------------------
 
 
+def _say_at_once(said: set[str], finding: "BrokenProperty") -> None:
+    """Print a finding as it comes, of each cause the first; all of them stand at the end, made small."""
+    from allocsim.fuzzing.broken_property import NOTED  # not for --help
+
+    if finding.key not in said and finding.breaks != NOTED:
+        said.add(finding.key)
+        print_line(f"found: {finding.breaks}: {finding.cause} ({finding.ops} op{'s'[: finding.ops != 1]} as yet)")
+        sys.stdout.flush()
+
+
 def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> None:
+    from allocsim.fuzzing.exhaustive import SCOPE  # not for --help
+
     defects = result.defects
     for defect in defects:
         _say_defect(defect, out)
@@ -290,7 +307,9 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
         print_line(f"{len(defects)} finding{'s'[: len(defects) != 1]}{symptoms} in {many} programs")
     elif asked.source == "exhaustive" and result.complete:
         proven = ", ".join(_proven(result))
-        print_line(f"nothing found in {what}: {many} of them; proven for that scope: {proven or 'nothing'}")
+        print_line(
+            f"nothing found in {what} over {SCOPE}: {many} of them; proven of these programs, and of no others: {proven or 'nothing'}"
+        )
     else:
         print_line(f"nothing found in {many} programs")
     if not result.complete:
@@ -379,6 +398,7 @@ def _rates(tally: "Tally") -> str:
 
 
 def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
+    from allocsim.fuzzing.exhaustive import SCOPE  # not for --help
     from allocsim.fuzzing.features import in_pairs, singly  # not for --help
     from allocsim.fuzzing.told_constraints import TOLD  # as above
 
@@ -392,7 +412,7 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
         **asked.identity,
         **believe,
         "complete": result.complete,
-        **({"proven": _proven(result)} if asked.source == "exhaustive" and result.complete else {}),
+        **({"proven": _proven(result), "scope": SCOPE} if asked.source == "exhaustive" and result.complete else {}),
         "findings": [
             {
                 "key": finding.key,

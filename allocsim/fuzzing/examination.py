@@ -13,6 +13,7 @@ What this module does not see: where cases come from, and what becomes of findin
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import time
 from typing import Final, Protocol
 
 import numpy as np
@@ -142,8 +143,8 @@ class Examiner:
         wrong = any(answer.failure is not None or not answer.again for answer in answers)
         return answers[0], self.judge_held() if wrong or len(self.held) == TOGETHER else []
 
-    def judge_held(self) -> list[BrokenProperty]:
-        """Judge the answers that wait."""
+    def judge_held(self, *, until: float | None = None) -> list[BrokenProperty]:
+        """Judge the answers that wait; from `until` on (`Answering`) nothing more is asked."""
         held, self.held = self.held, []
         self.history = list(getattr(self.asker, "asked", ()))
         joined = self._described([asked[0] for asked, _ in held])
@@ -160,23 +161,27 @@ class Examiner:
             self._note(len(pairs), kind=kind)
             cases, answers = [case for case, _ in pairs], [answer for _, answer in pairs]
             found += self._judged(cases, batches(cases), answers) if pairs else []
-        found += self._witnessed([asked[0] for asked, _ in held], [answers[0] for _, answers in held])
+        found += self._witnessed([asked[0] for asked, _ in held], [answers[0] for _, answers in held], until=until)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
-    def _witnessed(self, cases: Sequence[FuzzCase], answers: Sequence[Answer]) -> list[BrokenProperty]:
+    def _witnessed(
+        self, cases: Sequence[FuzzCase], answers: Sequence[Answer], *, until: float | None = None
+    ) -> list[BrokenProperty]:
         """Ask some of the cases once more, the last first, in another process; say why the first
         one is answered otherwise there, if one is.
         """
         if "deterministic" not in self.rows or self.witness is None or not cases:
             return []
+        if until is not None and time() >= until:
+            return []
         asker, witness = self.asker, self.witness()
         assert isinstance(asker, Asker)
         chosen = [place for place in range(len(cases) - 1, -1, -WITNESSED) if answers[place].again]
         with self.tally.timed("asking"):
-            others = witness.ask([cases[place] for place in chosen])
+            others = witness.ask([cases[place] for place in chosen], until=until)
         self.tally.questions += len(others)
-        for turn, (place, other) in enumerate(zip(chosen, others, strict=True)):
+        for turn, (place, other) in enumerate(zip(chosen, others, strict=False)):
             if alike(answers[place], other) or other.failure is not None or answers[place].failure is not None:
                 continue
             case = cases[place]
@@ -206,7 +211,7 @@ class Examiner:
             self._note(len(answers), again=True)
             again = self._judged(some, batches(some[: len(answers)]), answers)
             found += (finding for finding in again if finding.breaks == "deterministic")
-            found += self._witnessed(some[: len(answers)], answers)
+            found += self._witnessed(some[: len(answers)], answers, until=until)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 

@@ -35,6 +35,13 @@ DEEPEST: Final = 8
 
 ARENAS: Final = (Arena(name="cpu", alignment=4),)
 
+SCOPE: Final = (
+    "one arena without an end, everything aligned to 4 bytes, one stream, buffers of 4 or 8 bytes, "
+    "host writes and reads, ops of one or two operands and one result with pairs declared exactly or "
+    "not, mutations, halves as views"
+)
+"""What programs of the scope are, for the sentence that says what was proven."""
+
 SIZE: Final = 2048
 """Programs in a batch."""
 

@@ -149,7 +149,7 @@ class Explorer:
             SOURCES[self.asked.source].explore(chunk, asking)
         except TimeIsUp:
             complete = False
-        asking.keep(examiner.judge_held())
+        asking.keep(examiner.judge_held(until=until))
         examiner.tally.arcs.update(self.asker.take_seen())
         examiner.tally.noted.update(self.asker.noted)
         self.asker.noted.clear()
@@ -160,21 +160,27 @@ class Explorer:
         self.asker.noted_at.clear()
         return examiner.tally, complete
 
-    def found(self, finding: BrokenProperty, tell: Told, examiner: Examiner) -> None:
-        """Tell of a finding and make it small, unless one as good is known of its fault."""
+    def found(self, finding: BrokenProperty, tell: Told, examiner: Examiner, *, until: float | None = None) -> None:
+        """Tell of a finding and make it small, unless one as good is known of its fault.
+
+        From `until` on, a time of `time.time`, nothing more is asked: it is told as it came.
+        """
         known = self.known.get(finding.key)
         if known is not None and not finding.better_than(known):
             return
-        if known is None and finding.breaks != "bits" and not finding.before and finding.cause not in ALONE:
-            finding = of_history(finding, self.asker, examiner, self.known.values())
+        in_time = until is None or time() < until
+        shown = finding.breaks == "bits" or finding.before or finding.cause in ALONE
+        if known is None and in_time and not shown:
+            finding = of_history(finding, self.asker, examiner, self.known.values(), until=until)
             if finding.key in self.known:
                 return
         self.known[finding.key] = finding
-        vague = finding.cause in KINDS and self.asked.reduce_seconds > 0
+        seconds = self.asked.reduce_seconds if until is None else min(self.asked.reduce_seconds, until - time())
+        vague = finding.cause in KINDS and seconds > 0
         if not vague:
             tell(finding)
-        if self.asked.reduce_seconds and known is None and not finding.before:
-            small = smallest(finding, examiner, seconds=self.asked.reduce_seconds)
+        if seconds > 0 and known is None and not finding.before:
+            small = smallest(finding, examiner, seconds=seconds)
             best = self.known.get(small.key)
             if best is None or small.better_than(best):
                 self.known[small.key] = small
@@ -184,12 +190,18 @@ class Explorer:
 
 
 def of_history(
-    finding: BrokenProperty, asker: Asker, examiner: Examiner, known: Iterable[BrokenProperty]
+    finding: BrokenProperty,
+    asker: Asker,
+    examiner: Examiner,
+    known: Iterable[BrokenProperty],
+    *,
+    until: float | None = None,
 ) -> BrokenProperty:
     """Return a finding as it is where a fresh process shows it alone, else as one of what was asked
     before: the one that is known, or a new one with its sequence of questions.
 
-    Where no sequence of questions shows another answer than alone, the finding says so.
+    Where no sequence of questions shows another answer than alone, the finding says so; and where
+    the time was up (`until`) before all were tried.
     """
     before = until_case(examiner.history, finding.case)
     first = alone(asker, finding.case)
@@ -204,9 +216,11 @@ def of_history(
     joined = next((other for other in known if other.cause == HISTORY), None)
     if joined is not None:
         return joined
-    found = sequence(asker, before, finding.case, first)
+    found = sequence(asker, before, finding.case, first, until=until)
     if found is None:
         words = "asked alone in a fresh process it does not do so, and not after the same questions"
+        if until is not None and time() >= until:
+            words = "asked alone in a fresh process it does not do so; the time was up before more was asked"
         return replace(finding, message=f"{finding.message}; {words}")
     other = after(asker, [(case, False) for case in found], finding.case)
     words = WORDS[HISTORY].format(len(found)) + f"; after them: {finding.message}"
@@ -260,7 +274,8 @@ class _Asking:
     def keep(self, findings: Sequence[BrokenProperty]) -> None:
         """Keep what was found, made small."""
         for finding in findings:
-            self.explorer.found(replace(finding, origin=dict(self.origin)), self.tell, self.examiner)
+            made = replace(finding, origin=dict(self.origin))
+            self.explorer.found(made, self.tell, self.examiner, until=self.until)
 
 
 def explore(asked: CampaignSpec, chunk: SourceChunk) -> tuple[Tally, list[BrokenProperty]]:

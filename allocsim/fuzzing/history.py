@@ -12,7 +12,7 @@ What this module does not see: whether either answer is a good plan.
 """
 
 from collections.abc import Sequence
-from time import monotonic
+from time import time
 from typing import Final, Protocol
 
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase, same_plan
@@ -81,27 +81,29 @@ def unlike(
 
 
 def sequence(
-    asker: Renewable, before: Questions, case: FuzzCase, first: Answer, *, seconds: float = SECONDS
+    asker: Renewable, before: Questions, case: FuzzCase, first: Answer, *, until: float | None = None
 ) -> tuple[FuzzCase, ...] | None:
     """Return questions after which the case is answered otherwise than alone, None where these do
     not show it. Each question is asked once; what is asked twice counts as two.
+
+    None too where the time is up (`until`, of `time.time`) before any was seen to show it.
     """
-    until = monotonic() + seconds
+    over = time() + SECONDS if until is None else min(until, time() + SECONDS)
     asked = [question for question, again in before for _ in range(1 + again)]
 
     def shows(chosen: Sequence[FuzzCase]) -> bool:
         return not alike(first, after(asker, [(question, False) for question in chosen], case))
 
     length = 1
-    while length < len(asked) and not shows(asked[-length:]):
+    while length < len(asked) and time() < over and not shows(asked[-length:]):
         length *= 2
     chosen = asked[-length:]
-    if not chosen or not shows(chosen):
+    if not chosen or (until is not None and time() >= until) or not shows(chosen):
         return None
     step = max(len(chosen) // 2, 1)
-    while monotonic() < until:
+    while time() < over:
         place = 0
-        while place < len(chosen) and monotonic() < until:
+        while place < len(chosen) and time() < over:
             fewer = chosen[:place] + chosen[place + step :]
             if fewer and shows(fewer):
                 chosen = fewer
@@ -112,7 +114,7 @@ def sequence(
         step //= 2
     smallest = min(chosen, key=lambda question: len(question.program.ops))
     one = [smallest] * len(chosen)
-    return tuple(one if monotonic() < until and shows(one) else chosen)
+    return tuple(one if time() < over and shows(one) else chosen)
 
 
 __all__ = ["CHANCE", "HASHES", "HISTORY", "UNKNOWN", "after", "alike", "alone", "unlike"]

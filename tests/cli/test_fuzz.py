@@ -8,6 +8,7 @@ import sys
 from math import comb
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS
@@ -15,6 +16,7 @@ from allocsim.cli import main
 from allocsim.fuzzing import Answer, FuzzCase, Target
 from allocsim.fuzzing import exercised as exercising
 from allocsim.fuzzing.examination import finding_of
+from allocsim.fuzzing.exhaustive import ARENAS, SCOPE, Odometer, total
 from allocsim.fuzzing.features import FEATURES
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.pasting import pasted
@@ -35,10 +37,37 @@ def said(capsys, *arguments):
 
 def test_every_program_of_a_scope_is_a_proof_with_its_number(capsys):
     status, out = said(capsys, "greedy_by_size", "--exhaustive", "2")
-    what = "nothing found in every program of up to 2 ops: 19 of them; proven for that scope: "
+    what = ": 19 of them; proven of these programs, and of no others: "
 
     assert status == 0
+    assert f"nothing found in every program of up to 2 ops over {SCOPE}" in out
     assert what + "answers, sound, no_worse, deterministic, pins, kept\n" in out
+
+
+def test_the_scope_that_is_said_is_that_of_the_programs_that_are_made():
+    made = Odometer(4).batch(total(4)).program
+
+    assert "one arena without an end, everything aligned to 4 bytes, one stream, buffers of 4 or 8 bytes" in SCOPE
+    assert [(arena.alignment, arena.capacity) for arena in ARENAS] == [(4, None)]
+    assert set(made.buffers.alignment.tolist()) == {4}
+    assert set(made.buffers.nbytes.tolist()) == {4, 8}
+    assert len(made.streams) == 1
+    assert "ops of one or two operands and one result with pairs declared exactly or not" in SCOPE
+    assert set(np.diff(made.ops.operand_starts).tolist()) == {0, 1, 2}
+    assert made.ops.in_place_known.all()
+    assert not made.ops.in_place_strength.any()
+
+
+def test_a_finding_is_printed_as_it_comes_and_again_at_the_end(capsys):
+    _, out = said(capsys, "bad_planners:overlaps", "--exhaustive", "2", "--no-shrink")
+    lines = out.splitlines()
+    at_once = [line for line in lines if line.startswith("found: ")]
+
+    assert lines[: len(at_once)] == at_once
+    assert len(set(at_once)) == len(at_once) > 0
+    assert {line.removeprefix("found: ").rpartition(" (")[0] for line in at_once} >= {
+        line.rpartition(" (")[0] for line in lines if line.startswith("sound: ")
+    }
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,37 @@ def test_a_chunk_whose_last_batch_was_cut_short_is_not_done(monkeypatch):
     assert not complete
 
 
+def test_a_finding_that_comes_when_the_time_is_up_is_told_and_nothing_more_is_asked(monkeypatch):
+    what = asked("overlaps", source="exhaustive", options={"ops": 2}, reduce_seconds=600.0)
+    (chunk,) = chunks("exhaustive", seed=7, options=what.options, total=None)
+    clock = [0.0]
+    monkeypatch.setattr("allocsim.fuzzing.explorer.time", lambda: clock[0])
+    with Explorer(what) as explorer:
+        asking = explorer.asker.ask
+
+        def ask_once(cases, **options):
+            assert clock[0] < 1.0, "asked after the time was up"
+            found = asking(cases, **{**options, "until": None})
+            clock[0] = 1.0
+            return found
+
+        monkeypatch.setattr(explorer.asker, "ask", ask_once)
+        monkeypatch.setattr(explorer.asker, "renew", lambda: pytest.fail("a fresh process is begun"))
+        told = []
+        monkeypatch.setattr(Examiner, "examine", first_batch_alone)
+        explorer.explore(chunk, told.append, until=1.0)
+
+    assert told
+    assert not any(finding.reduced for finding in told)
+
+
+def first_batch_alone(self, cases, *, until, **_):
+    """Ask the cases once, and judge what comes."""
+    answers = self.asker.ask(cases)
+    self.tally.programs += len(cases)
+    return self._judged(cases, self._described(cases), answers)
+
+
 def test_more_examples_go_on_from_the_start_of_a_chunk_that_had_fewer(tmp_path, chunks_of):
     chunks_of(10)
     for examples, told in ((5, [0, 5]), (5, [5]), (23, [0, 10, 10, 3]), (13, [23])):
