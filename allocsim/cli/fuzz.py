@@ -285,7 +285,7 @@ def _campaign(
 
 
 def _say_at_once(said: set[str], finding: "BrokenProperty") -> None:
-    """Print a finding as it comes, of each cause the first; all of them stand at the end, made small."""
+    """Print a finding as it comes, of each cause the first; all stand at the end, made small."""
     from allocsim.fuzzing.broken_property import NOTED  # not for --help
 
     if finding.key not in said and finding.breaks != NOTED:
