@@ -17,6 +17,7 @@ file format with all its spellings is `allocsim.formats.minimalloc`.
 """
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -121,6 +122,14 @@ class CsvPlanner:
         return found
 
 
+def ids(names: Sequence[str], buffers: Sequence[int]) -> list[str]:
+    """Return what buffers are called in a CSV file: their names where these are different words, else
+    their numbers.
+    """
+    plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) for name in names)
+    return list(names) if plain else [str(buffer) for buffer in buffers]
+
+
 def _filled(argument: str, said: dict[str, str]) -> str:
     for mark, text in said.items():
         argument = argument.replace(mark, text)
@@ -143,4 +152,4 @@ def _table(problem: Problem, rows: Sequence[int], stop: Sequence[int]) -> str:
     return "".join(",".join(line) + "\n" for line in lines)
 
 
-__all__ = ["INPUT", "CsvPlanner"]
+__all__ = ["INPUT", "CsvPlanner", "ids"]

@@ -54,13 +54,23 @@ def arena_bounds(problem: Problem) -> list[int]:
 
 
 def granule(placed: Footprints, rows: Int64s) -> int:
-    """Return a divisor of the peak of every plan in which nothing can be lowered: that of all
-    sizes, alignments and fixed offsets.
+    """Return a divisor of the least peak: that of all sizes and fixed offsets, and of alignments as
+    `common_granule` says.
     """
     fixed = placed.fixed[rows]
-    return max(
-        gcd(*_distinct(placed.nbytes[rows]), *_distinct(placed.alignment[rows]), *_distinct(fixed[fixed != FREE])), 1
-    )
+    return common_granule(np.concatenate([placed.nbytes[rows], fixed[fixed != FREE]]), placed.alignment[rows])
+
+
+def common_granule(marks: Int64s, alignment: Int64s) -> int:
+    """Return a divisor of the peak of every plan in which nothing can be lowered.
+
+    It divides `marks`, the sizes and fixed offsets in bytes; each alignment divides it or is a
+    multiple of it, so that what is rounded up to one stays a multiple. At least 1.
+    """
+    found, steps = gcd(*_distinct(marks)) or 1, _distinct(alignment)
+    while odd := [step for step in steps if found % step and step % found]:
+        found = gcd(found, odd[0])
+    return found
 
 
 def _distinct(column: Int64s) -> list[int]:

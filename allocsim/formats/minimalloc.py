@@ -35,6 +35,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.allocators import exact
+from allocsim.allocators.by_csv import ids
 from allocsim.allocators.constraints import Constraints
 from allocsim.errors import DocumentError, OutputError
 from allocsim.model import OWN, Arena, Document, Plan, Problem, Program
@@ -242,8 +243,7 @@ def _table(
     program: Program, problem: Problem, plan: Plan | None, placed: Int64s, stop: Int64s, *, inclusive: bool
 ) -> str:
     buffers = program.buffers
-    names = [buffers.names[b] for b in placed.tolist()]
-    plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) for name in names)
+    names = ids([buffers.names[b] for b in placed.tolist()], placed.tolist())
     rows: list[dict[str, object]] = []
     for place, b in enumerate(placed.tolist()):
         meta = buffers.meta.get(b, {})
@@ -254,7 +254,7 @@ def _table(
             gaps.append(f"{low}-{int(high) - inclusive}@{where}")
         rows.append(
             {
-                "id": names[place] if plain else b,
+                "id": names[place],
                 "start" if inclusive else "lower": int(problem.start[b]),
                 "end" if inclusive else "upper": int(stop[b]) - inclusive,
                 "size": int(problem.nbytes[b]),
