@@ -123,8 +123,8 @@ class CsvPlanner:
 
 
 def ids(names: Sequence[str], buffers: Sequence[int]) -> list[str]:
-    """Return what buffers are called in a CSV file: their names where these are different words, else
-    their numbers.
+    """Return what buffers are called in a CSV file: their names where these are different words,
+    else their numbers.
     """
     plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) for name in names)
     return list(names) if plain else [str(buffer) for buffer in buffers]

@@ -140,7 +140,7 @@ class _Split:
     def _tightest(
         self, limit: int, under: dict[str, int], over: dict[str, int], known: set[tuple[str, str]]
     ) -> tuple[str, str] | None:
-        """Return the pair to split: that with the least room in one of its cases, then in the other.
+        """Return the pair to split: the one with the least room in one of its cases, then in both.
 
         None where all pairs are split.
         """
