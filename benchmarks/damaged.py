@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, 
 
 from plan_laws import PLANS, law_of_damage  # noqa: E402 - after the path above
 
-from allocsim import formats  # noqa: E402 - as above
+from allocsim import systems  # noqa: E402 - as above
 from allocsim.model import Document  # noqa: E402 - as above
 
 OTHER = (".md", ".mlir")
@@ -30,7 +30,7 @@ def damaged(path: Path, seed: int, times: int) -> dict[str, int]:
     """Return how many damaged copies were read, and how many were refused."""
     data = path.read_bytes()
     if path.parent.parent.name != "xla" or path.suffix == ".pb":
-        loads = formats.FORMATS[formats.detect(data[: formats.HEAD])].loads
+        loads = systems.FORMATS[systems.detect(data[: systems.HEAD])].loads
         return dict(zip(("read", "refused"), law_of_damage(data, loads, seed, times), strict=True))
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "dump"  # the texts of a dump are read together
@@ -38,7 +38,7 @@ def damaged(path: Path, seed: int, times: int) -> dict[str, int]:
 
         def load(changed: bytes, _source: str) -> Document:
             (folder / path.name).write_bytes(changed)
-            return formats.load(folder)
+            return systems.load(folder)
 
         return dict(zip(("read", "refused"), law_of_damage(data, load, seed, times), strict=True))
 

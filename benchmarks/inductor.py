@@ -21,7 +21,7 @@ from typing import Any, Final
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim import formats  # noqa: E402 - after the path above
+from allocsim import systems  # noqa: E402 - after the path above
 from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
 
@@ -82,7 +82,7 @@ def judged(folder: Path) -> Row:
     ops, kinds, doubtful, refused = 0, set(), 0, []
     for path in sorted(folder.glob("graph*.py")):
         try:
-            document = formats.load(path)
+            document = systems.load(path)
         except AllocsimError as error:
             refused.append(str(error).replace(f"{folder}/", "")[:200])
             continue

@@ -22,7 +22,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim import formats  # noqa: E402 - after the path above
+from allocsim import systems  # noqa: E402 - after the path above
 from allocsim.checks import check  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
 from allocsim.files.sizes import in_bytes  # noqa: E402
@@ -136,7 +136,7 @@ def judged(path: Path, folder: str) -> dict[str, Any]:
     the largest peak.
     """
     try:
-        document = formats.load(path)
+        document = systems.load(path)
     except AllocsimError as error:
         return {"left_out": " ".join(str(error).replace(f"{folder}/", "").split())[:300]}
     begin = time.process_time()

@@ -26,7 +26,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim import formats  # noqa: E402 - after the path above
+from allocsim import systems  # noqa: E402 - after the path above
 from allocsim.allocators import ALLOCATORS, branch_and_bound, exact  # noqa: E402 - as above
 from allocsim.allocators.comparison import compare  # noqa: E402 - as above
 from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
@@ -52,7 +52,7 @@ def main() -> None:
     if (options.data / "minimalloc").is_dir():
         results["challenging"] = challenging(options.data / "minimalloc", options.rounds)
     for path in sorted((options.data / "idealloc").glob("*.csv")):
-        document = formats.load(path)
+        document = systems.load(path)
         names = LARGE if len(document.programs[0].buffers) > branch_and_bound.MOST_ITEMS else tuple(ALLOCATORS)
         results[path.stem] = rows_of(document.problems[0], names, options.rounds)
     results["flagship"] = flagship(options.rounds)
@@ -65,7 +65,7 @@ def challenging(folder: Path, rounds: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {}
     solved: dict[str, Any] = {}
     for path in sorted(folder.glob("*.1048576.csv")):
-        problem = formats.load(path).problems[0]
+        problem = systems.load(path).problems[0]
         theirs = []
         mine = []
         for _ in range(rounds):  # in turn, so that a neighbour's load falls on both

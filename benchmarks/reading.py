@@ -8,7 +8,7 @@
 | a `.tflite` of 1,000 tensors with an offline plan | `reading_models.py` | 1 s |
 | a snapshot of PyTorch's caching allocator with 200,000 blocks | this script | 4 s |
 
-A time is the least of the rounds, for `formats.load` and `check` together, after one round that is not counted (imports, compiled code). The first two
+A time is the least of the rounds, for `systems.load` and `check` together, after one round that is not counted (imports, compiled code). The first two
 are made by the interpreter that BENCH_PEERS names; one that lacks what is needed leaves its row out, with the reason.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim import formats  # noqa: E402 - after the path above
+from allocsim import systems  # noqa: E402 - after the path above
 from allocsim.checks import check  # noqa: E402 - as above
 
 BASE: Final = 0x7F0000000000
@@ -60,7 +60,7 @@ def measured(path: Path, rounds: int) -> dict[str, Any]:
     seconds = []
     for _ in range(rounds + 1):
         begin = time.process_time()
-        document = formats.load(path)
+        document = systems.load(path)
         report = check(document)
         seconds.append(time.process_time() - begin)
     return {

@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim import formats  # noqa: E402 - after the path above
+from allocsim import systems  # noqa: E402 - after the path above
 from allocsim.allocators import ALLOCATORS  # noqa: E402 - as above
 from allocsim.liveness.waste import waste  # noqa: E402 - as above
 from allocsim.model import Program  # noqa: E402 - as above
@@ -47,7 +47,7 @@ def programs(layers: int, seq: int) -> Iterator[tuple[str, Program]]:
     setup = lora_setup.set_up(scenarios.find("ggml-1501").training, layers=layers, seq=seq)
     yield f"training, {layers} layers", lower(setup.graph, (setup.loss,)).program
     for path in sorted((HERE.parent / "tests" / "data" / "ggml").glob("*.json")):
-        yield path.stem, formats.load(path).programs[0]
+        yield path.stem, systems.load(path).programs[0]
 
 
 def of(program: Program) -> dict[str, Any]:

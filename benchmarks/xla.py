@@ -20,7 +20,7 @@ from typing import Any, Final
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim import formats  # noqa: E402 - after the path above
+from allocsim import systems  # noqa: E402 - after the path above
 from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import DocumentError  # noqa: E402 - as above
 
@@ -72,7 +72,7 @@ def main() -> int:
 def judged(folder: Path) -> tuple[str, int, int]:
     """Return what is said of a dump, how many ops were judged, and the pairs that nobody vouches for."""
     try:
-        document = formats.load(folder)
+        document = systems.load(folder)
     except DocumentError as error:
         return f"refused ({error.rule})", 0, 0
     report = check(document)

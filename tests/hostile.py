@@ -484,9 +484,9 @@ def _judged(document: Any) -> None:
 
 
 def _loaded(path: Path) -> None:
-    from allocsim import formats  # noqa: PLC0415 - heavy
+    from allocsim import systems  # noqa: PLC0415 - heavy
 
-    _judged(formats.load(path))
+    _judged(systems.load(path))
 
 
 def _traced(path: Path) -> None:

@@ -41,9 +41,9 @@ from oracle import judge
 from allocsim import allocators
 from allocsim.checks import check
 from allocsim.errors import AllocsimError
-from allocsim.formats import load
 from allocsim.fuzzing.program_recipes import ACTIONS, assemble, listed
 from allocsim.model import Arena, Document, Plan, Problem, Program, Run
+from allocsim.systems import load
 
 SECONDS, NBYTES = 15, 4 << 30
 """Processor time and memory a mutant may take."""

@@ -32,11 +32,11 @@ from allocsim.cure import Cure
 from allocsim.cure.apart import all_apart
 from allocsim.errors import EngineError, NotInstalledError, OutputError
 from allocsim.files import write_atomic
-from allocsim.formats import load
 from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
 from allocsim.plugins import service
 from allocsim.reduction import Reduction, reduce, script
+from allocsim.systems import load
 from allocsim.verdict import Cause, judge
 from allocsim.verdict.attribution import leading
 from allocsim.verdict.causes import cure_all

@@ -20,9 +20,9 @@ from allocsim.allocators.comparison import PlannerRow
 from allocsim.allocators.comparison import compare as measure
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError
-from allocsim.formats import load
 from allocsim.outcomes.telling import wrapped
 from allocsim.plugins import service
+from allocsim.systems import load
 
 COLUMNS = ("planner", "peak", "ratio", "cpu ms", "fragmentation", "verdict")
 

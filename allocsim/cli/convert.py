@@ -1,6 +1,6 @@
 """`allocsim convert IN OUT`: convert between file formats; the suffix of OUT decides.
 
-What this module does not see: formats (`allocsim.formats` tells them by their content).
+What this module does not see: formats (`allocsim.systems` tells them by their content).
 """
 
 from typing import Annotated
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from allocsim.cli.output import print_line, show_path
-from allocsim.formats import load, save
+from allocsim.systems import load, save
 
 
 def convert(

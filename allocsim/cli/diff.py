@@ -13,8 +13,8 @@ import typer
 
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table
 from allocsim.errors import DocumentError
-from allocsim.formats import load
 from allocsim.model import OWN, UNPLACED, Plan
+from allocsim.systems import load
 
 
 def diff(

@@ -15,11 +15,11 @@ import typer
 from allocsim.allocators import Allocator, find
 from allocsim.cli.output import in_bytes, print_json, print_line, print_table
 from allocsim.errors import DocumentError, PlannerError
-from allocsim.formats import load
 from allocsim.liveness.explanation import LISTED
 from allocsim.liveness.explanation import explain as explain_buffer
 from allocsim.liveness.waste import waste
 from allocsim.model import Document, Problem, Program
+from allocsim.systems import load
 
 
 def explain(

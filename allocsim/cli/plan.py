@@ -23,10 +23,10 @@ from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
 from allocsim.files.sizes import bytes_of
-from allocsim.formats import load
 from allocsim.liveness import lower_bound
 from allocsim.model import Bools, Document, Plan, Problem, Program
 from allocsim.programs.fingerprints import fingerprint_of, stamped
+from allocsim.systems import load
 
 
 def plan(

@@ -28,13 +28,13 @@ from allocsim.cli.output import print_error, print_json, print_line, print_table
 from allocsim.errors import DocumentError, NotInstalledError, OutputError, PlannerError, UnknownNameError
 from allocsim.files import claimed
 from allocsim.files.journal import Journal
-from allocsim.formats import load
 from allocsim.model import Plan
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import fingerprint_of
 from allocsim.r_replay import GROUPS, ReplayCase, failed, judged, not_run, row_of, session_cases
 from allocsim.r_replay.other_programs import program_cases
 from allocsim.r_replay.pins import COVERED, Chosen, pin_cases
+from allocsim.systems import load
 
 LAYERS, SEQ = 2, 16
 """Size at which scenarios are replayed unless told otherwise."""

@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any, Final
 from allocsim.checks import check
 from allocsim.checks.facts import KindsTable
 from allocsim.errors import AllocsimError, os_error_line
-from allocsim.formats import folder_format, load
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Program
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
 from allocsim.outcomes.examined import as_json as examined_json
+from allocsim.systems import folder_format, load
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
 from allocsim.verdict.records import Cause, Verdict

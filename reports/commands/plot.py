@@ -11,7 +11,7 @@ import typer
 
 import reports
 from allocsim.cli.output import print_line, show_path
-from allocsim.formats import load
+from allocsim.systems import load
 
 
 class Kind(StrEnum):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.cli.output import print_line, show_path
 from allocsim.errors import OutputError
 from allocsim.files import replacing
@@ -38,7 +38,7 @@ def report(
         evidence = load_evidence(folder)
         record |= run_record.read(folder / run_record.RECORD)
     else:
-        evidence = Evidence(document=formats.load(source))
+        evidence = Evidence(document=systems.load(source))
     if evidence.document.runs:  # else there is no plan to say anything of
         found = judge(evidence)
         record |= {"verdict": found.as_json(), "detectors": dict(found.detectors)}

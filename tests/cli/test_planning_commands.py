@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import allocsim
 
-from allocsim import document, formats
+from allocsim import document, systems
 from allocsim.model import Document
 from repro.small.words import program
 
@@ -28,12 +28,12 @@ def instance(tmp_path):
 def test_plan_places_a_document_without_ops_by_its_problem(instance, tmp_path):
     out = tmp_path / "planned.json"
     done = allocsim("plan", instance, "--allocator", "exact", "-o", out, "--json")
-    planned = formats.load(out)
+    planned = systems.load(out)
 
     assert done.returncode == 0
     (row,) = json.loads(done.stdout)["plans"]
     assert row["peak_bytes"] == row["lower_bound_bytes"] == planned.plans[0].peak_bytes
-    assert planned.problems[0].stop.tolist() == formats.load(instance).problems[0].stop.tolist()
+    assert planned.problems[0].stop.tolist() == systems.load(instance).problems[0].stop.tolist()
     assert allocsim("check", out).returncode == 0
 
 
@@ -52,7 +52,7 @@ def test_a_pin_on_the_command_line_is_no_reason_to_forget_the_problem(instance, 
     out = tmp_path / "planned.json"
 
     assert allocsim("plan", instance, "--allocator", "linear_scan", "--pin", "none", "-o", out).returncode == 0
-    assert formats.load(out).problems[0].start.tolist() == formats.load(instance).problems[0].start.tolist()
+    assert systems.load(out).problems[0].start.tolist() == systems.load(instance).problems[0].start.tolist()
 
 
 def test_convert_goes_to_csv_and_back(instance, tmp_path):

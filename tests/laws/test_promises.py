@@ -18,11 +18,11 @@ from allocsim import document as native
 from allocsim.allocators import ALLOCATORS, Constraints, plan_program
 from allocsim.checks import check
 from allocsim.checks.s_promises import PROMISE_KINDS
-from allocsim.formats import load
 from allocsim.fuzzing.program_recipes import assemble, listed
 from allocsim.model import OWN, Document, Event, Plan, Problem
 from allocsim.model.belief import STATABLE
 from allocsim.programs.builder import plan_of
+from allocsim.systems import load
 from repro.small.words import program as tiny_program
 
 FEWER = settings(max_examples=40)

@@ -14,8 +14,8 @@ import pytest
 
 from allocsim import document
 from allocsim.checks import check
-from allocsim.formats import load
 from allocsim.model import SAME, VIEW
+from allocsim.systems import load
 from allocsim.verdict import causes_of
 
 DATA = Path(__file__).parents[1] / "data" / "ggml"

@@ -33,6 +33,7 @@ SHARED = {
     "ggml": "what is about ggml: its planner, its files, its library",
     "k_audit": "detector K: on kernels of the engine and of one's own, and on ggml's",
     "p_sanitizer": "detector P: the part that needs no engine, and the engine's",
+    "xla": "what is about XLA: a planner after its rules, and its dumps",
     "r_replay": "detector R: the part that needs no engine, and the engine's",
 }
 """Names that several modules have by convention, and what they mean in each place."""

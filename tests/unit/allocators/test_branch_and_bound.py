@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.branch_and_bound import place
 from allocsim.checks import check
@@ -110,7 +110,7 @@ DATA = Path(__file__).parents[4] / "shared" / "data" / "minimalloc"
 @pytest.mark.skipif(not DATA.exists(), reason="the instances are not beside this checkout")
 @pytest.mark.parametrize("name", "ABCDE")
 def test_minimallocs_challenging_instances_fit_into_a_mebibyte(name):
-    problem = formats.load(DATA / f"{name}.1048576.csv").problems[0]
+    problem = systems.load(DATA / f"{name}.1048576.csv").problems[0]
     plan = place(problem, enough=1 << 20, nodes=4_000_000)
 
     assert plan.peak_bytes <= 1 << 20

@@ -8,9 +8,9 @@ import pytest
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.comparison import compare, fragmentation
 from allocsim.errors import UnknownNameError
-from allocsim.formats import load
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.systems import load
 
 
 def program(capacity=None):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.allocators import ALLOCATORS, Constraints, branch_and_bound, plan_program
 from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.checks import check
@@ -27,7 +27,7 @@ LARGE = ("buddy", "tlsf", "caching", "slot_sharing", "reference", "linear_scan",
 @cache
 def captured(name):
     """A program of a real ggml, as it was captured, without the plan that came with it."""
-    return formats.load(CAPTURED / f"{name}.json").programs[0]
+    return systems.load(CAPTURED / f"{name}.json").programs[0]
 
 
 @cache
@@ -67,7 +67,7 @@ INSTANCES = sorted([*SHARED.glob("minimalloc/?.1048576.csv"), *SHARED.glob("idea
 @pytest.mark.skipif(not INSTANCES, reason="the instances are not beside this checkout")
 @pytest.mark.parametrize("path", INSTANCES, ids=lambda path: path.stem)
 def test_instances_of_solvers_are_planned_soundly_and_never_below_the_bound(path):
-    document = formats.load(path)
+    document = systems.load(path)
     (problem,) = document.problems
     many = len(problem.nbytes) > branch_and_bound.MOST_ITEMS
     for name in LARGE if many else ALLOCATORS:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from plan_laws import PLANS, causes, law_of_elide, law_of_shift
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.executorch.lifetimes import EmittedNode, PlannedMethod, Specified, believed
 from allocsim.model import Document, Problem
@@ -16,7 +16,7 @@ BLOCK, CONDS = FOLDER / "live_block.json", FOLDER / "live_conds.json"
 
 
 def test_a_recorded_program_with_branches_a_loop_and_a_kept_buffer_is_clean():
-    report = check(formats.load(BLOCK))
+    report = check(systems.load(BLOCK))
 
     assert report.violations == ()
     assert {row.kind for row in report.warnings} == {"LifetimeTooLong"}
@@ -25,17 +25,17 @@ def test_a_recorded_program_with_branches_a_loop_and_a_kept_buffer_is_clean():
 def test_beliefs_that_hold_do_not_hide_what_a_move_does():
     """The planner's lifetimes are true; the slots are the ones of the branches."""
     assert set(causes(CONDS)) == {("C15", "plan")}
-    assert "LifetimeIgnored" in {row.kind for row in check(formats.load(CONDS)).violations}
+    assert "LifetimeIgnored" in {row.kind for row in check(systems.load(CONDS)).violations}
 
 
 @pytest.mark.parametrize("path", [BLOCK, CONDS])
 def test_a_shifted_slot_and_a_missing_op_are_found(path):
-    assert law_of_shift(formats.load(path), seed=1) > 0
-    assert law_of_elide(formats.load(path), seed=2, most=6) > 0
+    assert law_of_shift(systems.load(path), seed=1) > 0
+    assert law_of_elide(systems.load(path), seed=2, most=6) > 0
 
 
 def test_a_belief_that_is_one_step_short_is_found():
-    document = formats.load(BLOCK)
+    document = systems.load(BLOCK)
     problem = document.plans[0].problem
     index = next(at for at, name in enumerate(problem.program.buffers.names) if name == "value 25")
     read_last = 15

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of_shift, shifts
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats import executorch
@@ -28,7 +28,7 @@ CLEAN = {
 
 
 def read(name):
-    return formats.load(FOLDER / f"{name}.pte")
+    return systems.load(FOLDER / f"{name}.pte")
 
 
 @pytest.mark.parametrize("name", CLEAN)

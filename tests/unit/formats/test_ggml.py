@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocsim import document, formats
+from allocsim import document, systems
 from allocsim.allocators import ALLOCATORS, Constraints
 from allocsim.errors import DocumentError
 from allocsim.formats import ggml
@@ -34,7 +34,7 @@ def test_all_ten_plans_are_here():
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_the_planner_reproduces_every_offset_and_the_buffer_size(path):
     """Belief and placement read nothing but the document: it goes through the native form in between."""
-    real = formats.load(path)
+    real = systems.load(path)
     read = document.loads(document.dumps(real))
     program, told = read.programs[0], Constraints.from_problem(read.problems[0])
 
@@ -50,7 +50,7 @@ def test_the_planner_reproduces_every_offset_and_the_buffer_size(path):
 def test_every_tensor_lies_where_the_dump_says(path):
     """Views too: slot + offset of the value is the address in the file."""
     rows = json.loads(path.read_text())
-    real = formats.load(path)
+    real = systems.load(path)
     program, plan = real.programs[0], real.plans[0]
     tensors = rows["leafs"] + rows["nodes"]
     values = [program.values[index] for index in range(len(tensors))]
@@ -70,14 +70,14 @@ def test_every_tensor_lies_where_the_dump_says(path):
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_the_check_finds_nothing(path):
     checks = pytest.importorskip("allocsim.checks")
-    report = checks.check(formats.load(path))
+    report = checks.check(systems.load(path))
 
     assert report.clean
     assert {warning.kind for warning in report.warnings} <= {"LifetimeTooLong"}
 
 
 def test_optimizer_steps_write_the_weights_in_place():
-    program = formats.load(DATA / "trainopt_2L_none.json").programs[0]
+    program = systems.load(DATA / "trainopt_2L_none.json").programs[0]
     step = next(op for op in program.ops if op.kind == "opt_step_sgd")
     weight, result = program.values[step.operands[0]], program.values[step.results[0]]
 

@@ -3,7 +3,7 @@
 import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats.inductor import loads
@@ -20,7 +20,7 @@ def text(name):
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_wrapper_stays_clean(name):
-    document = formats.load(FOLDER / f"{name}.txt")
+    document = systems.load(FOLDER / f"{name}.txt")
     program = document.programs[0]
     report = check(document)
 
@@ -38,7 +38,7 @@ def changed(name, *pairs):
 
 
 def test_tensors_of_a_pool_lie_where_it_says():
-    (plan,) = formats.load(FOLDER / "pooled.txt").plans
+    (plan,) = systems.load(FOLDER / "pooled.txt").plans
     at = dict(zip(plan.program.buffers.names, plan.offset.tolist(), strict=True))
     first = at["buf2"]
 

@@ -3,7 +3,7 @@
 import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats.iree_stream import loads
@@ -19,7 +19,7 @@ def changed(name, old, new, count=1):
 
 @pytest.mark.parametrize(("name", "runs"), [("layers.txt", 1), ("loop.txt", 6), ("emplaced.txt", 1)])
 def test_real_dumps_are_told_by_their_content_and_stay_clean(name, runs):
-    document = formats.load(FOLDER / name)
+    document = systems.load(FOLDER / name)
     report = check(document)
 
     assert report.violations == ()
@@ -28,7 +28,7 @@ def test_real_dumps_are_told_by_their_content_and_stay_clean(name, runs):
 
 
 def test_what_is_packed_is_the_belief_and_an_allocation_an_arena():
-    document = formats.load(FOLDER / "layers.txt")
+    document = systems.load(FOLDER / "layers.txt")
     (program,), (problem,), (plan,) = document.programs, document.problems, document.plans
     lives = {name: (int(problem.start[row]), int(problem.stop[row])) for row, name in enumerate(program.buffers.names)}
 
@@ -39,7 +39,7 @@ def test_what_is_packed_is_the_belief_and_an_allocation_an_arena():
 
 
 def test_commands_that_are_concurrent_run_on_streams_and_what_follows_waits():
-    document = formats.load(FOLDER / "loop.txt")
+    document = systems.load(FOLDER / "loop.txt")
     laned = [program for program in document.programs if any(op.stream for op in program.ops)]
     assert laned
     for program in laned:
@@ -60,7 +60,7 @@ def test_a_slice_that_is_laid_over_one_that_is_read_later_convicts_the_plan(tmp_
 def test_an_argument_that_is_returned_and_written_over_convicts_the_plan(tmp_path):
     """iree-org/iree#16168: the sum is laid over the accumulator, and the function returns both."""
     assert causes(FOLDER / "returned.txt") == [("C11", "plan")]
-    (plan,) = formats.load(FOLDER / "returned.txt").plans
+    (plan,) = systems.load(FOLDER / "returned.txt").plans
     given, over = plan.problem.may_share[0].tolist()
     assert (plan.program.buffers.names[given], plan.program.buffers.names[over]) == ("%2", "%2 as written")
 
@@ -71,7 +71,7 @@ def test_an_argument_that_is_returned_and_written_over_convicts_the_plan(tmp_pat
 
     path.write_bytes(changed("returned.txt", "util.return %5, %arg2", "util.return %5, %arg1", 2))
     with pytest.raises(DocumentError, match="no plan here"):
-        formats.load(path)  # what is read alone may be returned
+        systems.load(path)  # what is read alone may be returned
 
 
 def test_an_argument_is_the_same_memory_after_it_was_waited_for(tmp_path):
@@ -94,7 +94,7 @@ def test_a_slice_packed_for_too_few_statements_is_a_belief_that_ends_early():
 
 def test_what_is_written_through_one_binding_and_read_through_another_is_nobodys_promise():
     """IREE 3.13.0 lays the transposed half over the matrix it is read from; 16 of 256 elements come out wrong."""
-    document = formats.load(FOLDER / "emplaced.txt")
+    document = systems.load(FOLDER / "emplaced.txt")
     assert [row.kind for row in check(document).warnings] == ["AssumedInPlace"]
     assert [row.kind for row in check(document, strict=True).violations] == ["AssumedInPlace"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.allocators import ALLOCATORS, find, plan_program
 from allocsim.checks import check
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
@@ -172,23 +172,23 @@ def test_the_format_is_told_by_its_columns():
     assert looks_like(HALF_OPEN)
     assert looks_like(INCLUSIVE)
     assert not looks_like(b"id,size,first,last,storage,offset\n")
-    assert formats.detect(HALF_OPEN) == "minimalloc"
+    assert systems.detect(HALF_OPEN) == "minimalloc"
 
 
 def test_a_suffix_decides_what_is_written(tmp_path):
     document = loads(HALF_OPEN)
-    formats.save(document, tmp_path / "x.csv")
-    formats.save(document, tmp_path / "x.json")
-    formats.save(document, tmp_path / "x.out", "minimalloc")
+    systems.save(document, tmp_path / "x.csv")
+    systems.save(document, tmp_path / "x.json")
+    systems.save(document, tmp_path / "x.out", "minimalloc")
 
     assert (tmp_path / "x.csv").read_bytes() == (tmp_path / "x.out").read_bytes() == HALF_OPEN
-    assert columns(formats.load(tmp_path / "x.json")) == columns(document)
+    assert columns(systems.load(tmp_path / "x.json")) == columns(document)
     with pytest.raises(OutputError, match="the format 'ggml' can be read, not written"):
-        formats.save(document, tmp_path / "y", "ggml")
+        systems.save(document, tmp_path / "y", "ggml")
     with pytest.raises(UnknownNameError, match="'minimaloc' does not exist"):
-        formats.save(document, tmp_path / "y", "minimaloc")
+        systems.save(document, tmp_path / "y", "minimaloc")
     with pytest.raises(OutputError, match=r"z.csv: minimalloc knows one program"):
-        formats.save(Document(programs=()), tmp_path / "z.csv")
+        systems.save(Document(programs=()), tmp_path / "z.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "x.json", "x.out"]
 
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats import litert_pointers, tflite
@@ -28,7 +28,7 @@ CLEAN = {
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_plan_stays_clean(name):
     """The two random models give the same numbers with `preserve_all_tensors` (ai-edge-litert 2.3.0, no delegate)."""
-    document = formats.load(FOLDER / name)
+    document = systems.load(FOLDER / name)
     report = check(document)
 
     assert report.violations == ()
@@ -43,7 +43,7 @@ def test_an_add_in_place_over_a_tensor_that_a_reshape_shares_is_convicted():
 
 
 def test_a_file_and_the_pointers_of_its_interpreter_say_the_same():
-    documents = [formats.load(FOLDER / name) for name in ("rand7_offline.tflite", "rand7_plan.json")]
+    documents = [systems.load(FOLDER / name) for name in ("rand7_offline.tflite", "rand7_plan.json")]
     one, other = (document.plans[0] for document in documents)
 
     assert sorted(one.offset.tolist()) == sorted(other.offset.tolist())
@@ -51,7 +51,7 @@ def test_a_file_and_the_pointers_of_its_interpreter_say_the_same():
 
 
 def test_a_file_without_an_offline_plan_has_no_plan_here():
-    document = formats.load(FOLDER / "while.tflite")
+    document = systems.load(FOLDER / "while.tflite")
     outcome = judge_file(FOLDER / "while.tflite")
 
     assert document.plans == ()
@@ -59,8 +59,8 @@ def test_a_file_without_an_offline_plan_has_no_plan_here():
 
 
 def test_the_ways_and_turns_of_control_flow():
-    paths = [program.path for program in formats.load(FOLDER / "if_offline.tflite").programs]
-    program = formats.load(FOLDER / "while_offline.tflite").programs[0]
+    paths = [program.path for program in systems.load(FOLDER / "if_offline.tflite").programs]
+    program = systems.load(FOLDER / "while_offline.tflite").programs[0]
 
     assert sorted(paths) == ["if 0=else", "if 0=then"]
     assert [op.kind for op in program.ops].count("less") == 3
@@ -81,11 +81,11 @@ def test_a_body_planned_over_its_caller_is_convicted(tmp_path):
     path.write_bytes(
         offsets((128, 144, -1, 160, 48))
     )  # x1 of the body over x1 of the caller, which lives on: a copy to itself
-    assert check(formats.load(path)).clean
+    assert check(systems.load(path)).clean
     path.write_bytes(
         offsets((128, 144, -1, 48, 176))
     )  # i1 of the body over x1 of the caller: body and condition read it later
-    assert check(formats.load(path)).clean
+    assert check(systems.load(path)).clean
     path.write_bytes(offsets((128, 128, -1, 160, 176)))  # both inputs of the body in one place
 
     assert {party for _, party in causes(path)} == {"plan"}

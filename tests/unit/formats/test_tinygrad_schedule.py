@@ -5,7 +5,7 @@ import json
 import pytest
 from plan_laws import PLANS, causes, law_of_damage, law_of_elide, law_of_shift
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats.tinygrad_schedule import GRANULE, loads
@@ -22,7 +22,7 @@ def planned(document):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_real_schedule_is_told_by_its_content_and_stays_clean(name):
-    document = formats.load(FOLDER / f"{name}.json")
+    document = systems.load(FOLDER / f"{name}.json")
     report = check(document)
 
     assert report.violations == ()
@@ -35,12 +35,12 @@ def test_a_real_schedule_is_told_by_its_content_and_stays_clean(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slot_shifted_onto_a_live_neighbour_is_found(name):
-    assert law_of_shift(planned(formats.load(FOLDER / f"{name}.json")), seed=1) > 0
+    assert law_of_shift(planned(systems.load(FOLDER / f"{name}.json")), seed=1) > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_op_taken_out_is_missed(name):
-    assert law_of_elide(planned(formats.load(FOLDER / f"{name}.json")), seed=2) > 0
+    assert law_of_elide(planned(systems.load(FOLDER / f"{name}.json")), seed=2) > 0
 
 
 def schedule(*calls, held=(0,), offsets=(None, 0, 256, 0)):

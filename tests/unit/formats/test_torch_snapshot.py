@@ -8,7 +8,7 @@ import struct
 import pytest
 from plan_laws import law_of_damage
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats.torch_snapshot import loads, looks_like
@@ -131,7 +131,7 @@ def test_the_format_is_told_by_the_content(tmp_path):
     path.write_bytes(dumped(first_fit(50, 0)))
 
     assert looks_like(path.read_bytes())
-    assert formats.load(path).plans[0].source == "torch memory snapshot"
+    assert systems.load(path).plans[0].source == "torch memory snapshot"
 
 
 class Evil:

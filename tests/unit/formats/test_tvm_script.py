@@ -3,7 +3,7 @@
 import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
 from allocsim.formats.tvm_script import loads
@@ -18,7 +18,7 @@ def changed(old, new, count=1):
 
 
 def test_a_real_module_is_told_by_its_content_and_stays_clean():
-    document = formats.load(PATH)
+    document = systems.load(PATH)
     report = check(document)
     program = document.programs[0]
 

@@ -13,7 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from plan_laws import PLANS
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.model import Document, Problem, Run
 from allocsim.outcomes import outcome_of
@@ -209,7 +209,7 @@ def test_bytes_that_three_buffers_share_count_once() -> None:
 
 
 def test_what_is_reported_and_not_drawn_is_counted() -> None:
-    document = formats.load(PLANS / "torch" / "mm_out.json")
+    document = systems.load(PLANS / "torch" / "mm_out.json")
     for kind in ("interference", "live", "lifetimes"):
         assert "1 violation of the report: not drawn here" in words(draw(document, kind)), kind
     assert "No conflict that could be drawn" in words(draw(document, "interference"))

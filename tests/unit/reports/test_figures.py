@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from allocsim import formats, liveness
+from allocsim import liveness, systems
 from allocsim.checks import check
 from allocsim.errors import ModelError, UnknownNameError
 from allocsim.judge.violations import Report, Stats, Violation
@@ -352,7 +352,7 @@ REAL = sorted(Path(__file__).parents[2].glob("data/ggml/*.json"))
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_real_ggml_plans_are_drawn_without_a_conflict(path: Path) -> None:
-    document = formats.load(path)
+    document = systems.load(path)
     figure = memory_map(document, report=check(document))
     assert "No conflict" in texts(figure)
     assert not shapes(figure, "conflicts")

@@ -2,12 +2,12 @@
 
 from plan_laws import PLANS, law_of_elide, law_of_shift
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.liveness.holding import holding
 from allocsim.torch.peak_lines import lines_of, peak_bytes
 
-SAMPLE = formats.load(PLANS / "torch" / "lora_eager.json")
+SAMPLE = systems.load(PLANS / "torch" / "lora_eager.json")
 
 
 def test_the_recorded_step_is_clean_and_its_addresses_are_what_the_process_had():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from plan_laws import PLANS, law_of_damage, law_of_elide, law_of_shift
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
-from allocsim.formats.hlo_live_range import _first_outside, parse_live_ranges
+from allocsim.systems.xla.hlo_live_range import _first_outside, parse_live_ranges
 
 FOLDER = PLANS / "xla" / "live"
 """A loop, a conditional and a donated input."""
@@ -34,13 +34,13 @@ def dumped(tmp_path, *pairs):
 
 @pytest.fixture(scope="module")
 def real():
-    return formats.load(FOLDER)
+    return systems.load(FOLDER)
 
 
 @pytest.mark.parametrize("name", ["loops", "sides", "cut", "region"])
 def test_ranges_end_where_xla_ends_them_round_what_it_calls(name):
     """Round conditions that stand before their bodies, before a side is chosen, and where the next value of a buffer begins."""
-    document = formats.load(PLANS / "xla" / name)
+    document = systems.load(PLANS / "xla" / name)
 
     assert len(document.problems) == len(document.plans)
     assert check(document).violations == ()
@@ -56,7 +56,7 @@ def test_a_range_that_is_cut_while_its_value_is_read_is_not_cut_there(tmp_path):
     assert text.count(old) == 1
     path.write_text(text.replace(old, "%copy.8 = f32[16,16]{1,0} transpose(%get-tuple-element.1), dimensions={1,0}"))
 
-    assert {row.kind for row in check(formats.load(folder)).violations} == {"BadShare", "Overlap", "UnsafeInPlace"}
+    assert {row.kind for row in check(systems.load(folder)).violations} == {"BadShare", "Overlap", "UnsafeInPlace"}
 
 
 def test_what_xla_believes_of_its_own_module_is_enough(real):
@@ -87,8 +87,8 @@ def test_the_laws_hold_beside_a_belief(real):
     ],
 )
 def test_a_range_that_ends_before_the_last_reader_is_found(tmp_path, old, new, name):
-    report = check(formats.load(dumped(tmp_path, (f"    {old.strip()}\n", f"    {new.strip()}\n"))))
-    program = formats.load(FOLDER).programs[0]
+    report = check(systems.load(dumped(tmp_path, (f"    {old.strip()}\n", f"    {new.strip()}\n"))))
+    program = systems.load(FOLDER).programs[0]
 
     assert {violation.kind for violation in report.violations} <= {"LifetimeTooShort", "MissingPin"}
     found = {program.buffers.names[violation.buffer] for violation in report.violations}
@@ -97,7 +97,7 @@ def test_a_range_that_ends_before_the_last_reader_is_found(tmp_path, old, new, n
 
 
 def test_a_range_that_begins_after_its_writer_is_found(tmp_path):
-    report = check(formats.load(dumped(tmp_path, ("    copy.13{}:38-40\n", "    copy.13{}:39-40\n"))))
+    report = check(systems.load(dumped(tmp_path, ("    copy.13{}:38-40\n", "    copy.13{}:39-40\n"))))
 
     assert {violation.kind for violation in report.violations} == {"LifetimeTooShort"}
 
@@ -106,7 +106,7 @@ def test_ranges_of_another_module_are_refused(tmp_path):
     folder = dumped(tmp_path, ("    38:copy.13\n", "    38:copy.99\n"))
 
     with pytest.raises(DocumentError, match=r"copy.13: is not in the sequence"):
-        formats.load(folder)
+        systems.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ from typing import Final
 import numpy as np
 
 from allocsim.errors import DocumentError
-from allocsim.formats.hlo_text import Index
 from allocsim.model import Bools, Plan, Problem, Program
 from allocsim.model.layout import Int64s
+from allocsim.systems.xla.hlo_text import Index
 
 Key = tuple[str, Index]
 """A value: its instruction, and its index in the instruction's shape."""

@@ -5,13 +5,13 @@ Programs
     a loop run twice.
 Buffers
     One for each value that XLA's dataflow defines, each time its instruction runs, at the offset of
-    the assignment; the memory of one colour is one arena (`allocsim.formats.hlo_assignment`).
+    the assignment; the memory of one colour is one arena (`allocsim.systems.xla.hlo_assignment`).
     Constants are `parameter` and lie apart. Tuples are tables of pointers: a `tuple` writes one, a
     `get-tuple-element` reads it.
 Instructions
     `bitcast` is a view. The phis of loops and conditionals are `same`: XLA moves nothing at them,
     so a phi whose side lies elsewhere has no slot here. Everything else is a kernel of its
-    instruction's name, which reads all arrays of its operands; `allocsim.formats.hlo_in_place` says
+    instruction's name, which reads all arrays of its operands; `allocsim.systems.xla.hlo_in_place` says
     what it may be given its result over.
     What ends in `-start` runs on a stream of its own, until its `-done`.
 Parameters
@@ -30,15 +30,15 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import DocumentError
-from allocsim.formats import hlo_in_place
-from allocsim.formats.hlo_assignment import Assignment
-from allocsim.formats.hlo_live_range import Born, LiveRanges, believed, with_sharing
-from allocsim.formats.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Bools, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
 from allocsim.programs.routines import TIMES, Where
+from allocsim.systems.xla import hlo_in_place
+from allocsim.systems.xla.hlo_assignment import Assignment
+from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with_sharing
+from allocsim.systems.xla.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 
 MAX_OPS: Final = 1 << 22
 """Of all programs of a dump."""

@@ -6,7 +6,7 @@ ExecuTorch's and tinygrad's samples, which need a plan chosen or made, have thei
 import pytest
 from plan_laws import PLANS, law_of_elide, law_of_shift
 
-from allocsim import formats
+from allocsim import systems
 
 SAMPLES = (
     *(f"inductor/{name}.txt" for name in ("forward", "backward", "lora_forward")),
@@ -29,9 +29,9 @@ SAMPLES = (
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_slot_shifted_onto_a_live_neighbour_is_found(sample):
-    assert law_of_shift(formats.load(PLANS / sample), seed=1) > 0
+    assert law_of_shift(systems.load(PLANS / sample), seed=1) > 0
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_an_op_taken_out_is_missed(sample):
-    assert law_of_elide(formats.load(PLANS / sample), seed=2, most=6) > 0
+    assert law_of_elide(systems.load(PLANS / sample), seed=2, most=6) > 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from allocsim import document, formats
+from allocsim import document, systems
 from allocsim.errors import DocumentError, UnknownNameError
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
@@ -28,11 +28,11 @@ DUMP = json.dumps({"meta": {}, "leafs": [], "nodes": []}).encode()
     ],
 )
 def test_detect(head, name):
-    assert formats.detect(head) == name
+    assert systems.detect(head) == name
 
 
 def test_every_row_is_named_by_its_key():
-    assert [row.name for row in formats.FORMATS.values()] == list(formats.FORMATS)
+    assert [row.name for row in systems.FORMATS.values()] == list(systems.FORMATS)
 
 
 @pytest.mark.parametrize(("data", "programs"), [(NATIVE, "p"), (DUMP, "graph")])
@@ -40,7 +40,7 @@ def test_load_reads_whatever_the_file_is_called(tmp_path, data, programs):
     path = tmp_path / "file.bin"
     path.write_bytes(data)
 
-    assert formats.load(path).programs[0].name == programs
+    assert systems.load(path).programs[0].name == programs
 
 
 def test_a_format_may_be_said(tmp_path):
@@ -48,16 +48,16 @@ def test_a_format_may_be_said(tmp_path):
     path.write_bytes(DUMP)
 
     with pytest.raises(DocumentError):
-        formats.load(path, "native")
+        systems.load(path, "native")
     with pytest.raises(UnknownNameError, match="format 'gml' does not exist; did you mean ggml"):
-        formats.load(path, "gml")
+        systems.load(path, "gml")
 
 
 def test_a_file_that_cannot_be_opened_is_refused_in_one_line(tmp_path):
     with pytest.raises(DocumentError, match=r"nothing\.json: cannot be read: No such file or directory$"):
-        formats.load(tmp_path / "nothing.json")
+        systems.load(tmp_path / "nothing.json")
     with pytest.raises(DocumentError, match=r"cannot be read: Is a directory$"):
-        formats.load(tmp_path)
+        systems.load(tmp_path)
 
 
 def test_what_no_row_recognises_is_refused_as_a_native_document(tmp_path):
@@ -65,4 +65,4 @@ def test_what_no_row_recognises_is_refused_as_a_native_document(tmp_path):
     path.write_bytes(b"lower,upper\n")
 
     with pytest.raises(DocumentError, match="starts with 'l'; a document is a JSON object"):
-        formats.load(path)
+        systems.load(path)

@@ -5,12 +5,12 @@ import shutil
 import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, shifts
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
 from allocsim.errors import DocumentError
-from allocsim.formats import xla_dump
-from allocsim.formats.hlo_assignment import parse_assignment
-from allocsim.formats.hlo_text import parse_module, parse_shape
+from allocsim.systems.xla import xla_dump
+from allocsim.systems.xla.hlo_assignment import parse_assignment
+from allocsim.systems.xla.hlo_text import parse_module, parse_shape
 
 FOLDER = PLANS / "xla"
 CLEAN = {"cond": (4, 90, 68), "scan": (1, 53, 66), "train": (1, 143, 140), "while": (4, 200, 188)}
@@ -19,7 +19,7 @@ CLEAN = {"cond": (4, 90, 68), "scan": (1, 53, 66), "train": (1, 143, 140), "whil
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_plan_stays_clean(name):
-    document = formats.load(FOLDER / name)
+    document = systems.load(FOLDER / name)
     report = check(document)
 
     assert report.violations == ()
@@ -28,19 +28,19 @@ def test_a_clean_plan_stays_clean(name):
 
 
 def test_nobody_has_to_assume_an_alias_that_the_dump_explains():
-    assert [len(check(formats.load(FOLDER / name)).warnings) for name in CLEAN] == [0, 0, 0, 0]
+    assert [len(check(systems.load(FOLDER / name)).warnings) for name in CLEAN] == [0, 0, 0, 0]
 
 
 def test_the_plan_is_at_fault_for_a_shifted_slot(tmp_path):
-    document = formats.load(FOLDER / "train")
+    document = systems.load(FOLDER / "train")
     where = list(shifts(document))
 
     assert all(blamed(document, one, tmp_path) == {"plan"} for one in where[:: len(where) // 3])
 
 
 def test_a_module_is_read_from_either_of_its_files():
-    whole = formats.load(FOLDER / "train")
-    parts = [formats.load(path) for path in (FOLDER / "train").iterdir()]
+    whole = systems.load(FOLDER / "train")
+    parts = [systems.load(path) for path in (FOLDER / "train").iterdir()]
 
     assert [len(part.programs[0].ops) for part in parts] == [len(whole.programs[0].ops)] * 2
 
@@ -73,7 +73,7 @@ def test_a_phi_whose_side_lies_elsewhere_is_convicted(tmp_path):
 
 
 def test_a_donated_input_may_be_taken_and_another_may_not(tmp_path):
-    donated = formats.load(FOLDER / "while")
+    donated = systems.load(FOLDER / "while")
     folder = changed(
         tmp_path, "while", "input_output_alias={ {1}: (0, {}, may-alias) }, ", "", file="after_optimizations.txt"
     )
@@ -118,13 +118,13 @@ def beside(tmp_path, *, a, b):
 
 
 def test_an_asynchronous_copy_keeps_its_operand_until_it_is_done(tmp_path):
-    document = formats.load(beside(tmp_path, a=0, b=32))
+    document = systems.load(beside(tmp_path, a=0, b=32))
     program = document.programs[0]
 
     assert program.streams == ("main", "async")
     assert [arena.name for arena in program.arenas] == ["colour 0", "colour 1"]
     assert check(document).clean
-    assert {v.kind for v in check(formats.load(beside(tmp_path, a=0, b=0))).violations} == {"Race"}
+    assert {v.kind for v in check(systems.load(beside(tmp_path, a=0, b=0))).violations} == {"Race"}
     assert {party for _, party in causes(tmp_path / "at0and0")} == {"plan"}
 
 
@@ -137,7 +137,7 @@ def test_damaged_text_ends_in_one_line(tmp_path, file):
 
     def loads(damaged, _source):
         path.write_bytes(damaged)
-        return formats.load(folder)
+        return systems.load(folder)
 
     read, refused = law_of_damage(data, loads, seed=3, times=2000)
     assert read > 0
@@ -151,16 +151,16 @@ def test_files_of_two_modules_are_no_dump(tmp_path):
     shutil.copy(FOLDER / "train" / "after_optimizations.txt", folder / "m.txt")
 
     with pytest.raises(DocumentError, match="has no value in the assignment"):
-        formats.load(folder)
+        systems.load(folder)
 
 
 def test_half_a_dump_is_no_plan(tmp_path):
     shutil.copy(FOLDER / "train" / "buffer-assignment.txt", tmp_path)
 
     with pytest.raises(DocumentError, match="no plan here: there is no"):
-        formats.load(tmp_path)
+        systems.load(tmp_path)
     with pytest.raises(DocumentError, match="beside it"):
-        formats.load(tmp_path / "buffer-assignment.txt")
+        systems.load(tmp_path / "buffer-assignment.txt")
 
 
 @pytest.mark.parametrize(

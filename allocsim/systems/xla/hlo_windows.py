@@ -21,8 +21,8 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.formats.hlo_text import Instruction, Leaf
 from allocsim.model.layout import Int64s
+from allocsim.systems.xla.hlo_text import Instruction, Leaf
 
 SAFE, UNSAFE, UNKNOWN = 0, 1, 2
 

@@ -6,10 +6,10 @@ import pytest
 from columns import difference
 from plan_laws import PLANS, law_of_damage
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.errors import DocumentError
-from allocsim.formats import xla_dump
 from allocsim.formats.protobuf import Message
+from allocsim.systems.xla import xla_dump
 
 FOLDER = PLANS / "xla" / "live"
 
@@ -20,20 +20,20 @@ def proto():
 
 def test_a_proto_says_what_the_texts_of_its_module_say(tmp_path):
     """Programs, plans and beliefs are the same; the phis of the text are the ones that are told from the proto."""
-    texts = formats.load(FOLDER)
+    texts = systems.load(FOLDER)
     for source in (proto(), next(FOLDER.glob("*live-range.txt"))):
         shutil.copy(source, tmp_path)
 
-    assert difference(formats.load(tmp_path), texts) is None
-    assert difference(formats.load(tmp_path / proto().name), texts) is None
+    assert difference(systems.load(tmp_path), texts) is None
+    assert difference(systems.load(tmp_path / proto().name), texts) is None
 
 
 def test_a_proto_is_told_by_its_content(tmp_path):
     path = tmp_path / "anything"
     shutil.copy(proto(), path)
 
-    assert formats.detect(path.read_bytes()[: formats.HEAD]) == "xla"
-    assert formats.load(path).problems == ()  # no live ranges beside it
+    assert systems.detect(path.read_bytes()[: systems.HEAD]) == "xla"
+    assert systems.load(path).problems == ()  # no live ranges beside it
 
 
 def test_a_module_without_an_assignment_has_no_plan_here():

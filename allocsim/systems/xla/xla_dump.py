@@ -4,7 +4,7 @@ both (`--xla_dump_hlo_as_proto`).
 
 Time: the module is scheduled, so the lines of a computation are the steps, called computations in
 line. XLA's live ranges (`*live-range.txt`, where it is there) are the belief:
-`allocsim.formats.hlo_live_range`. What becomes of instructions: `allocsim.formats.hlo_walk`.
+`allocsim.systems.xla.hlo_live_range`. What becomes of instructions: `allocsim.systems.xla.hlo_walk`.
 
 What this module does not see: modules of which the dump has one of the two texts and no proto.
 """
@@ -16,13 +16,13 @@ from typing import Final
 
 from allocsim.errors import DocumentError, ModelError
 from allocsim.files.gate import content
-from allocsim.formats import hlo_proto
-from allocsim.formats.hlo_assignment import Assignment, in_common_arenas, parse_assignment
-from allocsim.formats.hlo_live_range import parse_live_ranges
-from allocsim.formats.hlo_text import ReadableModule, parse_module
-from allocsim.formats.hlo_walk import MAX_OPS, choices, plan_of_way
 from allocsim.model import Document, Plan
 from allocsim.programs.ways import ways
+from allocsim.systems.xla import hlo_proto
+from allocsim.systems.xla.hlo_assignment import Assignment, in_common_arenas, parse_assignment
+from allocsim.systems.xla.hlo_live_range import parse_live_ranges
+from allocsim.systems.xla.hlo_text import ReadableModule, parse_module
+from allocsim.systems.xla.hlo_walk import MAX_OPS, choices, plan_of_way
 
 ASSIGNED: Final = "buffer-assignment.txt"
 LIVE: Final = "live-range.txt"

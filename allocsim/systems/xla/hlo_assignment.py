@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocsim.errors import DocumentError
-from allocsim.formats.hlo_text import Index
 from allocsim.model import Arena
 from allocsim.model.layout import LIMIT
+from allocsim.systems.xla.hlo_text import Index
 
 ALIGNMENT: Final = 64
 """Of allocations; XLA's CPU and GPU backends promise at least 16 and 128 inside one."""

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocsim.errors import DocumentError
-from allocsim.formats.hlo_text import Instruction, ReadableModule
-from allocsim.formats.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
 from allocsim.programs.builder import Pair
+from allocsim.systems.xla.hlo_text import Instruction, ReadableModule
+from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
 
 ELEMENTWISE: Final = frozenset(
     [

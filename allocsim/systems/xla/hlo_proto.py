@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from allocsim.errors import DocumentError
-from allocsim.formats.hlo_assignment import Assignment, ListedAllocation, ListedValue, assigned
-from allocsim.formats.hlo_text import MAX_LEAVES, Index, Instruction, Leaf
 from allocsim.formats.protobuf import Message, varint
+from allocsim.systems.xla.hlo_assignment import Assignment, ListedAllocation, ListedValue, assigned
+from allocsim.systems.xla.hlo_text import MAX_LEAVES, Index, Instruction, Leaf
 
 ELEMENT_TYPES: Final = {
     1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",

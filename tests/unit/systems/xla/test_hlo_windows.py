@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_laws import PLANS, causes
 
-from allocsim import formats
+from allocsim import systems
 from allocsim.checks import check
-from allocsim.formats.hlo_in_place import KEEPING
-from allocsim.formats.hlo_text import parse_module
-from allocsim.formats.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
+from allocsim.systems.xla.hlo_in_place import KEEPING
+from allocsim.systems.xla.hlo_text import parse_module
+from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
 
 SHIFTED = PLANS / "xla" / "shifted"
 
@@ -104,10 +104,10 @@ def test_an_update_by_a_shifted_slice_in_place_convicts_the_plan(tmp_path):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     changed = tmp_path / next(SHIFTED.glob("*optimizations.txt")).name
     changed.write_text(text.replace("slice={[0:3]", "slice={[1:4]"), encoding="utf-8")
-    assert check(formats.load(tmp_path)).counts == {}  # each element by the turn that writes it
+    assert check(systems.load(tmp_path)).counts == {}  # each element by the turn that writes it
 
     at = "%bitcast.3, %bitcast.2, %constant.1, %constant.2, %constant.1"
     assert at in text
     ahead = text.replace("slice={[0:3]", "slice={[1:4]").replace(at, at.replace("%constant.2", "%constant.1"))
     changed.write_text(ahead, encoding="utf-8")
-    assert check(formats.load(tmp_path)).counts == {"AssumedInPlace": 1}
+    assert check(systems.load(tmp_path)).counts == {"AssumedInPlace": 1}

@@ -1,0 +1,207 @@
+"""Systems: one room for each, and the table of what is read.
+
+    document = systems.load("plan.json")           # the format is told by the content, never by the name
+    document = systems.load("dump", "ggml")        # or said
+    systems.save(document, "instance.csv")         # the format is told by the suffix
+
+Each format is a row of `FORMATS`: how to recognise it by its first bytes, how to read it and, for
+some, how to write it. Every reader converts its source's conventions of time and bytes once, states
+them in its header, runs no code and trusts no number; what is wrong comes back as one
+`DocumentError` with file, place and rule. What no row recognises is read as a native document,
+whose reader says best what is wrong.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from allocsim import document
+from allocsim.errors import OutputError, UnknownNameError
+from allocsim.files import write_atomic
+from allocsim.files.gate import content
+from allocsim.formats import executorch
+from allocsim.formats import ggml
+from allocsim.formats import inductor
+from allocsim.formats import iree_stream
+from allocsim.formats import litert_pointers
+from allocsim.formats import minimalloc
+from allocsim.formats import tflite
+from allocsim.formats import tinygrad_schedule
+from allocsim.formats import torch_snapshot
+from allocsim.formats import tvm_script
+from allocsim.model import Document
+from allocsim.systems.xla import xla_dump
+
+HEAD: Final = 1 << 16
+"""Bytes of a file that are looked at to tell its format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One kind of file."""
+
+    name: str
+    what: str
+    """One clause for people."""
+    matches: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes (at most `HEAD`) is of this format."""
+    loads: Callable[[bytes, str], Document]
+    """Bytes and the name of the file to the document, or DocumentError."""
+    saves: Callable[[Document], bytes] | None = None
+    """The document as such a file, or OutputError where the format cannot say it.
+
+    The answer is None where it is only read.
+    """
+    is_folder: Callable[[Path], bool] | None = None
+    """Whether a folder is a dump of this format; None where dumps are single files."""
+    load_folder: Callable[[Path], Document] | None = None
+    """The document in such a folder, or DocumentError."""
+    suffix: str = ""
+    """What the names of files to be written end in, for those that can be."""
+
+
+def _is_native(head: bytes) -> bool:
+    return re.search(rb'"format"\s*:\s*"allocsim"|"programs"\s*:\s*\[', head) is not None
+
+
+FORMATS: Final[dict[str, Format]] = {
+    row.name: row
+    for row in (
+        Format(
+            name="native",
+            what="allocsim's own document, versions 1 and 2",
+            matches=_is_native,
+            loads=document.loads,
+            saves=document.dumps,
+            suffix=".json",
+        ),
+        Format(
+            name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads
+        ),
+        Format(
+            name="executorch",
+            what="an ExecuTorch program (.pte) with the memory planned for it",
+            matches=executorch.looks_like,
+            loads=executorch.loads,
+        ),
+        Format(
+            name="xla",
+            what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
+            matches=xla_dump.looks_like,
+            loads=xla_dump.loads,
+            is_folder=xla_dump.looks_like_folder,
+            load_folder=xla_dump.load_folder,
+        ),
+        Format(
+            name="tflite",
+            what="a TensorFlow Lite model (.tflite), with its offline plan where it has one",
+            matches=tflite.looks_like,
+            loads=tflite.loads,
+        ),
+        Format(
+            name="litert",
+            what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
+            matches=litert_pointers.looks_like,
+            loads=litert_pointers.loads,
+        ),
+        Format(
+            name="inductor",
+            what="the wrapper that TorchInductor generates, as text",
+            matches=inductor.looks_like,
+            loads=inductor.loads,
+        ),
+        Format(
+            name="torch-snapshot",
+            what="a memory snapshot of PyTorch's caching allocator",
+            matches=torch_snapshot.looks_like,
+            loads=torch_snapshot.loads,
+        ),
+        Format(
+            name="tinygrad",
+            what="schedules of tinygrad after its memory planner, as JSON",
+            matches=tinygrad_schedule.looks_like,
+            loads=tinygrad_schedule.loads,
+        ),
+        Format(
+            name="tvm",
+            what="a Relax module of TVM after memory planning, as TVMScript",
+            matches=tvm_script.looks_like,
+            loads=tvm_script.loads,
+        ),
+        Format(
+            name="iree",
+            what="IREE's stream dialect before and after it lays out slices, as text",
+            matches=iree_stream.looks_like,
+            loads=iree_stream.loads,
+        ),
+        Format(
+            name="minimalloc",
+            what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
+            matches=minimalloc.looks_like,
+            loads=minimalloc.loads,
+            saves=minimalloc.dumps,
+            suffix=".csv",
+        ),
+    )
+}
+"""Every format that can be read, in the order in which they are tried."""
+
+
+def load(path: str | Path, format_name: str | None = None) -> Document:
+    """Return the document in a file, of the format named or of the one its first bytes show.
+
+    O(size). Raises DocumentError where it cannot be opened or is no such file, UnknownNameError for
+    an unknown format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise UnknownNameError("format", format_name, FORMATS)
+    folder = folder_format(Path(path), format_name)
+    if folder is not None and folder.load_folder is not None:
+        return folder.load_folder(Path(path))
+    if format_name is None:
+        format_name = detect(content(path, begins=lambda _: False)[:HEAD])
+    if format_name == "native":
+        return document.read(path)
+    return FORMATS[format_name].loads(content(path), str(path))
+
+
+def folder_format(path: Path, format_name: str | None = None) -> Format | None:
+    """Return the format whose dump a folder is, None where it is none, or no folder."""
+    if not path.is_dir():
+        return None
+    rows = FORMATS.values() if format_name is None else (FORMATS[format_name],)
+    return next((row for row in rows if row.is_folder is not None and row.is_folder(path)), None)
+
+
+def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
+    """Write a document, atomically, in the format named, or the one of the path's suffix, `native`
+    where none has it.
+
+    Raises OutputError where the format cannot say it or the file cannot be written,
+    UnknownNameError for an unknown format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise UnknownNameError("format", format_name, FORMATS)
+    suffix = Path(path).suffix.lower()
+    name = format_name or next((row.name for row in FORMATS.values() if suffix and row.suffix == suffix), "native")
+    writer = FORMATS[name].saves
+    if writer is None:
+        raise OutputError(f"{path}: the format {name!r} can be read, not written")
+    try:
+        data = writer(made)
+    except OutputError as error:
+        raise OutputError(f"{path}: {error}") from None
+    write_atomic(path, data)
+
+
+def detect(head: bytes) -> str:
+    """Return the name of the format of a file that begins with `head`.
+
+    `native` where none is recognised.
+    """
+    return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
+
+
+__all__ = ["FORMATS", "HEAD", "Format", "detect", "folder_format", "load", "save"]
