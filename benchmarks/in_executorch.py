@@ -19,9 +19,9 @@ from resumable import Row, campaign  # noqa: E402 - after the path above
 
 from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
-from allocsim.formats import executorch  # noqa: E402 - as above
-from allocsim.formats.executorch_file import parse  # noqa: E402 - as above
 from allocsim.model import Document  # noqa: E402 - as above
+from allocsim.systems.executorch import pte_program as executorch  # noqa: E402 - as above
+from allocsim.systems.executorch.pte_file import parse  # noqa: E402 - as above
 
 FAR: Final = 1e-3
 """As in `executorch_models.py`."""

@@ -16,7 +16,7 @@ from resumable import Row, campaign  # noqa: E402 - after the path above
 
 from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
-from allocsim.formats import tinygrad_schedule  # noqa: E402 - as above
+from allocsim.systems.tinygrad import tinygrad_schedule  # noqa: E402 - as above
 
 FAR: Final = 1e-3
 """As in `tinygrad_models.py`."""

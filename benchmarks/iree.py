@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.checks import check  # noqa: E402 - after the path above
 from allocsim.errors import DocumentError  # noqa: E402 - as above
-from allocsim.formats.iree_stream import PASSES, loads  # noqa: E402 - as above
+from allocsim.systems.iree.iree_stream import PASSES, loads  # noqa: E402 - as above
 
 OPTIONS: Final = (
     "--iree-hal-target-device=local",

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.checks import check  # noqa: E402 - after the path above
-from allocsim.formats import litert_pointers  # noqa: E402
+from allocsim.systems.litert import litert_pointers  # noqa: E402
 
 BATCH = 500
 

@@ -3,7 +3,7 @@
     python benchmarks/litert_models.py FIRST LAST
 
 One line of JSON for each seed: the pointers that the interpreter gave its tensors, without delegates, in the form that
-`allocsim/formats/litert_pointers.py` reads, and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of
+`allocsim/systems/litert/litert_pointers.py` reads, and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of
 today or plain ones) and threads are drawn. Needs ai-edge-litert.
 """
 

@@ -27,7 +27,7 @@ from allocsim.checks import check  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
 from allocsim.files.sizes import in_bytes  # noqa: E402
 from allocsim.model import Role  # noqa: E402
-from allocsim.torch.peak_lines import peak_bytes  # noqa: E402
+from allocsim.systems.torch.peak_lines import peak_bytes  # noqa: E402
 
 LIMIT = 400
 """Seconds for one system."""

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 os.environ["DEV"] = "NULL"
-sys.path.insert(0, str(Path(__file__).parents[1] / "allocsim" / "peers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "allocsim" / "systems" / "tinygrad"))
 
 from lora_sizes import BATCH, FF, RANK, RATE, SCALE, VOCAB, D, T
 from record_tinygrad import recorded

@@ -85,7 +85,7 @@ def main() -> None:
     else:
         try:
             from allocsim import write  # noqa: PLC0415 - only here
-            from allocsim.torch import record  # noqa: PLC0415 - as above
+            from allocsim.systems.torch import record  # noqa: PLC0415 - as above
         except ImportError as error:
             sys.exit(f"to record, {sys.executable} needs {error.name} too: pip install numpy msgspec lazy-loader")
         step(run)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("DEV", "PYTHON")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "allocsim" / "peers"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "allocsim" / "systems" / "tinygrad"))
 
 import numpy as np
 from record_tinygrad import recorded

@@ -13,7 +13,7 @@ makes a problem harder. That an offset is decided cannot be said: such a questio
 
 Raises PlannerError for what is no answer, CapacityError for a refusal. What this module does not
 see: whether a plan is sound, and how long the command may take (`allocsim.fuzzing.target`). The
-file format with all its spellings is `allocsim.formats.minimalloc`.
+file format with all its spellings is `allocsim.systems.minimalloc.solver_instance`.
 """
 
 import os

@@ -21,17 +21,15 @@ from allocsim import document
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.files.gate import content
-from allocsim.formats import executorch
 from allocsim.formats import ggml
-from allocsim.formats import inductor
-from allocsim.formats import iree_stream
-from allocsim.formats import litert_pointers
-from allocsim.formats import minimalloc
-from allocsim.formats import tflite
-from allocsim.formats import tinygrad_schedule
-from allocsim.formats import torch_snapshot
-from allocsim.formats import tvm_script
 from allocsim.model import Document
+from allocsim.systems.executorch import pte_program
+from allocsim.systems.iree import iree_stream
+from allocsim.systems.litert import litert_pointers, tflite
+from allocsim.systems.minimalloc import solver_instance
+from allocsim.systems.tinygrad import tinygrad_schedule
+from allocsim.systems.torch import inductor, torch_snapshot
+from allocsim.systems.tvm import tvm_script
 from allocsim.systems.xla import xla_dump
 
 HEAD: Final = 1 << 16
@@ -83,8 +81,8 @@ FORMATS: Final[dict[str, Format]] = {
         Format(
             name="executorch",
             what="an ExecuTorch program (.pte) with the memory planned for it",
-            matches=executorch.looks_like,
-            loads=executorch.loads,
+            matches=pte_program.looks_like,
+            loads=pte_program.loads,
         ),
         Format(
             name="xla",
@@ -139,9 +137,9 @@ FORMATS: Final[dict[str, Format]] = {
         Format(
             name="minimalloc",
             what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
-            matches=minimalloc.looks_like,
-            loads=minimalloc.loads,
-            saves=minimalloc.dumps,
+            matches=solver_instance.looks_like,
+            loads=solver_instance.loads,
+            saves=solver_instance.dumps,
             suffix=".csv",
         ),
     )

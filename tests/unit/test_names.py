@@ -29,7 +29,6 @@ FOLDERS = {
 SHARED = {
     "commands": "the folder in which each package has its commands",
     "compiling": "how the loops of one folder are compiled; the judge shares no code with what it judges",
-    "executorch": "what is about ExecuTorch: its files, and its programs in memory",
     "ggml": "what is about ggml: its planner, its files, its library",
     "k_audit": "detector K: on kernels of the engine and of one's own, and on ggml's",
     "p_sanitizer": "detector P: the part that needs no engine, and the engine's",

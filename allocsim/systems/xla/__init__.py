@@ -1,4 +1,4 @@
-"""XLA: its dumps read (`xla_dump`), with the rules of its buffer assignment beside them.
+"""XLA: its dumps read (`xla_dump`), the rules of its buffer assignment, and its planner, asked.
 
 | module | what it holds |
 |---|---|
@@ -6,6 +6,7 @@
 | `hlo_assignment`, `hlo_live_range` | the buffer assignment, and the live ranges believed |
 | `hlo_in_place`, `hlo_windows` | which operand an op may write over, and what a fusion reads of it |
 | `hlo_walk` | all of these as one program and its plan |
+| `ask_xla` | the buffer assignment of a live compiler, asked in the interpreter that has it |
 
-What this package does not see: a compiler that runs.
+What this package does not see: numbers.
 """

@@ -9,11 +9,11 @@ from small_programs import RECIPES
 from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.checks import check
 from allocsim.errors import CapacityError, PlannerError
-from allocsim.formats import minimalloc
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder
+from allocsim.systems.minimalloc import solver_instance as minimalloc
 
 BESIDE = """
 import csv, sys

@@ -1,0 +1,169 @@
+"""A document of an ExecuTorch program that is still in memory: the `.pte` joined with what only the
+planner knew.
+
+    document = document_of(to_edge(export(model, inputs)).to_executorch())
+
+The file says instructions and slots, and `formats.executorch` reads it. The graphs behind it hold a
+`TensorSpec` for each tensor: lifetime, memory and offset, size. To join the two, the graphs are
+emitted once more by ExecuTorch's own emitter, which tells the index of each specification among the
+values of the file, and the instructions of each node; slots that are not the file's are refused.
+`allocsim.systems.executorch.lifetimes` makes beliefs of them.
+
+What this module does not see: what delegates plan inside; nodes that a pass of one's own added
+after memory planning, which shift the planner's count (its own calls that free memory are left
+out of it).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from allocsim.errors import AllocsimError, DocumentError
+from allocsim.model import Document
+from allocsim.systems.executorch import pte_program as pte
+from allocsim.systems.executorch.lifetimes import EmittedNode, PlannedMethod, Specified, believed
+from allocsim.systems.executorch.pte_file import PlannedTensor, parse
+
+if TYPE_CHECKING:
+    from executorch.exir import ExecutorchProgramManager
+    from torch.export import ExportedProgram
+
+SOURCE = "ExecuTorch program"
+
+
+def document_of(program: "ExecutorchProgramManager | ExportedProgram", *, name: str = "forward") -> Document:
+    """Return programs, plans and beliefs of what `to_executorch` returned: a program for each way
+    through each method.
+
+    Args:
+        program: the manager, or an exported program whose memory is planned and that was not
+            emitted yet; emission changes its outputs, as `to_executorch` does.
+        name: of the method, where it is an exported program.
+
+    O(size of the program x ways). Raises AllocsimError where executorch is missing or the program
+    was not planned, DocumentError as the importer of `.pte` files does.
+    """
+    manager = _manager(program, name)
+    data = bytes(manager.buffer)
+    methods = {method.name: method for method in parse(data, SOURCE)}
+    known = {name: _planned(manager.exported_program(name), name) for name in methods if name in manager.methods}
+    for method, planned in known.items():
+        _same_slots(methods[method].values, planned, method)
+    plans = [
+        replace(plan, problem=believed(plan, known[plan.program.name])) if plan.program.name in known else plan
+        for plan in pte.loads(data, SOURCE).plans
+    ]
+    return Document.of(*plans)
+
+
+def _manager(program: Any, name: str) -> Any:
+    """Return a manager of the program."""
+    try:
+        from executorch.exir import ExecutorchProgramManager  # noqa: PLC0415 - optional, and slow to import
+    except ImportError as error:
+        raise AllocsimError(f"executorch cannot be imported ({error}); files of it can be read without") from None
+    if isinstance(program, ExecutorchProgramManager):
+        return program
+    output = program.graph_module.graph.output_node()
+    if len(output.args[0]) != len(program.graph_signature.output_specs):
+        raise AllocsimError("this exported program was emitted already; give the manager that did it")
+    if "non_const_buffer_sizes" not in program.graph_module.meta:
+        raise AllocsimError("the memory of this program was not planned; give what `to_executorch` returns")
+    return ExecutorchProgramManager({name: program})
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What is seen while the graphs are emitted."""
+
+    tensors: dict[Any, int]
+    """The emitter's own table: specification -> index."""
+    graphs: dict[Any, int] = field(default_factory=dict)
+    around: list[int] = field(default_factory=list)
+    """Graphs of the nodes that are being emitted, the inner one last."""
+    nodes: list[EmittedNode] = field(default_factory=list)
+    home: dict[Any, int] = field(default_factory=dict)
+    """Specification -> the graph that it was emitted for."""
+
+    def settle(self) -> None:
+        """Give what was emitted since the last call to the node that is being emitted."""
+        for spec in list(self.tensors)[len(self.home) :]:
+            self.home[spec] = self.around[-1]
+
+
+def _planned(exported: Any, name: str) -> PlannedMethod:
+    """Return lifetimes and slots of a method, by a second emission of its graphs."""
+    from executorch.exir.emit import _emitter  # noqa: PLC0415 - optional; `_manager` says so where it is missing
+
+    graph = exported.graph_module
+    state = _emitter._EmitterState(  # noqa: SLF001 - the one place where the emitter is looked into
+        values=[], operators=[], delegates=[], operator_cache={}, emit_stacktrace=False, emit_mutable_buffer_names=True
+    )
+    top = _emitter._TopLevelEmitter(name, exported, graph, _emitter._ProgramState(), state)  # noqa: SLF001 - as above
+    watch = _Watch(state.spec2id_dict)
+    with _watched(_emitter._Emitter, watch):  # noqa: SLF001 - as above
+        top.run()
+    return PlannedMethod(
+        nodes=tuple(watch.nodes),
+        length=len(_counted(graph)),
+        specs={
+            index: Specified(watch.home[spec], spec.lifetime[0], spec.lifetime[1], int(spec.nbytes()), _slot(spec))
+            for spec, index in state.spec2id_dict.items()
+            if None not in spec.lifetime
+        },
+    )
+
+
+@contextmanager
+def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
+    """Let each node that is emitted be written down."""
+    emit = emitter.run_node
+    places: dict[Any, dict[Any, int]] = {}
+
+    def run_node(self: Any, node: Any) -> Any:
+        if watch.around:
+            watch.settle()
+        graph = watch.graphs.setdefault(self.graph_module, len(watch.graphs))
+        if graph not in places:
+            places[graph] = {row: index for index, row in enumerate(_counted(self.graph_module))}
+        watch.around.append(graph)
+        first = self.instruction_start_offset + len(self.chain.instructions)
+        emitted = emit(self, node)
+        watch.settle()
+        watch.around.pop()
+        if node in places[graph]:
+            stop = self.instruction_start_offset + len(self.chain.instructions)
+            watch.nodes.append(EmittedNode(graph, places[graph][node], first, stop))
+        return emitted
+
+    emitter.run_node = run_node
+    try:
+        yield
+    finally:
+        emitter.run_node = emit
+
+
+def _counted(graph: Any) -> list[Any]:
+    """Return the nodes as the planner counted them: before it added those that free memory."""
+    from executorch.exir import memory  # noqa: PLC0415 - as above
+
+    return [node for node in graph.graph.nodes if node.target is not memory.free]
+
+
+def _slot(spec: Any) -> tuple[int, int] | None:
+    """Return arena and offset, where a tensor has memory that was planned."""
+    return None if spec.mem_id is None or spec.mem_offset is None else (int(spec.mem_id) - 1, int(spec.mem_offset))
+
+
+def _same_slots(values: Any, planned: PlannedMethod, name: str) -> None:
+    """Raise DocumentError where the file has another slot than the specification."""
+    for index, spec in planned.specs.items():
+        held = values[index] if index < len(values) else None
+        if not isinstance(held, PlannedTensor) or (held.slot is not None and held.slot != spec.slot):
+            raise DocumentError(
+                SOURCE, f"{name}: value {index}", f"the graph plans {spec.slot}, the file has {held}: they are of two"
+            )
+
+
+__all__ = ["document_of"]

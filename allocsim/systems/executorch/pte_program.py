@@ -1,0 +1,442 @@
+"""ExecuTorch: a `.pte` file, its instructions and the memory its planner gave each tensor (what the
+file says: `allocsim.systems.executorch.pte_file`).
+
+Time: the file has no lifetimes; instructions run in order and are the steps, after one
+`host.write` for each input and before one `host.read` of the outputs.
+
+Programs
+    One for each way through a method's branches (`allocsim.programs.ways`); the body of a loop runs
+    twice, its last iteration standing for all that follow. Methods are judged apart: each has
+    memory of its own.
+Buffers
+    One for each tensor that an instruction writes, each time it does, in the slot of the file. What
+    has content and no memory is a `parameter`; what has memory and is listed before all that is
+    computed, though it is no input, is a `state`. What has no memory lies apart: its pointer comes
+    from outside. The alignment is the width of an element: the file says none.
+Instructions
+    A kernel's last argument is what it returns, a tensor or a list of tensors (`RETURNS` has those
+    that differ); as out-arguments the same come before it and are no operands. Of a delegate, the
+    arguments behind the last one that holds something are results. A jump reads its condition. A
+    move hands a pointer on: it is a `same` into a buffer that lies where the source lies, since
+    that is where the runtime then looks, whatever slot was planned for the target.
+Views
+    A view of planned memory has no instruction: it is a tensor that nothing writes, inside the slot
+    of one that came before it in the list of values. Of several, the last one is its base: values
+    are listed in the order of the graph. A state is listed before all that is computed, so it lies
+    in nothing, and may be a base before it is read. `executorch_prim::et_view` hands on the
+    pointer; any other view has the address that was planned for its base. Of what was moved, that is not where
+    the bytes are: the view is a `same` of the moved tensor, which no slot holds. A branch knows its
+    operands by tensors of its own, which are not in the file: nothing writes where they were
+    planned, and a view of one has no slot either.
+In place
+    By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
+    is the user's mutation, over any other tensor a new buffer in the same slot with a declared
+    pair. An out-argument may alias nothing: the schemas give each a set of its own.
+
+What this module does not see: the planner's lifetimes; a view's base where an earlier reuse of its
+slot has the same size; what a delegate does inside.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from allocsim.errors import DocumentError, ModelError
+from allocsim.formats.flatbuffer import identifier
+from allocsim.formats.placing import APART, Placing
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, VIEW, Arena, Document, Plan, Role
+from allocsim.programs.routines import TIMES, Where
+from allocsim.programs.ways import ways
+from allocsim.systems.executorch.pte_blocks import SIDES, Block, Branch, Loop, blocks
+from allocsim.systems.executorch.pte_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
+
+MAX_OPS: Final = 1 << 22
+"""Ops of all programs made of one file."""
+
+RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
+"""Kernel -> the argument it writes, where that is not the last. Source: `kernels/prim_ops`."""
+
+HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
+"""Kernels whose result is the pointer of their first operand."""
+
+UNKNOWN_VIEW: Final = "view of an unknown tensor"
+"""Kind of the op that makes what no instruction makes and no tensor of the file holds."""
+
+READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
+"""Kernels that read no bytes."""
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is an ExecuTorch program."""
+    return identifier(head) == IDENTIFIER
+
+
+def loads(data: bytes, source: str = "program") -> Document:
+    """Return a program and a plan for each way through each method.
+
+    Raise DocumentError with place and rule. O(size of the file x ways).
+    """
+    plans: list[Plan] = []
+    total = 0
+    for method in parse(data, source):
+        block = blocks(method, source)
+        try:
+            found: dict[str, Plan] = {}
+            for taken in ways(_choices(block, ())):
+                plan = _Walk(method, taken).plan(block)
+                found[plan.program.path] = plan
+                total += len(plan.program.ops)
+                if total > MAX_OPS:
+                    raise DocumentError(source, method.name, f"the ways through it have more than {MAX_OPS} ops")
+            plans += found.values()
+        except ModelError as error:
+            raise DocumentError(source, f"{method.name}: {error.place}", error.rule) from None
+    if not plans:
+        raise DocumentError(source, "execution_plan", "no method has instructions")
+    return Document.of(*plans)
+
+
+def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
+    """Return every branch, loops unrolled."""
+    found: dict[Where, tuple[str, ...]] = {}
+    for item in block:
+        if isinstance(item, Branch):
+            found[*where, f"cond {item.at}"] = SIDES
+            for name, side in zip(SIDES, item.sides, strict=True):
+                found |= _choices(side, (*where, f"cond {item.at}", name))
+        elif isinstance(item, Loop):
+            for turn in range(TIMES):
+                found |= _choices(item.body, (*where, f"loop {item.at}", str(turn)))
+    return found
+
+
+class _Walk:
+    """One way through a method while it is written down."""
+
+    def __init__(self, method: Method, taken: dict[Where, str]) -> None:
+        self.method, self.taken = method, taken
+        arenas = [
+            Arena(name=f"memory {index + 1}", alignment=1, capacity=size) for index, size in enumerate(method.sizes)
+        ]
+        self.growing = Placing(method.name, arenas or (Arena(name="memory", alignment=1),))
+        self.said: list[str] = []
+        self.decided: dict[tuple[int, int], str] = {}
+        """What a condition is, by EValue and by how often it was written."""
+        self.written: dict[int, int] = {}
+        """EValue -> how often a kernel or move wrote it."""
+        self.now: dict[int, int] = {}
+        """EValue -> the value it is now."""
+        self.kept = _kept(method)
+        self.states: set[int] = set()
+        """Buffers that outlive a run."""
+        self.moved: set[int] = set()
+        """Values that a move handed on: they lie elsewhere than their EValues were planned."""
+        self.call: tuple[str, ...] = ()
+        self.suffix = ""
+        self.last = True
+        """Whether this is the last turn of each loop around."""
+        self.rows: dict[int, int] = {}
+        """EValue that a loop fills -> rows written so far."""
+
+    def plan(self, block: Block) -> Plan:
+        """Write uploads, instructions and reads down."""
+        for index in self.method.inputs:
+            if isinstance(self.method.values[index], PlannedTensor):
+                self.now[index] = self.fresh(index, f"input {index}", role=Role.INPUT)
+                self.growing.builder.op(HOST_WRITE, (), (self.now[index],))
+        self.block(block, ())
+        outputs = [
+            self.read(index) for index in self.method.outputs if isinstance(self.method.values[index], PlannedTensor)
+        ]
+        self.growing.builder.op(HOST_READ, outputs, ())
+        program = replace(self.growing.builder.build(), path=", ".join(self.said))
+        return self.growing.plan_for(program, "executorch")
+
+    def block(self, block: Block, where: Where) -> None:
+        for item in block:
+            if isinstance(item, int):
+                self.instruction(item)
+            elif isinstance(item, Branch):
+                self.branch(item, (*where, f"cond {item.at}"))
+            else:
+                self.loop(item, where)
+
+    def branch(self, item: Branch, here: Where) -> None:
+        row = self.method.instructions[item.at]
+        assert isinstance(row, Jump)
+        self.emit("jump_false", item.at, self.held((row.condition,)), ())
+        key = row.condition, self.written.get(row.condition, 0)
+        side = self.decided.setdefault(key, self.taken[here])
+        self.said.append(f"{'/'.join(here)}={side}")
+        self.inside(item.sides[SIDES.index(side)], (*here, side), here[-1], side)
+
+    def loop(self, item: Loop, where: Where) -> None:
+        around = self.suffix, self.last
+        for turn in range(TIMES):
+            self.suffix, self.last = f"{around[0]}.{turn}", around[1] and turn == TIMES - 1
+            self.inside(item.body, (*where, f"loop {item.at}", str(turn)), f"loop {item.at}")
+        self.suffix, self.last = around
+
+    def inside(self, block: Block, where: Where, *names: str) -> None:
+        around = self.call
+        self.call = (*around, *names)
+        self.block(block, where)
+        self.call = around
+
+    def instruction(self, at: int) -> None:
+        row = self.method.instructions[at]
+        if isinstance(row, Move):
+            self.count((row.target,))
+            self.move(at, row)
+        elif isinstance(row, Call):
+            self.count(row.args[-1:])
+            self.kernel(at, row)
+
+    def count(self, indices: tuple[int, ...]) -> None:
+        """Note that EValues are written."""
+        for index in indices:
+            self.written[index] = self.written.get(index, 0) + 1
+
+    def move(self, at: int, row: Move) -> None:
+        tensor = self.method.values[row.source]
+        if not isinstance(tensor, PlannedTensor):
+            return
+        source = self.read(row.source)
+        slot = self.growing.slot_of(source)
+        meta = {"value": row.target}
+        buffer = self.growing.buffer(f"value {row.target}{self.suffix}", tensor.nbytes, slot, alignment=1, meta=meta)
+        self.now[row.target] = self.growing.value(
+            f"value {row.target}{self.suffix}", buffer, tensor.dtype, tensor.shape
+        )
+        self.moved.add(self.now[row.target])
+        self.emit("same", at, (source,), (self.now[row.target],))
+
+    def kernel(self, at: int, row: Call) -> None:
+        operands, results = self.sides(row)
+        read = () if row.kind in READS_SHAPE else self.held(operands)
+        if row.kind in HANDS_ON and read and len(results) == 1:
+            self.now[results[0]] = self.view(results[0], read[0])
+        elif row.kind in RETURNS and results:
+            self.fill(at, row.kind, read, results[0])
+        elif _in_place(row.kind) and read and self.now.get(operands[0]) == read[0]:
+            self.emit(row.kind, at, read, self.over(operands, read[0], results), in_place=((0, 0),))
+        elif read or results:
+            made = [self.fresh(index, f"value {index}{self.suffix}") for index in results]
+            self.emit(row.kind, at, read, made)
+            self.now.update(zip(results, made, strict=True))
+
+    def sides(self, row: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what a kernel is given, and the tensors it writes, by EValue."""
+        values, args = self.method.values, row.args
+        if row.delegate:
+            held = [place for place, index in enumerate(args) if index in self.now or not self.unwritten(index)]
+            behind = held[-1] + 1 if held else 0
+            return args[:behind], tuple(index for index in args[behind:] if isinstance(values[index], PlannedTensor))
+        if not args:
+            return (), ()
+        if row.kind in RETURNS:
+            index = args[RETURNS[row.kind] % len(args)]
+            results = (index,) if isinstance(values[index], PlannedTensor) else ()
+            return tuple(other for other in args if other != index), results
+        last = values[args[-1]]
+        returned = last.items if isinstance(last, Listed) else (args[-1],)
+        operands = args[:-1]
+        if operands and isinstance(last, Listed) and values[operands[-1]] == last:
+            operands = operands[:-1]
+        for index in reversed(returned):
+            operands = operands[:-1] if operands[-1:] == (index,) else operands
+        return operands, tuple(index for index in returned if index >= 0 and isinstance(values[index], PlannedTensor))
+
+    def unwritten(self, index: int) -> bool:
+        """Whether a value is a tensor that nothing gave content to."""
+        tensor = self.method.values[index]
+        return isinstance(tensor, PlannedTensor) and not tensor.content and self.base(index) is None
+
+    def held(self, indices: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the values of the tensors among EValues, lists opened."""
+        found: list[int] = []
+        for index in indices:
+            row = self.method.values[index]
+            inner = row.items if isinstance(row, Listed) else (index,)
+            found += [self.read(i) for i in inner if i >= 0 and isinstance(self.method.values[i], PlannedTensor)]
+        return tuple(found)
+
+    def read(self, index: int) -> int:
+        """Return the value of a tensor: as it was written, a view, or content from before."""
+        if index not in self.now:
+            base, tensor = self.base(index), self.method.values[index]
+            if base is not None:
+                self.now[index] = self.view(index, base)
+            elif index not in self.kept and isinstance(tensor, PlannedTensor) and tensor.slot is not None:
+                self.now[index] = self.nowhere(index, tensor)
+            else:
+                kept = self.content(index)
+                self.now[index] = self.fresh(index, f"value {index}", **kept)
+        return self.now[index]
+
+    def content(self, index: int) -> dict[str, Any]:
+        """Return role and access of a tensor that has content before the run."""
+        tensor = self.method.values[index]
+        planned = isinstance(tensor, PlannedTensor) and tensor.slot is not None
+        return {"role": Role.STATE} if planned else {"role": Role.PARAMETER, "read_only": True}
+
+    def base(self, index: int) -> int | None:
+        """Return the value that a tensor without a writer is a view of, if there is one."""
+        tensor = self.method.values[index]
+        if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
+            return None
+        for other in sorted((i for i in self.now.keys() | self.kept if i < index), reverse=True):
+            planned = self.method.values[other]
+            if isinstance(planned, PlannedTensor) and _inside(tensor, self.believed(other, planned), planned.nbytes):
+                return self.read(other)
+        return None
+
+    def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
+        """Return where views of a tensor lie: of what was moved, where that was planned."""
+        as_planned = index not in self.now or self.now[index] in self.moved
+        return (tensor.slot or APART) if as_planned else self.growing.slot_of(self.now[index])
+
+    def view(self, index: int, base: int) -> int:
+        """Add a view of a value: the tensor of an EValue in the buffer of the value."""
+        tensor = self.method.values[index]
+        assert isinstance(tensor, PlannedTensor)
+        if base in self.moved and tensor.slot is not None:
+            return self.astray(index, base, tensor)
+        start = self.growing.slot_of(base)[1]
+        offset = tensor.slot[1] - start if tensor.slot is not None and tensor.slot[1] >= start else 0
+        made = self.growing.value(
+            f"value {index}{self.suffix}", self.growing.home[base], tensor.dtype, tensor.shape, offset=offset
+        )
+        self.emit(VIEW, None, (base,), (made,))
+        return made
+
+    def astray(self, index: int, base: int, tensor: PlannedTensor) -> int:
+        """Add a view of what was moved: it has the moved bytes only where they lie as planned, and
+        no slot otherwise.
+        """
+        slot = tensor.slot if tensor.slot == self.growing.slot_of(base) else None
+        made = self.seen(index, tensor, slot)
+        self.emit("same", None, (base,), (made,))
+        return made
+
+    def nowhere(self, index: int, tensor: PlannedTensor) -> int:
+        """Add a view of a tensor that is not in the file: no slot has its bytes."""
+        made = self.seen(index, tensor, None)
+        self.emit(UNKNOWN_VIEW, None, (), (made,))
+        return made
+
+    def seen(self, index: int, tensor: PlannedTensor, slot: tuple[int, int] | None) -> int:
+        """Add a buffer for a view that has one of its own, and the value in it."""
+        name = f"value {index}{self.suffix}"
+        buffer = self.growing.buffer(name, tensor.nbytes, slot or (UNPLACED, 0), alignment=1, meta={"value": index})
+        return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
+
+    def over(self, operands: tuple[int, ...], operand: int, results: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the result of a kernel that writes its first operand, and let every name of that
+        operand be the result from now on.
+        """
+        index = next(i for i in operands if self.now.get(i) == operand)
+        tensor = self.method.values[index]
+        assert isinstance(tensor, PlannedTensor)
+        home = self.growing.home[operand]
+        if home not in self.states:
+            home = self.growing.buffer(
+                f"value {index}{self.suffix} anew",
+                tensor.nbytes,
+                self.growing.slots[home],
+                alignment=1,
+                meta={"value": index, "over": home},
+            )
+        made = self.growing.value(f"value {index}{self.suffix} anew", home, tensor.dtype, tensor.shape)
+        self.now.update(dict.fromkeys((index, *results), made))
+        return (made,)
+
+    def fill(self, at: int, kind: str, read: tuple[int, ...], target: int) -> None:
+        """Write a row of what a loop fills; the last turn writes all rows that are left."""
+        tensor = self.method.values[target]
+        assert isinstance(tensor, PlannedTensor)
+        row = self.rows.get(target, 0)
+        if row == 0:
+            self.now[target] = self.fresh(target, f"value {target}{self.suffix}")
+        count = max(tensor.shape[0], 1) if tensor.shape else 1
+        row = min(row, count - 1)
+        rest = count - row if self.last else 1
+        whole = self.now[target]
+        shape = (rest, *tensor.shape[1:]) if tensor.shape else ()
+        part = self.growing.value(
+            f"rows of value {target}{self.suffix}",
+            self.growing.home[whole],
+            tensor.dtype,
+            shape,
+            offset=row * (tensor.nbytes // count),
+        )
+        self.emit(kind, at, read, (part,))
+        self.rows[target] = 0 if self.last else row + 1
+
+    def fresh(self, index: int, name: str, **columns: Any) -> int:
+        """Add a buffer for a tensor, in its slot, and the value in it."""
+        tensor = self.method.values[index]
+        assert isinstance(tensor, PlannedTensor)
+        width = tensor.nbytes // max(1, _count(tensor.shape)) or 1
+        buffer = self.growing.buffer(
+            name, tensor.nbytes, tensor.slot or APART, alignment=width, meta={"value": index}, **columns
+        )
+        if columns.get("role") is Role.STATE:
+            self.states.add(buffer)
+        return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
+
+    def emit(self, kind: str, at: int | None, read: Any, made: Any, **op: Any) -> None:
+        """Add an op where the walk stands."""
+        meta = {**({} if at is None else {"instruction": at}), **({"call": list(self.call)} if self.call else {})}
+        name = kind if at is None else f"{kind} {at}{self.suffix}"
+        self.growing.builder.op(kind, read, made, name=name, meta=meta, **op)
+
+
+def _kept(method: Method) -> frozenset[int]:
+    """Return the planned tensors that are there before a run: of what nothing but a kernel in place
+    writes, and is no input, those that are listed before all that is computed and lie in no tensor
+    before them. O(values^2) at worst.
+    """
+    written: set[int] = set()
+    for row in method.instructions:
+        if isinstance(row, Move):
+            written.add(row.target)
+        elif isinstance(row, Call) and row.args and (row.delegate or not _in_place(row.kind)):
+            written |= set(row.args[-1:]) if row.delegate else _results(method, row)
+    rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
+    return frozenset(
+        index
+        for place, (index, row) in enumerate(rows)
+        if index < min(written - {-1}, default=len(method.values))
+        and index not in method.inputs
+        and not any(other.slot and _inside(row, other.slot, other.nbytes) for _, other in rows[:place])
+    )
+
+
+def _results(method: Method, row: Call) -> set[int]:
+    """Return the EValues that a kernel writes, lists opened."""
+    index = row.args[RETURNS.get(row.kind, -1) % len(row.args)]
+    held = method.values[index]
+    return set(held.items) if isinstance(held, Listed) else {index}
+
+
+def _inside(tensor: PlannedTensor, slot: tuple[int, int], nbytes: int) -> bool:
+    """Whether a tensor's own slot lies in these bytes of an arena."""
+    if tensor.slot is None or tensor.slot[0] != slot[0]:
+        return False
+    return slot[1] <= tensor.slot[1] and tensor.slot[1] + tensor.nbytes <= slot[1] + nbytes
+
+
+def _in_place(kind: str) -> bool:
+    """Whether a kernel's name says, by torch's rule, that it writes its first operand."""
+    name = kind.rpartition("::")[2].partition(".")[0]
+    return name.endswith("_") and not name.startswith("_")
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    found = 1
+    for length in shape:
+        found *= length
+    return found
+
+
+__all__ = ["HANDS_ON", "MAX_OPS", "READS_SHAPE", "RETURNS", "loads", "looks_like"]

@@ -1,0 +1,301 @@
+"""The text of IREE's stream dialect, read line by line and never run: dumps of a pass, and what the
+functions in them execute.
+
+    [PassDump(before=True, function="main", ...), ...] = dumps(text)
+    [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source)
+
+Only what a plan consists of is read: index constants and their sums, `stream.resource.alloca`,
+`.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and which of its arguments a
+function returns as they are. A name is what it was last
+defined to be above: names of a region that has ended may come again. Outside of an execute every
+other line is passed over, inside it is refused.
+
+What this module does not see: what the commands mean for memory (`allocsim.systems.iree.iree_stream`).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocsim.errors import DocumentError
+from allocsim.model.layout import LIMIT
+
+HEADER: Final = re.compile(r"// -----// IR Dump (Before|After) \S+: iree-stream-layout-slices")
+FUNCTION: Final = re.compile(r"\s*util\.func .*?@([\w.$-]+)\(")
+DEFINED: Final = re.compile(r"\s*(%\w+)(?::(\d{1,4}))?(?:, %\w+(?::\d+)?)* = (\S+)")
+CONSTANT: Final = re.compile(r".* = arith\.constant (-?\d{1,19}) : index")
+SUM: Final = re.compile(r".* = arith\.addi (%[\w#]+), (%[\w#]+) : index")
+SLICE: Final = re.compile(r"\s*\[(\d{1,9}), (\d{1,9})\] = (%[\w#]+)")
+SUBVIEW: Final = re.compile(r".* = stream\.resource\.subview (%[\w#]+)\[(%[\w#]+)\]")
+IMPORT: Final = re.compile(r".* = stream\.tensor\.import .*?(%\w+) : ")
+AWAIT: Final = re.compile(r".* = stream\.timepoint\.await .* => (%\w+(?:, %\w+)*) : ")
+RETURN: Final = re.compile(r"\s*util\.return (.*) : ")
+RESOURCE: Final = re.compile(r"!stream\.resource<(?:\w+|\*)>\{(%[\w#]+)\}")
+BOUND: Final = re.compile(r"(%[\w#]+) as (%\w+): !stream\.resource<(\w+|\*)>\{")
+ACCESS: Final = re.compile(r"\s*(ro|wo|rw) (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
+DISPATCH: Final = re.compile(r"stream\.cmd\.dispatch (?:\{[^}]*\} )?@([\w.$:@-]+)")
+COPY: Final = re.compile(r"stream\.cmd\.copy (%\w+)\[(%[\w#]+)\], (%\w+)\[(%[\w#]+)\], (%[\w#]+) :")
+FILL: Final = re.compile(r"stream\.cmd\.fill %[\w#]+, (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
+MOST_TERMS: Final = 1000
+"""Of one sum, and resources that one is in, one in the other."""
+
+UNKNOWN: Final = -1
+"""A size that the text does not say."""
+
+SKIPPED: Final = ("stream.cmd.flush", "stream.cmd.invalidate", "stream.cmd.discard")
+"""Commands that move no bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassDump:
+    """What a pass was given, or gave back, of one function."""
+
+    before: bool
+    function: str
+    first: int
+    """Number of the first line in the file, from 1."""
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSlice:
+    """A row of a pack: which statements of an execute need it, both ends included."""
+
+    name: str
+    line: int
+    first: int
+    last: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Memory: an allocation, or something from outside."""
+
+    name: str
+    line: int
+    """Where it is allocated; 0 for what comes from outside."""
+    nbytes: int = UNKNOWN
+    """`UNKNOWN` where a pack or the run decides, and for what comes from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTouch:
+    """Bytes that a command touches."""
+
+    reads: bool
+    writes: bool
+    kind: str
+    """Of memory: `transient`, `external`, ..."""
+    resource: Resource
+    slice: PackedSlice | None
+    inside: bool
+    """Whether the command names the slice itself: it is packed for statements of this execute."""
+    low: int
+    """First byte in the slice, or else in the resource."""
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommand:
+    """A dispatch, a copy or a fill."""
+
+    line: int
+    kind: str
+    """`copy`, `fill`, or the name of the function that is dispatched."""
+    touches: tuple[StreamTouch, ...]
+    group: int
+    """Number of the statement of the execute that it belongs to."""
+    lane: int
+    """Commands of one statement and lane run one after another; lanes run at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamExecute:
+    """A region of commands."""
+
+    line: int
+    commands: tuple[StreamCommand, ...]
+    returned: frozenset[str] = frozenset()
+    """Names of the resources that are arguments of the function which it returns as they are."""
+
+
+def dumps(text: str) -> Iterator[PassDump]:
+    """Yield the dumps of the pass that lays slices out, in order."""
+    lines = text.splitlines()
+    heads = [(number, line) for number, line in enumerate(lines) if line.startswith("// -----// IR Dump")]
+    for place, (number, line) in enumerate(heads):
+        end = heads[place + 1][0] if place + 1 < len(heads) else len(lines)
+        if (found := HEADER.match(line)) is None:
+            continue
+        body = tuple(lines[number + 1 : end])
+        function = next((named[1] for named in map(FUNCTION.match, body) if named), "")
+        yield PassDump(found[1] == "Before", function, number + 2, body)
+
+
+def executes(dump: PassDump, source: str) -> list[StreamExecute]:
+    """Return the executes of a dump in order. Raise DocumentError with line and rule. O(lines)."""
+    reader = _Reader(dump, source)
+    found = list(reader.executes())
+    return [replace(execute, returned=frozenset(reader.returned)) for execute in found]
+
+
+class _Reader:
+    """A dump at the line that is being read, and what the names mean there."""
+
+    def __init__(self, dump: PassDump, source: str) -> None:
+        self.rows = iter(enumerate(dump.lines, dump.first))
+        self.line, self.source = dump.first, source
+        self.numbers: dict[str, int] = {}
+        self.sums: dict[str, tuple[str, str]] = {}
+        self.slices: dict[str, PackedSlice] = {}
+        self.allocated: dict[str, Resource] = {}
+        self.subviews: dict[str, tuple[str, str]] = {}
+        self.bound: dict[str, tuple[str, str]] = {}
+        """Inside of an execute: name -> name outside, kind of memory."""
+        self.arguments: dict[str, str] = {}
+        """Resource -> the argument of the function that it is."""
+        self.returned: set[str] = set()
+        """Resources whose arguments are returned."""
+
+    def _next(self) -> str:
+        """Return the next line."""
+        found = next(self.rows, None)
+        if found is None:
+            raise self._refused("the text ends inside of a statement")
+        self.line, row = found
+        return row
+
+    def _refused(self, rule: str) -> DocumentError:
+        return DocumentError(self.source, f"line {self.line}", rule)
+
+    def executes(self) -> Iterator[StreamExecute]:
+        """Read on to the end."""
+        for line, row in self.rows:
+            self.line = line
+            if "stream.cmd.execute" in row:
+                self.bound = {inside: (outside, kind) for outside, inside, kind in BOUND.findall(row)}
+                yield StreamExecute(self.line, tuple(self._commands()))
+            elif found := RETURN.match(row):
+                self.returned = {name for name, given in self.arguments.items() if given in found[1].split(", ")}
+            elif found := DEFINED.match(row):
+                self._define(found[1], int(found[2] or 0), found[3], row)
+
+    def _define(self, name: str, count: int, what: str, row: str) -> None:
+        names = [name] if not count else [f"{name}#{place}" for place in range(count)]
+        for table in (self.numbers, self.sums, self.slices, self.allocated, self.subviews, self.arguments):
+            for old in names:
+                table.pop(old, None)
+        if what == "stream.resource.pack":
+            self._pack(name)
+        elif what == "stream.resource.alloca":
+            for each, size in zip(names, RESOURCE.findall(row), strict=False):
+                terms = self._terms(size)
+                known = all(term in self.numbers for term in terms)
+                self.allocated[each] = Resource(each, self.line, self._sum(size) if known else UNKNOWN)
+        elif found := CONSTANT.match(row):
+            self.numbers[name] = int(found[1])
+        elif (found := SUM.match(row)) and name not in found.groups():
+            self.sums[name] = (found[1], found[2])
+        elif found := IMPORT.match(row):
+            self.arguments[name] = found[1]
+        elif found := AWAIT.match(row):
+            held = zip(names, found[1].split(", "), strict=False)
+            self.arguments |= {each: self.arguments[old] for each, old in held if old in self.arguments}
+        elif found := SUBVIEW.match(row):
+            self.subviews[name] = (found[1], found[2])
+
+    def _pack(self, name: str) -> None:
+        place = 0
+        while "})" not in (row := self._next()):
+            if found := SLICE.match(row):
+                place += 1
+                each = f"{name}#{place}"
+                self.slices[each] = PackedSlice(each, self.line, int(found[1]), int(found[2]), self._sum(found[3]))
+
+    def _number(self, name: str) -> int:
+        if name not in self.numbers:
+            raise self._refused(f"{name} is known only when the program runs")
+        if not 0 <= self.numbers[name] <= LIMIT:
+            raise self._refused(f"{name} is {self.numbers[name]}; 0 to {LIMIT} are supported")
+        return self.numbers[name]
+
+    def _terms(self, name: str) -> list[str]:
+        """Return the names that a sum is of."""
+        terms, found = [name], []
+        while terms:
+            term = terms.pop()
+            if term not in self.sums:
+                found.append(term)
+                continue
+            terms += self.sums[term]
+            if len(terms) + len(found) > MOST_TERMS:
+                raise self._refused(f"{name} is a sum of more than {MOST_TERMS}, or of itself")
+        return found
+
+    def _sum(self, name: str) -> int:
+        """Return a constant, or a sum of constants."""
+        return sum(self._number(term) for term in self._terms(name))
+
+    def _touch(self, access: str, resource: str, offset: str, nbytes: str) -> StreamTouch:
+        if resource not in self.bound:
+            raise self._refused(f"{resource} is no resource that the execute is given")
+        here, kind = self.bound[resource]
+        terms = self._terms(offset)
+        inside = any(term in self.slices for term in terms)
+        while here in self.subviews:
+            here, shift = self.subviews[here]
+            terms += self._terms(shift)
+            if len(terms) > MOST_TERMS:
+                raise self._refused(f"{resource} is in more than {MOST_TERMS} others, or in itself")
+        slices = [self.slices[term] for term in terms if term in self.slices]
+        if len(slices) > 1:
+            raise self._refused(f"{resource} is a slice of a slice")
+        low = sum(self._number(term) for term in terms if term not in self.slices)
+        of = self.allocated.get(here, Resource(here, 0))
+        return StreamTouch(
+            "r" in access, "w" in access, kind, of, next(iter(slices), None), inside, low, self._sum(nbytes)
+        )
+
+    def _commands(self) -> Iterator[StreamCommand]:
+        blocks: list[str] = []
+        group = lane = -1
+        while True:
+            text = self._next().strip()
+            if text.startswith("}"):
+                if not blocks:
+                    return
+                blocks.pop()
+                continue
+            if not text or text.startswith("//"):
+                continue
+            if not blocks:
+                group, lane = group + 1, -1
+            if text.startswith(SKIPPED):
+                continue
+            if text.startswith(("stream.cmd.concurrent", "stream.cmd.serial")):
+                block = text.split()[0].removeprefix("stream.cmd.")
+                if block in blocks or blocks == ["serial"]:
+                    raise self._refused(f"a block of commands in a {blocks[-1]} one is not read")
+                lane += bool(blocks)
+                blocks.append(block)
+                continue
+            lane += blocks[-1:] != ["serial"] or lane < 0
+            yield self._command(text, group, lane)
+
+    def _command(self, text: str, group: int, lane: int) -> StreamCommand:
+        line = self.line
+        if found := COPY.match(text):
+            touches = [self._touch("r", *found.group(1, 2, 5)), self._touch("w", *found.group(3, 4, 5))]
+            return StreamCommand(line, "copy", tuple(touches), group, lane)
+        if found := FILL.match(text):
+            return StreamCommand(line, "fill", (self._touch("w", *found.group(1, 2, 3)),), group, lane)
+        if (found := DISPATCH.match(text)) is None:
+            raise self._refused(f"{text.partition(' ')[0]!r} is no command that is known")
+        touches = []
+        while not (row := self._next()).strip().startswith("}"):
+            if (access := ACCESS.match(row)) is None:
+                raise self._refused("is no access of a dispatch that is known")
+            touches.append(self._touch(*access.group(1, 2, 3, 4)))
+        return StreamCommand(line, found[1].rpartition(":")[2].removeprefix("@"), tuple(touches), group, lane)

@@ -1,0 +1,123 @@
+"""LiteRT: the pointers that an interpreter gave its tensors, as JSON (docs/plans.md has the lines
+of Python that write it).
+
+    {"versions": "ai-edge-litert 2.3.0",
+     "tensors": [{"id": 0, "name": "x", "size": 256, "first": 0, "last": 4, "offset": 512}],
+     "ops": [{"op": "RESHAPE", "ins": [0], "outs": [1]}]}
+
+Time: `first` and `last` are the first and last operators that touch a tensor, closed; they are what
+was read off the graph, no planner's belief, and are not used. An operator runs at each step. What
+no operator writes is uploaded first; tensors without a reader and those that `last` lets live to
+the end are read by the host.
+
+Offsets are those of pointers into one arena. Kinds in place: `allocsim.systems.litert.tflite_in_place`.
+Types are not in the file, so a tensor is bytes.
+
+What this module does not see: constants, which have no offset, and temporaries of kernels.
+"""
+
+import re
+from typing import Annotated, Final
+
+import msgspec
+
+from allocsim.errors import DocumentError, ModelError
+from allocsim.formats.placing import APART, Placing
+from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Role
+from allocsim.model.layout import LIMIT
+from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+
+MAX_ROWS: Final = 1 << 22
+"""Tensors, and operators, of one file."""
+
+
+class PointedTensor(msgspec.Struct, frozen=True):
+    """A tensor and where it lies."""
+
+    id: Count
+    size: Count
+    first: Count
+    last: Count
+    name: str = ""
+    offset: Count | None = None
+
+
+class PointedOp(msgspec.Struct, frozen=True):
+    """An operator over tensors by `id`; -1 where an optional one is left out."""
+
+    op: str
+    ins: list[int]
+    outs: list[int]
+
+
+class PointedModel(msgspec.Struct, frozen=True):
+    """What was read off an interpreter."""
+
+    tensors: Annotated[list[PointedTensor], msgspec.Meta(max_length=MAX_ROWS)]
+    ops: Annotated[list[PointedOp], msgspec.Meta(max_length=MAX_ROWS)]
+    versions: str = ""
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is such a dump."""
+    return head.lstrip()[:1] == b"{" and re.search(rb'"versions"\s*:\s*"(ai-edge-litert|tflite)', head) is not None
+
+
+def loads(data: bytes, source: str = "pointers") -> Document:
+    """Return program and plan. Raise DocumentError with place and rule. O(size of the file)."""
+    try:
+        model = msgspec.json.decode(data, type=PointedModel)
+    except msgspec.ValidationError as error:
+        rule, _, path = str(error).partition(" - at `$")
+        raise DocumentError(source, path.strip(".`"), rule[:1].lower() + rule[1:]) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DocumentError(source, "", f"is not JSON: {str(error)[:200]}") from None
+    by_id = {tensor.id: tensor for tensor in model.tensors}
+    if len(by_id) != len(model.tensors):
+        raise DocumentError(source, "tensors", "two have one id")
+    for at, op in enumerate(model.ops):
+        for index in (*op.ins, *op.outs):
+            if index not in by_id and index != -1:
+                raise DocumentError(source, f"ops[{at}]", f"tensor {index} does not exist; there are {len(by_id)}")
+    try:
+        return _document(model, by_id)
+    except ModelError as error:
+        raise DocumentError(source, error.place, error.rule) from None
+
+
+def _document(model: PointedModel, by_id: dict[int, PointedTensor]) -> Document:
+    growing = Placing("main", (Arena(name="arena", alignment=1),))
+    now: dict[int, int] = {}
+
+    def fresh(index: int, role: Role = Role.TEMPORARY) -> int:
+        tensor = by_id[index]
+        slot = APART if tensor.offset is None else (0, tensor.offset)
+        name = tensor.name or f"tensor {index}"
+        buffer = growing.buffer(name, tensor.size, slot, alignment=1, role=role, meta={"tensor": index})
+        now[index] = growing.value(name, buffer, "u8", (tensor.size,))
+        return now[index]
+
+    made = {index for op in model.ops for index in op.outs}
+    read = [index for op in model.ops for index in op.ins if index >= 0]
+    for index in dict.fromkeys(index for index in read if index not in made):
+        growing.builder.op(HOST_WRITE, (), (fresh(index, Role.INPUT),))
+    for at, op in enumerate(model.ops):
+        operands = [now[index] if index in now else fresh(index) for index in op.ins if index >= 0]
+        results = [fresh(index) for index in op.outs if index >= 0]
+        kind = op.op.lower()
+        same = kind in UNMODIFIED and operands and len(results) == 1 and by_id[op.ins[0]].size == by_id[op.outs[0]].size
+        growing.builder.op(
+            SAME if same else kind,
+            operands[:1] if same else operands,
+            results,
+            name=f"{kind} {at}",
+            in_place=() if same else pairs(kind, len(operands)),
+        )
+    kept = [index for index in now if index in made and (by_id[index].last >= len(model.ops) or index not in set(read))]
+    growing.builder.op(HOST_READ, [now[index] for index in kept if by_id[index].last >= len(model.ops)], ())
+    return Document.of(growing.plan(model.versions or "litert"))
+
+
+__all__ = ["PointedModel", "PointedOp", "PointedTensor", "loads", "looks_like"]

@@ -1,0 +1,249 @@
+"""LiteRT and TensorFlow Lite: a `.tflite` file, with the offline plan where it has one (what the
+file says: `allocsim.systems.litert.tflite_file`).
+
+Time: operators run in order and are the steps, after one `host.write` for each input and before one
+`host.read` of the outputs; called subgraphs are in line. Most files have no plan, since the
+interpreter makes one when it loads them: such a file is programs without a plan. With a delegate
+(XNNPACK is the default on many platforms) the interpreter's own plan is not what runs, whatever
+stands in the file.
+
+Programs
+    One for each way through the IFs (`allocsim.programs.ways`). Condition and body of a WHILE run
+    twice, the condition once more.
+Buffers
+    One for each tensor that an operator writes, each time it does, in the one arena at the offset
+    of the plan. Constants are `parameter`; variables are `state`. What the plan leaves to the
+    runtime (-1) lies apart, and so do constants.
+Operators
+    RESHAPE and its kin are `same`, in a slot of their own or in their operand's. What
+    else may lie over what is in `allocsim.systems.litert.tflite_in_place`. IF and WHILE copy one tensor
+    after the other, each copy a `same`: operands to the inputs of a subgraph, its outputs to the
+    operator's, and in a WHILE those to the inputs again.
+
+What this module does not see: scratch buffers that kernels ask for while they prepare; shapes that
+only the run decides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from allocsim.errors import DocumentError, ModelError
+from allocsim.formats.flatbuffer import identifier
+from allocsim.formats.placing import APART, Placing
+from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Plan, Role
+from allocsim.programs.routines import TIMES, Where
+from allocsim.programs.ways import ways
+from allocsim.systems.litert.tflite_file import IDENTIFIER, Operator, Subgraph, parse
+from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
+
+MAX_OPS: Final = 1 << 22
+"""Ops of all programs made of one file."""
+
+MAX_DEPTH: Final = 64
+"""Subgraphs called inside each other."""
+
+SIDES: Final = ("then", "else")
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is such a model."""
+    return identifier(head) == IDENTIFIER
+
+
+def loads(data: bytes, source: str = "model") -> Document:
+    """Return a program for each way through the first subgraph and, where the file has an offline
+    plan, a plan for each.
+
+    Raise DocumentError with place and rule. O(size of the file x ways).
+    """
+    graphs = parse(data, source)
+    found: dict[str, Plan] = {}
+    total = 0
+    try:
+        for taken in ways(_choices(graphs, source)):
+            plan = _Walk(graphs, taken, source).plan()
+            found[plan.program.path] = plan
+            total += len(plan.program.ops)
+            if total > MAX_OPS:
+                raise DocumentError(source, graphs[0].name, f"the ways through it have more than {MAX_OPS} ops")
+    except ModelError as error:
+        if isinstance(error, DocumentError):
+            raise
+        raise DocumentError(source, error.place, error.rule) from None
+    if not any(graph.planned for graph in graphs):
+        return Document(programs=tuple(plan.program for plan in found.values()))
+    return Document.of(*found.values())
+
+
+def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str, ...]]:
+    """Return every IF there is once loops are unrolled."""
+    found: dict[Where, tuple[str, ...]] = {}
+
+    def visit(graph: int, where: Where, depth: int) -> None:
+        if depth > MAX_DEPTH or len(found) > 1 << 12:
+            raise DocumentError(source, f"subgraphs[{graph}]", "subgraphs call each other too deeply")
+        for at, op in enumerate(graphs[graph].operators):
+            name = f"{op.kind} {at}"
+            if op.kind == "if":
+                found[*where, name] = SIDES
+                for side, called in zip(SIDES, op.called, strict=True):
+                    visit(called, (*where, name, side), depth + 1)
+            elif op.kind == "while":
+                for turn in range(TIMES):
+                    for called in op.called:
+                        visit(called, (*where, name, str(turn)), depth + 1)
+            elif op.kind == "call_once":
+                visit(op.called[0], (*where, name, "called"), depth + 1)
+
+    visit(0, (), 0)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A subgraph while it runs."""
+
+    number: int
+    now: dict[int, int]
+    """Tensor -> the value it is now."""
+    where: Where = ()
+    depth: int = 0
+
+
+class _Walk:
+    """One way through a model while it is written down."""
+
+    def __init__(self, graphs: tuple[Subgraph, ...], taken: Mapping[Where, str], source: str) -> None:
+        self.graphs, self.taken, self.source = graphs, taken, source
+        self.growing = Placing(graphs[0].name, (Arena(name="arena", alignment=1),))
+        self.kept: dict[tuple[int, int], int] = {}
+        """(subgraph, tensor) -> the value of a constant or variable."""
+        self.said: list[str] = []
+        self.call: tuple[str, ...] = ()
+        self.suffix = ""
+
+    def plan(self) -> Plan:
+        """Write uploads, operators and reads down."""
+        graph, top = self.graphs[0], _Standing(0, {})
+        for index in dict.fromkeys(graph.inputs):
+            top.now[index] = self.fresh(0, index, role=Role.INPUT)
+            self.emit(HOST_WRITE, f"write {graph.tensors[index].name}", (), (top.now[index],))
+        self.graph(top)
+        self.emit(HOST_READ, "outputs", [self.read(top, index) for index in graph.outputs], ())
+        program = replace(self.growing.builder.build(), path=", ".join(self.said))
+        return self.growing.plan_for(program, "tflite offline plan")
+
+    def graph(self, here: _Standing) -> None:
+        """Write a subgraph down, from the values of its inputs."""
+        if here.depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
+            raise DocumentError(self.source, f"subgraphs[{here.number}]", "subgraphs call each other too deeply")
+        for at, op in enumerate(self.graphs[here.number].operators):
+            name = f"{op.kind} {at}"
+            if op.kind == "if":
+                self.choice(here, op, name)
+            elif op.kind == "while":
+                self.loop(here, op, name)
+            elif op.kind == "call_once":
+                self.inside(_Standing(op.called[0], {}, (*here.where, name, "called"), here.depth + 1), name)
+            else:
+                self.kernel(here, op, name)
+
+    def kernel(self, here: _Standing, op: Operator, name: str) -> None:
+        read = [self.read(here, index) for index in op.inputs if index >= 0]
+        made = []
+        for index in op.outputs:
+            here.now[index] = self.fresh(here.number, index)
+            made.append(here.now[index])
+        if op.kind in UNMODIFIED and read and len(made) == 1 and self.nbytes(read[0]) == self.nbytes(made[0]):
+            self.emit(SAME, name, read[:1], made)
+            return
+        tensors = self.graphs[here.number].tensors
+        updates = any(index >= 0 and tensors[index].variable for index in op.inputs)
+        self.emit(op.kind, name, read, made, in_place=None if updates else pairs(op.kind, len(read)))
+
+    def choice(self, here: _Standing, op: Operator, name: str) -> None:
+        where = (*here.where, name)
+        side = self.taken[where]
+        self.said.append(f"{'/'.join(where)}={side}")
+        self.emit("predicate", name, [self.read(here, index) for index in op.inputs[:1] if index >= 0], ())
+        inner = _Standing(op.called[SIDES.index(side)], {}, (*where, side), here.depth + 1)
+        called = self.graphs[inner.number]
+        self.copy(name, (here, op.inputs[1:]), (inner, called.inputs))
+        self.inside(inner, name, side)
+        self.copy(name, (inner, called.outputs), (here, op.outputs))
+
+    def loop(self, here: _Standing, op: Operator, name: str) -> None:
+        around = self.suffix
+        self.copy(name, (here, op.inputs), (here, op.outputs))
+        for turn in range(TIMES + 1):
+            self.suffix = f"{around}.{turn}"
+            where = (*here.where, name, str(min(turn, TIMES - 1)))
+            condition, body = (_Standing(number, {}, where, here.depth + 1) for number in op.called)
+            self.copy(name, (here, op.outputs), (condition, self.graphs[condition.number].inputs))
+            self.inside(condition, name)
+            asked = [self.read(condition, index) for index in self.graphs[condition.number].outputs]
+            self.emit("predicate", name, asked, ())
+            if turn < TIMES:
+                self.copy(name, (here, op.outputs), (body, self.graphs[body.number].inputs))
+                self.inside(body, name)
+                self.copy(name, (body, self.graphs[body.number].outputs), (here, op.outputs))
+        self.suffix = around
+
+    def inside(self, called: _Standing, *names: str) -> None:
+        around = self.call
+        self.call = (*around, *names)
+        self.graph(called)
+        self.call = around
+
+    def copy(
+        self, name: str, given: tuple[_Standing, tuple[int, ...]], into: tuple[_Standing, tuple[int, ...]]
+    ) -> None:
+        """Copy tensors, one after the other, into those of another subgraph or of the same."""
+        (source, sources), (target, targets) = given, into
+        if len(sources) != len(targets):
+            raise DocumentError(self.source, name, f"hands {len(sources)} tensors to {len(targets)}")
+        for index, place in zip(sources, targets, strict=True):
+            if index < 0:
+                continue
+            value, made = self.read(source, index), self.fresh(target.number, place)
+            if self.nbytes(value) != self.nbytes(made):
+                raise DocumentError(self.source, name, f"hands {self.nbytes(value)} bytes to {self.nbytes(made)}")
+            self.emit(SAME, name, (value,), (made,))
+            target.now[place] = made
+
+    def read(self, here: _Standing, index: int) -> int:
+        """Return the value of a tensor: made before, a constant, a variable, or from nowhere."""
+        if index in here.now:
+            return here.now[index]
+        key = here.number, index
+        tensor = self.graphs[here.number].tensors[index]
+        if not tensor.constant and not tensor.variable:
+            here.now[index] = self.fresh(*key)
+            return here.now[index]
+        if key not in self.kept:
+            role = Role.PARAMETER if tensor.constant else Role.STATE
+            self.kept[key] = self.fresh(*key, role=role, read_only=tensor.constant)
+        return self.kept[key]
+
+    def fresh(self, number: int, index: int, **columns: Any) -> int:
+        """Add a buffer for a tensor, in its slot, and the value in it."""
+        graph = self.graphs[number]
+        tensor = graph.tensors[index]
+        slot = (0, graph.offsets[index]) if index in graph.offsets and not tensor.constant else APART
+        label = f"{tensor.name or f'tensor {index}'}{self.suffix}"
+        if columns.get("role") in (Role.PARAMETER, Role.STATE):
+            label = f"{label} ({number}.{index})"
+        buffer = self.growing.buffer(label, tensor.nbytes, slot, alignment=1, meta={"tensor": index}, **columns)
+        return self.growing.value(label, buffer, tensor.dtype, tensor.shape)
+
+    def nbytes(self, value: int) -> int:
+        return self.growing.nbytes[self.growing.home[value]]
+
+    def emit(self, kind: str, name: str, read: Any, made: Any, **op: Any) -> None:
+        """Add an op where the walk stands."""
+        meta = {"call": list(self.call)} if self.call else None
+        self.growing.builder.op(kind, read, made, name=f"{name}{self.suffix}", meta=meta, **op)
+
+
+__all__ = ["MAX_OPS", "loads", "looks_like"]

@@ -1,0 +1,146 @@
+"""tinygrad: schedules after its memory planner, as JSON (`allocsim/systems/tinygrad/record_tinygrad.py` writes
+it, docs/plans.md says how).
+
+    [{"n_calls": 2, "calls": [{"kind": "SINK", "name": "E_64", "bufs": [1, 0], "writes": [0], "reads": [1]}],
+      "buffers": [{"id": 0, "size": 256, "device": "NULL", "held": true, "arena": null, "offset": null}]}]
+
+Time: calls in order. `first` and `last` of a buffer are closed; they are read off the schedule, no
+planner's belief, and are not used.
+
+What becomes of it. Each schedule is a program and a plan. A buffer is bytes; a second write to it
+is a mutation, as an `assign` in the user's program is. `writes` and `reads` are positions in
+`bufs`; a call without them writes its first buffer and reads the others (tinygrad puts what a
+kernel stores first). Where a call reads what it writes nobody knows whether that is safe in place.
+Held buffers (weights, inputs and outputs of a JIT, what the user keeps) are `state` in memory of
+their own. The others lie in the arenas of the planner, at multiples of 256 bytes.
+
+What this module does not see: what a call does to a part of a buffer only: all of it is read and
+written.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from allocsim.errors import DocumentError, ModelError
+from allocsim.formats.placing import APART, Placing
+from allocsim.model import Arena, Document, Plan, Role
+from allocsim.model.layout import LIMIT
+
+GRANULE: Final = 256
+"""Bytes; `block_size` of tinygrad/schedule/memory.py (0.14.0)."""
+
+MAX_ROWS: Final = 1 << 22
+"""Calls, and buffers, of one file."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+
+
+class ScheduledCall(msgspec.Struct, frozen=True):
+    """A kernel or a copy over buffers by `id`."""
+
+    kind: str
+    bufs: list[Count]
+    name: str | None = None
+    writes: list[Count] | None = None
+    reads: list[Count] | None = None
+
+
+class ScheduledBuffer(msgspec.Struct, frozen=True):
+    """A buffer of a schedule and where it lies; held ones lie apart."""
+
+    id: Count
+    size: Count
+    held: bool
+    device: str = ""
+    arena: Count | None = None
+    offset: Count | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """What the memory planner was given and gave back."""
+
+    calls: Annotated[list[ScheduledCall], msgspec.Meta(max_length=MAX_ROWS)]
+    buffers: Annotated[list[ScheduledBuffer], msgspec.Meta(max_length=MAX_ROWS)]
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is such a dump."""
+    return head.lstrip()[:1] == b"[" and re.match(rb'\s*\[\s*\{\s*"n_calls"\s*:', head) is not None
+
+
+def loads(data: bytes, source: str = "schedule") -> Document:
+    """Return programs and plans. Raise DocumentError with place and rule. O(size of the file)."""
+    try:
+        schedules = msgspec.json.decode(data, type=list[Schedule])
+    except msgspec.ValidationError as error:
+        rule, _, path = str(error).partition(" - at `$")
+        raise DocumentError(source, path.strip(".`"), rule[:1].lower() + rule[1:]) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DocumentError(source, "", f"is not JSON: {str(error)[:200]}") from None
+    if not any(row.offset is not None for schedule in schedules for row in schedule.buffers):
+        raise DocumentError(source, "", "no plan here: no buffer of any schedule has an offset")
+    numbers = sorted({row.arena for schedule in schedules for row in schedule.buffers if row.arena is not None})
+    place = {arena: number for number, arena in enumerate(numbers)}
+    plans = []
+    for number, schedule in enumerate(schedules):
+        try:
+            plans.append(_plan(schedule, f"schedule {number}", place))
+        except ModelError as error:
+            raise DocumentError(source, f"[{number}].{error.place}", error.rule) from None
+    return Document.of(*plans)
+
+
+def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
+    by_id = {row.id: row for row in schedule.buffers}
+    if len(by_id) != len(schedule.buffers):
+        raise ModelError("buffers", "two have one id")
+    growing = Placing(name, [Arena(name=f"arena {arena}", alignment=GRANULE) for arena in place])
+    now: dict[int, int] = {}
+    for at, row in enumerate(schedule.buffers):
+        if row.held != (row.offset is None) or (row.offset is None) != (row.arena is None):
+            raise ModelError(f"buffers[{at}]", "has an arena and an offset, or is held: one of the two")
+        slot = APART if row.arena is None or row.offset is None else (place[row.arena], row.offset)
+        growing.buffer(
+            f"{name}, {'held' if row.held else 'buffer'} {row.id}",
+            row.size,
+            slot,
+            alignment=1 if row.held else GRANULE,
+            role=Role.STATE if row.held else Role.TEMPORARY,
+        )
+        if row.held:
+            now[row.id] = growing.value(f"buffer {row.id}", at, "u8", (row.size,))
+    home = {row.id: at for at, row in enumerate(schedule.buffers)}
+    for at, call in enumerate(schedule.calls):
+        writes, reads = _positions(call, at)
+        for index in call.bufs:
+            if index not in by_id:
+                raise ModelError(f"calls[{at}]", f"buffer {index} does not exist; there are {len(by_id)}")
+        read = [call.bufs[position] for position in reads]
+        made = list(dict.fromkeys(call.bufs[position] for position in writes))
+        for index in read:
+            if index not in now:  # memory that nobody wrote: the judge says so
+                now[index] = growing.value(f"buffer {index}", home[index], "u8", (by_id[index].size,))
+        operands = [now[index] for index in read]
+        for index in made:
+            now[index] = growing.value(f"buffer {index}", home[index], "u8", (by_id[index].size,))
+        kind = call.kind.lower()
+        pairs = None if set(read) & set(made) else ()
+        growing.builder.op(kind, operands, [now[i] for i in made], name=call.name or f"{kind} {at}", in_place=pairs)
+    return growing.plan("tinygrad")
+
+
+def _positions(call: ScheduledCall, at: int) -> tuple[list[int], list[int]]:
+    """Return the positions of the buffers that a call writes and reads."""
+    count = len(call.bufs)
+    writes = [0][:count] if call.writes is None else call.writes
+    reads = [position for position in range(count) if position not in writes] if call.reads is None else call.reads
+    for position in (*writes, *reads):
+        if position >= count:
+            raise ModelError(f"calls[{at}]", f"position {position} does not exist; there are {count} buffers")
+    return writes, reads
+
+
+__all__ = ["GRANULE", "Schedule", "ScheduledBuffer", "ScheduledCall", "loads", "looks_like"]

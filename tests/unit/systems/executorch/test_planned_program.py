@@ -1,0 +1,75 @@
+"""A live ExecuTorch: what `to_executorch` returns is read from memory, with the planner's lifetimes."""
+
+from functools import partial
+
+import pytest
+
+from allocsim.checks import check
+from allocsim.errors import AllocsimError, DocumentError
+
+exir = pytest.importorskip(
+    "executorch.exir", reason="executorch is not installed; programs recorded from it are tested without"
+)
+torch = pytest.importorskip("torch")
+
+from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy  # noqa: E402 - after the skip
+from executorch.exir.passes import MemoryPlanningPass  # noqa: E402 - as above
+
+import allocsim.systems.executorch  # noqa: E402 - as above
+from allocsim.systems.executorch import planned_program  # noqa: E402 - as above
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+"""torch and executorch warn of their own deprecations while they export."""
+
+
+class Chain(torch.nn.Module):
+    """A chain with a view, a side that is read late, and a branch."""
+
+    def forward(self, x):
+        side = x.exp()
+        made = torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v.cos(), (side,))
+        return made.tanh() + side.reshape(16).neg().reshape(4, 4)
+
+
+def lowered(**config):
+    exported = torch.export.export(Chain(), (torch.ones(4, 4),))
+    return exir.to_edge(exported).to_executorch(exir.ExecutorchBackendConfig(**config))
+
+
+def forgetful(*args, **kwargs):
+    """Plan as greedy does, and believe that the longest life but a whole one ends with its first step."""
+    specs = sorted((spec for spec in args[1] if spec.lifetime[0]), key=lambda spec: spec.lifetime[1] - spec.lifetime[0])
+    if specs:
+        specs[-1].lifetime[1] = specs[-1].lifetime[0] + 1
+    return greedy(*args, **kwargs)
+
+
+def test_a_program_in_memory_is_clean_and_has_a_belief_for_each_way():
+    document = allocsim.systems.executorch.document_of(lowered())
+
+    assert check(document).violations == ()
+    assert [plan.problem is not None for plan in document.plans] == [True, True]
+
+
+def test_a_planner_that_forgets_a_reader_is_found_in_its_belief():
+    suite = MemoryPlanningAlgorithmSuite(algo_list=[partial(forgetful)])
+    document = allocsim.systems.executorch.document_of(lowered(memory_planning_pass=MemoryPlanningPass(suite)))
+
+    assert "LifetimeTooShort" in {row.kind for row in check(document).violations}
+
+
+def test_slots_of_another_program_are_refused():
+    manager = lowered()
+    name = manager.exported_program().graph_module.graph
+    spec = next(node.meta["spec"] for node in name.nodes if node.name.startswith("alloc"))
+    spec.mem_offset += 64
+
+    with pytest.raises(DocumentError, match="they are of two"):
+        allocsim.systems.executorch.document_of(manager)
+
+
+def test_a_program_that_was_not_planned_is_refused_in_a_line():
+    exported = torch.export.export(Chain(), (torch.ones(4, 4),))
+
+    with pytest.raises(AllocsimError, match="was not planned"):
+        planned_program.document_of(exported)

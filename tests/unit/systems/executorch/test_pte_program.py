@@ -1,0 +1,179 @@
+"""ExecuTorch's `.pte`: real files, the laws, and what is refused."""
+
+import struct
+
+import numpy as np
+import pytest
+from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of_shift, shifts
+
+from allocsim import systems
+from allocsim.checks import check
+from allocsim.errors import DocumentError
+from allocsim.model import Document, Role
+from allocsim.systems.executorch import pte_program as executorch
+from allocsim.systems.executorch.pte_blocks import blocks
+from allocsim.systems.executorch.pte_file import Call, Jump, Method, PlannedTensor
+
+FOLDER = PLANS / "executorch"
+CLEAN = {
+    "cache": (1, 10, 9),
+    "cond": (2, 20, 19),
+    "delegates": (1, 10, 8),
+    "map": (1, 13, 12),
+    "state_view": (1, 7, 6),
+    "top": (1, 14, 15),
+    "transformer": (1, 70, 67),
+}
+"""File -> programs, ops and buffers of all of them."""
+
+
+def read(name):
+    return systems.load(FOLDER / f"{name}.pte")
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_plan_stays_clean(name):
+    document = read(name)
+    report = check(document)
+
+    assert report.violations == ()
+    assert report.warnings == ()
+    programs = document.programs
+    counted = len(programs), sum(len(p.ops) for p in programs), sum(len(p.buffers) for p in programs)
+    assert counted == CLEAN[name]
+
+
+def test_two_conds_whose_outputs_live_together_are_convicted():
+    """pytorch/executorch#21490: eager [-9, 2, 11], the runtime [0, 11, 11]."""
+    assert set(causes(FOLDER / "cond_bug.pte")) == {("C15", "plan")}
+
+
+def test_a_view_of_what_a_cond_returns_has_no_slot():
+    """Of x = [[1, 2], [3, 4]], eager exp(-x) is [0.37, 0.14, 0.05, 0.02], the runtime's [22026, 1, 1, 1]."""
+    assert set(causes(FOLDER / "cond_view.pte")) == {("C12", "plan")}
+    assert {v.buffer for v in check(read("cond_view")).violations} == {5}
+
+
+def test_a_view_of_an_operand_inside_a_branch_has_no_slot():
+    """A branch knows its operand by a tensor that is not in the file; where that was planned nobody writes."""
+    found = {plan.program.path: check(Document.of(plan)).violations for plan in read("operand_view").plans}
+
+    assert [row.kind for row in found["cond 4=true"]] == ["Unplaced"]
+    assert sum(map(len, found.values())) == 1
+
+
+def test_one_condition_asked_twice_is_answered_alike():
+    assert [program.path for program in read("cond_bug").programs] == [
+        "cond 2=true, cond 8=true",
+        "cond 2=false, cond 8=false",
+    ]
+
+
+@pytest.mark.parametrize("name", [*CLEAN, "cond_bug"])
+def test_a_slot_shifted_onto_a_live_neighbour_is_found(name):
+    assert law_of_shift(read(name), seed=1) > 0
+
+
+def test_the_plan_is_at_fault_for_a_shifted_slot(tmp_path):
+    document = read("transformer")
+    where = list(shifts(document))
+
+    assert all(blamed(document, one, tmp_path) == {"plan"} for one in where[:: len(where) // 3])
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_an_op_taken_out_is_missed(name):
+    assert law_of_elide(read(name), seed=2) > 0
+
+
+@pytest.mark.parametrize("name", ["cond_bug", "map", "top", "delegates"])
+def test_damaged_files_end_in_one_line(name):
+    read_, refused = law_of_damage((FOLDER / f"{name}.pte").read_bytes(), executorch.loads, seed=3, times=2000)
+
+    assert read_ > 0
+    assert refused > 0
+
+
+def test_views_without_an_instruction_lie_in_their_base():
+    program = read("top").programs[0]
+    views = [op for op in program.ops if op.kind == "view"]
+
+    assert len(views) == 2
+    assert all(program.values.buffer[op.operands[0]] == program.values.buffer[op.results[0]] for op in views)
+
+
+def test_a_mutation_of_a_state_stays_in_its_buffer_and_a_cache_is_a_state():
+    program = read("cache").programs[0]
+    copy = next(op for op in program.ops if op.kind == "aten::copy_")
+    home = int(program.values.buffer[copy.results[0]])
+
+    assert program.buffers.role[home] == Role.STATE
+    assert home == int(program.values.buffer[copy.operands[0]])
+
+
+def test_a_view_of_a_state_with_content_lies_in_it():
+    program = read("state_view").programs[0]
+    view = next(op for op in program.ops if op.kind == "view")
+    home = program.values.buffer[view.results[0]]
+
+    assert program.buffers.role[home] == Role.STATE
+    assert np.count_nonzero(program.buffers.role == Role.STATE) == 1
+
+
+def test_a_loop_fills_its_result_row_by_row():
+    program = read("map").programs[0]
+    rows = [program.values[op.results[0]] for op in program.ops if op.kind.startswith("executorch_prim::et_copy_index")]
+
+    assert [(row.offset, row.shape) for row in rows] == [(0, (1, 4)), (16, (2, 4))]
+
+
+def method(*instructions, values=(False, None)):
+    return Method(name="m", values=values, inputs=(), outputs=(), instructions=instructions, sizes=())
+
+
+@pytest.mark.parametrize(
+    ("instructions", "rule"),
+    [
+        ((Jump(1, 2), Call("k", ())), "is neither a branch of two sides nor the end of a loop"),
+        ((Jump(0, 1), Call("k", ())), "is neither a branch"),
+        ((Jump(1, 3), Call("k", ()), Jump(0, 2), Call("k", ())), "leaves its branch for instruction 2"),
+    ],
+)
+def test_jumps_that_are_no_branch_are_refused(instructions, rule):
+    with pytest.raises(DocumentError, match=rule):
+        blocks(method(*instructions), "x")
+
+
+def test_nesting_is_bounded():
+    depth = 70
+    back = [Jump(1, at) for at in reversed(range(depth))]
+
+    with pytest.raises(DocumentError, match="nested deeper than 64"):
+        blocks(method(*(Call("k", ()) for _ in range(depth)), *back), "x")
+
+
+def patched(name, what, number):
+    data = bytearray((FOLDER / f"{name}.pte").read_bytes())
+    at = data.find(what)
+    assert at >= 0
+    data[at : at + 4] = struct.pack("<I", number)
+    return bytes(data)
+
+
+def test_a_vector_longer_than_the_file_is_refused_before_it_is_read():
+    data = patched("cond_bug", struct.pack("<Iqq", 2, 0, 144), 1 << 30)
+
+    with pytest.raises(
+        DocumentError, match=r"non_const_buffer_sizes: has 1073741824 entries, more than the file has bytes"
+    ):
+        executorch.loads(data, "x.pte")
+
+
+def test_another_schema_is_another_format():
+    assert not executorch.looks_like(b"\0\0\0\0ET99")
+    with pytest.raises(DocumentError, match="is no ExecuTorch program of schema ET12"):
+        executorch.loads(b"\0\0\0\0ET99", "x.pte")
+
+
+def test_sizes_are_those_of_the_dtype():
+    assert PlannedTensor("f32", (2, 3), None, content=False).nbytes == 24
