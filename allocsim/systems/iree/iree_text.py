@@ -10,7 +10,8 @@ function returns as they are. A name is what it was last
 defined to be above: names of a region that has ended may come again. Outside of an execute every
 other line is passed over, inside it is refused.
 
-What this module does not see: what the commands mean for memory (`allocsim.systems.iree.iree_stream`).
+What this module does not see: what the commands mean for memory
+(`allocsim.systems.iree.iree_stream`).
 """
 
 import re

@@ -10,8 +10,8 @@ was read off the graph, no planner's belief, and are not used. An operator runs 
 no operator writes is uploaded first; tensors without a reader and those that `last` lets live to
 the end are read by the host.
 
-Offsets are those of pointers into one arena. Kinds in place: `allocsim.systems.litert.tflite_in_place`.
-Types are not in the file, so a tensor is bytes.
+Offsets are those of pointers into one arena. Kinds in place:
+`allocsim.systems.litert.tflite_in_place`. Types are not in the file, so a tensor is bytes.
 
 What this module does not see: constants, which have no offset, and temporaries of kernels.
 """

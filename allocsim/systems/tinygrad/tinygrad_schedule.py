@@ -1,5 +1,5 @@
-"""tinygrad: schedules after its memory planner, as JSON (`allocsim/systems/tinygrad/record_tinygrad.py` writes
-it, docs/plans.md says how).
+"""tinygrad: schedules after its memory planner, as JSON
+(`allocsim/systems/tinygrad/record_tinygrad.py` writes it, docs/plans.md says how).
 
     [{"n_calls": 2, "calls": [{"kind": "SINK", "name": "E_64", "bufs": [1, 0], "writes": [0], "reads": [1]}],
       "buffers": [{"id": 0, "size": 256, "device": "NULL", "held": true, "arena": null, "offset": null}]}]

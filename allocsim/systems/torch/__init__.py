@@ -1,4 +1,5 @@
-"""PyTorch: programs recorded while they run (`record`), files read, and TorchInductor's planner, asked.
+"""PyTorch: programs recorded while they run (`record`), files read, and TorchInductor's planner,
+asked.
 
 | module | what it holds |
 |---|---|

@@ -1,4 +1,4 @@
-"""Record what an eager PyTorch program does with memory: `with allocsim.systems.torch.record() as r:`.
+"""Record what an eager PyTorch program does with memory.
 
     with allocsim.systems.torch.record(model) as r:
         loss = model(x).square().mean()
@@ -13,15 +13,15 @@ says when it is given back. `allocsim.systems.torch.ledger` makes a document of 
 
 Time: operators in the order in which the host calls them. On a CUDA device each runs on the stream
 that is current when it is called, and waits for what events, `wait_stream` and synchronisation say
-(`allocsim.systems.torch.device_streams`); the host is a stream of its own. So memory that went back and was
-taken on another stream, or while another stream used it, is found to race where nothing orders the
-two. A copy between host and device is over when the call returns, unless it is `non_blocking` and
-the host's side is pinned; a scalar of the host is read in the call. What a backward pass made and
-then uses on another stream is taken as told to the allocator: autograd does that for gradients,
-without an operator, and not for what the forward pass saved. Tried on tensors of the CPU with
-stream numbers given and torch's callbacks fired, and with lists of calls; never on a GPU, and no
-copy between host and device or between devices. On other accelerators the host's order stands for
-all.
+(`allocsim.systems.torch.device_streams`); the host is a stream of its own. So memory that went back
+and was taken on another stream, or while another stream used it, is found to race where nothing
+orders the two. A copy between host and device is over when the call returns, unless it is
+`non_blocking` and the host's side is pinned; a scalar of the host is read in the call. What a
+backward pass made and then uses on another stream is taken as told to the allocator: autograd does
+that for gradients, without an operator, and not for what the forward pass saved. Tried on tensors
+of the CPU with stream numbers given and torch's callbacks fired, and with lists of calls; never on
+a GPU, and no copy between host and device or between devices. On other accelerators the host's
+order stands for all.
 
 In place. An operator that the schema says writes an operand is a mutation, as the caller wrote it,
 and may lie exactly on that operand. Other operands may lie exactly on a result where the operator

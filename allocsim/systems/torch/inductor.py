@@ -5,18 +5,19 @@ Time: the statements of `call` in order, after one `host.write` of the inputs an
 `host.read` of what it returns.
 
 What becomes of it. `empty_strided_*` is memory of its own; what `alloc_from_pool` makes lies where
-it says in such memory (`memory_planning`), which is nothing else. `new = old; del old  # reuse`, with or
-without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the plan's.
-`reinterpret_tensor` without a `del` is a view; one of memory that nobody wrote yet is a part of it,
-and what a kernel both makes parts of and reads (a concatenation) it reads afterwards: of that, only
-the parts that other kernels made are operands. A kernel's arguments are told by the names in its
-source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place: `exact`, or
-`bytes` where reuses gave it another shape of as many elements of its dtype, since the kernel stores
-each element where it loaded it; of another dtype or number nothing. Of `extern_kernels` `out`
-is written and the rest read, none of it in place. A second write to a name is a mutation of its
-buffer. Inputs have an arena of their own, since their memory is taken too; `get_args` says their
-sizes. Of inputs that share a storage it does not say where in it they lie: they are read as if each
-had memory of its own, and a wrapper that writes over one of them, or takes its place, is refused.
+it says in such memory (`memory_planning`), which is nothing else. `new = old; del old  # reuse`,
+with or without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the
+plan's. `reinterpret_tensor` without a `del` is a view; one of memory that nobody wrote yet is a
+part of it, and what a kernel both makes parts of and reads (a concatenation) it reads afterwards:
+of that, only the parts that other kernels made are operands. A kernel's arguments are told by the
+names in its source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place:
+`exact`, or `bytes` where reuses gave it another shape of as many elements of its dtype, since the
+kernel stores each element where it loaded it; of another dtype or number nothing. Of
+`extern_kernels` `out` is written and the rest read, none of it in place. A second write to a name
+is a mutation of its buffer. Inputs have an arena of their own, since their memory is taken too;
+`get_args` says their sizes. Of inputs that share a storage it does not say where in it they lie:
+they are read as if each had memory of its own, and a wrapper that writes over one of them, or takes
+its place, is refused.
 
 The text has no addresses: what `del` gives back to the caching allocator, and who gets it next, is
 not in it, so each allocation has a place of its own and the peak is the sum of all.

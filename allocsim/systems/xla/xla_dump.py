@@ -4,7 +4,8 @@ both (`--xla_dump_hlo_as_proto`).
 
 Time: the module is scheduled, so the lines of a computation are the steps, called computations in
 line. XLA's live ranges (`*live-range.txt`, where it is there) are the belief:
-`allocsim.systems.xla.hlo_live_range`. What becomes of instructions: `allocsim.systems.xla.hlo_walk`.
+`allocsim.systems.xla.hlo_live_range`. What becomes of instructions:
+`allocsim.systems.xla.hlo_walk`.
 
 What this module does not see: modules of which the dump has one of the two texts and no proto.
 """
