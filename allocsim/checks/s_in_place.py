@@ -9,7 +9,7 @@ bit), as laid:
                   bytes   both begin at one address, both are contiguous, and the result is no larger in bytes
                   whole   anything: the operand is read before any byte of the result is written
               of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`;
-              nothing else counts
+              nothing else counts, for it reads all before it writes any
     assumed   nobody knows what the op, which is no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
@@ -22,7 +22,7 @@ A pair (donor, recipient) of buffers is a *hand-over* at an op if a segment of t
 and one of the recipient begins (`live`), and the op only reads the one and only writes the other; a
 persistent recipient must be overwritten fully. The pair is *joined* by the op if it has a declared
 pair of an operand in the donor and a result in the recipient; where nothing is declared, an assumed
-one. It is
+one; of a `same`, by any operand and any result. It is
 
     permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
     permitted     under a plan, if the op breaks the rule nowhere as planned.
@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.checks.accesses import Accesses
-from allocsim.checks.intervals import TOP, Ranges, among, end_of, join
+from allocsim.checks.intervals import TOP, Ranges, among, distinct, end_of, join
 from allocsim.checks.live import live_segments
 from allocsim.checks.owners import shared
 from allocsim.errors import ModelError
@@ -74,10 +74,8 @@ class Touches:
     """Rows of the accesses' reads."""
     write: Int64s
     """Rows of the writes of the accesses with all results (`Accesses.results`)."""
-    unknown: Bools
-    """Exact alias of which nobody knows whether the op allows it: it joins two buffers."""
     assumed: Bools
-    """The same, but of no `same`, of which nothing needs to be known."""
+    """Exact alias of which nobody knows whether the op allows it: it joins two buffers."""
     unsafe: Bools
     cut: bool
     """Whether there are more than were judged; some of those that were are unsafe, then."""
@@ -99,6 +97,12 @@ class Sharing:
     def chosen(self, rows: Any) -> "Sharing":
         """Return some of the pairs."""
         return Sharing(**{name: getattr(self, name)[rows] for name in self.__slots__})
+
+    def beside(self, other: "Sharing") -> "Sharing":
+        """Return the pairs of both."""
+        return Sharing(
+            **{name: np.concatenate([getattr(one, name) for one in (self, other)]) for name in self.__slots__}
+        )
 
 
 class HandOvers:
@@ -136,6 +140,23 @@ class HandOvers:
         both = among(mine[0][rows] * count + mine[1][rows], others[0][other] * count + others[1][other])
         found[rows[both]] = -1
         return found
+
+    @cached_property
+    def moving(self) -> tuple[Int64s, Int64s]:
+        """Rows of the segments that end as a `same` only reads their buffer, and of those that
+        begin as one only writes it: at one op any of the first may be donor to any of the second.
+        """
+        same = self.accesses.program.same_ops
+        given, taken = self.given[same[self.accesses.read_op]], self.taken[same[self.accesses.write_op]]
+        return distinct(given[given >= 0]), distinct(taken[taken >= 0])
+
+    def pairs_of(self, donor_row: Int64s, recipient_row: Int64s) -> Sharing:
+        """Return pairs of segments, the one ending at the op at which the other begins."""
+        live = self.live
+        return Sharing(
+            op=live.start[recipient_row], donor=live.buffer[donor_row], recipient=live.buffer[recipient_row],
+            donor_row=donor_row, recipient_row=recipient_row,
+        )  # fmt: skip
 
     def sharing(self, read: Int64s, write: Int64s) -> Sharing:
         """Return the hand-overs by some reads and writes, row by row of one op.
@@ -186,9 +207,11 @@ def _broken_apart(accesses: Accesses) -> Bools:
     return _unsafe(accesses, rows, keys, count=len(accesses.program.ops), each=count)
 
 
-def permissible(hand_overs: HandOvers) -> Sharing:
-    """Return the pairs that could lie at one address, whatever plan there is."""
-    accesses, known = hand_overs.accesses, hand_overs.accesses.contract.known
+def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
+    """Return the pairs that could lie at one address, whatever plan there is; of those that a
+    `same` joins, the donors and recipients asked for.
+    """
+    accesses, known = hand_overs.accesses, _known(hand_overs.accesses)
     count = len(accesses.program.buffers)
     reads, writes = declared_pairs(accesses)
     if not known.all():
@@ -203,9 +226,9 @@ def permissible(hand_overs: HandOvers) -> Sharing:
                 "told apart"
             )
             raise ModelError("ops", rule)
-        reads = np.concatenate([reads, guesses.read[guesses.unknown]])
-        writes = np.concatenate([writes, guesses.write[guesses.unknown]])
-    joined = hand_overs.sharing(reads, writes)
+        reads = np.concatenate([reads, guesses.read[guesses.assumed]])
+        writes = np.concatenate([writes, guesses.write[guesses.assumed]])
+    joined = hand_overs.sharing(reads, writes).beside(_moved_among(hand_overs, asked))
     if not len(joined.op):
         return joined
     # all operands in the donor against all results in the recipient, of the op that joins them,
@@ -224,17 +247,69 @@ def permissible(hand_overs: HandOvers) -> Sharing:
     return joined.chosen(~bad)
 
 
+def _known(accesses: Accesses) -> Bools:
+    """Return of which ops it is known what they promise; of a `same` nothing needs to be."""
+    return accesses.contract.known | accesses.program.same_ops
+
+
+def _moved_among(hand_overs: HandOvers, asked: Columns) -> Sharing:
+    """Return the pairs of these (donors, recipients) that a `same` joins."""
+    gives, takes = hand_overs.moving
+    live, steps = hand_overs.live, len(hand_overs.accesses.program.ops) + 1
+    row, pair = _members(asked[0], live.buffer[gives])
+    donor_row = gives[row]
+    key = asked[1][pair] * steps + live.stop[donor_row] - 1
+    row, pair = _members(key, live.buffer[takes] * steps + live.start[takes])
+    return hand_overs.pairs_of(donor_row[pair], takes[row])
+
+
+def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
+    """Return the pairs that a `same` joins and a plan lays over each other."""
+    gives, takes = hand_overs.moving
+    live, arenas = hand_overs.live, len(plan.program.arenas)
+    nbytes = np.maximum(plan.nbytes, plan.program.buffers.nbytes)
+    sides, rows = [], []
+    for of, step in ((gives, live.stop[gives] - 1), (takes, live.start[takes])):
+        keep = plan.placed[live.buffer[of]] & (nbytes[live.buffer[of]] > 0)
+        buffer = live.buffer[of[keep]]
+        low = plan.offset[buffer]
+        rows.append(of[keep])
+        sides.append(Ranges(key=step[keep] * arenas + plan.arena[buffer], low=low, high=end_of(low, nbytes[buffer])))
+    found = join(sides[0], sides[1], cap=PAIR_CAP + 8 * (len(gives) + len(takes)))
+    if found.total > len(found.left):
+        rule = f"ops of kind `same` move between {found.total} pairs of slots that meet; at most {len(found.left)} can be told apart"
+        raise ModelError("ops", rule)
+    return hand_overs.pairs_of(rows[0][found.left], rows[1][found.right])
+
+
+def _moved_by(hand_overs: HandOvers) -> Sharing:
+    """Return pairs that connect all donors and all recipients of each `same`: the first of the ones
+    to every of the others, and the reverse.
+    """
+    gives, takes = hand_overs.moving
+    live = hand_overs.live
+    donor_op, recipient_op = live.stop[gives] - 1, live.start[takes]
+    first_donor = np.unique(donor_op, return_index=True)[1]
+    first_recipient = np.unique(recipient_op, return_index=True)[1]
+    to_all, donor = _members(donor_op[first_donor], recipient_op)
+    from_all, recipient = _members(recipient_op[first_recipient], donor_op)
+    donors = np.concatenate([gives[first_donor[donor]], gives[from_all]])
+    recipients = np.concatenate([takes[to_all], takes[first_recipient[recipient]]])
+    return hand_overs.pairs_of(donors, recipients)
+
+
 def joined(hand_overs: HandOvers) -> Sharing:
-    """Return all pairs that a plan may be permitted to lay over each other, whatever the offsets.
+    """Return pairs that connect all that a plan may be permitted to lay over each other, whatever
+    the offsets.
 
     O(accesses log accesses + pairs). Raises ModelError where ops that declare nothing have more
     than `PAIR_CAP` pairs of equal size, and more than eight for each access.
     """
     reads, writes = declared_pairs(hand_overs.accesses)
-    if not hand_overs.accesses.contract.known.all():
+    if not _known(hand_overs.accesses).all():
         more_reads, more_writes = _alike(hand_overs)
         reads, writes = np.concatenate([reads, more_reads]), np.concatenate([writes, more_writes])
-    return hand_overs.sharing(reads, writes)
+    return hand_overs.sharing(reads, writes).beside(_moved_by(hand_overs))
 
 
 def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
@@ -242,8 +317,9 @@ def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
     a buffer and the other takes one, and no table calls the pair unsafe.
     """
     accesses, contract, values = hand_overs.accesses, hand_overs.accesses.contract, hand_overs.accesses.program.values
-    reads = np.flatnonzero((hand_overs.given >= 0) & ~contract.known[accesses.read_op])
-    writes = np.flatnonzero((hand_overs.taken >= 0) & ~contract.known[accesses.write_op])
+    known = _known(accesses)
+    reads = np.flatnonzero((hand_overs.given >= 0) & ~known[accesses.read_op])
+    writes = np.flatnonzero((hand_overs.taken >= 0) & ~known[accesses.write_op])
     if not len(reads) or not len(writes):
         return reads[:0], writes[:0]
     read_value, write_value = accesses.read_value[reads], accesses.write_value[writes]
@@ -269,14 +345,15 @@ def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
     return reads[read[fine]], writes[write[fine]]
 
 
-def permitted(hand_overs: HandOvers, touches: Touches) -> Sharing:
+def permitted(hand_overs: HandOvers, touches: Touches, plan: Plan) -> Sharing:
     """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
     reads, writes = declared_pairs(hand_overs.accesses)
     accesses = hand_overs.accesses
     row = accesses.results.write_row[touches.write]
-    unknown = np.flatnonzero(touches.unknown & among(row, accesses.write_row))
-    guessed = np.searchsorted(accesses.write_row, row[unknown])
-    joined = hand_overs.sharing(np.concatenate([reads, touches.read[unknown]]), np.concatenate([writes, guessed]))
+    assumed = np.flatnonzero(touches.assumed & among(row, accesses.write_row))
+    guessed = np.searchsorted(accesses.write_row, row[assumed])
+    joined = hand_overs.sharing(np.concatenate([reads, touches.read[assumed]]), np.concatenate([writes, guessed]))
+    joined = joined.beside(_moved_in(hand_overs, plan))
     return joined.chosen(~among(joined.op, touches.op[touches.unsafe]))
 
 
@@ -342,9 +419,8 @@ def _judge(
     met = np.flatnonzero(touching)[order]
     at_one, exact, shift, key = at_one[met], exact[met], (base_b - base_a)[met], keys[0][at_read][met]
     read, write = read[order], write[order]
-    safe, unknown = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
+    safe, assumed = _kept(accesses, read, write, at_one=at_one, exact=exact, shift=shift)
     op = accesses.read_op[read]
-    assumed = unknown & ~accesses.program.same_ops[op]
     unsafe = ~assumed & ~safe
     cut = found.total > len(found.left)
     if cut and not unsafe.any():
@@ -353,9 +429,7 @@ def _judge(
             "told apart"
         )
         raise ModelError("ops", rule)
-    return Touches(
-        op=key if keyed else op, read=read, write=write, assumed=assumed, unknown=unknown, unsafe=unsafe, cut=cut
-    )
+    return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe, cut=cut)
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
@@ -402,7 +476,7 @@ def _kept(
         nbytes = -(-values.counts * values.width // 8)
         fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (nbytes[b] <= nbytes[a]) & ~same
         safe |= fits & among(pair, promised[contract.strength == BYTES])
-    known = contract.known[op] | among(pair, contract.refused) | among(pair, promised)
+    known = _known(accesses)[op] | among(pair, contract.refused) | among(pair, promised)
     asked = np.flatnonzero(same & ~safe)
     safe[asked] = _one_set(accesses, read[asked], write[asked], shift[asked])
     return safe, exact & ~known

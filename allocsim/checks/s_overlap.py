@@ -136,7 +136,7 @@ def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s
     if not len(program.ops):
         return np.empty(0, dtype=np.int64) if problem is None else believed_sharing(problem, plan)
     accesses = case.accesses(program)
-    sharing = permitted(case.hand_overs(accesses), as_planned(accesses, plan))
+    sharing = permitted(case.hand_overs(accesses), as_planned(accesses, plan), plan)
     return distinct(sharing.donor * len(program.buffers) + sharing.recipient)
 
 
@@ -148,7 +148,7 @@ def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)
     hand_overs = case.hand_overs(trial.accesses)
-    sharing = permitted(hand_overs, case.touches(trial))
+    sharing = permitted(hand_overs, case.touches(trial), trial.plan)
     return sharing.donor_row * len(hand_overs.live.buffer) + sharing.recipient_row
 
 

@@ -27,7 +27,9 @@ the recipient's begins.
 A buffer takes another's place by a pair of `may_share` at one address, or as the result of a `same`
 whose operand lies there, or by several, each recipient the donor of the next. Whatever the
 lifetimes, such a placement does as it was told; whether the program bears the pair is asked of the
-belief (`BadShare`). A pinned donor gives its bytes to nobody all the same: the caller told the pin.
+belief (`BadShare`). Any result of a `same` takes the place of any operand whose believed life ends
+there, as its own begins: a `same` reads all before it writes any. A pinned donor gives its bytes to
+nobody all the same: the caller told the pin.
 
 Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
 free, both included. Steps between a free and the next allocation, before the first one and after
@@ -209,7 +211,7 @@ class _Promises:
             np.concatenate([empty == 1, *by_pin]),
         )
         by_pair = among(pair, _unordered(handed[problem.pinned[handed // count]], count))
-        fine = ~pin & ~by_pair & self._took_its_place(pair, handed)
+        fine = ~pin & ~by_pair & (self._took_its_place(pair, handed) | self._moved(pair, step))
         pin |= by_pair
         pair, step, pin = pair[~fine], step[~fine], pin[~fine]
         # a pair may meet several times: with gaps, and beyond a pin; its first meeting names it,
@@ -261,6 +263,27 @@ class _Promises:
                 if donor in recipients and donor not in reached:
                     reached[donor] = _reached(donor, recipients)
                 mask[row] |= last in reached.get(donor, ())
+        return mask
+
+    def _moved(self, pair: Int64s, step: Int64s) -> Bools:
+        """Return which pairs of buffers meet, by belief, at a `same` alone, which reads the one and
+        makes the other.
+        """
+        program, lives, count = self.plan.program, self.lives, len(self.plan.arena)
+        mask = np.zeros(len(pair), dtype=np.bool_)
+        rows = np.flatnonzero(step < len(program.ops))
+        rows = rows[program.same_ops[step[rows]]]
+        if not len(rows):
+            return mask
+        home, ops = program.values.buffer, program.ops
+        reads, writes = (
+            np.repeat(np.arange(len(ops)), np.diff(starts)) * count + home[values]
+            for starts, values in ((ops.operand_starts, ops.operands), (ops.result_starts, ops.results))
+        )
+        at, one, other = step[rows], pair[rows] // count, pair[rows] % count
+        for donor, recipient in ((one, other), (other, one)):
+            ends = (lives.stop[donor] == at + 1) & (lives.start[recipient] == at)
+            mask[rows] |= ends & among(at * count + donor, reads) & among(at * count + recipient, writes)
         return mask
 
     def _meeting(self, found: _Meetings, row: int) -> Violation:

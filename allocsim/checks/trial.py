@@ -142,9 +142,13 @@ class TrialDocument:
         return self._accesses[key]
 
     def permissible(self, accesses: Accesses) -> Sharing:
-        """Return the pairs of a program that could lie at one address."""
+        """Return the pairs of a program that could lie at one address, those of a `same` where some
+        problem believes them.
+        """
         if id(accesses) not in self._permissible:
-            self._permissible[id(accesses)] = permissible(self.hand_overs(accesses))
+            believed = [one.may_share for one in self.document.problems if one.program is accesses.program]
+            pairs = np.unique(np.concatenate([np.empty((0, 2), dtype=np.int64), *believed]), axis=0)
+            self._permissible[id(accesses)] = permissible(self.hand_overs(accesses), (pairs[:, 0], pairs[:, 1]))
         return self._permissible[id(accesses)]
 
     def hand_overs(self, accesses: Accesses) -> HandOvers:

@@ -57,8 +57,8 @@ def joined_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
 
 def _declared(program: Program) -> tuple[Any, Any, Any]:
-    """Return (step, operand value, result value) of each declared pair; where nothing is known, of
-    every pair of equal layout.
+    """Return (step, operand value, result value) of each declared pair and of every pair of a
+    `same`; where nothing is known, of every pair of equal layout.
     """
     ops, layout = program.ops, _Layouts(program)
     pair_step = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
@@ -67,9 +67,9 @@ def _declared(program: Program) -> tuple[Any, Any, Any]:
     guessed = np.array(
         [
             (step, read, made)
-            for step in np.flatnonzero(~ops.in_place_known & ~ops.is_kind(VIEW)).tolist()
+            for step in np.flatnonzero((~ops.in_place_known | program.same_ops) & ~ops.is_kind(VIEW)).tolist()
             for read, made in product(ops[step].operands, ops[step].results)
-            if layout[read] == layout[made] and program.values.counts[read]
+            if program.same_ops[step] or (layout[read] == layout[made] and program.values.counts[read])
         ],
         dtype=np.int64,
     ).reshape(-1, 3)
@@ -164,7 +164,7 @@ class _Overlay:
         """Return whether op `step`, which joins the two, breaks the rule nowhere with both at one
         address.
         """
-        owner, joined = self.owner, self.known[step]
+        owner, joined = self.owner, self.known[step] or self.same[step]
         operands = self.operands[self.operand_starts[step] : self.operand_starts[step + 1]]
         results = self.results[self.result_starts[step] : self.result_starts[step + 1]]
         promised = self._promised(step)

@@ -17,8 +17,9 @@ took its place for that one reason.
 
 Slots that only the placement can have put where they are share mends: as few slots as meet every
 other, those that do not fit or keep no promise first. Where no problem is stated, one slot that
-explains what would take several beliefs is charged instead of them. What a `same` carries on is
-charged as the read that the `same` did.
+explains what would take several beliefs is charged instead of them, and so is one slot for what a
+loop loses as its carries are moved one after the other (`allocsim.verdict.moves`). What a `same`
+carries on is charged as the read that the `same` did.
 
 Complexity: the checks once, O(violations), and one more check of one run for each victim whose
 bytes were taken for several reasons, `QUESTIONS` at most.
@@ -27,7 +28,7 @@ What this module does not see: classes and parties (`allocsim.verdict.naming`), 
 (`allocsim.verdict.measured`).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -41,6 +42,7 @@ from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.mislaid import EVENTS, as_small_as_believed, charge_beliefs, charge_slots
+from allocsim.verdict.moves import loops_of, lost_to
 from allocsim.verdict.waiting import Charges, charge_order, in_one_run
 
 QUESTIONS: Final = 64
@@ -168,17 +170,16 @@ Place = tuple[int, int, int, int]
 def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation]) -> Iterator[Violation]:
     """Charge what is between two buffers of one run; yield the rest."""
     places: dict[Place, list[Violation]] = defaultdict(list)
-    late: list[Violation] = []
+    late = [v for v in violations if v.kind == "StaleRead"]
+    roots = _roots(dossier, late)
     for v in violations:
         place = _place(dossier, v)
-        if v.kind == "StaleRead":
-            late.append(v)
-        if place is not None and v.kind in PAIRED | ALONG and _within_run(dossier, v):
+        if place is not None and v.kind in PAIRED | ALONG and roots.get(id(v), v) is v and _within_run(dossier, v):
             places[place].append(v)
     paired = {place: rows for place, rows in places.items() if any(v.kind in PAIRED for v in rows)}
     victims: dict[Place, set[int]] = defaultdict(set)
     takers: dict[int, list[Place]] = {}
-    for v in late:
+    for v in (v for v in late if roots[id(v)] is v):
         takers[id(v)] = [place for place in _takers(dossier, v) if place in paired]
         for place in takers[id(v)]:
             victims[place].add(v.buffer or 0)
@@ -203,6 +204,7 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
             answers[place] = answer
     moved = _moved_at_once(dossier, answers, edges)
     answers |= _covered(dossier, [*edges, *moved], violations)
+    answers |= _moves_in_turn(dossier, answers, [v for v in late if roots[id(v)] is v])
     for place, guilty in innocent.items():
         answers[place] = answers.get(guilty, ())
     for place, rows in paired.items():
@@ -213,9 +215,8 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
             for other in accomplices.get(place, ()) if v.kind == "UnsafeInPlace" else ():
                 for mend in answers[other]:
                     found[mend].append(v)
-    read = {(v.run, v.op, v.value): v for v in late}
     for v in late:
-        root = _root(dossier, v, read)
+        root = roots[id(v)]
         for mend in _why_late(dossier, root, takers[id(root)], answers):
             found[mend].append(v)
     return (
@@ -238,20 +239,31 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     return dossier.share_bytes(v) or not _met(dossier, v)
 
 
-def _root(
-    dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
-) -> Violation:
-    """Return the first of the late reads by which a `same` carried the bytes of one to where it
-    found them; the read itself where none did.
+def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
+    """Return for each late read the first of those by which a `same` carried the bytes of one to
+    where it found them; the read itself where none did.
     """
-    seen = {id(v)}
-    while not dossier.share_bytes(v):
-        before = read.get((v.run, *_carrier(dossier, v)))
-        if before is None or id(before) in seen:
-            return v
-        seen.add(id(before))
-        v = before
-    return v
+    read = {(v.run, v.op, v.value): v for v in late}
+    found = {}
+    for v in late:
+        root, seen = v, {id(v)}
+        while (before := _carried_from(dossier, root, read)) is not None and id(before) not in seen:
+            seen.add(id(before))
+            root = before
+        found[id(v)] = root
+    return found
+
+
+def _carried_from(
+    dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
+) -> Violation | None:
+    """Return the late read of a `same` that made what another finds: what is there was written
+    before the `same` moved it, or by one that never lay there.
+    """
+    step, value = _carrier(dossier, v)
+    if step is None or (dossier.share_bytes(v) and not (v.other_run == v.run and (v.other_op or 0) < step)):
+        return None
+    return read.get((v.run, step, value))
 
 
 def _carrier(dossier: Dossier, v: Violation) -> tuple[int | None, int | None]:
@@ -292,6 +304,33 @@ def _moved_at_once(dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], 
         fresh = mine - chosen
         chosen |= fresh if len(fresh) + (slot in astray) > 1 else set()
     return [place for mend in chosen for place in sorted(places[mend])]
+
+
+def _moves_in_turn(
+    dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], late: Sequence[Violation]
+) -> dict[Place, tuple[Mend, ...]]:
+    """Return one slot for all that the moves of a loop lose, turn for turn, where no belief is
+    stated: that of the buffer in most of these pairs.
+    """
+    lost: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+    for v in late:
+        for taker in lost_to(dossier, v):
+            assert v.plan is not None
+            assert v.program is not None
+            assert v.buffer is not None
+            if dossier.document.plans[v.plan].problem is None:
+                lost[v.plan, v.program].add((min(v.buffer, taker), max(v.buffer, taker)))
+    found: dict[Place, tuple[Mend, ...]] = {}
+    for (plan, program), pairs in lost.items():
+        for group in loops_of(dossier.document.programs[program], pairs).values():
+            named = {mend for pair in group for mend in answers.get((plan, program, *pair), ())}
+            if len(named) < 2:
+                continue
+            met = Counter(buffer for pair in group for buffer in pair)
+            chosen = min(met, key=lambda buffer: (-met[buffer], _rank(dossier, (plan, buffer))))
+            slot = (Mend(kind="slot", plan=plan, buffer=chosen),)
+            found |= {(plan, program, *pair): slot for pair in group if (plan, program, *pair) in answers}
+    return found
 
 
 def _rank(dossier: Dossier, slot: tuple[int, int]) -> tuple[int, int]:

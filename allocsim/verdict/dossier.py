@@ -238,7 +238,7 @@ class Dossier:
         key = id(made.plan), id(made.program), made.skip, chosen
         if key not in self._alone:
             plan = _apart(made.plan, chosen)
-            report = self.judged(Document.of(replace(made, plan=plan)))
+            report = self.judged(Document.of(replace(made, plan=plan, after=None, read_after=None)))
             self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
         return self._alone[key]
 

@@ -16,6 +16,7 @@ from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
 from allocsim.model import HOST_READ, HOST_WRITE, Role
 from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.moves import lost_to
 
 Fact = Callable[[Dossier, Mend, Sequence[Violation]], bool]
 
@@ -138,23 +139,10 @@ def at_one_end(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) 
     return {v.ends for v in violations} in ONE_END
 
 
-def exchanged_sides(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
-    """Two results of one `same` lie exactly where operands of others of its sides do: a loop's
-    carry or a branch's phi, permuted.
-    """
-    for v in violations:
-        run = dossier.run(v)
-        if run is None or v.op is None or not bool(run.program.same_ops[v.op]):
-            continue
-        op, buffer = run.program.ops[v.op], run.program.values.buffer
-        places = [
-            [(int(run.plan.arena[b]), int(run.plan.offset[b])) for b in buffer[list(side)].tolist()]
-            for side in (op.operands, op.results)
-        ]
-        strayed = [into for was, into in zip(*places, strict=True) if into != was and into in places[0]]
-        if len(set(strayed)) > 1:
-            return True
-    return False
+def moved_in_turn(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+    """The first late read is that of a value moved after another, which took its bytes."""
+    late = min(_late(violations), key=lambda v: (v.run, v.op), default=None)
+    return late is not None and bool(lost_to(dossier, late))
 
 
 def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
@@ -308,10 +296,10 @@ NAMES: Final[tuple[NamingRow, ...]] = (
     ),
     NamingRow(
         mends=("slot", "lifetime", "pair"),
-        evidence="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
+        evidence="of values moved one after the other (a loop's carries, a branch's phis), one was overwritten before its move",
         class_="C15",
         party="plan",
-        applies=exchanged_sides,
+        applies=moved_in_turn,
     ),
     NamingRow(
         mends=("slot",),

@@ -6,7 +6,8 @@ for which nothing is promised, and one that it does not list stays unknown. "Exa
 0, and equal layout.
 
 Readings. An alias has bytes: two empty values are none. "Contiguous" means that the cells of a value, in row-major order, follow one another. A `same` is judged by its
-own rule alone, whatever contract it states; only `whole` makes a difference to it.
+own rule alone, whatever contract it states; only `whole` makes a difference to it. Since it reads all before it writes
+any, it joins any operand to any result.
 """
 
 
@@ -77,7 +78,7 @@ def joins(site, op, donor, recipient, kinds):
             if x.buffer != donor or y.buffer != recipient:
                 continue
             given = promise(op, (o, r), kinds)
-            if given or (given is None and exactly_over(site, x, y) and x.cells):
+            if op.same or given or (given is None and exactly_over(site, x, y) and x.cells):
                 return True
     return False
 
@@ -90,7 +91,7 @@ def joins_somewhere(program, op, donor, recipient, kinds):
             if x.buffer != donor or y.buffer != recipient:
                 continue
             given = promise(op, (o, r), kinds)
-            if given or (given is None and one_layout(x, y) and x.cells):
+            if op.same or given or (given is None and one_layout(x, y) and x.cells):
                 return True
     return False
 

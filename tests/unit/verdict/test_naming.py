@@ -505,7 +505,15 @@ CASES = (
         reader="f",
     ),
     Planted(
-        row="the sides of a `same` (a loop's carry, a branch's phi) lie in each other's slots",
+        row="of values moved one after the other (a loop's carries, a branch's phis), one was overwritten before its move",
+        document=late("a=0 b=64 c=64 d=0", "a b = host.write; c = same a; d = same b; host.read c d"),
+        class_="C15",
+        fault="plan",
+        victim="b",
+        reader="same",
+    ),
+    Planted(
+        row="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
         document=loads(json.dumps(permuted()).encode()),
         class_="C15",
         fault="plan",
