@@ -30,8 +30,9 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.checks.accesses import handed_on
-from allocsim.checks.intervals import TOP, distinct
-from allocsim.checks.s_script import Runs, Script
+from allocsim.checks.h_sessions import at_rest
+from allocsim.checks.intervals import TOP, among, distinct
+from allocsim.checks.s_script import Runs
 from allocsim.checks.s_tags import Copies
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
@@ -82,7 +83,7 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
 
     facts, identities = _Facts.of(runs), runs.identities
     found = np.empty(ROOM, dtype=np.int64), np.empty(ROOM, dtype=np.int64)
-    chains = _Chains.of(runs, facts, lambda script: (script.buffer, script.buffers), kernels.grouped)
+    chains = _Chains.of(runs, facts, _by_buffer, kernels.grouped)
     axes = kernels.axis_for(chains.segments), kernels.axis_for(chains.segments)
     apart = facts.write, facts.number, facts.low, facts.high, facts.hole, facts.made
     buffers = identities.persistent, *identities.reach
@@ -190,19 +191,20 @@ class _Chains:
         cls,
         runs: Runs,
         facts: _Facts,
-        keyed: Callable[[Script], tuple[Int64s, Int64s]],
+        keyed: Callable[[Runs, int], tuple[Int64s, Int64s, Int64s]],
         grouped: Callable[[Int64s, int], tuple[Int64s, Int64s]],
     ) -> "_Chains":
         """Chain the rows.
 
-        `keyed` gives for each row of a script a place in a list of keys, and that list. Keys below
-        0 are left out.
+        `keyed` gives for each row of a script, by number, a place in a list of keys, that list, and
+        the order in which rows take effect. Keys below 0 are left out.
         """
         links, rows = [], []
         room: Int64s = np.zeros(1, dtype=np.int64)
-        for script, begin in zip(runs.scripts, facts.begins.tolist(), strict=True):
-            place, keys = keyed(script)
-            starts, order = grouped(place, len(keys))
+        for number, (script, begin) in enumerate(zip(runs.scripts, facts.begins.tolist(), strict=True)):
+            place, keys, turn = keyed(runs, number)
+            starts, order = grouped(place[turn], len(keys))
+            order = turn[order]
             used = np.flatnonzero((np.diff(starts) > 0) & (keys >= 0))
             links.append((keys[used], starts[used] + begin, starts[used + 1] + begin))
             rows.append(order + begin)
@@ -220,11 +222,28 @@ class _Chains:
         )
 
 
-def _by_space(script: Script) -> tuple[Int64s, Int64s]:
-    """Return the place of each row's address space among those of the script, and these."""
+def _by_buffer(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the place of each row's buffer among those of the script, these, and the rows."""
+    script = runs.scripts[number]
+    return script.buffer, script.buffers, np.arange(len(script))
+
+
+def _by_space(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the place of each row's address space among those of the script, these, and the rows
+    in the order in which they take effect as planned.
+
+    A result that a `same` leaves where its operand lies is not written: its bytes are there before
+    any other result of the `same` is, and what takes them then takes them from it too.
+    """
+    script, trial = runs.scripts[number], runs.identities.trials[runs.follows.index(number)]
     spaces = distinct(script.places[0])
     place: Int64s = np.searchsorted(spaces, script.places[0])[script.buffer]
-    return place, spaces
+    turn = np.arange(len(script))
+    resting = trial.program.ops.results[sorted(at_rest(trial))]
+    if len(resting):
+        rests = script.write & among(script.value, resting.astype(np.int64))
+        turn = np.argsort(3 * script.op + script.write + (script.write & ~rests), kind="stable")
+    return place, spaces, turn
 
 
 def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
@@ -250,7 +269,8 @@ def _aliases(runs: Runs, follows: int) -> Int64s:
     one address, else itself.
 
     Both are written once in the run, whole, and only read whole, so what lies there is right for
-    the one as long as it is for the other.
+    the one as long as it is for the other. The `same` itself writes nothing, so its result counts
+    from before its other results on (`_by_space`): one that lies over it spoils both.
     """
     script = runs.scripts[follows]
     alias = np.arange(len(script.buffers))

@@ -1,10 +1,13 @@
 """Compiled screens: the axis against the plain one, and each screen against what it stands for."""
 
+import json
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 
+from allocsim import loads
 from allocsim.checks import check, selector
 from allocsim.checks.accesses import Extents
 from allocsim.checks.holes import holes_of
@@ -177,3 +180,39 @@ def test_memory_of_its_own_is_left_alone(tiny, compiled):
     plan = Plan(program=t.build(), arena=np.full(1, OWN, np.int32), offset=np.zeros(1, np.int64), nbytes=np.array([8]))
 
     assert check(Document.of(plan)).clean
+
+
+CASES = Path(__file__).parents[2] / "data" / "cases"
+
+
+def padded(accesses):
+    """Return `screen-miss` with so many harmless accesses behind it, to buffers that nothing else lies on."""
+    made = json.loads((CASES / "screen-miss.json").read_text())
+    (program,), (plan,) = made["programs"], made["plans"]
+    made["arenas"][0] = {"name": "cpu", "alignment": 4}
+    first = len(program["values"])
+    for number in range(2):
+        program["buffers"].append({"name": f"pad{number}", "nbytes": 16, "role": "temporary"})
+        program["values"].append(
+            {"name": f"pad{number}", "buffer": len(program["buffers"]) - 1, "dtype": "f32", "shape": [4]}
+        )
+        plan["slots"].append({"arena": 0, "offset": 128 + 16 * number, "nbytes": 16})
+    program["ops"] += [
+        {"kind": "host.write", "results": [first]},
+        {"kind": "f", "operands": [first], "results": [first + 1]},
+    ]
+    program["ops"] += [{"kind": "g", "operands": [first, first + 1]} for _ in range(accesses // 2)]
+    return loads(json.dumps(made).encode())
+
+
+def test_what_a_same_leaves_in_place_is_lost_to_its_other_results_also_through_the_screen(compiled):
+    """`v4` stays where it is, and `v3`, moved by the same op, lies over it: the reader of `v4` finds `v3`."""
+    document = padded(0)
+    report = check(document)
+    assert report == check(document, plain=True)
+    assert [(v.kind, v.op) for v in report.of_kind("StaleRead")] == [("StaleRead", 2)]
+
+
+def test_so_it_is_with_the_screen_of_a_large_document():
+    document = padded(201_000)
+    assert check(document) == check(document, plain=True)
