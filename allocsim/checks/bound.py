@@ -6,7 +6,7 @@ go below.
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
 * `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that
   live there and have a slot in an arena. A class of buffers that might share bytes there, by an op
-  that joins them (`s_in_place.joined`) or by holding the same (`s_tags`), whatever their offsets,
+  that joins them (`s_in_place`) or by holding the same (`s_tags`), whatever their offsets,
   counts once, as its largest: whatever a plan makes of the class, it needs that many bytes for it.
 
 When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has
@@ -25,7 +25,7 @@ import numpy as np
 
 from allocsim.checks.accesses import believed_lifetimes
 from allocsim.checks.intervals import distinct
-from allocsim.checks.s_in_place import joined
+from allocsim.checks.s_in_place import joined, moved_by
 from allocsim.checks.s_overlap import believed_sharing
 from allocsim.checks.s_tags import shares_tags, ties
 from allocsim.checks.trial import Trial, TrialDocument
@@ -83,6 +83,7 @@ def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
     tied = np.empty((0, 4), dtype=np.int64)
     if trial.problem is None:
         sharing = case.kept(("joined", id(trial.accesses)), lambda: joined(case.hand_overs(trial.accesses)))
+        sharing = sharing.beside(moved_by(case.hand_overs(trial.accesses), trial.plan.placed & (nbytes > 0)))
         op, donor, recipient = sharing.op, sharing.donor, sharing.recipient
         tied = ties(case, trial)
     else:

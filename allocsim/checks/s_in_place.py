@@ -28,7 +28,7 @@ one; of a `same`, by any operand and any result. It is
     permitted     under a plan, if the op breaks the rule nowhere as planned.
 
 Whatever a plan may lay over each other is among the joined pairs, where operand and result of an
-assumed one have equal layouts (`joined`): the bound counts with these.
+assumed one have equal layouts (`joined`, `moved_by`): the bound counts with these.
 
 Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one
 only for layouts with holes. Where more than a million pairs come near, and more than eight for each
@@ -282,12 +282,12 @@ def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
     return hand_overs.pairs_of(rows[0][found.left], rows[1][found.right])
 
 
-def _moved_by(hand_overs: HandOvers) -> Sharing:
-    """Return pairs that connect all donors and all recipients of each `same`: the first of the ones
-    to every of the others, and the reverse.
+def moved_by(hand_overs: HandOvers, counted: Bools) -> Sharing:
+    """Return pairs that connect, of the buffers counted, all donors and all recipients of each
+    `same`: the first of the ones to every of the others, and the reverse.
     """
-    gives, takes = hand_overs.moving
     live = hand_overs.live
+    gives, takes = (rows[counted[live.buffer[rows]]] for rows in hand_overs.moving)
     donor_op, recipient_op = live.stop[gives] - 1, live.start[takes]
     first_donor = np.unique(donor_op, return_index=True)[1]
     first_recipient = np.unique(recipient_op, return_index=True)[1]
@@ -299,8 +299,8 @@ def _moved_by(hand_overs: HandOvers) -> Sharing:
 
 
 def joined(hand_overs: HandOvers) -> Sharing:
-    """Return pairs that connect all that a plan may be permitted to lay over each other, whatever
-    the offsets.
+    """Return all pairs that a plan may be permitted to lay over each other, whatever the offsets,
+    but those of a `same` (`moved_by`).
 
     O(accesses log accesses + pairs). Raises ModelError where ops that declare nothing have more
     than `PAIR_CAP` pairs of equal size, and more than eight for each access.
@@ -309,7 +309,7 @@ def joined(hand_overs: HandOvers) -> Sharing:
     if not _known(hand_overs.accesses).all():
         more_reads, more_writes = _alike(hand_overs)
         reads, writes = np.concatenate([reads, more_reads]), np.concatenate([writes, more_writes])
-    return hand_overs.sharing(reads, writes).beside(_moved_by(hand_overs))
+    return hand_overs.sharing(reads, writes)
 
 
 def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:

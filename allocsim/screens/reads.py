@@ -34,6 +34,7 @@ from allocsim.checks.h_sessions import at_rest
 from allocsim.checks.intervals import TOP, among, distinct
 from allocsim.checks.s_script import Runs
 from allocsim.checks.s_tags import Copies
+from allocsim.checks.trial import Trial
 from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
@@ -77,7 +78,7 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
 
     The answer is None where all are to be looked at.
     """
-    if not (runs.identities.ordered and pays(runs)):
+    if not (runs.identities.ordered and pays(runs)) or any(map(_hands_on_nothing, runs.identities.trials)):
         return None
     from allocsim.screens import axes as kernels  # noqa: PLC0415 - imports numba
 
@@ -106,6 +107,17 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     order = np.argsort(run, kind="stable")
     ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
     return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
+
+
+def _hands_on_nothing(trial: Trial) -> bool:
+    """Whether a `same` reads a value that reaches outside its buffer: what it finds there, nobody
+    wrote, and its result holds as little.
+    """
+    program, extents = trial.program, trial.accesses.extents
+    if not program.same_ops.any():
+        return False
+    reader = np.repeat(np.arange(len(program.ops)), np.diff(program.ops.operand_starts))
+    return not bool(extents.whole[program.ops.operands[program.same_ops[reader]]].all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
-"""Values moved one after the other, each by a `same` of its own, where a move takes the bytes of what
-a later one still has to read: the carries of a loop, or the phis of a branch, put in a wrong order.
+"""Values moved one after the other, each by a `same` of its own, where a move takes the bytes of
+what a later one still has to read: the carries of a loop, or the phis of a branch, put in a wrong
+order.
 
 A *row of moves* is a stretch of ops of kind `same`, views between them left out. A read of one of
 them is *lost* to the buffers that earlier moves of its row wrote over what it reads.
