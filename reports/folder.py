@@ -6,17 +6,14 @@
     figures/NAME.svg      once for printing; NAME is loss, gradients, memory, modes or a kind of `reports.figures.FIGURES`
     modes.csv             the comparison of modes by layer and step, if one was asked for
 
-Everything is made in a temporary folder beside the one asked for, then swapped with it by renaming:
-a reader sees the old report or the new one, and a failure leaves the old one as it was. A folder
-that is there already is only replaced if it is empty or holds a report or saved evidence; what else
-lies in it (evidence, notes) is carried over. Numbers that are not finite become null, as JSON has
-no word for them.
+All of it is replaced together by `allocsim.files.folders`, `report.json` last: a failure leaves the
+old report as it was. A folder that is there already is only written into if it is empty or holds a
+report or saved evidence; what else lies in it (notes, pictures of other names) is never touched.
+Numbers that are not finite become null, as JSON has no word for them.
 """
 
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -26,38 +23,49 @@ import msgspec
 import numpy as np
 
 from allocsim.errors import OutputError
+from allocsim.files.folders import SWAP, Content, replace_files
 from allocsim.model import Document
 from reports.figures import FIGURES, RECORD_FIGURES, drawing, judged
 from reports.mode_rows import as_csv
 from reports.page import page
 
-OURS: Final = frozenset({"report.json", "report.md", "figures", "modes.csv"})
-"""What a report consists of; anything else in the folder is left alone."""
+SUFFIXES: Final = (".png", ".svg")
 
-_MARKS: Final = ("report.json", "evidence.json")
+OURS: Final = (
+    "report.json", "report.md", "modes.csv",
+    *(f"figures/{name}{suffix}" for name in (*FIGURES, "loss", "gradients", "memory", "modes") for suffix in SUFFIXES),
+)  # fmt: skip
+"""The files that a report may consist of; anything else in the folder is left alone."""
+
+_MARKS: Final = ("report.json", "evidence.json", SWAP)
 """A folder with one of these in it is one a report may be put into."""
 
 
-def write_report(run: Mapping[str, Any], document: Document | None, folder: str | Path) -> None:
+def write_report(
+    run: Mapping[str, Any], document: Document | None, folder: str | Path, beside: Mapping[str, Content] | None = None
+) -> None:
     """Write the report of one run.
 
-    `document` (what was planned and run) gives the pictures of memory, None leaves them out.
+    `document` (what was planned and run) gives the pictures of memory, None leaves them out;
+    `beside` are files that are replaced together with the report (`verdict.evidence.files_of`).
 
     Raises OutputError where the folder cannot be written or holds something else than a report.
     """
-    with _swapped(Path(folder)) as place:
-        (place / "report.json").write_bytes(msgspec.json.format(encoded(run), indent=1) + b"\n")
-        if run.get("differential"):
-            (place / "modes.csv").write_text(as_csv(run["differential"]), encoding="utf-8")
-        (place / "figures").mkdir()
-        names = []
-        style = import_module("reports.figures.style")
-        for name, draw in pictures(run, document).items():
+    target = _free(Path(folder))
+    drawn = pictures(run, document)
+    style = import_module("reports.figures.style")
+    files: dict[str, Content] = dict(beside or {})
+    try:
+        for name, draw in drawn.items():
             figure = draw()
-            for suffix in (".png", ".svg"):
-                (place / "figures" / f"{name}{suffix}").write_bytes(style.render(figure, suffix))
-            names.append(name)
-        (place / "report.md").write_text(page(run, names), encoding="utf-8")
+            files.update({f"figures/{name}{suffix}": style.render(figure, suffix) for suffix in SUFFIXES})
+    except OSError as error:
+        raise _unwritable(target, error) from None
+    if run.get("differential"):
+        files["modes.csv"] = as_csv(run["differential"]).encode()
+    files["report.md"] = page(run, list(drawn)).encode()
+    files["report.json"] = msgspec.json.format(encoded(run), indent=1) + b"\n"
+    replace_files(target, files, stale=OURS)
 
 
 def check_folder(folder: str | Path) -> None:
@@ -107,49 +115,6 @@ def _function(row: tuple[str, str]) -> Callable[..., Any]:
     module, function = row
     found: Callable[..., Any] = getattr(import_module(f"reports.figures.{module}"), function)
     return found
-
-
-@contextmanager
-def _swapped(folder: Path) -> Iterator[Path]:
-    """Give an empty folder, which becomes `folder` if the block succeeds and vanishes if not."""
-    target = _free(folder)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:100]}."))
-    except (OSError, ValueError) as error:
-        raise _unwritable(folder, error) from None
-    fresh, old = scratch / "new", scratch / "old"
-    try:
-        fresh.mkdir()
-        yield fresh
-        _put(fresh, target, old)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _put(fresh: Path, target: Path, old: Path) -> None:
-    """Rename `fresh` to `target`, carrying over what is not ours.
-
-    On failure everything is where it was.
-    """
-    if not target.exists():
-        fresh.rename(target)
-        return
-    target.rename(old)
-    carried: list[str] = []
-    try:
-        for entry in sorted(old.iterdir()):
-            if entry.name not in OURS:
-                entry.rename(fresh / entry.name)
-                carried.append(entry.name)
-        fresh.rename(target)
-    except OSError:
-        for name in carried:
-            (fresh / name).rename(old / name)
-        old.rename(target)
-        raise
 
 
 def _free(folder: Path) -> Path:

@@ -17,7 +17,9 @@ What this module does not see: how cures are found (`allocsim.cure`) and documen
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,8 +32,8 @@ from allocsim.cli.output import in_bytes, print_json, print_line, show_path
 from allocsim.cli.pictures import draw_beside
 from allocsim.cure import Cure
 from allocsim.cure.apart import all_apart
-from allocsim.errors import EngineError, NotInstalledError, OutputError
-from allocsim.files import write_atomic
+from allocsim.errors import EngineError, NotInstalledError
+from allocsim.files.folders import Content, replace_files, working_in
 from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
 from allocsim.plugins import service
@@ -87,17 +89,16 @@ def bisect(
     """Exit status: 0 cure and smaller program found, 1 nothing is wrong or one of them was not
     found.
     """
-    if out is not None:
-        _folder(out)
-    if Path(target).exists():
-        found = _file(target, allocator, seconds, ggml)
-    else:
-        sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}
-        found = service("bisect_scenario")(
-            target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds
-        )
-    if out is not None:
-        _write(found, out)
+    with nullcontext() if out is None else working_in(out):
+        if Path(target).exists():
+            found = _file(target, allocator, seconds, ggml)
+        else:
+            sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}
+            found = service("bisect_scenario")(
+                target, sizes | ({} if allocator is None else {"allocator": allocator}), seconds
+            )
+        if out is not None:
+            _write(found, out)
     if as_json:
         print_json(found.record)
     else:
@@ -305,19 +306,14 @@ def cause_lines(reduced: Reduction) -> list[str]:
     ]
 
 
-def _folder(out: Path) -> None:
-    """Make the folder, before long work; raise OutputError where it cannot be one."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{out}: cannot be written: {error.strerror}") from None
-
-
 def _write(found: Bisected, out: Path) -> None:
-    write_atomic(out / "bisect.json", json.dumps(found.record, indent=1, ensure_ascii=False).encode() + b"\n")
+    files: dict[str, Content] = {}
     if found.smallest is not None:
-        native.write(found.smallest, out / "smallest.json")
-        write_atomic(out / "test_smallest.py", found.test.encode())
-        draw_beside("the smallest program", found.smallest, out / "smallest.png", run=len(found.smallest.runs) - 1)
+        run = len(found.smallest.runs) - 1
+        files["smallest.json"] = native.dumps(found.smallest)
+        files["test_smallest.py"] = found.test.encode()
+        files["smallest.png"] = partial(draw_beside, "the smallest program", found.smallest, run=run)
     if found.cured is not None:
-        native.write(found.cured, out / "cured.json")
+        files["cured.json"] = native.dumps(found.cured)
+    files["bisect.json"] = json.dumps(found.record, indent=1, ensure_ascii=False).encode() + b"\n"
+    replace_files(out, files)

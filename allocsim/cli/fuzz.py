@@ -39,8 +39,8 @@ import typer
 from allocsim.cli.output import print_json, print_line, print_table, show_path
 from allocsim.cli.pictures import draw_beside
 from allocsim.cli.progress import counting
-from allocsim.errors import AllocsimError, OutputError, UnknownNameError
-from allocsim.files import claimed, write_atomic
+from allocsim.errors import AllocsimError, UnknownNameError
+from allocsim.files.folders import Content, replace_files, working_in
 from allocsim.files.sizes import bytes_of
 from allocsim.plugins import service, service_target
 
@@ -102,7 +102,8 @@ def fuzz(
     """Exit status: 0 no finding, 1 findings (a crash is one), 2 bad usage or target."""
     for folder in (out, corpus):
         if folder is not None:
-            _make(folder)
+            with working_in(folder):  # refused before long work
+                pass
     if target == LIVE:
         _refuse(
             {
@@ -257,7 +258,7 @@ def _campaign(
 
     with ExitStack() as claims, counting("fuzz", asked.examples) as advance:
         for folder in dict.fromkeys(folder.resolve() for folder in (corpus, out) if folder is not None):
-            claims.enter_context(claimed(folder))
+            claims.enter_context(working_in(folder))
         tell = partial(_say_at_once, set()) if not as_json else lambda _: None
         result = campaign(
             asked, corpus=corpus, jobs=jobs, scheduler=scheduler, minutes=minutes, tell=tell, advance=advance
@@ -267,8 +268,7 @@ def _campaign(
                 _write(finding, asked.target, out)
         for note in result.notes:
             if out is not None:
-                _make(out / note.key)
-                write_atomic(out / note.key / "smallest.json", dumps(note.as_document()))
+                replace_files(out / note.key, {"smallest.json": dumps(note.as_document())})
     if as_json:
         print_json(_record(asked, result))
     else:
@@ -450,17 +450,9 @@ def _write(finding: "BrokenProperty", target: "Target", out: Path) -> None:
     from allocsim.document import dumps  # not for --help
     from allocsim.fuzzing.pasting import pasted  # as above
 
-    folder = out / finding.key
-    _make(folder)
     document = finding.as_document()
-    write_atomic(folder / "smallest.json", dumps(document))
-    write_atomic(folder / "test_smallest.py", pasted(finding, target, by="allocsim fuzz").encode())
+    files: dict[str, Content] = {"test_smallest.py": pasted(finding, target, by="allocsim fuzz").encode()}
     if document.plans:
-        draw_beside("the finding", document, folder / "smallest.png")
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        files["smallest.png"] = partial(draw_beside, "the finding", document)
+    files["smallest.json"] = dumps(document)
+    replace_files(out / finding.key, files)

@@ -25,8 +25,8 @@ import typer
 
 from allocsim.allocators import Planner, find, find_installed
 from allocsim.cli.output import print_error, print_json, print_line, print_table, show_path
-from allocsim.errors import DocumentError, NotInstalledError, OutputError, PlannerError, UnknownNameError
-from allocsim.files import claimed
+from allocsim.errors import DocumentError, NotInstalledError, PlannerError, UnknownNameError
+from allocsim.files.folders import working_in
 from allocsim.files.journal import Journal
 from allocsim.model import Plan
 from allocsim.plugins import service
@@ -124,7 +124,7 @@ def replay(
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
     job = _of_file if Path(target).exists() else service("replay_scenario")
-    with job(target, allocator, sizes) as (head, rows), nullcontext() if out is None else _claimed(out):
+    with job(target, allocator, sizes) as (head, rows), nullcontext() if out is None else working_in(out):
         log: Journal[Row] | None = None if out is None else Journal(out / LOG, head, ReplayRow, what="replay")
         found = [row for row in (() if log is None else log.rows) if row["group"] in groups]
         for row in rows(groups, limit, every, {row["case"] for row in found}):
@@ -139,17 +139,6 @@ def replay(
     if log is not None:
         print_line(f"kept in {show_path(log.path)}")
     return int(bool(failures))
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Make a folder and keep it to this command."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {error.strerror}") from None
-    with claimed(folder):
-        yield
 
 
 Rows = Callable[[tuple[str, ...], int | None, int, set[str]], Iterable[Row]]

@@ -38,6 +38,9 @@ MARK: Final = ".allocsim-part-"
 
 _swept: Final[set[Path]] = set()
 
+_claims: Final[set[tuple[int, int, int]]] = set()
+"""Process, device and inode of each folder that is claimed."""
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -61,10 +64,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
     try:
         yield temporary
-        _sync(temporary)
-        temporary.chmod(_mode(target))
+        sync(temporary)
+        temporary.chmod(file_mode(target))
         temporary.replace(target)
-        _sync(target.parent)
+        sync(target.parent)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
@@ -82,30 +85,48 @@ def write_atomic(path: str | Path, data: bytes) -> None:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Keep an existing folder to this command until the block ends.
+def claimed(folder: Path) -> Iterator[bool]:
+    """Keep an existing folder to this process until the block ends.
+
+    Yield whether it is kept: False where there are no locks. A process may claim a folder that it
+    holds already; a fork of it may not.
 
     Raises OutputError where another one writes there now.
     """
     if not LOCKS:
-        yield
+        yield False
         return
     try:
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror}") from None
     try:
+        found = os.fstat(handle)
+        key = (os.getpid(), found.st_dev, found.st_ino)
+        alone = key in _claims or _locked(handle, folder)
+        mine = alone and key not in _claims
+        if mine:
+            _claims.add(key)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(
-                f"{folder}: another command writes there now; wait for it, or name another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks: as where there are none at all
-        yield
+            yield alone
+        finally:
+            if mine:
+                _claims.discard(key)
     finally:
         os.close(handle)
+
+
+def _locked(handle: int, folder: Path) -> bool:
+    """Lock a folder; return whether its file system has locks. OutputError where another has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputError(f"{folder}: another command writes there now; wait for it, or name another folder") from None
+    except OSError:
+        return False
+    if not os.fstat(handle).st_nlink:
+        raise OutputError(f"{folder}: was removed by another command as this one began; run it again")
+    return True
 
 
 def sweep(folder: Path) -> int:
@@ -157,7 +178,7 @@ def _temporary(target: Path) -> tuple[int, Path]:
     raise OSError(0, "temporary files vanish as they are made")
 
 
-def _sync(place: Path) -> None:
+def sync(place: Path) -> None:
     """Have the disk hold what was written to a file, or the names in a folder."""
     if place.is_dir() and os.name == "nt":
         return
@@ -168,7 +189,7 @@ def _sync(place: Path) -> None:
         os.close(handle)
 
 
-def _mode(target: Path) -> int:
+def file_mode(target: Path) -> int:
     """Return the permissions the file has already, or those a new file gets under the process's
     umask.
     """
@@ -179,4 +200,4 @@ def _mode(target: Path) -> int:
     return 0o666 & ~umask
 
 
-__all__ = ["claimed", "replacing", "sweep", "write_atomic"]
+__all__ = ["claimed", "file_mode", "replacing", "sweep", "sync", "write_atomic"]

@@ -112,11 +112,10 @@ def _check(
 def _save(document: "Document", folder: Path, name: str) -> None:
     """Write the document and a test file, reduced as far as the time allows."""
     from allocsim import document as native  # noqa: PLC0415 - as above
-    from allocsim.files import write_atomic  # noqa: PLC0415 - as above
+    from allocsim.files.folders import replace_files  # noqa: PLC0415 - as above
     from allocsim.reduction import reduce, script  # noqa: PLC0415 - as above
 
     stem = re.sub(r"\W+", "_", name).strip("_") or "plan"
-    folder.mkdir(parents=True, exist_ok=True)
     found = reduce(document, seconds=REDUCING_SECONDS)
-    native.write(found.document, folder / f"{stem}.json")
-    write_atomic(folder / f"{stem}_test.py", script(found.document, title=f"Reduced from {name}.").encode())
+    test = script(found.document, title=f"Reduced from {name}.").encode()
+    replace_files(folder, {f"{stem}_test.py": test, f"{stem}.json": native.dumps(found.document)})

@@ -19,7 +19,7 @@ import msgspec
 
 from allocsim import document as native
 from allocsim.errors import DocumentError
-from allocsim.files import write_atomic
+from allocsim.files.folders import current, replace_files
 from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.model import Document
 from allocsim.p_sanitizer.incidents import Incident
@@ -151,20 +151,26 @@ MEASURED = tuple(name for name in _Record.__struct_fields__ if name not in ("for
 """Fields of `Evidence` that are kept in the record."""
 
 
-def save(evidence: Evidence, folder: Path) -> None:
-    """Write the evidence into `folder` (made if missing), each file atomically."""
-    folder.mkdir(parents=True, exist_ok=True)
+def files_of(evidence: Evidence) -> dict[str, bytes]:
+    """Return the files of the evidence, by name."""
     record = _Record(**{name: getattr(evidence, name) for name in MEASURED})
-    native.write(evidence.document, folder / SESSION_FILE)
-    write_atomic(folder / EVIDENCE_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    return {
+        SESSION_FILE: native.dumps(evidence.document),
+        EVIDENCE_FILE: msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n",
+    }
+
+
+def save(evidence: Evidence, folder: Path) -> None:
+    """Write the evidence into `folder` (made if missing), both files together."""
+    replace_files(folder, files_of(evidence))
 
 
 def load(folder: Path) -> Evidence:
     """Read evidence back; raise DocumentError with the file and the place of what is wrong."""
-    path = folder / EVIDENCE_FILE
-    if not (folder / SESSION_FILE).exists():
+    path, session = current(folder, EVIDENCE_FILE), current(folder, SESSION_FILE)
+    if not session.exists():
         raise DocumentError(str(folder), "", f"is no folder of evidence: it has no {SESSION_FILE}")
-    document = native.read(folder / SESSION_FILE)
+    document = native.read(session)
     record: _Record = record_of(content(path, CEILINGS["record"]), _Record, str(path), what="record of evidence")
     _check(document, record, str(path))
     return Evidence(document=document, **{name: getattr(record, name) for name in MEASURED})

@@ -26,10 +26,11 @@ import typer
 
 from allocsim import document as native
 from allocsim.cli.output import print_json, print_line, print_table, show_path
-from allocsim.errors import OutputError, UnknownNameError
+from allocsim.errors import UnknownNameError
+from allocsim.files.folders import replace_files
 from allocsim.model import Document
 from allocsim.plugins import service
-from allocsim.verdict.evidence import Evidence, save
+from allocsim.verdict.evidence import Evidence, files_of
 from engine import k_audit
 from engine.commands.audit_versions import EVERY, print_versions
 from engine.ggml.access.probe import open_library
@@ -203,14 +204,10 @@ def _of_table(target: str | None, layouts: str, *, every: bool, seed: int, timeo
 
 
 def _write(found: Measured, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: {error.strerror or error}") from None
-    for name, planned in found.documents.items():
-        native.write(planned, folder / name)
-    for name, evidence in found.evidence.items():
-        save(evidence, folder / name)
+    files = {name: native.dumps(planned) for name, planned in found.documents.items()}
+    for folder_name, evidence in found.evidence.items():
+        files |= {f"{folder_name}/{name}": data for name, data in files_of(evidence).items()}
+    replace_files(folder, files)
 
 
 def _finite(error: float) -> float | None:

@@ -29,6 +29,7 @@ from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.progress import counting
 from allocsim.errors import DocumentError
 from allocsim.files import write_atomic
+from allocsim.files.folders import working_in
 from allocsim.files.gate import CEILINGS, content
 from allocsim.files.journal import sealed, unsealed
 from engine.ggml.access.child import Child
@@ -64,6 +65,8 @@ def fuzz_library(
     ends = None if minutes is None else time.monotonic() + 60 * minutes
     entries: list[dict[str, Any]] = []
     with ExitStack() as stack:
+        for folder in {place.resolve() for place in (out, corpus) if place is not None}:
+            stack.enter_context(working_in(folder))
         child = stack.enter_context(open_library(library))
         version = child.call(versions)["version"]
         done, counts = _progress(corpus, version, seed)

@@ -2,7 +2,8 @@
 
 In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from),
 `weights.safetensors` (the trained weights), `history.json` (loss and accuracy of each epoch, what
-was planned) and `losses.csv` (the loss of each physical batch). All are replaced atomically; a
+was planned) and `losses.csv` (the loss of each physical batch). The checkpoint is replaced
+atomically, the other three together; a
 folder that holds a checkpoint is never trained over without `--resume`, and one that another
 command writes into is refused. The last two and the weights are written when training ends or is
 stopped.
@@ -23,7 +24,7 @@ import typer
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.cli.progress import bar
 from allocsim.errors import OutputError
-from allocsim.files import claimed, write_atomic
+from allocsim.files.folders import Content, replace_files, working_in
 from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
 from engine.training.loop import BatchProgress as Batch
@@ -51,8 +52,8 @@ def train(
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input."""
     said = configs.read(config)
     settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
-    folder = _folder(out or Path("out") / config.stem)
-    with claimed(folder):
+    folder = out or Path("out") / config.stem
+    with working_in(folder):
         if (folder / CHECKPOINT).exists() and not resume:
             raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
         model, dataset = said.model.made(config.parent), said.data.made(config.parent)
@@ -113,14 +114,6 @@ def _batches(*, quiet: bool) -> Iterator[OnBatch | None]:
         yield show
 
 
-def _folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
-    return folder
-
-
 def _line(number: int, epochs: int, epoch: Epoch) -> str:
     parts = [f"epoch {number + 1:>{len(str(epochs))}}/{epochs}"]
     for name, result in (("train", epoch.training), ("val", epoch.validation)):
@@ -161,12 +154,15 @@ def _history(fitted: Fitted) -> dict[str, Any]:
 def _write(folder: Path, fitted: Fitted, history: dict[str, Any]) -> None:
     from safetensors.numpy import save
 
-    write_atomic(folder / "weights.safetensors", save(dict(fitted.weights)))
-    write_atomic(folder / "history.json", (json.dumps(history, indent=1) + "\n").encode())
     rows = [
         f"{number},{part},{batch},{loss!r}"
         for number, epoch in enumerate(fitted.history, 1)
         for part, result in (("training", epoch.training), ("validation", epoch.validation))
         for batch, loss in enumerate(result.losses, 1)
     ]
-    write_atomic(folder / "losses.csv", ("\n".join(["epoch,part,batch,loss", *rows]) + "\n").encode())
+    files: dict[str, Content] = {
+        "weights.safetensors": save(dict(fitted.weights)),
+        "losses.csv": ("\n".join(["epoch,part,batch,loss", *rows]) + "\n").encode(),
+        "history.json": (json.dumps(history, indent=1) + "\n").encode(),
+    }
+    replace_files(folder, files)

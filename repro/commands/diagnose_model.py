@@ -8,12 +8,14 @@ otherwise.
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from allocsim.cli.output import Section, in_bytes, print_json
 from allocsim.cli.progress import stepping
+from allocsim.files.folders import working_in
 from allocsim.liveness.memory_categories import CATEGORIES
 from engine.models.trainable import Model
 from engine.training.measured_memory import MemoryOfRun
@@ -39,12 +41,11 @@ def diagnose_model(
     """
     how = {key: value for key, value in asked.items() if key not in EngineOptions.__dataclass_fields__}
     options = {key: value for key, value in asked.items() if key not in how}
-    if out is not None:
-        check_folder(out)
-    scenario = trial(model, model.example if data is None else data, steps=steps, **how)
-    result = run(scenario, EngineOptions(measure=True, **options))
-    if out is not None:
-        write(result, Path(out))
+    with _kept(None if out is None else Path(out)):
+        scenario = trial(model, model.example if data is None else data, steps=steps, **how)
+        result = run(scenario, EngineOptions(measure=True, **options))
+        if out is not None:
+            write(result, Path(out))
     return result
 
 
@@ -55,12 +56,10 @@ def diagnose_named(name: str, asked: Mapping[str, Any], out: Path | None, *, as_
     `asked` holds what was given on the command line of `data`, `loss`, `optimizer`, and of the
     fields of `EngineOptions`.
     """
-    if out is not None:
-        check_folder(out)
     how = {key: value for key, value in asked.items() if key in HOW}
     scenario = _scenario(name, how)
     options = EngineOptions(measure=True, **{key: value for key, value in asked.items() if key not in how})
-    with stepping(scenario.name) as progress:
+    with _kept(out), stepping(scenario.name) as progress:
         result = run(scenario, options, progress=progress)
         if out is not None:
             progress("report", 0, 1)
@@ -71,6 +70,17 @@ def diagnose_named(name: str, asked: Mapping[str, Any], out: Path | None, *, as_
         print_result(result, [*memory_table(result.memory), *sections(result.differential)])
         print_folder(out)
     return int(not result.verdict.sound)
+
+
+@contextmanager
+def _kept(out: Path | None) -> Iterator[None]:
+    """Check the folder of a report and keep it to this command, where one is asked for."""
+    if out is None:
+        yield
+        return
+    check_folder(out)
+    with working_in(out):
+        yield
 
 
 def _scenario(name: str, how: Mapping[str, Any]) -> Scenario:

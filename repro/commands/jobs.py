@@ -1,6 +1,6 @@
 """Runs of scenarios, one after another: each is printed and its report written when it is done.
 
-Report folders are checked before the work begins; an interrupted series keeps the reports it has
+Report folders are checked and claimed before the work begins; an interrupted series keeps the reports it has
 made.
 
 What this module does not see: which runs were asked for, and how a scenario is run.
@@ -8,13 +8,15 @@ What this module does not see: which runs were asked for, and how a scenario is 
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from allocsim.cli.output import Section, in_bytes, print_json, print_line, print_table
 from allocsim.cli.progress import stepping
-from allocsim.verdict.evidence import save
+from allocsim.files.folders import working_in
+from allocsim.verdict.evidence import files_of
 from engine.d_differential.side_comparison import Progress
 from reports.folder import check_folder, write_report
 
@@ -39,21 +41,23 @@ def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *,
     """
     places = shortened([job.folder for job in jobs])
     folders = [None if out is None else out.joinpath(*place) for place in places]
-    for folder in folders:
-        if folder is not None:
-            check_folder(folder)
     entries: list[dict[str, Any]] = []
-    for job, folder in zip(jobs, folders, strict=True):
-        with stepping(job.name) as progress:
-            result = job.go(progress)
-            entries.append(result.as_json())
-            if folder is not None:
-                progress("report", 0, 1)
-                write(result, folder)
-        if not as_json:
-            print_result(result, job.more(result))
-            print_line(_ending(result))
-            print_folder(folder)
+    with ExitStack() as claims:
+        for place in filter(None, folders):
+            check_folder(place)
+        for place in filter(None, folders):
+            claims.enter_context(working_in(place))
+        for job, folder in zip(jobs, folders, strict=True):
+            with stepping(job.name) as progress:
+                result = job.go(progress)
+                entries.append(result.as_json())
+                if folder is not None:
+                    progress("report", 0, 1)
+                    write(result, folder)
+            if not as_json:
+                print_result(result, job.more(result))
+                print_line(_ending(result))
+                print_folder(folder)
     for entry in skipped if not as_json else ():
         print_line(f"{entry['scenario']} on {entry['library']['name']}: skipped: {entry['skipped']}")
     if as_json:
@@ -73,8 +77,7 @@ def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def write(result: Any, folder: Path) -> None:
     """Write the report of a result and its evidence into a folder."""
-    write_report(result.as_json(), result.evidence.document, folder)
-    save(result.evidence, folder)
+    write_report(result.as_json(), result.evidence.document, folder, files_of(result.evidence))
 
 
 def print_result(result: Any, more: list[Section]) -> None:

@@ -11,6 +11,7 @@ What this module does not see: which scenarios were asked for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,10 @@ from typing import Any, Final
 
 from allocsim.cli.output import print_json, print_line, print_table
 from allocsim.cli.progress import counting
-from allocsim.verdict.evidence import save
+from allocsim.files.folders import working_in
 from reports import check_suffix, plot_record
-from reports.folder import check_folder, write_report
+from reports.folder import check_folder
+from repro.commands.jobs import write
 from repro.commands.workers import mapping
 from repro.run_records import Expected
 from repro.small.answers import DETECTORS
@@ -83,7 +85,11 @@ def run_matrix(
         check_folder(folder)
     rows: list[MatrixRow] = []
     entries: list[dict[str, Any]] = []
-    with mapping(min(workers, len(tasks))) as mapped, counting("scenarios", len(tasks)) as count:
+    with (
+        nullcontext() if out is None else working_in(out),
+        mapping(min(workers, len(tasks))) as mapped,
+        counting("scenarios", len(tasks)) as count,
+    ):
         for entry, row in mapped(_done, tasks, folders):
             entries.append(entry)
             rows.append(row)
@@ -103,8 +109,7 @@ def _done(task: Task, folder: Path | None) -> tuple[dict[str, Any], MatrixRow]:
     result = task.go()
     entry = result.as_json()
     if folder is not None:
-        write_report(entry, result.evidence.document, folder)
-        save(result.evidence, folder)
+        write(result, folder)
     return entry, row_of(result, task.name)
 
 
