@@ -1,7 +1,7 @@
 """Runs of scenarios, one after another: each is printed and its report written when it is done.
 
-Report folders are checked and claimed before the work begins; an interrupted series keeps the reports it has
-made.
+Report folders are checked and claimed before the work begins; an interrupted series keeps the
+reports it has made.
 
 What this module does not see: which runs were asked for, and how a scenario is run.
 """
