@@ -5,6 +5,7 @@ from .front import Module as Module
 from .front import clear as clear
 from .front import detect_anomaly as detect_anomaly
 from .front import diagnose as diagnose
+from .front import evaluation as evaluation
 from .front import gradcheck as gradcheck
 from .front import hessian as hessian
 from .front import jacobian as jacobian

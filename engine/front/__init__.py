@@ -14,6 +14,7 @@ from engine.front.derivatives import hessian, jacobian, jvp, vmap
 from engine.front.diagnosing import diagnose
 from engine.front.differences import GradCheck, gradcheck
 from engine.front.modules import Module
+from engine.front.randomness import evaluation
 from engine.front.recorded_models import model
 from engine.front.recording import scope
 from engine.front.reverse import clear, kept_bytes
@@ -27,6 +28,7 @@ __all__ = [
     "clear",
     "detect_anomaly",
     "diagnose",
+    "evaluation",
     "gradcheck",
     "hessian",
     "jacobian",

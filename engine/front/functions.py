@@ -9,9 +9,9 @@ Each is one row of `engine.ops` or is built of several by `engine.graph.composit
     loss = fn.cross_entropy(fn.dropout(hidden.reshape(len(hidden), -1), 0.1, seed=7) @ w, classes)
 
 Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first
-one that is. What is random is a function of `seed`, `salt` and place: the same again in every run,
-and in backward. `op` calls any row of the table that neither writes over an operand nor needs a
-graph.
+one that is. What is random is a function of a key, `salt` and place, the same again in backward
+(`engine.front.randomness`). `op` calls any row of the table that neither writes over an operand nor
+needs a graph.
 
 What this module does not see: nodes' history, plans, kernels.
 """
@@ -19,15 +19,17 @@ What this module does not see: nodes' history, plans, kernels.
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from inspect import signature
-from math import prod
+from math import pi, prod
 from typing import Any
 
 import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
+from engine.front.arguments import dtype_of
 from engine.front.broadcasting import broadcast, meet
-from engine.front.record import Eager, Node, composed, constant, tracking
+from engine.front.randomness import key_and_salt, training
+from engine.front.record import DTYPES, Eager, Node, composed, constant, tracking
 from engine.front.recording import Recording
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import Tensor, composites
@@ -246,26 +248,49 @@ def rope(
 # randomness, jumps
 
 
-def dropout(x: EagerTensor, p: float, *, seed: int, salt: int = 0) -> EagerTensor:
-    """Return x / (1 - p) where a random number is at least p, 0 elsewhere.
+def dropout(x: EagerTensor, p: float, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
+    """Return x / (1 - p) where a random number is at least p, 0 elsewhere; x itself in evaluation.
 
-    The mask is drawn again in backward, never stored.
+    The mask is drawn again in backward, never stored. A recorded model draws another one in each
+    step, and needs no seed (`engine.front.randomness`).
     """
-    return EagerTensor(
-        Eager.op("dropout", _node(x), _seed(seed), p=real("dropout", p), salt=_bits("salt", salt)), x.shape
+    share = real("dropout", p)
+    if not training() and 0 <= share <= 1:
+        _check(x)
+        return x
+    key, salt = key_and_salt(seed, salt)
+    return EagerTensor(Eager.op("dropout", _node(x), key, p=share, salt=salt), x.shape)
+
+
+def uniform(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
+    """Return numbers in (0, 1) of a shape; another draw in each step of a recorded model."""
+    key, salt = key_and_salt(seed, salt)
+    wanted = counts("uniform", shape)
+    return EagerTensor(Eager.op("uniform", key, shape=wanted or (1,), salt=salt, dtype=_named(dtype)), wanted)
+
+
+def normal(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
+    """Return normal numbers of mean 0, variance 1 (Box and Muller 1958), drawn like `uniform`."""
+    key, salt = key_and_salt(seed, salt)
+    wanted = counts("normal", shape)
+    turn, size = (
+        EagerTensor(Eager.op("uniform", key, shape=wanted or (1,), salt=salt ^ part, dtype=_named(dtype)), wanted)
+        for part in (0, 1)
     )
+    return (size.log() * -2.0).sqrt() * (turn * (2 * pi)).cos()
 
 
 def gumbel_softmax(
-    x: EagerTensor, *, seed: int, temperature: float = 1.0, hard: bool = False, salt: int = 0
+    x: EagerTensor, *, seed: int | None = None, temperature: float = 1.0, hard: bool = False, salt: int = 0
 ) -> EagerTensor:
     """Return a sample of the Gumbel-softmax distribution over the last axis.
 
-    With `hard` one-hot, its gradient that of the soft sample.
+    With `hard` one-hot, its gradient that of the soft sample. A recorded model draws another one in
+    each step, in evaluation too.
     """
-    warmth, salt = real("gumbel_softmax", temperature), _bits("salt", salt)
+    warmth, (key, salt) = real("gumbel_softmax", temperature), key_and_salt(seed, salt)
     return EagerTensor(
-        composed(composites.gumbel_softmax, _node(x), _seed(seed), temperature=warmth, hard=hard, salt=salt), x.shape
+        composed(composites.gumbel_softmax, _node(x), key, temperature=warmth, hard=hard, salt=salt), x.shape
     )
 
 
@@ -398,15 +423,12 @@ def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
     return constant(np.atleast_1d(ids))
 
 
-def _seed(seed: int) -> Node:
-    return constant(np.array([_bits("seed", seed)], np.int64).astype(np.int32))
-
-
-def _bits(what: str, value: Any) -> int:
-    number = whole(what, value)
-    if not -(2**63) <= number < 2**63:
-        raise EngineError(f"{what} is {number}; it must fit 64 bits")
-    return number
+def _named(dtype: Any) -> str:
+    """Return the engine's name of a dtype; what is none of its own stays, for the op to refuse."""
+    try:
+        return DTYPES[dtype_of(dtype)]
+    except (KeyError, TypeError):
+        return str(dtype)
 
 
 __all__ = [
@@ -426,6 +448,7 @@ __all__ = [
     "maximum",
     "minimum",
     "mse_loss",
+    "normal",
     "one_hot",
     "op",
     "pad",
@@ -435,5 +458,6 @@ __all__ = [
     "split",
     "stack",
     "straight_through",
+    "uniform",
     "where",
 ]

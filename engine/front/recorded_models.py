@@ -9,14 +9,17 @@
 What comes back is an `engine.models.trainable.Model` like any other. The first argument of the
 function is its parameters by name, the others are columns of the dataset by name; it returns the
 outputs that a loss of `engine.training.losses` takes, or (with a column `labels` of its own and the
-loss `sum`) the loss.
+loss `mean` or `sum`) the loss.
 
 To record is to compute: the function is called with columns of zeros, its ops are computed and kept
 (`engine.front.recording`), and each becomes the same op of the graph. Whatever it computes with
 that follows from neither columns nor parameters is a constant of the program. Numbers that
 follow from them cannot be read (`item`, `numpy`, `data`, an `if`), since the program would always
 do what was done this time; a tensor that wants a gradient and is no parameter is refused as well.
-Comparisons by < and > are ops; what is random is a function of its seed, in every run the same.
+What `fn.dropout` and the like draw is another in each step (`engine.front.randomness`), and in
+evaluation dropout keeps everything: a model is recorded as it is trained and as it is used. The
+first recording is made twice; where the second differs, say by numpy's random numbers, the model is
+refused.
 
 What this module does not see: losses, optimizers, plans.
 """
@@ -31,12 +34,13 @@ import numpy as np
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front.arguments import dtype_of
 from engine.front.modules import Module
-from engine.front.record import DTYPES, Node, history, tracking
+from engine.front.randomness import evaluation
+from engine.front.record import DTYPES, Node, constant, history, tracking
 from engine.front.recording import Recording
 from engine.front.tensors import EagerTensor, tensor
 from engine.graph import Graph, Tensor
 from engine.kernels.binding import Array
-from engine.models.trainable import Model, Shapes
+from engine.models.trainable import KEY, Model, Shapes
 
 Forward = Callable[..., EagerTensor]
 """(parameters by name, *columns) -> outputs."""
@@ -101,27 +105,51 @@ def model(
     for what, given, known in (("column", kinds, columns), ("parameter", still, arrays)):
         if stranger := next((key for key in given if key not in known), None):
             raise UnknownNameError(f"{what} of {named}", stranger, known)
-    seen: dict[tuple[tuple[str, tuple[int, ...]], ...], _Recorded] = {}
-
-    def recorded(shapes: Shapes) -> _Recorded:
-        if missing := next((column for column in columns if column not in shapes), None):
-            raise EngineError(f"{named} takes the column {missing!r}; the batch has {', '.join(shapes) or 'none'}")
-        key = tuple((column, tuple(shapes[column])) for column in columns)
-        if key not in seen:
-            blank = {column: np.zeros(shape, _dtype(column, kinds)) for column, shape in key}
-            made = _recorded(named, forward, arrays, still, blank)
-            seen.clear()  # one shape after another: a recording holds a batch
-            seen[key] = made
-        return seen[key]
-
-    def build(graph: Graph, shapes: Shapes) -> Tensor:
-        return _built(graph, recorded(shapes), still)
-
-    def constants(shapes: Shapes) -> Mapping[str, Array]:
-        return {key: node.array for node, key in recorded(shapes).constants.items()}
-
     shown = {key: np.asarray(rows) for key, rows in (example or {}).items()}
-    return Model(name=named, build=build, parameters=arrays, constants=constants, example=shown)
+
+    def as_it_runs(*, used: bool, twin: Model | None = None) -> Model:
+        """Return the model as it is used, or as it is trained, which knows its `twin`."""
+        seen: dict[tuple[tuple[str, tuple[int, ...]], ...], _Recorded] = {}
+
+        def recorded(shapes: Shapes) -> _Recorded:
+            if missing := next((column for column in columns if column not in shapes), None):
+                raise EngineError(f"{named} takes the column {missing!r}; the batch has {', '.join(shapes) or 'none'}")
+            key = tuple((column, tuple(shapes[column])) for column in columns)
+            if key not in seen:
+                blank = {column: np.zeros(shape, _dtype(column, kinds)) for column, shape in key}
+                with evaluation(used):
+                    made = _recorded(named, forward, arrays, still, blank)
+                    if not seen:
+                        _check_repeats(named, made, _recorded(named, forward, arrays, still, blank))
+                seen.clear()  # one shape after another: a recording holds a batch
+                seen[key] = made
+            return seen[key]
+
+        def build(graph: Graph, shapes: Shapes) -> Tensor:
+            return _built(graph, recorded(shapes), still)
+
+        def constants(shapes: Shapes) -> Mapping[str, Array]:
+            return {key: node.array for node, key in recorded(shapes).constants.items()}
+
+        return Model(name=named, build=build, parameters=arrays, constants=constants, evaluation=twin, example=shown)
+
+    return as_it_runs(used=False, twin=as_it_runs(used=True))
+
+
+def _check_repeats(named: str, first: _Recorded, second: _Recorded) -> None:
+    """Raise EngineError where two recordings of one function are not the same program.
+
+    Their difference comes from outside: from numpy's random numbers, a clock, a counter. It would
+    be a constant of the program, the same in every step.
+    """
+    ops, again = ([(node.kind, node.recipe.params) for node in history(made.outputs) if node.recipe is not None] for made in (first, second))  # fmt: skip
+    values, others = ({key: node.array.tobytes() for node, key in made.constants.items()} for made in (first, second))
+    if ops != again or values != others:
+        what = "other ops" if ops != again else "other numbers in a constant"
+        raise EngineError(
+            f"{named} was recorded twice, and the second time it has {what}: what it draws outside of the program "
+            "would be the same in every step; fn.dropout, fn.uniform and fn.normal draw within it"
+        )
 
 
 def _columns(named: str, function: Forward) -> tuple[str, ...]:
@@ -155,8 +183,9 @@ def _recorded(
 ) -> _Recorded:
     parameters = {key: tensor(array, key not in frozen, name=key) for key, array in arrays.items()}
     columns = {key: tensor(array, dtype=array.dtype, name=key) for key, array in blank.items()}
-    given = {value._node: key for key, value in (*parameters.items(), *columns.items())}  # noqa: SLF001 - of ours
-    recording = Recording(given)
+    key = constant(np.zeros(1, np.int32))
+    given = {value._node: name for name, value in (*parameters.items(), *columns.items())} | {key: KEY}  # noqa: SLF001 - of ours
+    recording = Recording(given, key)
     token = tracking.set(recording)
     try:
         outputs = function(parameters, **columns)
@@ -178,7 +207,7 @@ def _recorded(
     return _Recorded(
         recording=recording,
         outputs=end,
-        columns={key: value._node for key, value in columns.items()},  # noqa: SLF001 - of ours
+        columns={name: value._node for name, value in columns.items()} | {KEY: key},  # noqa: SLF001 - of ours
         parameters={key: value._node for key, value in parameters.items()},  # noqa: SLF001 - of ours
         constants=constants,
     )

@@ -9,6 +9,7 @@ What this module does not see: graphs (`engine.front.recorded_models` makes them
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 
 from allocsim.errors import EngineError
 from engine.front.record import ArrayLayout, CallRecipe, Node, StorageHistory, tracking
@@ -20,9 +21,13 @@ class Recording:
     and parameters.
     """
 
-    __slots__ = ("flowing", "given", "known", "scope", "scopes")
+    __slots__ = ("drawn", "flowing", "given", "key", "known", "scope", "scopes")
 
-    def __init__(self, given: Mapping[Node, str]) -> None:
+    def __init__(self, given: Mapping[Node, str], key: Node | None = None) -> None:
+        self.key = key
+        """What random ops read: i32 [1], drawn anew for each step."""
+        self.drawn = count()
+        """Numbers the random ops that name no seed."""
         self.given = given
         """Columns and parameters, by name."""
         self.known = set(given)
@@ -35,6 +40,7 @@ class Recording:
         """Return the same recording, through which no gradient flows."""
         twin = Recording.__new__(Recording)
         twin.given, twin.known, twin.scope, twin.scopes = self.given, self.known, self.scope, self.scopes
+        twin.key, twin.drawn = self.key, self.drawn
         twin.flowing = False
         return twin
 

@@ -3,19 +3,23 @@
 `build(graph, shapes)` adds one input for each column it reads, named like the column, and returns
 the outputs. `shapes` are those of the columns of one batch, the leading length being the number of
 datapoints; an input may have another shape of as many elements (tokens [B, T] read as [B * T]).
-Inputs that are no columns (positions, masks) get the arrays of `constants`. Everything marked
+Inputs that are no columns (positions, masks) get the arrays of `constants`, and `KEY` a number of
+the step. Everything marked
 `trainable` is trained. A name that the graph asks for and `parameters` lacks is an error; one of
 `parameters` that the graph does not ask for stays as it is, and a warning names it.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from engine.graph import Graph, Tensor
 from engine.ops.rule import Shape
+
+KEY: Final = "step_key"
+"""An input, i32 [1], that a model may have: a number drawn anew for each physical batch."""
 
 Array = NDArray[Any]
 Shapes = Mapping[str, Shape]
@@ -38,5 +42,8 @@ class Model:
     """Weight -> array; training copies those that it changes."""
     constants: Callable[[Shapes], Mapping[str, Array]] = _nothing
     """Inputs that are the same for every batch of these shapes."""
+    evaluation: "Model | None" = None
+    """The model as it is used, with the same parameters: what predicts and validates; None where
+    that is the model as it is trained."""
     example: Mapping[str, Array] = field(default_factory=dict)
     """Column -> rows of one batch to be looked at with where nobody gives another; empty: none."""

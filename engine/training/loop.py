@@ -110,6 +110,7 @@ def fit(
         planner=settings.planner,
         executor=settings.executor,
         threads=settings.threads or None,
+        seed=settings.seed,
         watch=settings.watch,
         measure=True,
     ) as trainer:

@@ -2,9 +2,10 @@
 
 What is asked for is one of four *builds*: `outputs` (predictions, without labels), and ggml-opt's
 three, `forward` (outputs and loss), `gradient` (also the gradients, added to accumulators) and
-`optimizer` (also the step of every weight). Each is
-a graph of its own; all work on the same weights, moments and accumulators, which lie outside the
-arenas, and take turns in one block of memory for everything else.
+`optimizer` (also the step of every weight). The first two run the model as it is used
+(`Model.evaluation`), the others as it is trained. Each is a graph of its own; all work on the same
+weights, moments and accumulators, which lie outside the arenas, and take turns in one block of
+memory for everything else.
 
     static    one set of graphs, for the shapes of the first batch; another shape is an error
     shapes    one set of graphs for each shape of a batch
@@ -37,7 +38,7 @@ from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.models.labels import check_classes, one_hot
-from engine.models.trainable import Model, Shapes
+from engine.models.trainable import KEY, Model, Shapes
 from engine.runtime import EXECUTORS, Observer, Runtime
 from engine.runtime.entrance import carried, planned
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
@@ -50,6 +51,8 @@ from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 Array = NDArray[Any]
 Build = Literal["outputs", "forward", "gradient", "optimizer"]
+EVALUATING: Final[frozenset[Build]] = frozenset({"outputs", "forward"})
+"""Builds that run the model as it is used, not as it is trained."""
 Graphs = Literal["static", "shapes", "dynamic"]
 GRAPHS: Final[tuple[str, ...]] = get_args(Graphs)
 
@@ -113,6 +116,7 @@ class Trainer:
         planner: str = "ggml",
         executor: str = "calls",
         threads: int | None = 1,
+        seed: int = 0,
         watch: bool = False,
         measure: bool = False,
     ) -> None:
@@ -128,6 +132,8 @@ class Trainer:
             planner: who plans the memory; a name or `package.module:function`.
             executor: a name of `engine.runtime.EXECUTORS`; the numbers are the same to the bit.
             threads: BLAS threads, None for all.
+            seed: of what a model draws (`engine.models.trainable.KEY`), with the number of the
+                physical batch.
             watch: look at every result of every op for NaN and infinity
                 (`engine.runtime.nonfinite`).
             measure: measure the memory of the first run of each build (`memory`), to the same
@@ -166,6 +172,7 @@ class Trainer:
         self.memory: dict[str, MemoryOfRun] = {}
         """Build -> what its first run held; only of a trainer that measures."""
         self._graphs = graphs
+        self._randomness = seed
         self._planner = find(planner)
         self._executor, self._threads, self._watch = executor, threads, watch
         self._measure = measure
@@ -241,11 +248,11 @@ class Trainer:
         graph, loss, outputs = self.graph(build, shapes)
         leafs = {leaf.name: leaf for leaf in graph.leafs}
         parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
-        self._lay(parameters, {})
+        self._lay(parameters, {}, trains=build not in EVALUATING)
         self._tell(1)
         given = {**self.model.parameters, **self._hyper, **self.weights}
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
-        constants = self._constants(shapes, loss, inputs)
+        constants = self._constants(build, shapes, loss, inputs)
         return UnplannedBuild(
             graph=graph,
             loss=loss,
@@ -290,7 +297,7 @@ class Trainer:
         The build `outputs` has no loss; the outputs stand in its place.
         """
         graph = Graph(f"{self.model.name}.{build}")
-        outputs = self.model.build(graph, shapes)
+        outputs = self._as_it_runs(build).build(graph, shapes)
         if build == "outputs":
             graph.expand(outputs)
             return graph, outputs, outputs
@@ -334,7 +341,7 @@ class Trainer:
         leafs = {leaf.name: leaf for leaf in graph.leafs}
         parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
         states = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.STATE}
-        self._lay(parameters, states)
+        self._lay(parameters, states, trains=build not in EVALUATING)
         frozen = {name: array for name, array in {**self.model.parameters, **self._hyper}.items() if name in parameters}
         kept = {
             name: array
@@ -356,7 +363,7 @@ class Trainer:
             plan=plan,
             runtime=runtime,
             inputs=inputs,
-            constants=self._constants(shapes, loss, inputs),
+            constants=self._constants(build, shapes, loss, inputs),
             loss=loss.name,
             outputs=outputs.name,
             classes=outputs.shape[-1],
@@ -364,9 +371,16 @@ class Trainer:
             accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
         )
 
-    def _constants(self, shapes: Shapes, loss: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
+    def _as_it_runs(self, build: Build) -> Model:
+        """Return the model as it is trained or, where a build trains nothing, as it is used."""
+        return self.model.evaluation or self.model if build in EVALUATING else self.model
+
+    def _constants(self, build: Build, shapes: Shapes, loss: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
         """Return the inputs that are the same in every run of these shapes."""
-        constants = {**self.model.constants(shapes), SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype])}
+        constants = {
+            **self._as_it_runs(build).constants(shapes),
+            SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype]),
+        }
         return {name: array for name, array in constants.items() if name in inputs}
 
     def _seed(self) -> float:
@@ -383,7 +397,7 @@ class Trainer:
             self.plans[key] = made
         return carried(self.plans[key], lowered.program)
 
-    def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor]) -> None:
+    def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor], *, trains: bool) -> None:
         """Take memory for weights and states that have none yet; states start as zeros."""
         for name, leaf in parameters.items():
             if name in self.optimizer.leafs:
@@ -399,7 +413,7 @@ class Trainer:
                 self.weights[name][...] = array
         for name, leaf in states.items():
             self.states.setdefault(name, _aligned(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
-        for name in sorted(set(self.model.parameters) - set(parameters) - set(self.weights)):
+        for name in sorted(set(self.model.parameters) - set(parameters) - set(self.weights)) if trains else ():
             self.weights[name] = np.array(self.model.parameters[name])
             tell = f"the outputs of model {self.model.name!r} do not depend on parameter {name!r}; it stays as it is"
             warnings.warn(tell, UnreachedParameterWarning, stacklevel=2)
@@ -436,6 +450,8 @@ class Trainer:
         limits: Mapping[str, tuple[int, str]],
     ) -> dict[str, Array]:
         given: dict[str, Array] = dict(constants)
+        if KEY in inputs:
+            given[KEY] = _drawn(self._randomness, self.steps * self.period + self.pending)
         for name, leaf in inputs.items():
             if name in given:
                 continue
@@ -473,6 +489,14 @@ def _check_indices(name: str, numbers: Array, count: int, reader: str) -> None:
     low, high = int(numbers.min()), int(numbers.max())
     if not 0 <= low <= high < count:
         raise EngineError(f"column {name!r} holds {low} to {high} in this batch; {reader!r} reads {count} rows, from 0")
+
+
+def _drawn(seed: int, batch: int) -> Array:
+    """Return the key of a physical batch, i32 [1]: a function of seed and number, by numpy's
+    `SeedSequence`.
+    """
+    words = np.random.SeedSequence([seed & 2**64 - 1, batch]).generate_state(1, np.uint32)
+    return words.astype(np.uint32).view(np.int32)
 
 
 def _all_of(observers: Sequence[Observer]) -> Observer | None:
