@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import relative_error, same_bits
 from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan
-from engine.d_differential import relative_error, same_bits
 from engine.kernels import kernel
 from engine.runtime.plan_memory import NUMPY_DTYPES, block
 

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import same_bits
 from allocsim.model import Document, Plan, Program, Run
-from engine.d_differential import HostRun, same_bits, tap
+from engine.d_differential import HostRun, tap
 from engine.d_differential.orders import run_in
 from engine.d_differential.side_comparison import Progress, silent
 from engine.graph import Tensor

@@ -31,6 +31,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import relative_error, same_bits
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW
 from allocsim.verdict.evidence import Origin
 from engine.d_differential.distance import gap_of
@@ -177,31 +178,6 @@ def _first_difference(mine: Sequence[Array], right: Sequence[Array]) -> int | No
     return next((i for i, (a, b) in enumerate(zip(mine, right, strict=True)) if not same_bits(a, b)), None)
 
 
-def same_bits(a: Array, b: Array) -> bool:
-    """Return whether two arrays of one shape and dtype hold the same bits.
-
-    O(1) where they are the same memory.
-    """
-    if a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides:
-        return True
-    bits = np.dtype(f"u{a.dtype.itemsize}")
-    return bool(np.array_equal(a.view(bits), b.view(bits)))
-
-
-def relative_error(mine: Array, right: Array) -> float | None:
-    """Return max |mine - right| over max |right|; None where either is not finite.
-
-    The plain maximum where right is zero.
-    """
-    a, b = np.asarray(mine, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    if not a.size:
-        return 0.0
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return None
-    scale = float(np.abs(b).max())
-    return float(np.abs(a - b).max()) / (scale or 1.0)
-
-
 @dataclass(slots=True)
 class Tap:
     """An observer of a runtime that copies chosen results out at the step that makes them."""
@@ -253,4 +229,4 @@ def compare(mine: Array, right: Array) -> tuple[float | None, float | None]:
 Observer = Callable[[int, Sequence[Array], Sequence[Array]], None]
 """Called after each op with the step and the bound operand and result arrays."""
 
-__all__ = ["HostRun", "Observer", "Tap", "compare", "origins", "relative_error", "same_bits", "tap"]
+__all__ = ["HostRun", "Observer", "Tap", "compare", "origins", "tap"]

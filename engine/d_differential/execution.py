@@ -22,9 +22,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import relative_error, same_bits
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Op, Plan, Program
 from allocsim.verdict.evidence import Origin
-from engine.d_differential import relative_error, same_bits
 from engine.d_differential.distance import gap_of
 from engine.runtime import Runtime
 from engine.runtime.documents import Playable, playable

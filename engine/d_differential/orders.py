@@ -25,11 +25,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import relative_error, same_bits
 from allocsim.checks import Violation, check
 from allocsim.checks.facts import exchanged_order
 from allocsim.model import HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.programs.streams import branches, on_streams, preferring, shuffled
-from engine.d_differential import relative_error, same_bits
 from engine.graph.lowering import Lowered
 from engine.runtime import Observer, Runtime
 

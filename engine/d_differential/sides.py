@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import same_bits
 from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW
-from engine.d_differential import HostRun, same_bits, tap
+from engine.d_differential import HostRun, tap
 from engine.d_differential.distance import Gap, gap_of
 from engine.d_differential.orders import run_in
 from engine.d_differential.rounding import Nature, bound, nature, worst

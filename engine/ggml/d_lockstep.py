@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import relative_error, same_bits
 from allocsim.formats.ggml import NOT_READ
-from engine.d_differential import relative_error
 
 Operands = Sequence[NDArray[Any] | None]
 
@@ -56,7 +56,7 @@ def lockstep(run: int, node: int, op: str, planned: NodeSide, reference: NodeSid
     differing = (
         slot
         for slot, (mine, right) in enumerate(pairs)
-        if mine is not None and right is not None and slot not in unread and not same_elements(mine, right)
+        if mine is not None and right is not None and slot not in unread and not same_bits(mine, right)
     )
     slot = next(differing, None)
     mine, right = planned.result, reference.result
@@ -70,14 +70,8 @@ def lockstep(run: int, node: int, op: str, planned: NodeSide, reference: NodeSid
     else:
         reference.execute()
         planned.execute()
-        if same_elements(mine, right):
+        if same_bits(mine, right):
             return None
         departure = Departure(run=run, node=node, what="result", slot=0, error=relative_error(mine, right))
     np.copyto(mine, right)
     return departure
-
-
-def same_elements(mine: NDArray[Any], right: NDArray[Any]) -> bool:
-    """Return whether two arrays of one type and shape hold the same bits."""
-    bits = np.dtype(f"u{mine.dtype.itemsize}")
-    return bool(np.array_equal(mine.view(bits), right.view(bits)))

@@ -26,13 +26,14 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from allocsim.array_difference import same_bits
 from allocsim.cure import minimise
 from allocsim.errors import EngineError, ModelError
 from allocsim.model import Document, Run
 from allocsim.programs.slots import position_of
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
-from engine.d_differential import compare, same_bits
+from engine.d_differential import compare
 from engine.d_differential.side_comparison import Progress, silent
 from engine.ggml.access.child import Child, ChildDiedError
 from engine.ggml.access.library import Library

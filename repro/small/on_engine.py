@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 
 from allocsim.allocators import find
+from allocsim.array_difference import same_bits
 from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, VIEW, Document, Plan, Program, Role
 from allocsim.verdict.evidence import Evidence
-from engine.d_differential import HostRun, origins, same_bits
+from engine.d_differential import HostRun, origins
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered
 from engine.k_audit.program_audit import measured as audited

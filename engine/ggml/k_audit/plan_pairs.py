@@ -27,14 +27,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.array_difference import relative_error, same_bits
 from allocsim.formats.ggml_dump import SPLIT_COPY
-from engine.d_differential import relative_error
 from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import LibraryWorkspace
 from engine.ggml.capture.drawn_elements import fill
 from engine.ggml.capture.graph_rebuilding import GAP, UNEXECUTED, RebuiltGraph, rebuild, roots_of, skipped, sources_of
 from engine.ggml.capture.graph_rows import Rows
-from engine.ggml.d_lockstep import same_elements
 
 THREADS: Final = (1, 2, 4)
 REPEATS: Final = 16
@@ -188,7 +187,7 @@ def _measure(
                 for _ in range(1 if count == 1 else several):
                     runs += 1
                     got = _run(over, given)
-                    if not same_elements(got, want):
+                    if not same_bits(got, want):
                         errors.append(relative_error(got, want))
                         fewest = fewest or count
                         break

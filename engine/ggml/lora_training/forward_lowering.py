@@ -15,7 +15,7 @@ What this module does not see: data (`train_forward` is given arrays) and plans.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from engine.ggml.access.library import Library
 from engine.ggml.access.workspace import Context, LibraryWorkspace
 from engine.ggml.lora_training.plan_modes import descend, plan
 from engine.ggml.lora_training.transformer import LibraryTransformer, differentiate, feed, upload
-from engine.graph import Tensor
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -57,10 +56,49 @@ class ForwardTensor:
 Forward = tuple[ForwardTensor, ...]
 
 
-def forward(loss: Tensor) -> Forward:
+class GraphTensor(Protocol):
+    """A tensor of the graph that is lowered, as the engine has them.
+
+    By shape and not by name: the graph stands above this module.
+    """
+
+    @property
+    def name(self) -> str:
+        """How it is called."""
+
+    @property
+    def kind(self) -> str | None:
+        """The op; None for a leaf."""
+
+    @property
+    def dtype(self) -> str:
+        """As `allocsim.model.dtypes` names it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions, outermost first."""
+
+    @property
+    def sources(self) -> "Sequence[GraphTensor]":
+        """What the op reads."""
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What the op is told beside its sources."""
+
+    @property
+    def role(self) -> Role:
+        """Of a leaf."""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether a step of training changes it."""
+
+
+def forward(loss: GraphTensor) -> Forward:
     """Return everything `loss` needs, sources before readers, the loss last."""
-    order: dict[Tensor, int] = {}
-    stack = [(loss, False)]
+    order: dict[GraphTensor, int] = {}
+    stack: list[tuple[GraphTensor, bool]] = [(loss, False)]
     while stack:
         tensor, ready = stack.pop()
         if tensor in order:

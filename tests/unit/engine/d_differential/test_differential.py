@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_runs import small
 
-from engine.d_differential import HostRun, compare, origins, relative_error, same_bits, tap
+from allocsim.array_difference import relative_error, same_bits
+from engine.d_differential import HostRun, compare, origins, tap
 from repro.pipeline import prepare
 from repro.workload import bind, host_runs
 
