@@ -50,9 +50,9 @@ def _engine() -> list[tuple[str, str, bool, str]]:
 
 
 def _ggml(which: str) -> list[tuple[str, str, bool, str]]:
-    from engine.ggml.access.probe import open_library  # noqa: PLC0415 - as above
-    from engine.ggml.k_audit.library_audit import LAYOUTS as ASKED  # noqa: PLC0415 - needs a library
-    from engine.ggml.k_audit.library_audit import audit as measure  # noqa: PLC0415 - as above
+    from allocsim.systems.ggml.access.probe import open_library  # noqa: PLC0415 - as above
+    from allocsim.systems.ggml.k_audit.library_audit import LAYOUTS as ASKED  # noqa: PLC0415 - needs a library
+    from allocsim.systems.ggml.k_audit.library_audit import audit as measure  # noqa: PLC0415 - as above
 
     with open_library(which) as child:
         found = measure(child, layouts=ASKED)

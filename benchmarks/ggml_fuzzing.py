@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from engine.ggml.access.probe import open_library
-from engine.ggml.random_graphs.graph_fuzzing import BATCH, fuzz
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.random_graphs.graph_fuzzing import BATCH, fuzz
 
 PAIRS: Final = {
     "before": ("RMS_NORM_BACK/0", "SOFT_MAX_BACK/1", "ADD_ID/1", "SOFT_MAX/2", "ROPE/2", "ROPE_BACK/2"),

@@ -3,8 +3,8 @@
     python benchmarks/split_graphs.py [--out FILE] [--graphs 1000] [--ggml after] [--pipelined]
 
 Of each graph: the plan is captured and judged (S), placed again by the imitation, run, and compared with memory of its own for each tensor. Whatever is wrong must vanish in a run without the
-causes that `allocsim audit` names (`engine.ggml.random_graphs.explained_graphs`): with the results of those kernels apart, and the owner of each OUTPUT view flagged too; or the graph must
-read an old copy (`engine.ggml.capture.stale_copies`).
+causes that `allocsim audit` names (`allocsim.systems.ggml.random_graphs.explained_graphs`): with the results of those kernels apart, and the owner of each OUTPUT view flagged too; or the graph must
+read an old copy (`allocsim.systems.ggml.capture.stale_copies`).
 """
 
 import argparse
@@ -19,13 +19,13 @@ import numpy as np
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.checks import check
-from engine.ggml.access.child import Child, ChildDiedError
-from engine.ggml.access.probe import open_library
-from engine.ggml.capture.graph_document import document
-from engine.ggml.capture.stale_copies import stale_copies
-from engine.ggml.random_graphs.explained_graphs import NOT_TOLD, kernel_cause
-from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.split_graphs import run_split
+from allocsim.systems.ggml.access.child import Child, ChildDiedError
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.capture.graph_document import document
+from allocsim.systems.ggml.capture.stale_copies import stale_copies
+from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, kernel_cause
+from allocsim.systems.ggml.random_graphs.graph_generator import generate
+from allocsim.systems.ggml.random_graphs.split_graphs import run_split
 
 BOTH: Final = (
     *(kernel_cause(op, slot) for op, slot in (("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2))),

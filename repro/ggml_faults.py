@@ -4,19 +4,19 @@
 and L from the session that ran, D by the number the host read against the number it should have
 read) and reaches the verdict. With `fixed` the same is done right, and must come out clean.
 
-What this module does not see: how a fault is brought about (`engine.ggml.faults`), the terminal,
-files and figures.
+What this module does not see: how a fault is brought about (`allocsim.systems.ggml.faults`), the
+terminal, files and figures.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.faults import FAULTS, evidence, repaired
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
-from engine.ggml.access.library import Library
-from engine.ggml.access.probe import open_library
-from engine.ggml.faults import FAULTS, evidence, repaired
 from repro.run_records import agree, library_entry
 from repro.scenario import GgmlFault
 

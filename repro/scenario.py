@@ -111,7 +111,7 @@ class GgmlFault:
     source: str
     story: str
     fault: str
-    """A row of `engine.ggml.faults.FAULTS`."""
+    """A row of `allocsim.systems.ggml.faults.FAULTS`."""
     expected: tuple[tuple[str, str], ...]
     """(class, fault)."""
     reports: str

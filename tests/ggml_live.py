@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 
 from allocsim.errors import EngineError
-from engine.ggml.access.child import OPENMP, Child
-from engine.ggml.access.library import WHEELS, Library, find, load
-from engine.ggml.access.probe import open_library
+from allocsim.systems.ggml.access.child import OPENMP, Child
+from allocsim.systems.ggml.access.library import WHEELS, Library, find, load
+from allocsim.systems.ggml.access.probe import open_library
 
 BOTH = tuple(WHEELS)
 

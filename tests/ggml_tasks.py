@@ -9,24 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.ggml.access import llama_model, probe, structs
-from engine.ggml.access.call_slots import redirected, slots_of
-from engine.ggml.access.llama_model import LlamaModel
-from engine.ggml.access.second_backend import second_backend
-from engine.ggml.access.structs import TENSOR
-from engine.ggml.access.workspace import LibraryWorkspace
-from engine.ggml.capture import computed_graphs
-from engine.ggml.capture.computed_graphs import HOOKS, watch
-from engine.ggml.capture.graph_rows import nodes_and_leafs, observe, walk, walk_nodes
-from engine.ggml.capture.scheduled_graph import scheduled_graph
-from engine.ggml.capture_evidence import depart
-from engine.ggml.faults.training_faults import opt_accumulates
-from engine.ggml.llama_decoding import decoded
-from engine.ggml.lora_training.transformer import TINY, build, differentiate
-from engine.ggml.random_graphs.graph_recipes import build as build_recipe
-from engine.ggml.random_graphs.graph_recipes import fill, place
-from engine.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
-from engine.ggml.random_graphs.split_graphs import place_split
+from allocsim.systems.ggml.access import llama_model, probe, structs
+from allocsim.systems.ggml.access.call_slots import redirected, slots_of
+from allocsim.systems.ggml.access.llama_model import LlamaModel
+from allocsim.systems.ggml.access.second_backend import second_backend
+from allocsim.systems.ggml.access.structs import TENSOR
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture import computed_graphs
+from allocsim.systems.ggml.capture.computed_graphs import HOOKS, watch
+from allocsim.systems.ggml.capture.graph_rows import nodes_and_leafs, observe, walk, walk_nodes
+from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
+from allocsim.systems.ggml.capture_evidence import depart
+from allocsim.systems.ggml.faults.training_faults import opt_accumulates
+from allocsim.systems.ggml.llama_decoding import decoded
+from allocsim.systems.ggml.lora_training.transformer import TINY, build, differentiate
+from allocsim.systems.ggml.random_graphs.graph_recipes import build as build_recipe
+from allocsim.systems.ggml.random_graphs.graph_recipes import fill, place
+from allocsim.systems.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
+from allocsim.systems.ggml.random_graphs.split_graphs import place_split
 
 
 def stays(_library):

@@ -21,9 +21,9 @@ from allocsim import document
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.files import write_atomic
 from allocsim.files.gate import content
-from allocsim.formats import ggml
 from allocsim.model import Document
 from allocsim.systems.executorch import pte_program
+from allocsim.systems.ggml import dump_document
 from allocsim.systems.iree import iree_stream
 from allocsim.systems.litert import litert_pointers, tflite
 from allocsim.systems.minimalloc import solver_instance
@@ -76,7 +76,10 @@ FORMATS: Final[dict[str, Format]] = {
             suffix=".json",
         ),
         Format(
-            name="ggml", what="a ggml graph and the addresses it was given", matches=ggml.looks_like, loads=ggml.loads
+            name="ggml",
+            what="a ggml graph and the addresses it was given",
+            matches=dump_document.looks_like,
+            loads=dump_document.loads,
         ),
         Format(
             name="executorch",

@@ -13,7 +13,7 @@ Exit status 0 where every layout that is declared, or believed by a planner, is 
 not; 2 for bad usage or a library that is missing or refused.
 
 What this module does not see: how kernels are run (`engine.k_audit`,
-`engine.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
+`allocsim.systems.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,14 +30,14 @@ from allocsim.errors import UnknownNameError
 from allocsim.files.folders import replace_files
 from allocsim.model import Document
 from allocsim.plugins import service
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.capture.graph_document import document
+from allocsim.systems.ggml.capture_evidence import examine
+from allocsim.systems.ggml.k_audit import library_audit
+from allocsim.systems.ggml.k_audit.library_cases import UNMEASURED
 from allocsim.verdict.evidence import Evidence, files_of
 from engine import k_audit
 from engine.commands.audit_versions import EVERY, print_versions
-from engine.ggml.access.probe import open_library
-from engine.ggml.capture.graph_document import document
-from engine.ggml.capture_evidence import examine
-from engine.ggml.k_audit import library_audit
-from engine.ggml.k_audit.library_cases import UNMEASURED
 from engine.k_audit.isolated import audit_isolated
 from engine.k_audit.planner_reach import alias_plan, believers, reachable
 from engine.kernels import KERNELS

@@ -5,11 +5,11 @@ gets wrong, version by version.
     allocsim audit --ggml before,./libggml-cpu.so   # by name and by path
     allocsim audit --ggml all --fuzz 500            # and 500 random graphs through each
 
-Each library is audited with the result exactly over each source (`engine.ggml.k_audit`). A cell
-says `safe`, `unsafe`, `races at N threads` or `not measured`, and, where graphs were tried, whether
-the fuzzer came upon the pair by itself. A library that is missing or refused is a line with the
-reason and no column. `--markdown` prints the table with the smallest graph in which the allocator
-lays the result there, as docs/ggml.md has it.
+Each library is audited with the result exactly over each source (`allocsim.systems.ggml.k_audit`).
+A cell says `safe`, `unsafe`, `races at N threads` or `not measured`, and, where graphs were tried,
+whether the fuzzer came upon the pair by itself. A library that is missing or refused is a line with
+the reason and no column. `--markdown` prints the table with the smallest graph in which the
+allocator lays the result there, as docs/ggml.md has it.
 
 Exit status 0 where no pair is wrong in any library, 1 where one is, 2 where no library could be
 opened. What this module does not see: the layouts that ggml does not declare.
@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from allocsim.cli.output import print_json, print_line, print_table
 from allocsim.errors import EngineError
-from engine.ggml.access.library import WHEELS
-from engine.ggml.access.probe import open_library
-from engine.ggml.k_audit import library_audit
-from engine.ggml.random_graphs import graph_fuzzing
+from allocsim.systems.ggml.access.library import WHEELS
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.k_audit import library_audit
+from allocsim.systems.ggml.random_graphs import graph_fuzzing
 
 EVERY: Final = "all"
 

@@ -1,23 +1,25 @@
 """`allocsim capture ggml`: read program and plan out of a running libggml, and say what is wrong.
 
 A graph is built in the library with ggml's own ops, planned by its own allocator, and walked
-(`engine.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a finding that
-`allocsim fuzz` kept. In a program of your own use
-`engine.ggml.capture.graph_document.capture(pointer, adopt())` on any planned `ggml_cgraph`, or
-`engine.ggml.capture.computed_graphs.watch(adopt())` around whatever computes graphs.
+(`allocsim.systems.ggml`): the transformer of issue 1501 at a size of choice, or the recipe of a
+finding that `allocsim fuzz` kept. In a program of your own use
+`allocsim.systems.ggml.capture.graph_document.capture(pointer, adopt())` on any planned
+`ggml_cgraph`, or `allocsim.systems.ggml.capture.computed_graphs.watch(adopt())` around whatever
+computes graphs.
 
 With `--gguf FILE` llama.cpp, which the library must have inside, loads the file, decodes a prompt
 of drawn tokens and `--decode` tokens after it; the graphs that it computed, each where it really
 lay, are judged as one session.
 
 S, L and R judge the plan; K measures the pairs that it shares and D runs the graph, both on the
-library that planned it (`engine.ggml.capture_evidence`). What did not run is said with its reason.
+library that planned it (`allocsim.systems.ggml.capture_evidence`). What did not run is said with
+its reason.
 
 Exit status 0 where nothing was found, 1 where something was, 2 where the library is missing or
 refused.
 
-What this module does not see: how a graph is walked (`engine.ggml.capture.graph_rows`), and what
-evidence means (`allocsim.verdict`).
+What this module does not see: how a graph is walked (`allocsim.systems.ggml.capture.graph_rows`),
+and what evidence means (`allocsim.verdict`).
 """
 
 from enum import StrEnum
@@ -35,18 +37,18 @@ from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
+from allocsim.systems.ggml import child_tasks
+from allocsim.systems.ggml.access.child import TIMEOUT, Child
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.capture.capture_hints import hints_of
+from allocsim.systems.ggml.capture.computed_graphs import session
+from allocsim.systems.ggml.capture.graph_document import document
+from allocsim.systems.ggml.capture_evidence import examine
+from allocsim.systems.ggml.dumper import DUMPER
+from allocsim.systems.ggml.llama_decoding import decoded
+from allocsim.systems.ggml.lora_training.transformer import TINY
+from allocsim.systems.ggml.random_graphs import graph_fuzzing
 from allocsim.verdict.evidence import save
-from engine.ggml import child_tasks
-from engine.ggml.access.child import TIMEOUT, Child
-from engine.ggml.access.probe import open_library
-from engine.ggml.capture.capture_hints import hints_of
-from engine.ggml.capture.computed_graphs import session
-from engine.ggml.capture.graph_document import document
-from engine.ggml.capture_evidence import examine
-from engine.ggml.dumper import DUMPER
-from engine.ggml.llama_decoding import decoded
-from engine.ggml.lora_training.transformer import TINY
-from engine.ggml.random_graphs import graph_fuzzing
 from engine.models.gguf_header import check_header
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)

@@ -1,16 +1,17 @@
 """The service `examine_capture`: what a captured graph of real ggml shows on the library that it
 came from.
 
-Contract: `examine_capture(document, seed, library)` returns `engine.ggml.capture_evidence.examine`,
-and None for a document that is no capture, at no cost. `library` is before, after, or the path of a
-libggml; without it an installed one of the capture's version is taken.
+Contract: `examine_capture(document, seed, library)` returns
+`allocsim.systems.ggml.capture_evidence.examine`, and None for a document that is no capture, at no
+cost. `library` is before, after, or the path of a libggml; without it an installed one of the
+capture's version is taken.
 
 What this module does not see: how anything is run.
 """
 
 from allocsim.model import Document
+from allocsim.systems.ggml.capture_evidence import examine, is_capture
 from allocsim.verdict.evidence import Evidence
-from engine.ggml.capture_evidence import examine, is_capture
 
 
 def examine_capture(

@@ -9,7 +9,7 @@ and a later campaign of the same library and seed goes on behind the last graph 
 processes, each with a library of its own.
 
 What this module does not see: how graphs are made and judged
-(`engine.ggml.random_graphs.graph_fuzzing`).
+(`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
 """
 
 import time
@@ -32,10 +32,10 @@ from allocsim.files import write_atomic
 from allocsim.files.folders import working_in
 from allocsim.files.gate import CEILINGS, content
 from allocsim.files.journal import sealed, unsealed
-from engine.ggml.access.child import Child
-from engine.ggml.access.probe import open_library
-from engine.ggml.child_tasks import versions
-from engine.ggml.random_graphs import graph_fuzzing as live
+from allocsim.systems.ggml.access.child import Child
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.child_tasks import versions
+from allocsim.systems.ggml.random_graphs import graph_fuzzing as live
 
 DEFAULT_EXAMPLES: Final = 200
 

@@ -17,9 +17,9 @@ import typer
 
 from allocsim.cli.output import Section
 from allocsim.errors import EngineError
+from allocsim.systems.ggml.access.library import WHEELS, find
+from allocsim.systems.ggml.access.probe import open_library
 from engine.d_differential.side_comparison import Progress
-from engine.ggml.access.library import WHEELS, find
-from engine.ggml.access.probe import open_library
 from repro import ggml_faults, on_ggml
 from repro.commands.jobs import Job
 from repro.commands.matrix import Task

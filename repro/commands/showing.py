@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError
 from allocsim.outcomes.description import describe_round
-from engine.ggml.access.library import WHEELS
-from engine.ggml.access.probe import open_library
+from allocsim.systems.ggml.access.library import WHEELS
+from allocsim.systems.ggml.access.probe import open_library
 from reports.figures.deeds import buffers_of, deeds, run_of
 from repro import ggml_faults, small_runs
 from repro.options import EngineOptions, RunSizes

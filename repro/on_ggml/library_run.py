@@ -1,7 +1,8 @@
 """Run a scenario on real ggml: its own planner, its own kernels, its own backward graph.
 
-The engine's forward graph is lowered to ggml's ops (`engine.ggml.lora_training.forward_lowering`)
-and trained four ways, which differ in the plan alone:
+The engine's forward graph is lowered to ggml's ops
+(`allocsim.systems.ggml.lora_training.forward_lowering`) and trained four ways, which differ in the
+plan alone:
 
 * `default`: ggml's graph allocator, with what the host reads flagged as output;
 * `pinned`: every node flagged as OUTPUT;
@@ -31,19 +32,19 @@ from allocsim.cure import minimise
 from allocsim.errors import EngineError, ModelError
 from allocsim.model import Document, Run
 from allocsim.programs.slots import position_of
+from allocsim.systems.ggml.access.child import Child, ChildDiedError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.capture.graph_document import document, ops_of_nodes
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.d_lockstep import Departure
+from allocsim.systems.ggml.faults.smokes import SMOKES, smoke
+from allocsim.systems.ggml.k_audit.library_audit import audit
+from allocsim.systems.ggml.lora_training.training_steps import Steps, Unsafe
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import CureRecord, Evidence, KernelRow, Origin
 from engine.d_differential import compare
 from engine.d_differential.side_comparison import Progress, silent
-from engine.ggml.access.child import Child, ChildDiedError
-from engine.ggml.access.library import Library
-from engine.ggml.access.probe import open_library
-from engine.ggml.capture.graph_document import document, ops_of_nodes
-from engine.ggml.capture.graph_rows import Rows
-from engine.ggml.d_lockstep import Departure
-from engine.ggml.faults.smokes import SMOKES, smoke
-from engine.ggml.k_audit.library_audit import audit
-from engine.ggml.lora_training.training_steps import Steps, Unsafe
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import lora_setup
 from repro.detectors import LOCKSTEP_RUNS
@@ -54,7 +55,7 @@ from repro.run_records import GradientRatio, TrainingSummary
 from repro.scenario import OnGgml, Scenario, llama_of
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}
-"""Mode -> what `engine.ggml.lora_training.plan_modes.MODES` calls it."""
+"""Mode -> what `allocsim.systems.ggml.lora_training.plan_modes.MODES` calls it."""
 
 SMALL: Final = LlamaConfig(layers=30, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=96, seq=64, rope_theta=1e5, rank=4)
 """The default width: every node of the full model, a thousandth of its work."""

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from engine.ggml.access.library import Library
-from engine.ggml.d_lockstep import Departure
-from engine.ggml.lora_training import training_steps as on_library
-from engine.ggml.lora_training.forward_lowering import forward
-from engine.ggml.lora_training.training_steps import Steps
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.d_lockstep import Departure
+from allocsim.systems.ggml.lora_training import training_steps as on_library
+from allocsim.systems.ggml.lora_training.forward_lowering import forward
+from allocsim.systems.ggml.lora_training.training_steps import Steps
 from engine.models.llama import LlamaConfig
 from repro import lora_setup
 from repro.scenario import Training
@@ -25,13 +25,13 @@ class TrainingRecipe:
 
 
 def train_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> Steps:
-    """Task: `engine.ggml.lora_training.training_steps.train_steps` of a recipe."""
+    """Task: `allocsim.systems.ggml.lora_training.training_steps.train_steps` of a recipe."""
     setup = _set_up(recipe)
     return on_library.train_steps(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
 
 
 def origins_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> list[Departure]:
-    """Task: `engine.ggml.lora_training.training_steps.origins` of a recipe."""
+    """Task: `allocsim.systems.ggml.lora_training.training_steps.origins` of a recipe."""
     setup = _set_up(recipe)
     return on_library.origins(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
 

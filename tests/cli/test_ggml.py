@@ -11,7 +11,7 @@ from commands import allocsim
 from ggml_live import BOTH, live
 
 from allocsim.cli import main
-from engine.ggml.access import library
+from allocsim.systems.ggml.access import library
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--layers", "2", "--seq", "8")

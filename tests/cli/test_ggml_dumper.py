@@ -10,9 +10,9 @@ from ggml_live import live
 from ggml_tasks import dumped_and_walked
 
 from allocsim.cli import main
-from engine.ggml.access.library import find
-from engine.ggml.dumper import DUMPER
-from engine.ggml.random_graphs.graph_generator import generate
+from allocsim.systems.ggml.access.library import find
+from allocsim.systems.ggml.dumper import DUMPER
+from allocsim.systems.ggml.random_graphs.graph_generator import generate
 
 HERE = Path(__file__).parents[1] / "data" / "c_dumper"
 UPSTREAM = Path(__file__).parents[2] / "docs" / "upstream"

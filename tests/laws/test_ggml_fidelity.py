@@ -11,13 +11,13 @@ from ggml_live import BOTH, live
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
-from engine.ggml.access.child import ChildDiedError
-from engine.ggml.capture.graph_document import document
-from engine.ggml.child_tasks import plan_rows, transformer_rows
-from engine.ggml.lora_training.transformer import KINDS, TINY, Shape
-from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
-from engine.ggml.random_graphs.recipe_shrinking import shrink
+from allocsim.systems.ggml.access.child import ChildDiedError
+from allocsim.systems.ggml.capture.graph_document import document
+from allocsim.systems.ggml.child_tasks import plan_rows, transformer_rows
+from allocsim.systems.ggml.lora_training.transformer import KINDS, TINY, Shape
+from allocsim.systems.ggml.random_graphs.graph_generator import generate
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
+from allocsim.systems.ggml.random_graphs.recipe_shrinking import shrink
 
 MODES = ("default", "pinned", "backward", "gradients")
 

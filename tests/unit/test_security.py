@@ -12,8 +12,8 @@ from allocsim.document import write
 from allocsim.errors import AllocsimError, EngineError, PlannerError
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
-from engine.ggml.random_graphs.graph_generator import generate
-from engine.ggml.random_graphs.graph_recipes import GraphRecipe
+from allocsim.systems.ggml.random_graphs.graph_generator import generate
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe
 
 EVIL = """
 from pathlib import Path

@@ -11,9 +11,9 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.certificate import certificate
-from allocsim.formats import minimalloc
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.systems.minimalloc import solver_instance as minimalloc
 
 CHECKER = Path(__file__).parents[3] / "docs" / "planners" / "check_certificate.py"
 

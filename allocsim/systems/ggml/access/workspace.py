@@ -1,0 +1,285 @@
+"""Build, plan and run graphs on a real ggml: a thin typed layer over the C calls.
+
+Contract
+--------
+* A tensor or graph is the address ggml gave for it (`int`); it lives as long as its
+  `LibraryWorkspace`, which frees everything it made, in reverse order. Nothing here keeps a Python
+  copy of what ggml knows.
+* Shapes given to `LibraryWorkspace.tensor` and the op builders are ggml's `ne` (fastest dimension
+  first); numpy arrays are the reverse.
+* Builders are reached by name, `ws.op("mul_mat", a, b)`; the table of signatures is
+  `allocsim.systems.ggml.access.declarations`.
+* ggml asserts abort the process: run what may assert in `allocsim.systems.ggml.access.child`.
+
+Time is ggml's node order. What this module does not see: what a plan means (`capture`), whether it
+is right (`allocsim.checks`).
+"""
+
+import ctypes
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.systems.ggml.access.declarations import InitParams
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.structs import FLAGS, records
+
+ELEMENTS: Final = {
+    "f64": "<f8",
+    "f32": "<f4",
+    "f16": "<f2",
+    "bf16": "<u2",
+    "i64": "<i8",
+    "i32": "<i4",
+    "i16": "<i2",
+    "i8": "i1",
+}
+"""ggml's element types as numpy holds them; bf16 is read as its 16 bits and widened to float32."""
+
+WEIGHTS_USAGE: Final = 1
+"""`GGML_BACKEND_BUFFER_USAGE_WEIGHTS`."""
+
+STATUS_SUCCESS: Final = 0
+
+MODIFIERS: Final = {"soft_max_add_sinks": ("tensor", "tensor")}
+"""Functions that change the tensor given first: name without `ggml_` -> their arguments, as words
+of `TYPES`.
+"""
+
+
+class LibraryWorkspace:
+    """Contexts, buffers, planners and one CPU backend of one library, freed together.
+
+    Use as a context manager.
+    """
+
+    def __init__(self, library: Library, *, threads: int = 1) -> None:
+        self.library = library
+        self._stack = ExitStack()
+        self._kept: list[Any] = []
+        self.backend = self.own(library.ggml_backend_cpu_init(), library.ggml_backend_free, "CPU backend")
+        library.ggml_backend_cpu_set_n_threads(self.backend, threads)
+        self.buffer_type: int = library.ggml_backend_cpu_buffer_type()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free all that was made, last first."""
+        self._stack.close()
+        self._kept.clear()
+
+    def own(self, pointer: int | None, free: Callable[[int], Any], what: str) -> int:
+        """Return `pointer`, to be freed with the workspace; raise EngineError if it is NULL."""
+        if not pointer:
+            raise EngineError(f"ggml {self.library.version} gave no {what}")
+        self._stack.callback(free, pointer)
+        return pointer
+
+    def keep(self, thing: Any) -> None:
+        """Keep a Python object, on whose memory the library relies, until the workspace is
+        closed.
+        """
+        self._kept.append(thing)
+
+    def context(self, *, tensors: int = 4096, graph_size: int = 0, gradients: bool = False) -> "Context":
+        """Return a context with room for `tensors` tensors and one graph of `graph_size`.
+
+        It holds no data.
+        """
+        library = self.library
+        size = library.ggml_tensor_overhead() * tensors
+        size += library.ggml_graph_overhead_custom(graph_size, gradients) if graph_size else 0
+        pointer = library.ggml_init(InitParams(size, None, True))
+        return Context(self, self.own(pointer, library.ggml_free, "context"))
+
+    def apart(self, context: "Context", *, weights: bool = False) -> int:
+        """Give every unplaced tensor of a context memory of its own; return the buffer.
+
+        This is `ggml_backend_alloc_ctx_tensors`.
+        """
+        library = self.library
+        buffer = library.ggml_backend_alloc_ctx_tensors(context.pointer, self.backend)
+        self.own(buffer, library.ggml_backend_buffer_free, "buffer for a context's tensors")
+        if weights:
+            library.ggml_backend_buffer_set_usage(buffer, WEIGHTS_USAGE)
+        return int(buffer)
+
+    def memory(self, nbytes: int) -> int:
+        """Return a new CPU buffer of that size, to place tensors in by hand
+        (`ggml_backend_tensor_alloc`).
+        """
+        buffer = self.library.ggml_backend_buft_alloc_buffer(self.buffer_type, nbytes)
+        return self.own(buffer, self.library.ggml_backend_buffer_free, f"buffer of {nbytes} bytes")
+
+    def planner(self) -> int:
+        """Return a new gallocr over the CPU buffer type."""
+        return self.own(
+            self.library.ggml_gallocr_new(self.buffer_type), self.library.ggml_gallocr_free, "graph allocator"
+        )
+
+    def allocate(self, planner: int, graph: int) -> None:
+        """Plan a graph and bind its tensors (`ggml_gallocr_alloc_graph`).
+
+        Raises EngineError if ggml says no.
+        """
+        if not self.library.ggml_gallocr_alloc_graph(planner, graph):
+            raise EngineError(f"ggml {self.library.version} could not allocate the graph")
+
+    def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None, pipelined: bool = False) -> int:
+        """Return a new backend scheduler over the one CPU backend.
+
+        `before` is a backend, and the buffer type it works in, that comes before the CPU. A
+        pipelined one keeps several copies of what goes from one backend to another.
+        """
+        pairs = [*([before] if before else []), (self.backend, self.buffer_type)]
+        backends, types = ((ctypes.c_void_p * len(pairs))(*column) for column in zip(*pairs, strict=True))
+        pointer = self.library.ggml_backend_sched_new(
+            ctypes.addressof(backends), ctypes.addressof(types), len(pairs), graph_size, pipelined, False
+        )
+        return self.own(pointer, self.library.ggml_backend_sched_free, "scheduler")
+
+    def schedule(self, scheduler: int, graph: int) -> None:
+        """Plan a graph through a scheduler and bind its tensors.
+
+        Raises EngineError if ggml says no.
+        """
+        if not self.library.ggml_backend_sched_alloc_graph(scheduler, graph):
+            raise EngineError(f"ggml {self.library.version} could not schedule the graph")
+
+    def compute_scheduled(self, scheduler: int, graph: int) -> None:
+        """Run a scheduled graph; raise EngineError on another status than success."""
+        self._succeeded(self.library.ggml_backend_sched_graph_compute(scheduler, graph))
+
+    def compute(self, graph: int) -> None:
+        """Run an allocated graph on the CPU backend.
+
+        Raises EngineError on another status than success.
+        """
+        self._succeeded(self.library.ggml_backend_graph_compute(self.backend, graph))
+
+    def _succeeded(self, status: int) -> None:
+        if status != STATUS_SUCCESS:
+            raise EngineError(f"ggml {self.library.version} computed the graph with status {status}")
+
+    def put(self, tensor: int, array: NDArray[Any]) -> None:
+        """Copy an array into a contiguous tensor; the number of bytes must agree."""
+        array = np.ascontiguousarray(array)
+        nbytes = self.library.ggml_nbytes(tensor)
+        if array.nbytes != nbytes:
+            raise EngineError(f"tensor {self.name(tensor)!r} holds {nbytes} bytes; the array has {array.nbytes}")
+        self.library.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, nbytes)
+
+    def get(self, tensor: int) -> NDArray[Any]:
+        """Return a copy of a tensor's elements in numpy's order of dimensions, which is ggml's
+        reversed.
+
+        It takes any strides.
+        """
+        record = records([tensor])[0]
+        nbytes = self.library.ggml_nbytes(tensor)
+        raw = np.empty(nbytes, dtype=np.uint8)
+        self.library.ggml_backend_tensor_get(tensor, raw.ctypes.data, 0, nbytes)
+        kind = bytes(self.library.ggml_type_name(int(record["type"]))).decode()
+        if kind not in ELEMENTS:
+            raise EngineError(f"elements of type {kind} are not read back; the bridge knows {', '.join(ELEMENTS)}")
+        dtype = np.dtype(ELEMENTS[kind])
+        shape = tuple(int(n) for n in record["ne"][::-1])
+        strides = tuple(int(n) for n in record["nb"][::-1])
+        elements = np.ndarray(shape, dtype=dtype, buffer=raw.data, strides=strides).copy()
+        return (elements.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else elements
+
+    def name(self, tensor: int) -> str:
+        """Return the name ggml keeps for a tensor."""
+        return bytes(self.library.ggml_get_name(tensor)).decode(errors="replace")
+
+    def nodes(self, graph: int) -> list[int]:
+        """Return the nodes of a graph in execution order."""
+        library = self.library
+        return [library.ggml_graph_node(graph, index) for index in range(library.ggml_graph_n_nodes(graph))]
+
+    def pin(self, tensors: Iterable[int]) -> None:
+        """Flag tensors as OUTPUT (`ggml_set_output`): never freed, never taken in place."""
+        for tensor in tensors:
+            self.library.ggml_set_output(tensor)
+
+
+class Context:
+    """A ggml context: the arena of tensor and graph structs; their data lies elsewhere."""
+
+    def __init__(self, workspace: LibraryWorkspace, pointer: int) -> None:
+        self.workspace = workspace
+        self.pointer = pointer
+        self._library = workspace.library
+
+    def tensor(self, dtype: str, *ne: int, name: str = "", flag: str = "") -> int:
+        """Make a tensor of ggml type `dtype` and dimensions `ne`.
+
+        `flag` is any of input, output, param and loss, by spaces.
+        """
+        library = self._library
+        dims = (ctypes.c_int64 * len(ne))(*ne)
+        pointer = library.ggml_new_tensor(self.pointer, library.type_number(dtype), len(ne), ctypes.addressof(dims))
+        return self._made(pointer, "new_tensor", name, flag)
+
+    def op(self, builder: str, *arguments: Any, name: str = "", flag: str = "") -> int:
+        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made.
+
+        Whole numbers in a tuple are passed as a C array.
+
+        Of `MODIFIERS`, which take no context and make nothing, the tensor they change is returned.
+        """
+        arrays = [(ctypes.c_int * len(a))(*a) if isinstance(a, tuple | list) else None for a in arguments]
+        passed = [a if array is None else ctypes.addressof(array) for a, array in zip(arguments, arrays, strict=True)]
+        if builder in MODIFIERS:
+            getattr(self._library, f"ggml_{builder}")(*passed)
+            return int(arguments[0])
+        pointer = getattr(self._library, f"ggml_{builder}")(self.pointer, *passed)
+        return self._made(pointer, builder, name, flag)
+
+    def graph(self, *, size: int, gradients: bool = False) -> int:
+        """Make an empty graph with room for `size` nodes and leafs."""
+        pointer = self._library.ggml_new_graph_custom(self.pointer, size, gradients)
+        return self._made(pointer, "graph", "", "")
+
+    def checked(self, pointer: int | None) -> int:
+        """Return the address of a tensor that a call made in this context.
+
+        Raise EngineError if it is NULL.
+        """
+        return self._made(pointer, "tensor", "", "")
+
+    def _made(self, pointer: int | None, what: str, name: str, flag: str) -> int:
+        if not pointer:
+            raise EngineError(f"ggml {self._library.version} made no {what}: the context is full")
+        if name:
+            self._library.ggml_set_name(pointer, name.encode())
+        for word in flag.split():
+            self.flag(pointer, word)
+        return pointer
+
+    def saved(self) -> bytes:
+        """Return the structs of all tensors and graphs as they are now; see `restore`."""
+        return ctypes.string_at(
+            self._library.ggml_get_mem_buffer(self.pointer), self._library.ggml_used_mem(self.pointer)
+        )
+
+    def restore(self, structs: bytes) -> None:
+        """Put the structs back as `saved` gave them: a graph that was planned since is unplanned.
+
+        What was made in the context since is lost; memory that tensors lay in stays as it is.
+        """
+        ctypes.memmove(self._library.ggml_get_mem_buffer(self.pointer), structs, len(structs))
+
+    def flag(self, tensor: int, flag: str) -> None:
+        """Set a flag by ggml's own setter."""
+        if flag not in FLAGS or flag == "compute":
+            raise EngineError(f"flag {flag!r} is none of input, output, param, loss")
+        getattr(self._library, f"ggml_set_{flag}")(tensor)

@@ -1,0 +1,186 @@
+"""The graphs that a program computes, seen as it computes them: for programs and bindings that give
+no graph away (xllamacpp, llama.cpp, whisper.cpp, ggml-opt).
+
+    with watch(adopt()) as seen:
+        server.handle_completions(...)             # whatever computes graphs
+    document = session(seen)
+
+Contract
+--------
+* Inside `watch`, calls of the library to `HOOKS` (a scheduler or a backend computes a graph) pass
+  through here (`allocsim.systems.ggml.access.call_slots`). Once such a call has returned, the graph
+  is walked (`allocsim.systems.ggml.capture.graph_rows`), addresses as they are then. Calls inside
+  such a call, which compute its splits, are part of it.
+* `seen.graphs` are the rows of the graphs that differ in anything, addresses included; `seen.runs`
+  says which of them each call computed. A graph that is computed again unchanged is one graph. So a
+  plan that is used again for a changed graph is a graph of its own, at the addresses that it really
+  has.
+* `session(seen)` is one document: a program and plan for each graph, a run for each call, over one
+  memory. Its `meta.ggml.graphs` holds the rows of each program. Tensors in memory of their own that
+  have one name and size are one buffer in all programs; of one name and other sizes they are
+  several, and the later ones are named apart.
+* One watch at a time in a process; a second one is refused.
+* What cannot be walked ends the block with an EngineError; the program itself runs on.
+
+O(nodes x sources) a call. What this module does not see: a graph computed by a direct call from
+ctypes of a function that calls no other (see `call_slots`), and where the elements come from.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from allocsim.errors import EngineError
+from allocsim.model import Document, Run
+from allocsim.systems.ggml.access.call_slots import redirected
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.capture.graph_document import GRAPHS, document, mapped
+from allocsim.systems.ggml.capture.graph_rows import Rows, walk
+from allocsim.systems.ggml.ggml_dump import GRAPH
+
+HOOKS: Final = {
+    "ggml_backend_sched_graph_compute_async": True,
+    "ggml_backend_sched_graph_compute": True,
+    "ggml_backend_graph_compute_async": False,
+    "ggml_backend_graph_compute": False,
+}
+"""Function that computes a graph -> whether its first argument is a scheduler; else a backend."""
+
+MOST_GRAPHS: Final = 256
+"""Different graphs that are kept; more are a mistake."""
+
+_COMPUTE: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(slots=True)
+class ComputedGraphs:
+    """What was computed, in order."""
+
+    graphs: list[Rows] = field(default_factory=list)
+    runs: list[int] = field(default_factory=list)
+    """Place among `graphs`, for each call."""
+    hooked: int = 0
+    """Calls in the libraries that pass through here."""
+    error: EngineError | None = None
+    """Why a graph could not be walked; the later ones are not looked at."""
+
+    def add(self, rows: Rows) -> None:
+        """Note that a graph was computed."""
+        place = next((number for number, known in enumerate(self.graphs) if known == rows), len(self.graphs))
+        if place == len(self.graphs):
+            if place == MOST_GRAPHS:
+                raise EngineError(f"more than {MOST_GRAPHS} different graphs were computed; watch fewer at a time")
+            self.graphs.append(rows)
+        self.runs.append(place)
+
+
+@contextmanager
+def watch(library: Library, *, meta: dict[str, Any] | None = None) -> Iterator[ComputedGraphs]:
+    """Give the graphs that the library computes while the block runs.
+
+    Raises EngineError at its end where one could not be walked, and where another block of this
+    process is still open.
+    """
+    if not _ONE_WATCH.acquire(blocking=False):
+        raise EngineError("graphs are watched already in this process; end that watch first")
+    try:
+        yield from _watched(library, meta)
+    finally:
+        _ONE_WATCH.release()
+
+
+_ONE_WATCH: Final = threading.Lock()
+"""Of two watches that overlap, the one that ends last would put back the hooks of the other."""
+
+
+def _watched(library: Library, meta: dict[str, Any] | None) -> Iterator[ComputedGraphs]:
+    seen = ComputedGraphs()
+    hooks = {name: _COMPUTE(_hook(library, name, seen, meta)) for name in HOOKS if library.address(name)}
+    _KEPT.append(hooks)
+    to = {name: ctypes.cast(hook, ctypes.c_void_p).value or 0 for name, hook in hooks.items()}
+    with redirected(_parts(library), to) as seen.hooked:
+        if not seen.hooked:
+            raise EngineError(f"{library.path.name} computes graphs by no call that can be seen from outside")
+        yield seen
+    if seen.error is not None:
+        raise seen.error
+
+
+_KEPT: Final[list[dict[str, Any]]] = []
+"""Hooks of every watch: another thread may still be inside one when its block has ended."""
+
+
+def _parts(library: Library) -> list[Path]:
+    """Return the mapped libraries that may call this one: itself, and those in its folder."""
+    beside = [path for path in mapped() if path.parent == library.path.parent]
+    return list(dict.fromkeys([library.path, *beside]))
+
+
+def _hook(library: Library, name: str, seen: ComputedGraphs, meta: dict[str, Any] | None) -> Callable[[int, int], int]:
+    compute = _COMPUTE(library.address(name))
+
+    def computed(whose: int, graph: int) -> int:
+        depth = getattr(_DEPTH, "calls", 0)
+        _DEPTH.calls = depth + 1
+        try:
+            status = int(compute(whose, graph))
+        finally:
+            _DEPTH.calls = depth
+        if depth == 0 and seen.error is None:
+            try:
+                seen.add(walk(library, graph, scheduler=whose if HOOKS[name] else 0, meta=meta))
+            except EngineError as error:
+                seen.error = error
+            except BaseException as error:  # noqa: BLE001 - ctypes would print it and return 0 for it
+                seen.error = EngineError(f"a computed graph could not be walked: {type(error).__name__}: {error}")
+        return status
+
+    return computed
+
+
+_DEPTH: Final = threading.local()
+"""`calls`: how many of these functions the thread is in."""
+
+
+def session(seen: ComputedGraphs, source: str = "capture") -> Document:
+    """Return what was computed as one document; see the module.
+
+    Raises EngineError where nothing was, and DocumentError where the graphs do not lie in the same
+    compute buffers.
+    """
+    if not seen.runs:
+        raise EngineError("no graph was computed")
+    parts = [document(rows, source) for rows in named_apart(seen.graphs)]
+    if len(parts) == 1:
+        (only,) = parts
+        return Document(
+            programs=only.programs, problems=only.problems, plans=only.plans, meta=only.meta,
+            session=tuple(Run.of(only.plans[0]) for _ in seen.runs),
+        )  # fmt: skip
+    abouts = [part.meta["ggml"] for part in parts]
+    shared = {key: value for key, value in abouts[0].items() if key != GRAPH}
+    return Document(
+        programs=tuple(part.programs[0] for part in parts),
+        problems=tuple(problem for part in parts for problem in part.problems),
+        plans=tuple(part.plans[0] for part in parts),
+        session=tuple(Run.of(parts[number].plans[0]) for number in seen.runs),
+        meta={"ggml": {**shared, GRAPHS: abouts}},
+    )
+
+
+def named_apart(graphs: Sequence[Rows]) -> list[Rows]:
+    """Return the rows with tensors in memory of their own renamed where another graph has one of
+    that name and of another size.
+    """
+    sizes: dict[str, int] = {}
+
+    def renamed(number: int, row: dict[str, Any]) -> dict[str, Any]:
+        if not row["external"] or sizes.setdefault(row["name"], row["nbytes"]) == row["nbytes"]:
+            return row
+        return {**row, "name": f"{row['name']} [{number}]"}
+
+    return [{**rows, "leafs": [renamed(number, row) for row in rows["leafs"]]} for number, rows in enumerate(graphs)]

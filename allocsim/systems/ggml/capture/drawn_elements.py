@@ -1,0 +1,164 @@
+"""Elements for the tensors that nobody computes, drawn so that the kernels that read them have
+something legal to work on.
+
+Contract: `fill(graph, seed)` writes every root that no op makes, the same elements for the same
+rows and seed wherever it lies. Floats are normal unless their reader needs otherwise (`POSITIVE`,
+`SHARES`); the left side of a product is divided by the square root of its row, so that deep graphs
+stay finite; whole numbers are row numbers, below what their reader allows and all different in a
+row where there are enough (`ROWS_BELOW`). Quantised types hold what the library's own quantiser
+makes of normal floats.
+
+What this module does not see: the program's own data. A capture holds none.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.capture.graph_rebuilding import RebuiltGraph
+from allocsim.systems.ggml.ggml_dump import NONE
+
+Row = Mapping[str, Any]
+
+POSITIVE: Final = frozenset(
+    {
+        ("LOG", 0),
+        ("SQRT", 0),
+        ("DIV", 1),
+        ("ROPE", 2),
+        ("ROPE_BACK", 2),
+        ("OPT_STEP_ADAMW", 3),
+        ("OPT_STEP_ADAMW", 4),
+        ("OPT_STEP_SGD", 2),
+    }
+)
+"""(op, slot) whose floats lie between 0.5 and some 4."""
+
+SHARES: Final = frozenset({("CROSS_ENTROPY_LOSS", 1), ("CROSS_ENTROPY_LOSS_BACK", 2), ("SOFT_MAX_BACK", 1)})
+"""(op, slot) whose rows are positive and add up to 1."""
+
+ROWS_BELOW: Final[dict[tuple[str, int], Callable[[list[Row | None], Row], int]]] = {
+    ("GET_ROWS", 1): lambda sources, _: _ne(sources[0], 1),
+    ("GET_ROWS_BACK", 1): lambda _, result: _ne(result, 1),
+    ("SET_ROWS", 1): lambda _, result: _ne(result, 1),
+    ("ADD_ID", 2): lambda sources, _: _ne(sources[1], 1),
+    ("MUL_MAT_ID", 2): lambda sources, _: _ne(sources[0], 2),
+    ("ROPE", 1): lambda _, __: 512,
+    ("ROPE_BACK", 1): lambda _, __: 512,
+}
+"""(op, slot) -> what its whole numbers stay below, by sources and result.
+
+1, which leaves zeros, for all others.
+"""
+
+
+def _ne(row: Row | None, axis: int) -> int:
+    return 1 if row is None else int(row["ne"][axis])
+
+
+def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True) -> None:
+    """Write the elements of every root that no op makes.
+
+    Without `shares`, those of `SHARES` are normal too: probabilities of one class are all 1, which
+    hides what a kernel does with them. Raise EngineError for a type that cannot be drawn.
+    """
+    readers = readers_of(graph)
+    for place, row in enumerate(graph.rows):
+        if row["op"] == NONE and row["view_src"] is None and graph.arrays[place].size:
+            np.copyto(
+                graph.arrays[place],
+                drawn(
+                    graph.ws.library,
+                    row,
+                    [one for one in readers.get(place, []) if shares or one[:2] not in SHARES],
+                    np.random.default_rng((seed, place)),
+                ),
+            )
+
+
+Reader = tuple[str, int, int]
+"""Op, slot, and what whole numbers there stay below."""
+
+
+def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
+    """Return root -> how it is read, through views of it too."""
+    owner: dict[int, int] = {tensor: place for place, tensor in enumerate(graph.tensors)}
+    root = [owner[int(view)] if view else place for place, view in enumerate(_view_sources(graph))]
+    found: dict[int, list[Reader]] = {}
+    for place, sources in enumerate(graph.sources):
+        rows: list[Row | None] = [None if source is None else graph.rows[source] for source in sources]
+        for slot, source in enumerate(sources):
+            if source is not None:
+                key = graph.rows[place]["op"], slot
+                bound = ROWS_BELOW[key](rows, graph.rows[place]) if key in ROWS_BELOW else 1
+                found.setdefault(root[source], []).append((*key, bound))
+    return found
+
+
+def _view_sources(graph: RebuiltGraph) -> list[int]:
+    leafs = graph.leafs
+    names = [row["view_src"] for row in graph.rows]
+    return [0 if n is None else graph.tensors[int(n[1:]) if isinstance(n, str) else leafs + n] for n in names]
+
+
+def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Generator) -> NDArray[Any]:
+    """Return the elements of one tensor, shaped and typed as the bridge holds them
+    (`RebuiltGraph.arrays`).
+    """
+    shape, kind = tuple(row["ne"][::-1]), row["type"]
+    if kind.startswith("i") and kind[1:].isdigit():
+        bounds = [bound for op, slot, bound in readers if (op, slot) in ROWS_BELOW]
+        return _row_numbers(shape, min(bounds, default=1), rng).astype(f"i{int(kind[1:]) // 8}")
+    uses = {(op, slot) for op, slot, _ in readers}
+    numbers = rng.standard_normal(shape, dtype=np.float32)
+    if uses & POSITIVE:
+        numbers = np.abs(numbers) + np.float32(0.5)
+    elif uses & SHARES:
+        numbers = np.exp(numbers)
+        numbers /= numbers.sum(axis=-1, keepdims=True)
+    elif ("MUL_MAT", 0) in uses or ("MUL_MAT_ID", 0) in uses:
+        numbers /= np.float32(np.sqrt(shape[-1]))
+    return encoded(library, numbers, kind)
+
+
+def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as
+    bytes; whole numbers as they are.
+    """
+    if kind in {"i32", "i64"}:
+        return np.ascontiguousarray(numbers, dtype=kind.replace("i", "int"))
+    numbers = np.ascontiguousarray(numbers, dtype=np.float32)
+    if kind in {"f32", "f16", "f64"}:
+        return numbers.astype({"f32": np.float32, "f16": np.float16, "f64": np.float64}[kind])
+    if kind == "bf16":
+        return (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    number = library.type_number(kind)
+    block, size = library.ggml_blck_size(number), library.ggml_type_size(number)
+    if not library.has("ggml_quantize_chunk") or numbers.shape[-1] % block:
+        raise EngineError(
+            f"elements of type {kind} in rows of {numbers.shape[-1]} cannot be drawn with {library.path.name}"
+        )
+    weights = np.ones(numbers.shape[-1], dtype=np.float32)
+    out = np.zeros(numbers.size // block * size, dtype=np.uint8)
+    flat = np.ascontiguousarray(numbers)
+    library.ggml_quantize_chunk(
+        number,
+        flat.ctypes.data,
+        out.ctypes.data,
+        0,
+        numbers.size // numbers.shape[-1],
+        numbers.shape[-1],
+        weights.ctypes.data,
+    )
+    return out
+
+
+def _row_numbers(shape: tuple[int, ...], below: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    width, count = shape[-1], int(np.prod(shape[:-1], dtype=np.int64))
+    if width > below:
+        return rng.integers(0, max(below, 1), shape)
+    return np.stack([rng.permutation(below)[:width] for _ in range(count)]).reshape(shape)

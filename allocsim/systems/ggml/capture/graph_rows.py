@@ -1,0 +1,326 @@
+"""Walk a planned ggml graph into plain rows: the input of its planner, and each address.
+
+Contract
+--------
+* `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and
+  returns the same object that a ggml dump holds (`allocsim.systems.ggml.dump_document`):
+  `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, op_params, name, type, ne, nb, nbytes,
+  off, external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices,
+  or "L9" for leaf 9; an empty source slot before a full one is None. `off` counts bytes from the
+  base of the compute buffer and is None elsewhere; `external` is memory the planner did not place
+  (another buffer, or bare data).
+* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
+  where that is not enough. Of several, `meta.buffers` lists name, size and alignment, and a row's
+  `buffer` says in which its `off` counts.
+* `scheduler` is the `ggml_backend_sched` that planned the graph. It runs a copy of the graph, with
+  a copy of each tensor that goes from one backend to another; that graph is found in the
+  scheduler's memory (`allocsim.systems.ggml.capture.scheduled_graph`), and all its compute buffers
+  are meant. Such a copy is a row of op `SPLIT_COPY`, at the place where its split begins.
+* Steps are positions in the node list. Nothing is written; the graph may be used on.
+* A pointer is checked before it is followed: that its bytes may be read, that counts, ops, types
+  and dimensions are such as ggml has, that a buffer's functions are code. What is no graph, or no
+  longer one, is refused with a line. Freed memory that still looks like a graph is one.
+* `observe` gives the nodes of a scheduler's run where its graph cannot be had; `walk_nodes`
+  makes rows of them.
+
+O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that
+made it.
+"""
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.readable_memory import ReadableMemory
+from allocsim.systems.ggml.access.structs import GRAPH, TENSOR, graph_record, pointers, records
+from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
+from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
+
+COMPUTE_USAGE: Final = 2
+"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
+
+MAX_TYPE: Final = 63
+MAX_FLAGS: Final = 1 << 8
+"""More types and flags than any version of ggml has."""
+
+MAX_NODES: Final = 1 << 24
+"""Nodes beyond which a pointer is taken for no graph."""
+
+EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+"""`ggml_backend_sched_eval_callback`: tensor, whether it only asks, user data."""
+
+Rows = dict[str, Any]
+
+
+def walk(
+    library: Library,
+    graph: int,
+    *,
+    buffers: Sequence[int] | None = None,
+    scheduler: int = 0,
+    meta: dict[str, Any] | None = None,
+    known: bool = False,
+) -> Rows:
+    """Return the rows of a graph. `buffers` are the compute buffers.
+
+    Default: the only one of COMPUTE usage among the tensors. `known`: the caller built the graph
+    with this bridge, so that the pointer need not be checked.
+
+    Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
+    memory is in several buffers.
+    """
+    nodes, leafs = nodes_and_leafs(library, graph) if known else _members(library, graph)
+    if not scheduler:
+        return walk_nodes(library, nodes, leafs, buffers=buffers, meta=meta)
+    ran = scheduled_graph(library, scheduler, nodes)
+    chosen = compute_buffers(library, records([*ran.leafs, *ran.nodes])) if buffers is None else buffers
+    return walk_nodes(library, ran.nodes, ran.leafs, copies=ran.copies, buffers=chosen, meta=meta)
+
+
+def walk_nodes(
+    library: Library, nodes: list[int], leafs: list[int] | None = None, *,
+    copies: Mapping[int, int] | None = None, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
+) -> Rows:  # fmt: skip
+    """Return the rows of nodes in execution order, as `observe` saw them, without their graph.
+
+    `copies` has what a scheduler copies: the copy, and what it is a copy of.
+
+    Without `leafs`, these are the sources that are no nodes, in order of first use. That is not
+    always the order in which a planner places them: such rows say what ran and where, and are no
+    evidence of how it was planned.
+    """
+    if leafs is None:
+        leafs = _sources_outside(records(nodes), nodes)
+    addresses = leafs + nodes
+    table = records(addresses)
+    extra = _roots_outside(table, addresses)
+    if extra:
+        leafs = leafs + extra
+        addresses = leafs + nodes
+        table = records(addresses)
+    chosen = list(compute_buffer(library, table) if buffers is None else buffers)
+    rows = _rows(library, table, addresses, chosen)
+    names: dict[int, Any] = {address: f"L{index}" for index, address in enumerate(leafs)}
+    names.update((address, index) for index, address in enumerate(nodes))
+    sources, roots = table["src"].tolist(), table["view_src"].tolist()
+    for index in range(len(leafs) - len(extra), len(leafs)):
+        rows[index]["op"], sources[index] = "NONE", []
+    for index, address in enumerate(addresses):
+        if copies and address in copies:
+            rows[index]["op"], sources[index] = SPLIT_COPY, [copies[address]]
+    for index, row in enumerate(rows):
+        row["view_src"] = names[roots[index]] if roots[index] else None
+        last = max((slot for slot, source in enumerate(sources[index]) if source), default=-1)
+        row["src"] = [_named(names, source, row["name"]) if source else None for source in sources[index][: last + 1]]
+        if row["op"] == "UNARY":
+            row["unary"] = bytes(library.ggml_unary_op_name(library.ggml_get_unary_op(addresses[index]))).decode()
+    about = {
+        "version": library.version,
+        "buffer_size": sum(library.ggml_backend_buffer_get_size(buffer) for buffer in chosen),
+        "alignment": library.ggml_backend_buft_get_alignment(library.ggml_backend_cpu_buffer_type()),
+        "inplace_ops": sorted(library.in_place_ops),
+    }
+    about |= {"buffers": [_about(library, buffer) for buffer in chosen]} if len(chosen) > 1 else {}
+    return {"meta": {**about, **(meta or {})}, "leafs": rows[: len(leafs)], "nodes": rows[len(leafs) :]}
+
+
+def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    if not graph:
+        raise EngineError("the graph pointer is NULL")
+    memory = ReadableMemory.now()
+    if memory.outside([graph], GRAPH.itemsize):
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: this process cannot read {GRAPH.itemsize} bytes there")
+    head = graph_record(graph)
+    room, count, leaf_count = (int(head[column]) for column in ("size", "n_nodes", "n_leafs"))
+    if not (0 <= count <= room <= MAX_NODES and 0 <= leaf_count <= room and room):
+        said = f"it would have {count} nodes and {leaf_count} leafs in room for {room}"
+        raise EngineError(f"{graph:#x} is no ggml_cgraph: {said}{_if_tensor(library, memory, graph)}")
+    if memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
+        raise EngineError(
+            f"{graph:#x} is no ggml_cgraph: its lists are not in memory{_if_tensor(library, memory, graph)}"
+        )
+    nodes, leafs = nodes_and_leafs(library, graph)
+    _check_tensors(library, memory, [*leafs, *nodes], f"the graph at {graph:#x}")
+    return nodes, leafs
+
+
+def nodes_and_leafs(library: Library, graph: int) -> tuple[list[int], list[int]]:
+    """Return the addresses of nodes and leafs of a graph that is known to be one."""
+    head = graph_record(graph)
+    nodes = pointers(library.ggml_graph_nodes(graph), library.ggml_graph_n_nodes(graph))
+    return nodes, pointers(int(head["leafs"]), int(head["n_leafs"]))
+
+
+def _if_tensor(library: Library, memory: ReadableMemory, address: int) -> str:
+    """Say so if a tensor lies where a graph should."""
+    if memory.outside([address], TENSOR.itemsize) or _wrong_fields(library, records([address]))[0]:
+        return ""
+    return "; it looks like a ggml_tensor: the graph that it is part of is needed"
+
+
+def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence[int], whose: str) -> None:
+    """Raise EngineError unless each address holds a tensor whose pointers can be followed."""
+    lost = memory.outside(addresses, TENSOR.itemsize)
+    if lost:
+        raise EngineError(f"{whose} names a tensor at {lost[0]:#x}, where there is none; was its context freed?")
+    if not addresses:
+        return
+    table = records(addresses)
+    wrong = _wrong_fields(library, table)
+    if wrong.any():
+        raise EngineError(
+            f"{whose} names a tensor at {addresses[int(wrong.argmax())]:#x}, where there is none; was its context freed?"
+        )
+    roots = [root for root in dict.fromkeys(table["view_src"].tolist()) if root]
+    if memory.outside(roots, TENSOR.itemsize):
+        raise EngineError(f"{whose} has a view of a tensor that is not in memory; was its context freed?")
+    for buffer in {*table["buffer"].tolist(), *(records(roots)["buffer"].tolist() if roots else ())} - {0}:
+        if memory.outside([buffer], 16) or not _is_buffer(memory, buffer):
+            raise EngineError(
+                f"{whose} has a tensor in a buffer that is not there; was its allocator or context freed?"
+            )
+
+
+def _is_buffer(memory: ReadableMemory, address: int) -> bool:
+    """Whether a buffer's first two functions are code; it need not have the first, which frees it,
+    where its memory is another's, as with weights that are mapped from a file.
+    """
+    free, base = pointers(address, 2)
+    return (not free or memory.runs(free)) and memory.runs(base)
+
+
+def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which records cannot be tensors: an op, a type, dimensions or flags that ggml does not
+    have.
+    """
+    wrong = (table["op"] < 0) | (table["op"] >= len(library.ops)) | (table["type"] < 0) | (table["type"] > MAX_TYPE)
+    wrong |= (table["ne"] < 0).any(axis=1) | (table["flags"] < 0) | (table["flags"] >= MAX_FLAGS)
+    return np.asarray(wrong | (table["nb"] == 0).any(axis=1))
+
+
+@contextmanager
+def observe(library: Library, scheduler: int) -> Iterator[list[int]]:
+    """Give the list of nodes that a scheduler computes inside the block, in order.
+
+    It asks for none of them to be computed alone.
+
+    By `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may set: no graph
+    pointer is needed.
+    """
+    seen: list[int] = []
+
+    def asked(tensor: int, ask: bool, _: int | None) -> bool:  # noqa: FBT001 - ggml's signature
+        seen.append(tensor)
+        return not ask
+
+    callback = EVAL_CALLBACK(asked)
+    library.ggml_backend_sched_set_eval_callback(scheduler, ctypes.cast(callback, ctypes.c_void_p).value, None)
+    try:
+        yield seen
+    finally:
+        library.ggml_backend_sched_set_eval_callback(scheduler, None, None)
+
+
+def _sources_outside(table: NDArray[Any], nodes: Sequence[int]) -> list[int]:
+    known = set(nodes)
+    return [source for source in dict.fromkeys(table["src"].ravel().tolist()) if source and source not in known]
+
+
+def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
+    """Roots of views that the graph does not hold, in order of appearance.
+
+    They become leafs, whatever op would have made them.
+
+    An op-NONE view (`ggml_view_tensor`) names its root nowhere else, so that nothing makes ggml
+    visit it.
+    """
+    known = set(addresses)
+    return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
+
+
+def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
+    """Return the one buffer of COMPUTE usage among these tensors, or none.
+
+    Raises EngineError if there are several.
+    """
+    found = compute_buffers(library, table)
+    if len(found) > 1:
+        raise EngineError(
+            f"the graph lies in {len(found)} compute buffers; give its scheduler, or name the buffers whose plan is meant"
+        )
+    return found
+
+
+def compute_buffers(library: Library, table: NDArray[Any]) -> list[int]:
+    """Return all buffers of COMPUTE usage among these tensors, in order of appearance."""
+    return [
+        b
+        for b in dict.fromkeys(table["buffer"].tolist())
+        if b and library.ggml_backend_buffer_get_usage(b) == COMPUTE_USAGE
+    ]
+
+
+def _about(library: Library, buffer: int) -> Rows:
+    kind = library.ggml_backend_buffer_get_type(buffer)
+    return {
+        "name": bytes(library.ggml_backend_buffer_name(buffer)).decode(errors="replace"),
+        "size": library.ggml_backend_buffer_get_size(buffer),
+        "alignment": library.ggml_backend_buft_get_alignment(kind),
+    }
+
+
+def _named(names: dict[int, Any], source: int, reader: str) -> Any:
+    try:
+        return names[source]
+    except KeyError:
+        raise EngineError(
+            f"a source of {reader!r} is not part of the graph; where a scheduler copies it between backends, give the scheduler"
+        ) from None
+
+
+def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffers: Sequence[int]) -> list[Rows]:
+    """One row for each tensor, without its references."""
+    ops = {number: bytes(library.ggml_op_name(number)).decode() for number in {*table["op"].tolist()}}
+    types = {number: bytes(library.ggml_type_name(number)).decode() for number in {*table["type"].tolist()}}
+    base = {buffer: library.ggml_backend_buffer_get_base(buffer) for buffer in buffers}
+    shifts = [base.get(buffer) for buffer in table["buffer"].tolist()]
+    number = {buffer: place for place, buffer in enumerate(buffers)}
+    data = table["data"].tolist()
+    columns = (
+        table["op"].tolist(), table["name"].tolist(), table["type"].tolist(), table["ne"].tolist(), table["nb"].tolist(),
+        table["flags"].tolist(), table["view_offs"].tolist(), table["op_params"].tolist(), shifts, data, addresses,
+    )  # fmt: skip
+    nbytes = library.ggml_nbytes
+    rows = [
+        {
+            "op": ops[op],
+            "name": name.partition(b"\0")[0].decode(errors="replace"),
+            "type": types[kind],
+            "ne": ne,
+            "nb": nb,
+            "nbytes": nbytes(address),
+            "off": where - shift if shift is not None and where else None,
+            "external": bool(where) and shift is None,
+            "flags": flags,
+            "view_src": None,
+            "view_offs": offset,
+            "op_params": _trimmed(words),
+            "src": [],
+        }
+        for op, name, kind, ne, nb, flags, offset, words, shift, where, address in zip(*columns, strict=True)
+    ]
+    if len(buffers) > 1:
+        for row, buffer in zip(rows, table["buffer"].tolist(), strict=True):
+            row["buffer"] = number.get(buffer, 0)
+    return rows
+
+
+def _trimmed(words: list[int]) -> list[int]:
+    """Return the words up to the last that is not 0."""
+    return words[: max((place + 1 for place, word in enumerate(words) if word), default=0)]

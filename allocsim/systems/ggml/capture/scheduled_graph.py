@@ -1,0 +1,115 @@
+"""The graph that a backend scheduler runs, found in the scheduler's memory.
+
+Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
+planned from a graph with these nodes. It holds the same nodes in the same order, and before each
+split, for every tensor that goes from one backend to another, a mark that keeps the original alive
+and the copy. The mark is left out; the copy is a node, and `copies` names its original.
+
+The scheduler's struct is private and differs between versions; the graph in it is known by its
+content alone: a `ggml_cgraph` whose lists can be read and whose nodes, marks and copies apart, are
+the nodes given.
+
+A pipelined scheduler keeps several copies of each tensor, one for each of the runs that may be
+under way at once, and makes them all leafs, so that none is written over. The copy that this run
+makes is a node here and no leaf; those of other runs stay leafs, which the host seems to fill. It
+names what the host fills once more among its leafs, be it a leaf or, as a parameter is, a node;
+here it is one.
+
+O(nodes). What this module does not see: rows (`allocsim.systems.ggml.capture.graph_rows`), and
+which backend a split runs on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.readable_memory import ReadableMemory
+from allocsim.systems.ggml.access.structs import GRAPH, TENSOR, graph_record, pointers, records
+from allocsim.systems.ggml.ggml_dump import NONE
+
+STRUCT_WORDS: Final = 128
+"""Words of a `ggml_backend_sched` in which its graph is looked for; it stands at 43 in 0.26.0."""
+
+MOST_COPIES: Final = 64
+"""Marks and copies that a graph may have for each of its nodes; a split has 30 inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledGraph:
+    """Tensors by address."""
+
+    word: int
+    """Of the scheduler at which its `ggml_cgraph` stands."""
+    nodes: list[int]
+    """In order, copies among them, without marks."""
+    leafs: list[int]
+    """In order, without those that are nodes."""
+    copies: dict[int, int]
+    """Copy -> what it is a copy of."""
+
+
+def scheduled_graph(
+    library: Library, scheduler: int, nodes: Sequence[int], *, word: int | None = None
+) -> ScheduledGraph:
+    """Return what a scheduler runs; raise EngineError where it holds no plan of these nodes.
+
+    `word` is where the graph of another scheduler of this library was found: it is believed, and
+    pointers are followed unchecked. Only for a scheduler that the caller made.
+    """
+    if word is not None:
+        known = _graph_at(library, None, scheduler, word, nodes)
+        if known is not None:
+            return known
+    memory = ReadableMemory.now()
+    if memory.outside([scheduler], 8 * STRUCT_WORDS):
+        raise EngineError(f"{scheduler:#x} is no scheduler: this process cannot read {8 * STRUCT_WORDS} bytes there")
+    for place in range(STRUCT_WORDS - GRAPH.itemsize // 8):
+        found = _graph_at(library, memory, scheduler, place, nodes)
+        if found is not None:
+            return found
+    raise EngineError(f"the scheduler at {scheduler:#x} holds no plan of this graph; was it scheduled?")
+
+
+def _graph_at(
+    library: Library, memory: ReadableMemory | None, scheduler: int, word: int, nodes: Sequence[int]
+) -> ScheduledGraph | None:
+    head = graph_record(scheduler + 8 * word)
+    room, count, leaf_count = (int(head[column]) for column in ("size", "n_nodes", "n_leafs"))
+    if not (len(nodes) <= count <= min(room, MOST_COPIES * (len(nodes) + 1)) and 0 <= leaf_count <= room):
+        return None
+    if memory and memory.outside([int(head["nodes"]), int(head["leafs"])], 8 * room):
+        return None
+    inside, leafs = pointers(int(head["nodes"]), count), pointers(int(head["leafs"]), leaf_count)
+    if memory and memory.outside([*inside, *leafs], TENSOR.itemsize):
+        return None
+    given = set(nodes)
+    if [node for node in inside if node in given] != list(nodes):
+        return None
+    table = records(inside)
+    copies: dict[int, int] = {}
+    marks: set[int] = set()
+    for place, node in enumerate(inside):
+        if node in given:
+            continue
+        if _is_mark(library, table[place]) and place + 1 < count and inside[place + 1] not in given:
+            marks.add(node)
+            copies[inside[place + 1]] = int(table[place]["src"][0])
+        elif node not in copies:
+            return None
+    return ScheduledGraph(
+        word=word,
+        nodes=[node for node in inside if node not in marks],
+        leafs=[leaf for leaf in dict.fromkeys(leafs) if leaf not in copies and leaf not in given],
+        copies=copies,
+    )
+
+
+def _is_mark(library: Library, row: NDArray[Any] | np.void) -> bool:
+    """Whether a tensor is an op-NONE view of its one source."""
+    sources = row["src"].tolist()
+    return int(row["op"]) == library.ops[NONE] and bool(row["view_src"]) and bool(sources[0]) and not any(sources[1:])

@@ -1,0 +1,80 @@
+"""Copies between backends that are read after their original was written over: a fault of ggml's
+scheduler, not of its plan.
+
+The scheduler copies a tensor to another backend once, where the first split begins that reads it
+there. An op that writes into the original afterwards (`*_inplace`, CPY, SET, an accumulator, an
+optimizer) does not make it copy again, so that a later reader on the other backend gets the old
+bytes, where on one backend it would get the new ones.
+
+Contract: `stale_copies(rows)` returns each node that reads such a copy, with the copy's original
+and the first node that wrote over it. Bytes are compared as spans: from the first to the last byte
+of a view. O(nodes x sources + copies x writes). What this module does not see: whether the program
+meant the old bytes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from allocsim.systems.ggml.capture.graph_rebuilding import roots_of, sources_of
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
+from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
+
+Span = tuple[int, int, int]
+"""Root, first byte and the byte behind the last, in the root."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleCopy:
+    """Names of tensors, and the reading node."""
+
+    node: int
+    reader: str
+    original: str
+    writer: str
+
+
+def stale_copies(rows: Rows) -> list[StaleCopy]:
+    """Return the reads of copies that are older than what lies in their originals."""
+    leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
+    roots, sources = roots_of(rows), sources_of(rows)
+    copied: dict[int, tuple[int, Span]] = {}
+    written: list[tuple[int, Span]] = []
+    found = []
+    for place in range(leafs, len(everything)):
+        row = everything[place]
+        for source in dict.fromkeys(sources[place]):
+            if source not in copied or source is None:
+                continue
+            original, span = copied[source]
+            since = next((w for w, other in written if w > source and _meet(span, other)), None)
+            if since is not None:
+                found.append(
+                    StaleCopy(
+                        node=place - leafs,
+                        reader=row["name"],
+                        original=everything[original]["name"],
+                        writer=everything[since]["name"],
+                    )
+                )
+        if row["op"] == SPLIT_COPY:
+            (first,) = sources[place]
+            assert first is not None
+            copied[place] = first, _span(everything, roots, first)
+            continue
+        if row["op"] in (NONE, *ROOTS_KEPT):
+            continue
+        beside = [sources[place][slot] for slot in SIDE_EFFECTS.get(row["op"], ())]
+        mine = [place] if roots[place] != place else []
+        written += [(place, _span(everything, roots, one)) for one in (*mine, *beside) if one is not None]
+    return found
+
+
+def _span(everything: list[dict[str, Any]], roots: list[int], place: int) -> Span:
+    row = everything[place]
+    start = row["view_offs"] if roots[place] != place else 0
+    return roots[place], start, start + row["nbytes"]
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]

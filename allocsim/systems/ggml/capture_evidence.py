@@ -1,0 +1,303 @@
+"""From a captured graph to evidence: K and D on the library it came from, for `allocsim capture`,
+`audit` and `diagnose`.
+
+    evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
+    evidence, whys, by = examine(document, library="./libggml.so")
+
+Contract
+--------
+* A document is a capture if `meta.ggml.graph` has the rows of its graph
+  (`allocsim.systems.ggml.ggml_dump.GRAPH`), or `meta.ggml.graphs` those of several
+  (`allocsim.systems.ggml.capture.computed_graphs`), and these make the very programs that it has;
+  the slots are those of the plans, one for each program, whoever made them. Without a session it is
+  judged as two runs of one, so that R has something to look at.
+* K measures exactly the pairs that each plan uses (`allocsim.systems.ggml.k_audit.plan_pairs`). D
+  runs the graph in memory of its own for each tensor and under the plan in lockstep
+  (`allocsim.systems.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
+* Nodes that ggml leaves out (`graph_rebuilding.skipped`) are run by neither. They have memory of
+  the plan and are ops of the document, so that S judges them as if they ran.
+* The library is never taken from the document, which may be anybody's: it is an installed one of
+  the version that the document names, or the one the caller gives. Its version must be the
+  document's: parameters of ops mean something in one version only.
+* What could not be run is said in `whys`, by detector letter; nothing here ever stands for clean.
+
+What this module does not see: what the evidence means (`allocsim.verdict`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from allocsim.errors import AllocsimError, EngineError
+from allocsim.model import Document, Plan, Program, Run
+from allocsim.programs.slots import position_of
+from allocsim.systems.ggml.access.child import Child
+from allocsim.systems.ggml.access.library import WHEELS, Library
+from allocsim.systems.ggml.access.probe import open_library
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture.drawn_elements import fill
+from allocsim.systems.ggml.capture.graph_document import document as document_of
+from allocsim.systems.ggml.capture.graph_document import graphs_of, ops_of_nodes
+from allocsim.systems.ggml.capture.graph_rebuilding import UNEXECUTED, RebuiltGraph, rebuild, roots_of, skipped, unsplit
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.d_lockstep import Departure, NodeSide, lockstep
+from allocsim.systems.ggml.ggml_dump import NONE, SPLIT_COPY
+from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
+from allocsim.verdict.evidence import Evidence, KernelRow, Origin
+
+RUNS: Final = 2
+"""Runs of the session that is judged: the first, and one after it over the same memory."""
+
+Whys = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedPlan:
+    """Rows and plan of one program of a capture, and where the plan puts each root."""
+
+    program: int
+    """Which of the document's."""
+    run: int
+    """The first run of it."""
+    rows: Rows
+    plan: Plan
+    offsets: dict[int, int]
+    """Place of a root, leafs first, to its offset; roots in memory of their own are not in it."""
+    steps: list[int | None]
+    """Op of the program for each node."""
+
+
+def is_capture(document: Document) -> bool:
+    """Return whether a document holds the rows of a ggml graph, enough to run it again."""
+    return bool(graphs_of(document))
+
+
+def examine(
+    document: Document, *, library: str | None = None, child: Child | None = None, seed: int = 0
+) -> tuple[Evidence, Whys, str]:
+    """Return the evidence, for each detector that could not run why not, and whose kernels were run
+    ("" if none).
+
+    `child` is an open library to use instead of `library`; see the module for which is taken where
+    neither is given.
+    """
+    evidence = Evidence(document=_session(document))
+    version = str(document.meta.get("ggml", {}).get("version", ""))
+    try:
+        plans = captured_plans(evidence.document)
+        if child is not None:
+            return (*_measured(evidence, plans, child, version, seed), f"the kernels of ggml {version}")
+        with open_library(library or installed(version)) as opened:
+            return (*_measured(evidence, plans, opened, version, seed), f"the kernels of ggml {version}")
+    except AllocsimError as error:
+        return evidence, {"P": NOT_WATCHED, **dict.fromkeys("KD", str(error))}, ""
+
+
+NOT_WATCHED: Final = "the kernels of ggml are not run in guarded memory"
+
+
+def installed(version: str) -> str:
+    """Return the name of an installed libggml of that version; raise EngineError where none is."""
+    found = {}
+    for which in WHEELS:
+        try:
+            with Child(which) as child:
+                found[which] = child.call(_version)
+        except EngineError:
+            continue
+        if found[which] == version:
+            return which
+    here = ", ".join(f"{which} is {one}" for which, one in found.items()) or "none is installed"
+    raise EngineError(
+        f"no installed libggml is ggml {version or 'of a version that the document names'} ({here}); give one by --ggml"
+    )
+
+
+def _version(library: Library) -> str:
+    return library.version
+
+
+def _session(document: Document) -> Document:
+    if document.session is not None or len(document.plans) != 1:
+        return document
+    return replace(document, session=tuple(Run.of(document.plans[0]) for _ in range(RUNS)))
+
+
+def captured_plans(document: Document) -> tuple[CapturedPlan, ...]:
+    """Return rows and plan of each program of a capture.
+
+    Raise EngineError where it is none, or its graphs are not those of its programs.
+    """
+    graphs, programs = graphs_of(document), document.programs
+    if not graphs:
+        raise EngineError("the document holds no ggml graph that could be run (meta.ggml.graph)")
+    if [plan.program for plan in document.plans] != [*programs] or len(graphs) != len(programs):
+        raise EngineError("a capture is run with one plan for each program; the document has others")
+    if any(run.program is not run.plan.program for run in document.runs):
+        raise EngineError("a capture is run with one plan for each program; a run has that of another")
+    first: dict[int, int] = {}
+    for number, run in enumerate(document.runs):
+        first.setdefault(id(run.program), number)
+    return tuple(
+        _captured_plan(number, first[id(plan.program)], rows, plan)
+        for number, (rows, plan) in enumerate(zip(graphs, document.plans, strict=True))
+        if id(plan.program) in first
+    )
+
+
+def _captured_plan(program: int, run: int, rows: Rows, plan: Plan) -> CapturedPlan:
+    made = document_of(rows, "meta.ggml.graph")
+    if not _same_program(made.programs[0], plan.program):
+        raise EngineError("the graph in meta.ggml.graph is not that of the document's program")
+    roots = [place for place, root in enumerate(roots_of(rows)) if place == root]
+    starts = _arena_starts(plan)
+    offsets = {
+        place: starts[int(plan.arena[buffer])] + int(plan.offset[buffer])
+        for buffer, place in enumerate(roots)
+        if plan.arena[buffer] >= 0
+    }
+    return CapturedPlan(program=program, run=run, rows=rows, plan=plan, offsets=offsets, steps=ops_of_nodes(rows))
+
+
+ARENA_ALIGNMENT: Final = 4096
+"""Where arenas begin that are laid end to end to be run."""
+
+
+def _arena_starts(plan: Plan) -> list[int]:
+    """Return where each arena begins, laid end to end."""
+    starts, end = [], 0
+    for arena in range(len(plan.program.arenas)):
+        starts.append(end)
+        inside = plan.arena == arena
+        last = int((plan.offset + plan.nbytes)[inside].max(initial=0))
+        end += -(-last // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
+    return starts
+
+
+def _same_program(one: Program, other: Program) -> bool:
+    def columns(program: Program) -> tuple[Any, ...]:
+        ops = program.ops
+        kinds = [ops.kinds[kind] for kind in ops.kind.tolist()]
+        numbers = (
+            ops.operand_starts,
+            ops.operands,
+            ops.result_starts,
+            ops.results,
+            program.values.buffer,
+            program.buffers.nbytes,
+        )
+        return kinds, *(column.tolist() for column in numbers)
+
+    return columns(one) == columns(other)
+
+
+def _measured(
+    evidence: Evidence, plans: Sequence[CapturedPlan], child: Child, version: str, seed: int
+) -> tuple[Evidence, Whys]:
+    found = child.call(_version)
+    if found != version:
+        raise EngineError(f"the graph is of ggml {version or '(no version named)'}, the library is ggml {found}")
+    whys: Whys = {"P": NOT_WATCHED}
+    try:
+        audit = tuple(row for one in plans for row in _kernels(one, child, seed, alone=len(plans) == 1))
+        evidence = msgspec.structs.replace(evidence, audit=audit)
+    except EngineError as error:
+        whys["K"] = str(error)
+    try:
+        departed = [_departures(one, child, seed) for one in plans]
+    except EngineError as error:
+        whys["D"] = str(error)
+    else:
+        origins = tuple(sorted((one for found, _ in departed for one in found), key=lambda one: one.run))
+        empty = sum(count for _, count in departed)
+        evidence = msgspec.structs.replace(evidence, origins=origins, diverges=bool(origins))
+        if empty:
+            whys["D"] = f"{empty} results are not finite with the drawn elements; behind them D sees little"
+    return evidence, whys
+
+
+def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) -> list[KernelRow]:
+    pairs = shared_pairs(captured.rows, captured.offsets)
+    found = child.call(measure_pairs, [pair.rows for pair in pairs], [pair.slot for pair in pairs], seed=seed)
+    listed = {str(op) for op in captured.rows["meta"].get("inplace_ops", ())}
+    return [
+        KernelRow(
+            kind=pair.op.lower(),
+            operand=pair.slot,
+            result=0,
+            declared=pair.op in listed,
+            measured="unsafe" if one.unsafe else "safe",
+            max_error=one.max_error,
+            cases=one.runs,
+            program=None if alone else captured.program,
+            steps=tuple(step for step in (captured.steps[node] for node in pair.nodes) if step is not None),
+            threads=one.threads if one.threads > 1 else None,
+        )
+        for pair, one in zip(pairs, found, strict=True)
+    ]
+
+
+def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[Origin, ...], int]:
+    found, empty = child.call(depart, captured.rows, captured.offsets, seed=seed)
+    ops = captured.plan.program.ops
+    origins = []
+    for departure in found:
+        step = captured.steps[departure.node]
+        assert step is not None
+        operand = departure.what == "operand"
+        position = position_of(ops, step, departure.slot) if operand else 0
+        assert position is not None
+        op = ops[step]
+        value = (op.operands if operand else op.results)[position]
+        what: Literal["operand", "result"] = "operand" if operand else "result"
+        origins.append(
+            Origin(run=captured.run, op=step, what=what, position=position, value=value, max_error=departure.error)
+        )
+    return tuple(origins), empty
+
+
+def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: int) -> tuple[list[Departure], int]:
+    """Task: run a graph under its plan and in memory of its own, in lockstep.
+
+    Return where it departs, and how many results are not finite.
+
+    One thread: a race is K's to find, and a reference that races is none. The reference knows no
+    backends: it reads each tensor and no scheduler's copy of it.
+    """
+    with LibraryWorkspace(library) as planned_ws, LibraryWorkspace(library) as reference_ws:
+        planned, reference = rebuild(planned_ws, rows, offsets), rebuild(reference_ws, unsplit(rows), {})
+        fill(reference, seed)  # it knows the readers behind a scheduler's copy
+        for place, row in enumerate(planned.rows):
+            if row["op"] == NONE and row["view_src"] is None:
+                np.copyto(planned.arrays[place], reference.arrays[place])
+        left_out = skipped(rows)
+        found, empty = [], 0
+        for place in range(planned.leafs, len(planned.tensors)):
+            op = planned.rows[place]["op"]
+            if op in UNEXECUTED or place - planned.leafs in left_out:
+                continue
+            departure = lockstep(0, place - planned.leafs, op, _side(planned, place), _side(reference, place))
+            if departure is not None:
+                found.append(departure)
+            empty += _not_finite(reference, place)
+        return found, empty
+
+
+def _side(graph: RebuiltGraph, place: int) -> NodeSide:
+    operands = [None if source is None else graph.arrays[source] for source in graph.sources[place]]
+    if graph.rows[place]["op"] == SPLIT_COPY:
+        (original,) = graph.sources[place]
+        assert original is not None
+        return NodeSide(operands, graph.arrays[place], lambda: np.copyto(graph.arrays[place], graph.arrays[original]))
+    return NodeSide(operands, graph.arrays[place], lambda: graph.execute(place))
+
+
+def _not_finite(graph: RebuiltGraph, place: int) -> bool:
+    array = graph.arrays[place]
+    return array.dtype.kind == "f" and bool(array.size) and not bool(np.isfinite(array).any())
+
+
+__all__ = ["CapturedPlan", "captured_plans", "depart", "examine", "installed", "is_capture"]

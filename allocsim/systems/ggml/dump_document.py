@@ -1,0 +1,349 @@
+"""ggml: a captured graph and the addresses its allocator gave out (rows:
+`allocsim.systems.ggml.ggml_dump`).
+
+Time: ggml has no lifetimes; its nodes run in list order and are the steps here, after one
+`host.write` for each tensor the host fills and before one `host.read` for each tensor flagged
+OUTPUT. Dimensions are turned round (`ne` and `nb` have the fastest first); the four dimensions are
+kept, so that layouts compare as in ggml.
+
+Buffers and values
+    A root tensor is a buffer and its first value; every other tensor is a value in its root's
+    buffer. Values stand in the order of the graph, leafs first, save that a leaf which is a view of
+    a node follows the nodes. Flags go into the value's `meta`. External leafs and parameters keep
+    their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
+    tensors are temporary and `own`. What the host fills has role `input`.
+Ops
+    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op: no value made,
+    nothing counted; where it is a node with sources, an op `none` without operands keeps them
+    counted. SPLIT_COPY is `same`. Any other node is an op of its own name in lower case. Its operands are what its kernel
+    reads: the destination of CPY is none. An operand whose bytes were overwritten since it was made
+    (accumulators, copied roots) is read through the value that lies there now: the last one written
+    where that has the same layout, else a value that no op makes. `meta.src` has the sources as
+    ggml counts them wherever they differ from the operands; `meta.slots` the source slot of each
+    operand wherever that is not its position (`allocsim.programs.slots`): where an optional source
+    is left out, is not read, or an operand is no source. OPT_STEP_ADAMW writes its momenta,
+    SET_ROWS keeps the rows it does not write: both are results over operands.
+Declared in place
+    Every op of `meta.inplace_ops` over every source of the same type and layout, and every result
+    in an existing buffer over the operand that lies exactly there.
+Problem and plan
+    The problem is `allocsim.allocators.ggml_belief` told what this planner was told: OUTPUT roots
+    are pinned (a flag on a view alone protects nothing, as in ggml), external buffers are `own`.
+    The plan is the dump's addresses; each compute buffer is an arena.
+
+Quantised types are opaque bytes (`u8`), the fastest dimension in bytes. Source: ggml `ggml.h`,
+`ggml-alloc.c`, `ggml-opt.cpp`.
+"""
+
+import re
+from typing import Final
+
+import numpy as np
+
+from allocsim.allocators import ggml_belief, ggml_kinds
+from allocsim.allocators.constraints import Constraints
+from allocsim.errors import DocumentError, ModelError
+from allocsim.model import (
+    DTYPE_CODES,
+    HOST_READ,
+    HOST_WRITE,
+    OWN,
+    UNPLACED,
+    VIEW,
+    Arena,
+    Document,
+    Plan,
+    Program,
+    Role,
+)
+from allocsim.model.layout import LIMIT, same_layout
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.slots import SLOTS
+from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY, DumpedGraph, DumpedTensor, Meta, parse
+
+NOT_READ: Final = {"CPY": (1,)}
+"""Slots that count as sources and that the kernel does not read."""
+
+SIDE_EFFECTS: Final = {"OPT_STEP_ADAMW": (2, 3)}
+"""Slots whose tensor the kernel writes beside its result."""
+
+KEEPS_DESTINATION: Final = frozenset({"SET_ROWS"})
+"""Ops that write only a part of their result, chosen by data, and leave the rest as it was."""
+
+Layout = tuple[str, tuple[int, ...], tuple[int, ...], int]
+"""dtype, shape, strides and offset of a value."""
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file that begins with `head` may be a dump: a JSON object with leafs or
+    nodes.
+    """
+    return head.lstrip()[:1] == b"{" and re.search(rb'"(leafs|nodes)"\s*:\s*\[', head) is not None
+
+
+def loads(data: bytes, source: str = "dump") -> Document:
+    """Return program, problem and plan of a dump.
+
+    Raise DocumentError with place and rule where it is none.
+
+    O(size of the dump).
+    """
+    graph, meta = parse(data, source)
+    try:
+        program = _Import(graph).program()
+        plan = _plan(graph, program)
+        return Document(
+            programs=(program,), problems=(plan.problem,) if plan.problem else (), plans=(plan,), meta={"ggml": meta}
+        )
+    except DocumentError:
+        raise
+    except ModelError as error:
+        raise DocumentError(source, f"as a program: {error.place}", error.rule) from None
+
+
+def _plan(graph: DumpedGraph, program: Program) -> Plan:
+    """Return the dump's addresses as a plan, with what ggml believed."""
+    roots = [index for index in range(len(graph.tensors)) if not graph.is_view(index)]
+    tensors = [graph.tensors[index] for index in roots]
+    told = Constraints.of(
+        program,
+        pins=np.array([bool(tensor.flags & ggml_belief.OUTPUT) for tensor in tensors], dtype=np.bool_),
+        own=np.array([tensor.external for tensor in tensors], dtype=np.bool_),
+    )
+    listed = graph.dump.meta.inplace_ops
+    kinds = ggml_kinds.IN_PLACE if listed is None else {name.lower() for name in listed}
+    arena = np.array([OWN if t.external else UNPLACED if t.off is None else t.buffer for t in tensors], dtype=np.int32)
+    return Plan(
+        program=program,
+        problem=ggml_belief.believe(program, told, in_place=kinds),
+        source=f"ggml {graph.dump.meta.version}".strip(),
+        arena=arena,
+        offset=np.array([t.off or 0 for t in tensors], dtype=np.int64) * (arena >= 0),
+        nbytes=np.array([t.nbytes for t in tensors], dtype=np.int64) * (arena >= 0),
+        meta={"buffer_size": graph.dump.meta.buffer_size},
+    )
+
+
+class _Import:
+    """The program that grows while the nodes are walked, and what lies in each buffer at that
+    moment.
+    """
+
+    def __init__(self, graph: DumpedGraph) -> None:
+        meta = graph.dump.meta
+        self.graph = graph
+        self.builder = ProgramBuilder("graph", arenas=_arenas(meta))
+        self.listed = ggml_kinds.IN_PLACE if meta.inplace_ops is None else {name.lower() for name in meta.inplace_ops}
+        self.value: dict[int, int] = {}
+        """Tensor -> value."""
+        self.layout: list[Layout] = []
+        """Layout of each value."""
+        self.fixed: set[int] = set()
+        """Values made by `view` ops or by nobody: they read whatever lies there."""
+        self.buffer: dict[int, int] = {}
+        """Root -> buffer."""
+        self.written: dict[int, list[int]] = {}
+        """Root -> values written into its buffer so far, other than its own making."""
+        self.made: dict[int, int] = {}
+        """Value -> how many values had been written into its buffer when it was made."""
+        self.alias: dict[tuple[int, Layout], int] = {}
+
+    def program(self) -> Program:
+        """Walk the graph once: buffers, values, uploads, nodes, reads."""
+        graph = self.graph
+        everything = range(len(graph.tensors))
+        mutated = {graph.root[i] for i in everything if graph.is_view(i) and self._acts(i)}
+        mutated |= {graph.root[graph.src[i][slot]] for i in everything for slot in self._side_effects(i)}
+        self._add_buffers(mutated)
+        behind = [i for i in range(graph.leafs) if graph.root[i] >= graph.leafs]
+        for index in (*(i for i in everything if i not in set(behind)), *behind):
+            self._add_value(index)
+        for index in everything:
+            tensor = graph.tensors[index]
+            if tensor.op == NONE and not graph.is_view(index) and not tensor.external:
+                self.builder.op(HOST_WRITE, (), (self.value[index],), name=f"write {tensor.name}")
+        for index in range(graph.leafs, len(graph.tensors)):
+            self._add_op(index)
+        for index in everything:
+            if graph.tensors[index].flags & ggml_belief.OUTPUT:
+                self.builder.op(HOST_READ, (self._current(index),), (), name=f"read {graph.tensors[index].name}")
+        return self.builder.build()
+
+    def _acts(self, index: int) -> bool:
+        """Whether a tensor is the result of a kernel."""
+        op = self.graph.tensors[index].op
+        return op != NONE and op not in ROOTS_KEPT
+
+    def _side_effects(self, index: int) -> tuple[int, ...]:
+        """Return the places among its sources whose tensors the op writes."""
+        written = SIDE_EFFECTS.get(self.graph.tensors[index].op, ())
+        return tuple(place for place, slot in enumerate(self.graph.slots[index]) if slot in written)
+
+    def _add_buffers(self, mutated: set[int]) -> None:
+        names: set[str] = set()
+        for index, tensor in enumerate(self.graph.tensors):
+            if self.graph.is_view(index):
+                continue
+            given = tensor.op == NONE
+            role = Role.TEMPORARY if not given else Role.PARAMETER if tensor.external else Role.INPUT
+            name = tensor.name
+            if role is Role.PARAMETER and name in names:
+                name = f"{name} ({self.graph.place(index)})"
+            names.add(name)
+            read_only = role is Role.PARAMETER and index not in mutated
+            self.buffer[index] = self.builder.buffer(
+                name, tensor.nbytes, role=role, read_only=read_only, arena=tensor.buffer
+            )
+
+    def _add_value(self, index: int) -> None:
+        tensor, root = self.graph.tensors[index], self.graph.root[index]
+        dtype, shape, strides = _layout(tensor)
+        meta = {"flags": tensor.flags} if tensor.flags else None
+        offset = tensor.view_offs if self.graph.is_view(index) else 0
+        self.value[index] = self._new_value(tensor.name, root, (dtype, shape, strides, offset), meta)
+        if not self._acts(index) and (self.graph.is_view(index) or tensor.external):
+            self.fixed.add(self.value[index])
+
+    def _new_value(self, name: str, root: int, layout: Layout, meta: dict[str, int] | None = None) -> int:
+        dtype, shape, strides, offset = layout
+        self.layout.append(layout)
+        return self.builder.value(name, self.buffer[root], dtype, shape, strides=strides, offset=offset, meta=meta)
+
+    def _current(self, index: int) -> int:
+        """Return the value through which the bytes of a tensor are read now."""
+        value = self.value[index]
+        return value if value in self.fixed else self._lying(self.graph.root[index], value)
+
+    def _lying(self, root: int, value: int) -> int:
+        """Return `value`, or, where its bytes were written since it was made, one of equal layout
+        that reads what lies there.
+        """
+        written = self.written.get(root, [])
+        if len(written) == self.made.get(value, 0):
+            return value
+        layout = self.layout[value]
+        return written[-1] if self.layout[written[-1]] == layout else self._alias(root, layout)
+
+    def _alias(self, root: int, layout: Layout) -> int:
+        """Return the value of that layout that no op makes: it reads what lies there."""
+        if (root, layout) not in self.alias:
+            self.alias[root, layout] = self._new_value(f"{self.graph.tensors[root].name} now", root, layout)
+        return self.alias[root, layout]
+
+    def _write(self, root: int, value: int) -> None:
+        self.written.setdefault(root, []).append(value)
+        self.made[value] = len(self.written[root])
+
+    def _add_op(self, index: int) -> None:
+        tensor, sources = self.graph.tensors[index], self.graph.src[index]
+        counted = [self.value[source] for source in sources]
+        if tensor.op in ROOTS_KEPT:
+            self._add_view(index)
+        elif tensor.op == SPLIT_COPY:
+            self._add_copy(index)
+        elif tensor.op != NONE:
+            self._add_kernel(index)
+        elif sources:
+            self.builder.op("none", (), (), name=tensor.name, meta={"src": counted})
+
+    def _add_view(self, index: int) -> None:
+        sources, root = self.graph.src[index], self.graph.root[index]
+        if len(sources) != 1 or self.graph.root[sources[0]] != root or not self.graph.is_view(index):
+            raise self.graph.refuse(index, "src", "a view has one source, of the root it is a view of")
+        self.builder.op(VIEW, (self.value[sources[0]],), (self.value[index],), name=self.graph.tensors[index].name)
+
+    def _add_copy(self, index: int) -> None:
+        source, name = self.graph.src[index][0], self.graph.tensors[index].name
+        early = source >= self.graph.leafs and source >= index
+        root = self.graph.root[source]
+        operand = self._alias(root, self.layout[self.value[source]]) if early else self._current(source)
+        self.builder.same([operand], [self.value[index]], name=name, meta={"src": [self.value[source]]})
+
+    def _add_kernel(self, index: int) -> None:
+        tensor, sources, root = self.graph.tensors[index], self.graph.src[index], self.graph.root[index]
+        result = self.value[index]
+        unread = NOT_READ.get(tensor.op, ())
+        read = [
+            (slot, source) for slot, source in zip(self.graph.slots[index], sources, strict=True) if slot not in unread
+        ]
+        slots = [slot for slot, _ in read]
+        operands = [self._current(source) for _, source in read]
+        pairs = {
+            (place, 0) for place, (_, source) in enumerate(read) if self._may_share(index, source, operands[place])
+        }
+        if tensor.op in KEEPS_DESTINATION and self.graph.is_view(index) and not pairs:
+            pairs.add((len(operands), 0))
+            operands.append(self._destination(root, result))
+        results = [result]
+        for place in self._side_effects(index):
+            source = sources[place]
+            beside = self._new_value(
+                f"{self.graph.tensors[source].name} after", self.graph.root[source], self.layout[operands[place]]
+            )
+            pairs.add((place, len(results)))
+            results.append(beside)
+            self._write(self.graph.root[source], beside)
+        counted = [self.value[source] for source in sources]
+        meta = {"src": counted} if counted != operands or len(results) > 1 else {}
+        meta |= {SLOTS: slots} if slots != list(range(len(operands))) else {}
+        self.builder.op(
+            tensor.op.lower(), operands, results, name=tensor.name, in_place=sorted(pairs), meta=meta or None
+        )
+        if self.graph.is_view(index):
+            self._write(root, result)
+
+    def _may_share(self, index: int, source: int, operand: int) -> bool:
+        """Whether ggml declares that the kernel may write its result over this source."""
+        tensor, other = self.graph.tensors[index], self.graph.tensors[source]
+        if self.graph.is_view(index) and self.graph.root[source] == self.graph.root[index]:
+            return _same_bytes(self.layout[operand], self.layout[self.value[index]])
+        return tensor.op.lower() in self.listed and (tensor.type, tensor.ne, tensor.nb) == (
+            other.type,
+            other.ne,
+            other.nb,
+        )
+
+    def _destination(self, root: int, result: int) -> int:
+        """Return the value through which the bytes under `result` are read before it is written."""
+        written = self.written.get(root, [])
+        if written and self.layout[written[-1]] == self.layout[result]:
+            return written[-1]
+        if not written and self.layout[self.value[root]] == self.layout[result]:
+            return self.value[root]
+        return self._alias(root, self.layout[result])
+
+
+def _arenas(meta: Meta) -> tuple[Arena, ...]:
+    """Return an arena for each compute buffer, of names that differ."""
+    names = [buffer.name for buffer in meta.buffers]
+    several = tuple(
+        Arena(name=name if names.count(name) == 1 else f"{name} {number}", alignment=buffer.alignment)
+        for number, (name, buffer) in enumerate(zip(names, meta.buffers, strict=True))
+    )
+    return several or (Arena(name="compute", alignment=meta.alignment),)
+
+
+def _same_bytes(one: Layout, other: Layout) -> bool:
+    """Whether two layouts of a buffer have each element at the same bytes.
+
+    The stride of a dimension of length 1 says nothing.
+    """
+    (dtype, shape, strides, offset), (other_dtype, other_shape, other_strides, other_offset) = one, other
+    return (dtype, offset) == (other_dtype, other_offset) and same_layout(
+        (shape, strides, 1), (other_shape, other_strides, 1)
+    )
+
+
+def _layout(tensor: DumpedTensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Return dtype, shape and strides, row-major; a type the model does not know is bytes."""
+    if tensor.type in DTYPE_CODES:
+        return tensor.type, tensor.ne[::-1], tensor.nb[::-1]
+    row = min(tensor.ne[0] * tensor.nb[0] // _block(tensor.type), LIMIT)
+    return "u8", (*tensor.ne[:0:-1], row), (*tensor.nb[:0:-1], 1)
+
+
+def _block(name: str) -> int:
+    """Return the elements in a block of a quantised type: 256 for the K and I families, 32 for the
+    others.
+    """
+    return 256 if name.lower().endswith("_k") or (name.lower()[:2] in {"iq", "tq"} and "nl" not in name.lower()) else 32

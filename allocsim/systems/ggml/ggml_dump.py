@@ -1,0 +1,175 @@
+"""The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
+
+One JSON object of `leafs`, `nodes` and `meta`; docs/ggml.md has the keys ("The dump"). A reference
+to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs
+first.
+
+What this module does not see: what the graph means; `allocsim.systems.ggml.dump_document` reads it.
+"""
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from allocsim.errors import DocumentError
+from allocsim.model.layout import LIMIT
+
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+Four = tuple[Bytes, Bytes, Bytes, Bytes]
+Reference = int | str
+
+ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
+"""Ops that only make a view and touch no bytes."""
+
+NONE: Final = "NONE"
+
+SPLIT_COPY: Final = "SPLIT_COPY"
+"""The scheduler's copy of a tensor to another backend."""
+
+GRAPH: Final = "graph"
+"""Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have
+`op_params`.
+"""
+
+
+class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
+    """One leaf or node."""
+
+    op: str
+    name: str
+    type: str
+    ne: Four
+    nb: Four
+    nbytes: Bytes
+    off: Bytes | None = None
+    buffer: Annotated[int, msgspec.Meta(ge=0, le=LIMIT)] = 0
+    external: bool = False
+    flags: Bytes = 0
+    view_src: Reference | None = None
+    view_offs: Bytes = 0
+    src: tuple[Reference | None, ...] = ()
+
+
+class ComputeBuffer(msgspec.Struct, kw_only=True, frozen=True):
+    """One of several compute buffers."""
+
+    name: str
+    size: Bytes
+    alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
+
+
+class Meta(msgspec.Struct, kw_only=True, frozen=True):
+    """What is used of `meta`; the rest is passed on."""
+
+    version: str = ""
+    alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
+    inplace_ops: tuple[str, ...] | None = None
+    buffer_size: Bytes | None = None
+    buffers: tuple[ComputeBuffer, ...] = ()
+
+
+class Dump(msgspec.Struct, kw_only=True, frozen=True):
+    """The whole file."""
+
+    leafs: tuple[DumpedTensor, ...]
+    nodes: tuple[DumpedTensor, ...]
+    meta: Meta = Meta()
+
+
+class DumpedGraph:
+    """A dump with its references resolved and checked: tensors numbered through, leafs first."""
+
+    def __init__(self, dump: Dump, source: str) -> None:
+        self.dump, self.source, self.leafs = dump, source, len(dump.leafs)
+        self.tensors = (*dump.leafs, *dump.nodes)
+        self.slots = [[slot for slot, source in enumerate(tensor.src) if source is not None] for tensor in self.tensors]
+        """Their slots."""
+        self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
+        """The tensor that owns the memory of each: itself, or what it is a view of."""
+        self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
+        """The sources of each that are there, in slot order: what the planner counts."""
+        for index, tensor in enumerate(self.tensors):
+            self._check_memory(index, tensor)
+
+    def place(self, index: int) -> str:
+        """Return where the file spells tensor `index`: `nodes[17]`."""
+        return f"leafs[{index}]" if index < self.leafs else f"nodes[{index - self.leafs}]"
+
+    def is_view(self, index: int) -> bool:
+        """Return whether the tensor lies in another's memory."""
+        return self.root[index] != index
+
+    def refuse(self, index: int, column: str, rule: str) -> DocumentError:
+        """Return the error for a column of a tensor."""
+        return DocumentError(self.source, f"{self.place(index)}.{column}", rule)
+
+    def _sources(self, index: int, tensor: DumpedTensor) -> list[int]:
+        found = []
+        for slot, reference in enumerate(tensor.src):
+            if reference is None:
+                continue
+            source = self._resolve(index, f"src[{slot}]", reference)
+            if source >= self.leafs and source >= index and not self._copied_early(index, tensor, source):
+                raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before it")
+            found.append(source)
+        return found
+
+    def _copied_early(self, index: int, tensor: DumpedTensor, source: int) -> bool:
+        """Whether a scheduler copies a view before the node that makes it, which the executor
+        skips: the bytes are those of its root.
+        """
+        return tensor.op == SPLIT_COPY and self.tensors[source].op in ROOTS_KEPT and self.root[source] < index
+
+    def _root(self, index: int, tensor: DumpedTensor) -> int:
+        if tensor.view_src is None:
+            return index
+        root = self._resolve(index, "view_src", tensor.view_src)
+        if self.tensors[root].view_src is not None:
+            raise self.refuse(index, "view_src", f"{tensor.view_src!r} is a view itself; the root is needed")
+        if index >= self.leafs and root >= index:
+            raise self.refuse(index, "view_src", f"node {tensor.view_src} does not come before it")
+        return root
+
+    def _resolve(self, index: int, column: str, reference: Reference) -> int:
+        leaf = re.fullmatch(r"L(\d{1,9})", reference) if isinstance(reference, str) else None
+        number = int(leaf[1]) if leaf else reference
+        count = self.leafs if leaf else len(self.tensors) - self.leafs
+        if not isinstance(number, int) or not 0 <= number < count:
+            what = "leaf" if leaf else "node"
+            raise self.refuse(index, column, f"{reference!r} is no tensor; there are {count} {what}s")
+        return number if leaf else self.leafs + number
+
+    def _check_memory(self, index: int, tensor: DumpedTensor) -> None:
+        count = max(len(self.dump.meta.buffers), 1)
+        if tensor.buffer >= count:
+            raise self.refuse(index, "buffer", f"{tensor.buffer} does not exist; there are {count}")
+        if tensor.op == SPLIT_COPY and (len(self.src[index]) != 1 or self.root[index] != index):
+            raise self.refuse(index, "src", "a copy of the scheduler has one source, and memory of its own")
+        root = self.tensors[self.root[index]]
+        if tensor is root or tensor.off is None or root.off is None:
+            return
+        if tensor.buffer != root.buffer:
+            raise self.refuse(index, "buffer", f"{tensor.buffer} is not that of its root, {root.buffer}")
+        if tensor.off != root.off + tensor.view_offs:
+            expected = f"{root.off} + {tensor.view_offs}"
+            raise self.refuse(index, "off", f"{tensor.off} is not where its root and view_offs put it, {expected}")
+
+
+def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
+    """Return the graph of a dump and its `meta`, with the rows under `graph` where they suffice to
+    run it again; raise DocumentError with place and rule.
+    """
+    try:
+        dump = msgspec.json.decode(data, type=Dump)
+        raw = msgspec.json.decode(data)
+    except msgspec.ValidationError as error:
+        rule, _, path = str(error).partition(" - at `$")
+        raise DocumentError(source, path.strip(".`"), rule[:1].lower() + rule[1:]) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise DocumentError(source, "", f"is not JSON: {error}") from None
+    except RecursionError:
+        raise DocumentError(source, "", "is nested too deeply") from None
+    executable = any("op_params" in row for row in raw["nodes"])
+    graph = {GRAPH: {"leafs": raw["leafs"], "nodes": raw["nodes"]}} if executable else {}
+    return DumpedGraph(dump, source), {**raw.get("meta", {}), **graph}

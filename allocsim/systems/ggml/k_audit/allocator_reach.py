@@ -1,0 +1,160 @@
+"""Which aliases of operand and result does the allocator of ggml make?
+
+The allocator itself is run, in every situation that can change its answer.
+
+Contract -------- gallocr takes the first source that it owns, that is no OUTPUT, no view, laid out
+as the result, and has no later reader and no views. So whether it takes source *s* depends
+on the op's own sources alone: *s* must be such a source, and every source before it of the result's
+layout (a rival) must not. `reach` tries every combination of
+
+* a victim that is a leaf, or the result of a node;
+* rivals that cannot be taken because they lie in memory of their own, are flagged OUTPUT, are
+  views, or are read again later;
+
+smallest graphs first. A hit is the smallest graph that does it. Where none of them is one, no graph
+is: nothing else in a graph enters the rule, so "never" holds at any size. Every graph is built and
+planned by the library, none is computed.
+
+What this module does not see: whether the alias is safe
+(`allocsim.systems.ggml.k_audit.library_audit`), and programs that place tensors by hand.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.structs import records
+from allocsim.systems.ggml.access.workspace import Context, LibraryWorkspace
+from allocsim.systems.ggml.capture.graph_rows import Rows, walk
+from allocsim.systems.ggml.k_audit.library_cases import LibraryCase
+
+LEAF, NODE = "leaf", "result of a node"
+VICTIMS: Final = {LEAF: 0, NODE: 1}
+"""What the victim is -> nodes it takes."""
+
+APART, OUTPUT, VIEW, READ_AGAIN = "memory of its own", "flagged OUTPUT", "view", "read again later"
+RIVALS: Final = {APART: 0, OUTPUT: 0, VIEW: 1, READ_AGAIN: 1}
+"""Why a rival cannot be taken -> nodes it takes, for each rival."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What the allocator did."""
+
+    ways: tuple[str, ...]
+    """The ways in which it chose the alias, smallest graph first; empty: never."""
+    tried: int
+    words: str
+    """The smallest graph, or the statement that there is none."""
+    rows: Rows | None = None
+    """The smallest graph as it was planned; where there is none, the smallest that was tried."""
+
+
+def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = False) -> Reach:
+    """Ask whether the result of a case is ever laid over the operand at position `victim`.
+
+    With `every`, try all ways.
+    """
+    hits: list[tuple[str, str, Rows]] = []
+    first: Rows | None = None
+    tried = 0
+    for kind, reason in _ways(library, case, victim):
+        taken, words, rows = _plan(library, case, victim, kind, reason)
+        tried += 1
+        first = first or rows
+        if taken:
+            hits.append((f"{kind}, rivals: {reason}" if reason else kind, words, rows))
+            if not every:
+                break
+    if hits:
+        return Reach(ways=tuple(way for way, _, _ in hits), tried=tried, words=hits[0][1], rows=hits[0][2])
+    said = (
+        f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph "
+        "enters its rule"
+    )
+    return Reach(ways=(), tried=tried, words=said, rows=first)
+
+
+def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
+    """Return (operand position, source slot) of the sources whose type, ne and nb are the result's.
+
+    That is what gallocr asks before it takes one. The slot may differ from the position where an
+    optional source is left out.
+    """
+    table = records([*operands, result])
+    last = table[-1]
+    slots = last["src"].tolist()
+    return [
+        (position, slots.index(operands[position]))
+        for position, row in enumerate(table[:-1])
+        if row["type"] == last["type"] and (row["ne"] == last["ne"]).all() and (row["nb"] == last["nb"]).all()
+    ]
+
+
+def rivals_of(library: Library, case: LibraryCase, victim: int) -> list[int]:
+    """Return the positions before `victim` that the allocator would take first."""
+    with LibraryWorkspace(library) as ws:
+        ctx = ws.context(tensors=16)
+        operands = [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
+        return [position for position, _ in same_layout(operands, case.build(ctx, operands)) if position < victim]
+
+
+def _ways(library: Library, case: LibraryCase, victim: int) -> Iterator[tuple[str, str]]:
+    """Victim and reason of the rivals, fewest nodes first."""
+    rivals = rivals_of(library, case, victim)
+    reasons = RIVALS if rivals else {"": 0}
+    ways = [
+        (nodes + len(rivals) * more, kind, reason)
+        for kind, nodes in VICTIMS.items()
+        for reason, more in reasons.items()
+    ]
+    for _, kind, reason in sorted(ways, key=lambda way: way[0]):
+        yield kind, reason
+
+
+def _plan(library: Library, case: LibraryCase, victim: int, kind: str, reason: str) -> tuple[bool, str, Rows]:
+    """Build and plan one graph.
+
+    Return whether the alias was chosen, the graph in words, and its rows.
+    """
+    rivals = rivals_of(library, case, victim)
+    with LibraryWorkspace(library) as ws:
+        ctx, static = ws.context(tensors=64, graph_size=32), ws.context(tensors=16)
+        operands = []
+        for position, operand in enumerate(case.operands):
+            home = static if position in rivals and reason == APART else ctx
+            made = home.tensor(
+                operand.dtype, *operand.ne, name=f"source {position}", flag="input" if home is ctx else ""
+            )
+            if (position == victim and kind == NODE) or (position in rivals and reason == VIEW):
+                made = ctx.op("dup", made, name=f"made {position}")
+            if position in rivals and reason == VIEW:
+                made = _viewed(ctx, made, operand.ne, f"view {position}")
+            if position in rivals and reason == OUTPUT:
+                ws.pin([made])
+            operands.append(made)
+        if rivals and reason == APART:
+            ws.apart(static)
+        result = case.build(ctx, operands)
+        library.ggml_set_name(result, b"result")
+        graph = ctx.graph(size=32)
+        library.ggml_build_forward_expand(graph, result)
+        for position in rivals if reason == READ_AGAIN else ():
+            library.ggml_build_forward_expand(graph, ctx.op("dup", operands[position], name=f"read {position} again"))
+        ws.allocate(ws.planner(), graph)
+        taken = library.ggml_get_data(result) == library.ggml_get_data(operands[victim])
+        rows = walk(library, graph, meta={"name": f"{case.op} over operand {victim}"})
+    roles = {victim: kind, **dict.fromkeys(rivals, reason)}
+    return taken, _words(case, roles, len(rows["nodes"])), rows
+
+
+def _viewed(ctx: Context, made: int, ne: tuple[int, ...], name: str) -> int:
+    return ctx.op(f"reshape_{len(ne)}d", made, *ne, name=name)
+
+
+def _words(case: LibraryCase, roles: Mapping[int, str], nodes: int) -> str:
+    inside = ", ".join(
+        f"{operand.dtype}{list(operand.ne)} {roles.get(n, LEAF)}" for n, operand in enumerate(case.operands)
+    )
+    return f"{nodes} node{'s'[: nodes != 1]}: {case.op}({inside})"

@@ -1,0 +1,519 @@
+"""Measure the alias contracts of ggml's kernels by running each with its result over a source.
+
+Contract
+--------
+* ggml's planner may lay the result of every op of its in-place list over *any* source of the same
+  layout (type, ne, nb) that this op reads last. `audit` runs each such kernel twice on equal
+  operands, once with the result in memory of its own and once exactly over the source, and compares
+  bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
+  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN
+  that the other has not).
+* Each case runs with every number of threads; with several, where the result has several rows,
+  `REPEATS` times. `threads` is the fewest with which a difference was seen. Where a case is right
+  with fewer threads and wrong with more, the pair races, `races_at` that many threads.
+* A kernel that leaves bytes of its result apart as they were is wrong wherever the result lies;
+  such a case says nothing of aliases and is listed under `refused`.
+* Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
+  begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
+  first half; `duplicate over`: it lies over a source that is given for every other source of its
+  layout, compared with that and the result apart. Before each run the addresses are compared with
+  what was asked for, and a canary is: what is written into the result must show in the source.
+* `reachable` is decided by the real allocator on every kind of graph that can make a difference
+  (`allocsim.systems.ggml.k_audit.allocator_reach`); `graph` is the smallest in which it chooses the
+  alias, or the statement that it never does, `ways` all kinds that lead to it.
+* The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): its result over
+  what it norms and over the weights. That it ran, and not two kernels, shows in the memory of the
+  norm, which stays as it was; where it does not, no row is made.
+* Every (op, types) group runs in a forked child, and where it aborts each of its variants by
+  itself; what aborts alone is listed under `refused` with
+  what ggml said.
+
+Numbers are those of this machine's kernels. What this module does not see: other backends.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError
+from allocsim.systems.ggml.access.child import Child, ChildDiedError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.structs import records
+from allocsim.systems.ggml.access.workspace import ELEMENTS, Context, LibraryWorkspace
+from allocsim.systems.ggml.capture.drawn_elements import encoded
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.k_audit.allocator_reach import LEAF, Reach, reach, same_layout
+from allocsim.systems.ggml.k_audit.library_cases import FUSED_OP, LibraryCase, cases, draw, fused_cases
+
+THREADS: Final = (1, 2, 4)
+
+REPEATS: Final = 12
+"""Runs of a case with several threads and several rows: a race shows by chance."""
+
+SEED: Final = 1501
+LAYOUTS: Final = ("over", "duplicate over", "shifted", "partial")
+VECTOR: Final = 32
+"""Bytes of a vector register."""
+
+GAP: Final = 256
+"""Bytes between tensors, so that an overrun meets no operand; a multiple of every alignment."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LibraryAuditRow:
+    """One kernel contract: an op, a source slot, what is declared and what was measured."""
+
+    op: str
+    source: int
+    layout: str = "over"
+    cases: int = 0
+    max_error: float = 0.0
+    unsafe: int = 0
+    threads: int = 0
+    """The fewest threads with which a case differed; 0 where none did."""
+    races_at: int = 0
+    """The fewest threads with which a case differed that was right with fewer; 0 where none did."""
+    smallest: str = ""
+    """The smallest case that differs with the fewest threads, in words."""
+    reach: Reach | None = None
+    unwritten: str = ""
+    """A case, in words, of which bytes of the result apart stay as they were."""
+
+    def public(self) -> dict[str, Any]:
+        """Return the row as the command prints it.
+
+        The list declares exact aliases of one source, and says nothing of a source given twice.
+        """
+        reached = bool(self.reach and self.reach.ways)
+        return {
+            "op": self.op,
+            "source": self.source,
+            "layout": self.layout,
+            "declared": {"over": True, "duplicate over": None}.get(self.layout, False),
+            "believed": ["gallocr"] if reached else [],
+            "measured": "unsafe" if self.unsafe else "safe",
+            "max_error": self.max_error,
+            "cases": self.cases,
+            "unsafe_cases": self.unsafe,
+            "threads": self.threads or None,
+            "races_at": self.races_at or None,
+            "smallest": self.smallest,
+            "words": self.smallest,
+            "reachable": reached,
+            "graph": self.reach.words if self.reach else "",
+            "ways": list(self.reach.ways) if self.reach else [],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Audit:
+    """What was measured on one library."""
+
+    version: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, str]] = field(default_factory=list)
+    """Groups that aborted: op, types, what ggml said."""
+    unaudited: list[str] = field(default_factory=list)
+    """Ops of the in-place list without a case."""
+    graphs: dict[tuple[str, int], Rows] = field(default_factory=dict)
+    """(op, source) of each unsafe row -> the planned graph that its `graph` describes."""
+
+    @property
+    def unsafe(self) -> list[dict[str, Any]]:
+        """The rows whose kernel breaks what the list declares."""
+        return [row for row in self.rows if row["declared"] and row["measured"] == "unsafe"]
+
+
+def audit(
+    child: Child,
+    *,
+    ops: Iterable[str] | None = None,
+    threads: Sequence[int] = THREADS,
+    seed: int = SEED,
+    layouts: Sequence[str] = ("over",),
+) -> Audit:
+    """Audit the in-place list of the child's library, or some of its ops.
+
+    Each (op, types, layout) group runs in a fork.
+    """
+    about = child.call(groups)
+    result = Audit(version=about["version"])
+    chosen = list(ops) if ops is not None else list(about["groups"])
+    for op in chosen:
+        if op not in about["groups"]:
+            raise EngineError(
+                f"{op!r} is not on the in-place list of ggml {result.version}: {', '.join(about['groups'])}"
+            )
+        types = about["groups"][op]
+        if not types:
+            result.unaudited.append(op)
+        rows: dict[tuple[int, str], LibraryAuditRow] = {}
+        for layout in layouts:
+            found, refused = measure_groups(child, op, types, tuple(threads), seed, layout=layout)
+            result.refused += [one for one in refused if one not in result.refused]
+            for row in found:
+                empty = LibraryAuditRow(op=op, source=row.source, layout=layout)
+                _merge(rows.setdefault((row.source, layout), empty), row)
+        for (source, layout), row in sorted(rows.items()):
+            result.rows.append(row.public())
+            if layout == "over" and row.unsafe and row.reach is not None and row.reach.rows is not None:
+                result.graphs[op, source] = row.reach.rows
+    if ops is None and "over" in layouts:
+        result.rows += [row.public() for row in child.call(fused_rows, tuple(threads), seed)]
+    return result
+
+
+def measure_groups(
+    child: Child, op: str, types: Mapping[str, Sequence[str]], threads: tuple[int, ...], seed: int, *, layout: str
+) -> tuple[list[LibraryAuditRow], list[dict[str, str]]]:
+    """Return the rows of one op, and what aborted."""
+    found: list[LibraryAuditRow] = []
+    refused: list[dict[str, str]] = []
+    todo = [(group, tuple(variants)) for group, variants in types.items()]
+    while todo:
+        group, variants = todo.pop(0)
+        try:
+            rows = child.call(measure, op, group, threads, seed, layout, variants)
+        except ChildDiedError as error:
+            if len(variants) > 1:
+                todo = [(group, (one,)) for one in variants] + todo
+                continue
+            many = len(types[group]) > 1
+            refused.append({"op": op, "types": f"{group} ({variants[0]})" if many else group, "said": error.said})
+            continue
+        found += [row for row in rows if row.cases]
+        unwritten = dict.fromkeys(row.unwritten for row in rows if row.unwritten)
+        refused += [{"op": op, "types": group, "said": f"{words}: {UNWRITTEN}"} for words in unwritten]
+    return found, refused
+
+
+CANARY: Final = 0x7F
+"""What memory is filled with to see whether it is written."""
+
+
+UNWRITTEN: Final = "it leaves bytes of its result as they were, wherever that lies"
+
+
+def groups(library: Library) -> dict[str, Any]:
+    """Task: the version, and for each in-place op the operand types its cases use, with their
+    variants.
+    """
+    table: dict[str, dict[str, list[str]]] = {}
+    for op in sorted(library.in_place_ops):
+        variants = table.setdefault(op, {})
+        for case in cases(library, op):
+            if case.variant not in variants.setdefault(case.types, []):
+                variants[case.types].append(case.variant)
+    return {"version": library.version, "groups": table}
+
+
+def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
+    """Add one group's findings; the words of an unsafe case win over those of a safe one."""
+    if (row.unsafe and (not into.unsafe or row.threads < into.threads)) or into.reach is None:
+        into.smallest, into.reach = row.smallest, row.reach
+    into.races_at = min(filter(None, (into.races_at, row.races_at)), default=0)
+    into.threads = min(filter(None, (into.threads, row.threads)), default=0)
+    into.cases += row.cases
+    into.unsafe += row.unsafe
+    into.max_error = max(into.max_error, row.max_error)
+
+
+def measure(  # noqa: PLR0917 - what a task is given
+    library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str, variants: Sequence[str]
+) -> list[LibraryAuditRow]:
+    """Task: run every case of one op, group of types and some variants, and return its rows."""
+    chosen = [case for case in cases(library, op) if case.types == types and case.variant in variants]
+    return measure_cases(library, op, chosen, threads=threads, seed=seed, layout=layout)
+
+
+def measure_cases(
+    library: Library, op: str, chosen: Sequence[LibraryCase], *, threads: Sequence[int], seed: int, layout: str = "over"
+) -> list[LibraryAuditRow]:
+    """Run these cases of one op, and return their rows.
+
+    Each runs apart, and as the layout says for each source with the layout of the result.
+    """
+    rows: dict[int, LibraryAuditRow] = {}
+    for case in chosen:
+        rng = np.random.default_rng(seed)
+        arrays = [encoded(library, draw(operand, rng), operand.dtype) for operand in case.operands]
+        fewest: dict[tuple[int, str], int] = {}
+        first, victims = _run(library, case, arrays, None, min(threads))
+        if first.tobytes() != _run(library, case, arrays, None, min(threads), before=0)[0].tobytes():
+            for _, slot in victims:
+                rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout)).unwritten = _words(case)
+            continue
+        for count in threads:
+            apart, victims = _run(library, case, arrays, None, count)
+            for position, slot in victims:
+                row = rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout))
+                for lie in _lies(layout, position, arrays[position], [other for other, _ in victims]):
+                    want = apart if not lie.twins else _run(library, case, arrays, replace(lie, shift=None), count)[0]
+                    over = _differing(library, case, arrays, lie, threads=count, want=want)
+                    differs = over is not None
+                    plainer = differs and (not row.threads or count < row.threads)  # a race shows by chance only
+                    if layout == "over" and (row.reach is None or plainer):
+                        row.reach = reach(library, case, position, every=differs)
+                    if plainer:
+                        row.smallest = f"{_words(case)}, {count} thread{'s' if count > 1 else ''}{lie.words}"
+                    row.cases += 1
+                    row.unsafe += differs
+                    if over is not None:
+                        row.max_error = max(row.max_error, _difference(want, over))
+                        row.threads = min(filter(None, (row.threads, count)))
+                        least = fewest.setdefault((position, lie.words), count)
+                        if least == count > min(threads):
+                            row.races_at = min(filter(None, (row.races_at, count)))
+    return list(rows.values())
+
+
+def fused_rows(library: Library, threads: Sequence[int], seed: int) -> list[LibraryAuditRow]:
+    """Task: measure the fused kernel over what it norms (source 0) and over the weights (source 1);
+    no row of a library that runs two kernels.
+    """
+    rows = [LibraryAuditRow(op=FUSED_OP, source=source) for source in (0, 1)]
+    if not {"RMS_NORM", "MUL"} <= library.in_place_ops:
+        return []
+    for case, count, row in product(fused_cases(), threads, rows):
+        rng = np.random.default_rng(seed)
+        arrays = [draw(operand, rng) for operand in case.operands]
+        if case.operands[row.source].ne != case.operands[0].ne:
+            continue
+        want, ran = run_fused(library, case, arrays, None, count)
+        if not ran:
+            return []
+        repeats = REPEATS if count > 1 and want.nbytes >= RACING else 1
+        over = next(
+            (
+                got
+                for got in (run_fused(library, case, arrays, row.source, count)[0] for _ in range(repeats))
+                if got.tobytes() != want.tobytes()
+            ),
+            None,
+        )
+        row.cases += 1
+        if over is not None:
+            row.unsafe += 1
+            row.max_error = max(row.max_error, _difference(want, over))
+            row.threads = min(filter(None, (row.threads, count)))
+            row.smallest = row.smallest or f"{_words(case)}, {count} thread{'s' if count > 1 else ''}"
+    for row in rows:
+        row.reach = _fused_reach(library, row.source)
+    return rows
+
+
+def run_fused(
+    library: Library,
+    case: LibraryCase,
+    arrays: Sequence[NDArray[Any]],
+    victim: int | None,
+    threads: int,
+    *,
+    shift: int = 0,
+) -> tuple[NDArray[Any], bool]:
+    """Run the two nodes with the last result apart (None) or over an operand, `shift` bytes behind
+    it; return it, and whether the norm's own memory stayed as it was.
+    """
+    with LibraryWorkspace(library, threads=threads) as ws:
+        ctx, last = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
+        operands = _operands(ctx, case)
+        norm = ctx.op("rms_norm", operands[0], 1e-4)
+        result = ctx.op("mul", norm, operands[1])
+        room = last.tensor("f32", *case.operands[0].ne)
+        ws.apart(last)
+        target = room if victim is None else operands[victim]
+        sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in (*operands, norm)]
+        buffer = ws.memory(sum(sizes) + GAP)
+        library.ggml_backend_buffer_clear(buffer, CANARY)
+        at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
+        for tensor, size in zip((*operands, norm), sizes, strict=True):
+            library.ggml_backend_tensor_alloc(buffer, tensor, at)
+            at += size
+        home = records([target])[0]
+        library.ggml_backend_tensor_alloc(int(home["buffer"]), result, int(home["data"]) + shift)
+        if victim is not None:
+            _prove(ws, target, result, shift)
+        for tensor, array in zip(operands, arrays, strict=True):
+            ws.put(tensor, array)
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        ws.compute(graph)
+        return ws.get(result), {*_raw(ws, norm)} == {CANARY}
+
+
+def _fused_reach(library: Library, victim: int) -> Reach:
+    """Return whether the allocator lays the result of the two nodes over that operand, a leaf; the
+    other in memory of its own.
+    """
+    case = next(iter(fused_cases()))
+    with LibraryWorkspace(library) as ws:
+        ctx, static = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
+        homes = [ctx if position == victim else static for position in (0, 1)]
+        operands = [
+            home.tensor("f32", *operand.ne, flag="input" if home is ctx else "")
+            for home, operand in zip(homes, case.operands, strict=True)
+        ]
+        ws.apart(static)
+        result = ctx.op("mul", ctx.op("rms_norm", operands[0], 1e-4), operands[1])
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        ws.allocate(ws.planner(), graph)
+        taken = library.ggml_get_data(result) == library.ggml_get_data(operands[victim])
+    words = f"2 nodes: MUL(RMS_NORM(f32{list(case.operands[0].ne)}), f32{list(case.operands[1].ne)}), source {victim} a leaf"
+    return Reach(ways=(LEAF,) if taken else (), tried=1, words=words if taken else f"not in {words}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lie:
+    """How a result lies to one operand."""
+
+    victim: int
+    shift: int | None
+    """Bytes from the operand to the result; None: apart."""
+    twins: tuple[int, ...] = ()
+    """Operands that lie where the victim does."""
+    words: str = ""
+
+
+def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int]) -> Iterator[_Lie]:
+    item, half = array.itemsize, array.size // 2 * array.itemsize
+    twins = tuple(other for other in alike if other != position)
+    if layout == "over":
+        yield _Lie(victim=position, shift=0)
+    elif layout == "duplicate over" and twins:
+        yield _Lie(victim=position, shift=0, twins=twins)
+    elif layout == "shifted":
+        for shift in (item, -item, VECTOR, -VECTOR):
+            if abs(shift) < array.nbytes:
+                yield _Lie(victim=position, shift=shift, words=f", {shift:+d} bytes")
+    elif layout == "partial" and half:
+        yield _Lie(victim=position, shift=half, words=", over the last half")
+        yield _Lie(victim=position, shift=-half, words=", over the first half")
+
+
+def _differing(
+    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie, *, threads: int, want: NDArray[Any]
+) -> NDArray[Any] | None:
+    """Return a result that is not the one apart; None if none of the runs gave one.
+
+    Several only where threads share the rows.
+    """
+    rows = max(want.size // max(want.shape[-1], 1), 1) if want.ndim else 1
+    for _ in range(REPEATS if threads > 1 and rows > 1 and want.nbytes >= RACING else 1):
+        over, _ = _run(library, case, arrays, lie, threads)
+        if over.tobytes() != want.tobytes():
+            return over
+    return None
+
+
+RACING: Final = 1 << 12
+"""Bytes of a result from which on runs are repeated: smaller ones are done before a second thread
+begins.
+"""
+
+
+def _run(
+    library: Library,
+    case: LibraryCase,
+    arrays: Sequence[NDArray[Any]],
+    lie: _Lie | None,
+    threads: int,
+    *,
+    before: int = CANARY,
+) -> tuple[NDArray[Any], list[tuple[int, int]]]:
+    """Run one case with its result apart (None) or as `lie` says, in memory of bytes `before`.
+
+    Return the result and the operands of equal layout.
+    """
+    with LibraryWorkspace(library, threads=threads) as ws:
+        ctx = ws.context(tensors=16, graph_size=16)
+        operands = _operands(ctx, case)
+        result = case.build(ctx, operands)
+        if not library.ggml_backend_supports_op(ws.backend, result):
+            return np.empty(0), []
+        tensors = (*operands, result)
+        sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in tensors]
+        buffer = ws.memory(3 * sum(sizes) + GAP)
+        library.ggml_backend_buffer_clear(buffer, before)
+        at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
+        places = []
+        for size in sizes:
+            places.append(at + size)  # with as much room before and behind it
+            at += 3 * size
+        if lie is not None:
+            for twin in lie.twins:
+                places[twin] = places[lie.victim]
+            if lie.shift is not None:
+                places[-1] = places[lie.victim] + lie.shift
+        for tensor, place in zip(tensors, places, strict=True):
+            library.ggml_backend_tensor_alloc(buffer, tensor, place)
+        if lie is not None and lie.shift is not None:
+            _prove(ws, operands[lie.victim], result, lie.shift)
+        for tensor, array in zip(operands, arrays, strict=True):
+            ws.put(tensor, array)
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        ws.compute(graph)
+        return _read(ws, result), same_layout(operands, result)
+
+
+def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
+    """Return the elements of a tensor.
+
+    Those of a quantised type as float32, by the library's own copy.
+    """
+    library = ws.library
+    kind = bytes(library.ggml_type_name(int(records([tensor])[0]["type"]))).decode()
+    if kind in ELEMENTS:
+        return ws.get(tensor)
+    ctx = ws.context(tensors=8, graph_size=8)
+    plain = ctx.tensor("f32", *records([tensor])[0]["ne"].tolist())
+    ws.apart(ctx)
+    same = ctx.tensor(
+        kind, *records([tensor])[0]["ne"].tolist()
+    )  # a leaf: the op itself would run once more, over its own result
+    library.ggml_backend_tensor_alloc(records([tensor])[0]["buffer"].item(), same, library.ggml_get_data(tensor))
+    copied = ctx.op("cpy", same, plain)
+    graph = ctx.graph(size=8)
+    library.ggml_build_forward_expand(graph, copied)
+    ws.compute(graph)
+    return ws.get(plain)
+
+
+def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
+    """Raise EngineError unless the result lies as asked for and shares its bytes with the
+    operand.
+    """
+    library = ws.library
+    distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
+    before = _raw(ws, operand)
+    ws.put(result, np.full(library.ggml_nbytes(result), 0x3C, np.uint8))
+    if distance != shift or _raw(ws, operand) == before:
+        raise EngineError(f"the alias did not happen: distance {distance} bytes, wanted {shift}")
+
+
+def _raw(ws: LibraryWorkspace, tensor: int) -> bytes:
+    raw = np.empty(ws.library.ggml_nbytes(tensor), dtype=np.uint8)
+    ws.library.ggml_backend_tensor_get(tensor, raw.ctypes.data, 0, raw.nbytes)
+    return raw.tobytes()
+
+
+def _operands(ctx: Context, case: LibraryCase) -> list[int]:
+    return [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
+
+
+def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:
+    with np.errstate(all="ignore"):
+        error = np.abs(apart.astype(np.float64) - over.astype(np.float64))
+    error[np.isnan(apart) & np.isnan(over)] = 0
+    error[apart == over] = 0  # equal infinities
+    scale = float(np.abs(apart.astype(np.float64))[np.isfinite(apart)].max(initial=0.0)) or 1.0
+    return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0)) / scale
+
+
+def _words(case: LibraryCase) -> str:
+    return f"{case.variant} of {' and '.join(f'{operand.dtype}{list(operand.ne)}' for operand in case.operands)}"

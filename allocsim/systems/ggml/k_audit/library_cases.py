@@ -1,0 +1,383 @@
+"""What the kernel audit runs: for each op of ggml's in-place list, operands, types and shapes.
+
+Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest
+first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576 elements
+(even neighbours where a kernel needs pairs), one and several rows, and second operands that are
+broadcast; types are floats and, where a kernel takes them, quantised ones; optional sources are
+there and not there. The fuzzer's graphs are made of the same cases. An op of the list that has no
+row here is reported as `unaudited`, never passed over; what cannot be measured stands in
+`UNMEASURED` with the reason.
+
+What this module does not see: aliases; `allocsim.systems.ggml.k_audit.library_audit` lays results
+over operands.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.workspace import Context
+
+ROWS: Final = (1, 7, 33, 576)
+"""Elements in a row: one, fewer than a vector register, one more than a multiple of it, many."""
+
+EVEN_ROWS: Final = (2, 8, 34, 576)
+"""The same for kernels that work on pairs."""
+
+Build = Callable[[Context, Sequence[int]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of builders as plain data: each is a builder's name and its arguments, tensors as `%k`.
+
+    `%0` is the first operand; behind the operands, the result of each call in turn. The last call
+    makes the result of the case.
+    """
+
+    operands: int
+    calls: tuple[tuple[Any, ...], ...]
+
+    def __call__(self, ctx: Context, operands: Sequence[int]) -> int:
+        """Make the calls; return the last tensor."""
+        tensors = list(operands)
+        for name, *arguments in self.calls:
+            tensors.append(ctx.op(name, *(tensors[int(a[1:])] if isinstance(a, str) else a for a in arguments)))
+        return tensors[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """One operand: ggml type, dimensions, and how its elements are drawn (`FILLS`)."""
+
+    dtype: str
+    ne: tuple[int, ...]
+    fill: str = "normal"
+    written: bool = False
+    """Whether the op writes into it, so that it must be nobody else's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCase:
+    """One kernel call."""
+
+    op: str
+    variant: str
+    """Which form of the op: the builder's name, or what is special."""
+    operands: tuple[Operand, ...]
+    build: Build
+    makes: tuple[int, ...] = ()
+    """Dimensions of an f32 result, where they are not those of the first operand."""
+
+    @property
+    def types(self) -> str:
+        """The operand types, as `f16,f32`."""
+        return ",".join(operand.dtype for operand in self.operands)
+
+
+def draw(operand: Operand, rng: np.random.Generator) -> NDArray[Any]:
+    """Return the elements of an operand in numpy's order of dimensions, float32 or int32."""
+    return FILLS[operand.fill](operand.ne[::-1], rng)
+
+
+def _normal(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def _probabilities(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
+    drawn = np.exp(_normal(shape, rng))
+    return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True), dtype=np.float32)
+
+
+FILLS: Final[dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[Any]]]] = {
+    "normal": _normal,
+    "positive": lambda shape, rng: np.abs(_normal(shape, rng)) + np.float32(0.5),
+    "probabilities": _probabilities,
+    "positions": lambda shape, _: np.arange(3, 3 + shape[-1], dtype=np.int32),
+    "reversed": lambda shape, _: np.broadcast_to(np.arange(shape[-1], dtype=np.int32)[::-1], shape),
+}
+"""How elements are drawn; `reversed` are row numbers from last to first."""
+
+
+def cases(library: Library, op: str) -> list[LibraryCase]:
+    """Return the cases of one op that this library can build; empty where the table has none."""
+    return list(CASES.get(op, _nothing)(library, op))
+
+
+def _nothing(library: Library, op: str) -> Iterator[LibraryCase]:  # noqa: ARG001 - the signature of the table
+    return iter(())
+
+
+def _call(builder: str, operands: int, *arguments: Any) -> Calls:
+    return Calls(operands, ((builder, *(f"%{n}" for n in range(operands)), *arguments),))
+
+
+def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
+    for n in rows:
+        yield from ((n,), (n, 5), (n, 3, 2, 2))
+
+
+def _one_operand(
+    library: Library,
+    op: str,
+    *,
+    builders: Sequence[tuple[Any, ...]],
+    types: Sequence[str] = ("f32",),
+    fill: str = "normal",
+) -> Iterator[LibraryCase]:
+    """Element-wise and row-wise kernels of one operand.
+
+    A builder is its name and the arguments after the operand.
+    """
+    for name, *arguments in builders:
+        if not library.has(f"ggml_{name}"):
+            continue
+        for dtype in types:
+            for ne in _shapes():
+                yield LibraryCase(
+                    op=op,
+                    variant=name,
+                    operands=(Operand(dtype=dtype, ne=ne, fill=fill),),
+                    build=_call(name, 1, *arguments),
+                )
+
+
+def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]:
+    """Element-wise kernels of two operands.
+
+    Equal shapes, and the second broadcast over rows, over elements, over all.
+    """
+    for first, second in (
+        ("f32", "f32"),
+        ("f16", "f16"),
+        ("bf16", "bf16"),
+        ("f16", "f32"),
+        ("bf16", "f32"),
+        ("f32", "f16"),
+        ("f32", "bf16"),
+    ):
+        for ne in _shapes():
+            smaller = {ne, ne[:1], (1, *ne[1:]), (1,)}
+            for other in sorted(smaller):
+                operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=other, fill="positive"))
+                yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2))
+    for first in QUANTISED if builder == "add" else ():
+        for ne in BLOCKS:
+            operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=ne))
+            yield LibraryCase(op=op, variant="add, quantised", operands=operands, build=_call(builder, 2))
+
+
+def _pairs(
+    _: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = (), second: str = "normal"
+) -> Iterator[LibraryCase]:
+    """Backward kernels: a gradient and a tensor of its shape."""
+    types = ("f32", "f16") if op == "SILU_BACK" else ("f32",)
+    for dtype in types:
+        for ne in _shapes():
+            operands = (Operand(dtype=dtype, ne=ne), Operand(dtype=dtype, ne=ne, fill=second))
+            yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2, *arguments))
+
+
+def _add_id(_: Library, op: str) -> Iterator[LibraryCase]:
+    for n in ROWS:
+        for experts, tokens in ((1, 1), (2, 1), (4, 1), (4, 3)):
+            operands = (
+                Operand(dtype="f32", ne=(n, experts, tokens)),
+                Operand(dtype="f32", ne=(n, experts)),
+                Operand(dtype="i32", ne=(experts, tokens), fill="reversed"),
+            )
+            yield LibraryCase(op=op, variant="add_id", operands=operands, build=_call("add_id", 3))
+
+
+def _add1(_: Library, op: str) -> Iterator[LibraryCase]:
+    for first, second in (("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"), ("bf16", "f32")):
+        for ne in _shapes():
+            operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=(1,)))
+            yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1", 2))
+    for first in QUANTISED:
+        for ne in BLOCKS:
+            operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=(1,)))
+            yield LibraryCase(op=op, variant="add1, quantised", operands=operands, build=_call("add1", 2))
+
+
+def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
+    for n in ROWS:
+        for rows, heads in ((1, 1), (5, 1), (5, 3)):
+            scores = Operand(dtype="f32", ne=(n, rows, heads))
+            yield LibraryCase(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max", 1))
+            for dtype in ("f32", "f16"):
+                masked = (scores, Operand(dtype=dtype, ne=(n, rows)))
+                yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 2, 0.5, 0.0))
+                yield LibraryCase(
+                    op=op, variant="mask, ALiBi", operands=masked, build=_call("soft_max_ext", 2, 0.5, 8.0)
+                )
+            if library.has("ggml_soft_max_add_sinks"):
+                sinks = Operand(dtype="f32", ne=(heads,))
+                yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=SINKS)
+                mask = Operand(dtype="f32", ne=(n, rows))
+                yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=MASK_AND_SINKS)
+
+
+SINKS: Final = Calls(2, (("soft_max_ext", "%0", None, 0.5, 0.0), ("soft_max_add_sinks", "%2", "%1")))
+MASK_AND_SINKS: Final = Calls(3, (("soft_max_ext", "%0", "%1", 0.5, 0.0), ("soft_max_add_sinks", "%3", "%2")))
+
+
+def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
+    """Turned pairs: in halves and neighbours, the whole row and a part.
+
+    With and without factors; YaRN's corrections; several sections.
+
+    ggml asks factors for a row of at least half the turned elements and looks at no other
+    dimension, so they may be laid out as the result.
+    """
+    back = "" if op == "ROPE" else "_back"
+    for dtype in ("f32", "f16"):
+        for n in EVEN_ROWS:
+            for heads, tokens in ((1, 1), (3, 1), (3, 5), (16, 16)):
+                x, at = (
+                    Operand(dtype=dtype, ne=(n, heads, tokens)),
+                    Operand(dtype="i32", ne=(tokens,), fill="positions"),
+                )
+                factors = [Operand(dtype="f32", ne=ne, fill="positive") for ne in {(n,), (n, heads, tokens)}]
+                for mode, turned in ((0, n), (2, n), (0, max(n // 4 * 2, 2)), (2, max(n // 4 * 2, 2))):
+                    yarn = [(", YaRN", (64, 10_000.0, 0.25, 1.0))] if turned == n else []
+                    for words, tail in [("", (0, 10_000.0, 1.0, 0.0)), *yarn]:
+                        end = (turned, mode, *tail, 1.0, 32.0, 1.0)
+                        plain = Calls(2, ((f"rope_ext{back}", "%0", "%1", None, *end),))
+                        yield LibraryCase(op=op, variant=f"positions{words}", operands=(x, at), build=plain)
+                        for factor in factors:
+                            call = Calls(3, ((f"rope_ext{back}", "%0", "%1", "%2", *end),))
+                            yield LibraryCase(op=op, variant=f"factors{words}", operands=(x, at, factor), build=call)
+                if n % 8 == 0 and library.has(f"ggml_rope_multi{back}"):
+                    yield from _sections(op, f"rope_multi{back}", x, factors)
+
+
+def _sections(op: str, builder: str, x: Operand, factors: Sequence[Operand]) -> Iterator[LibraryCase]:
+    n, _, tokens = x.ne
+    at = Operand(dtype="i32", ne=(4 * tokens,), fill="positions")
+    for mode, turned in ((MROPE, n), (VISION, n // 2)):
+        tail = (turned, (n // 8,) * 4, mode, 0, 10_000.0, 1.0, 0.0, 1.0, 0.0, 0.0)
+        plain = Calls(2, ((builder, "%0", "%1", None, *tail),))
+        yield LibraryCase(op=op, variant="sections", operands=(x, at), build=plain)
+        for factor in factors:
+            call = Calls(3, ((builder, "%0", "%1", "%2", *tail),))
+            yield LibraryCase(op=op, variant="sections and factors", operands=(x, at, factor), build=call)
+
+
+MROPE: Final = 8
+VISION: Final = 24
+"""`GGML_ROPE_TYPE_MROPE` and `GGML_ROPE_TYPE_VISION`."""
+
+QUANTISED: Final = ("q4_0", "q8_0", "q4_K", "q6_K")
+"""Of ADD and ADD1, the ops of the list whose result may be quantised: a block of 32 and of 256, few
+bits and many.
+"""
+
+BLOCKS: Final = ((256,), (512, 5), (256, 3, 2, 2))
+"""Dimensions of quantised operands: rows of whole blocks."""
+
+WEIGHTS: Final = ("f16", "bf16", *QUANTISED)
+"""Types of weights and caches, whose readers and writers convert them."""
+
+
+def _product(_: Library, op: str) -> Iterator[LibraryCase]:
+    for dtype in WEIGHTS:
+        operands = (Operand(dtype=dtype, ne=(256, 3)), Operand(dtype="f32", ne=(256, 2)))
+        yield LibraryCase(op=op, variant="mul_mat", operands=operands, build=_call("mul_mat", 2), makes=(3, 2))
+
+
+def _gathered(_: Library, op: str) -> Iterator[LibraryCase]:
+    for dtype in WEIGHTS:
+        operands = (Operand(dtype=dtype, ne=(256, 3)), Operand(dtype="i32", ne=(2,), fill="reversed"))
+        yield LibraryCase(op=op, variant="get_rows", operands=operands, build=_call("get_rows", 2), makes=(256, 2))
+
+
+def _copied(_: Library, op: str) -> Iterator[LibraryCase]:
+    for dtype in WEIGHTS:
+        plain, other = Operand(dtype="f32", ne=(256, 2)), Operand(dtype=dtype, ne=(256, 2))
+        for source, target in ((plain, other), (other, plain)):
+            operands = (source, replace(target, written=True))
+            yield LibraryCase(op=op, variant="cpy", operands=operands, build=_call("cpy", 2))
+
+
+def _scattered(_: Library, op: str) -> Iterator[LibraryCase]:
+    rows = (Operand(dtype="f32", ne=(256, 2)), Operand(dtype="i64", ne=(2,), fill="reversed"))
+    for dtype in ("f32", *WEIGHTS):
+        operands = (Operand(dtype=dtype, ne=(256, 3), written=True), *rows)
+        yield LibraryCase(op=op, variant="set_rows", operands=operands, build=_call("set_rows", 3))
+
+
+BESIDE: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
+    "MUL_MAT": _product,
+    "GET_ROWS": _gathered,
+    "CPY": _copied,
+    "SET_ROWS": _scattered,
+}
+"""Op that is not on the list -> its cases: random graphs have them, and the audit has nothing to
+measure.
+"""
+
+FUSED_OP: Final = "RMS_NORM x MUL"
+"""What the one fused kernel is called: ggml runs it where nobody else reads the norm."""
+
+FUSED: Final = Calls(2, (("rms_norm", "%0", 1e-4), ("mul", "%2", "%1")))
+
+
+def fused_cases(most: int | None = None) -> Iterator[LibraryCase]:
+    """RMS_NORM of the first operand times the second, which may be broadcast over rows; of `most`
+    elements in both.
+    """
+    for ne in _shapes():
+        for weights in sorted({ne, ne[:1]}):
+            operands = (Operand(dtype="f32", ne=ne), Operand(dtype="f32", ne=weights))
+            if most is None or sum(np.prod(operand.ne) for operand in operands) <= most:
+                yield LibraryCase(op=FUSED_OP, variant="fused", operands=operands, build=FUSED)
+
+
+UNMEASURED: Final[dict[str, str]] = {
+    "MUL_MAT, GET_ROWS, CPY, SET_ROWS": "they are not on the in-place list, so that no planner lays their result over a source; random graphs have them, with f16, bf16 and quantised weights",
+    "ADD and ADD1, types q5_0, iq*, tq* and others": "one kernel serves all quantised types; two of each block size stand for them",
+    "custom ops": "their functions belong to the program that made them",
+}
+"""What the table does not cover -> why."""
+
+
+FLOATS: Final = ("f32", "f16", "bf16")
+
+UNARY: Final[tuple[tuple[Any, ...], ...]] = (
+    ("abs",), ("sgn",), ("neg",), ("step",), ("tanh",), ("elu",), ("relu",), ("sigmoid",), ("gelu",), ("gelu_quick",), ("gelu_erf",),
+    ("silu",), ("hardswish",), ("hardsigmoid",), ("exp",), ("expm1",), ("softplus",), ("floor",), ("ceil",), ("round",), ("trunc",),
+    ("xielu", 0.8, 0.8, 0.5, -1e-6),
+)  # fmt: skip
+"""Every unary function, as builder and arguments."""
+
+CASES: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
+    "FILL": partial(_one_operand, builders=[("fill", 2.5)], types=FLOATS),
+    "SCALE": partial(_one_operand, builders=[("scale", 1.5), ("scale_bias", 1.5, 0.25)]),
+    "DIAG_MASK_ZERO": partial(_one_operand, builders=[("diag_mask_zero", 1)]),
+    "DIAG_MASK_INF": partial(_one_operand, builders=[("diag_mask_inf", 1)]),
+    "ADD": partial(_two_operands, builder="add"),
+    "SUB": partial(_two_operands, builder="sub"),
+    "MUL": partial(_two_operands, builder="mul"),
+    "DIV": partial(_two_operands, builder="div"),
+    "ADD_ID": _add_id,
+    "ADD1": _add1,
+    "SQR": partial(_one_operand, builders=[("sqr",)], types=FLOATS),
+    "SQRT": partial(_one_operand, builders=[("sqrt",)], types=FLOATS, fill="positive"),
+    "LOG": partial(_one_operand, builders=[("log",)], types=FLOATS, fill="positive"),
+    "UNARY": partial(_one_operand, builders=UNARY, types=FLOATS),
+    "CLAMP": partial(_one_operand, builders=[("clamp", -0.5, 0.5)], types=("f32", "f16")),
+    "ROPE": _rope,
+    "ROPE_BACK": _rope,
+    "SILU_BACK": partial(_pairs, builder="silu_back"),
+    "RMS_NORM": partial(_one_operand, builders=[("rms_norm", 1e-4)]),
+    "RMS_NORM_BACK": partial(_pairs, builder="rms_norm_back", arguments=(1e-4,)),
+    "SOFT_MAX": _soft_max,
+    "SOFT_MAX_BACK": partial(_pairs, builder="soft_max_ext_back", arguments=(0.5, 0.0), second="probabilities"),
+}
+"""In-place-listed op -> its cases."""

@@ -1,0 +1,253 @@
+"""K on exactly what a plan relies on: every op of a captured graph whose result lies where a source
+of it does.
+
+Contract
+--------
+* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and is laid
+  out as it is (type, ne, nb), and joins those that are one measurement: same op, parameters, source
+  slot, and type, layout and identity of every source, optional ones that are left out included.
+  Nodes that ggml leaves out (`skipped`) are none. Results that are views of a source because the
+  op is a mutation (`MUTATIONS`) are no promise of a kernel and are left to S.
+* `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
+  source, on equal elements, with each number of threads; with several threads `repeats` times,
+  since a race shows by chance, and `RACE_REPEATS` times where a row of the result depends on
+  another row of the source, which is how threads can meet. It is unsafe if one run differs from the
+  one apart in one bit, and `threads` is the fewest with which it did. Safe means: in these runs.
+
+Sources that overlap without being one are laid apart. What this module does not see: verdicts, and
+pairs the plan does not use.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.array_difference import relative_error, same_bits
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture.drawn_elements import fill
+from allocsim.systems.ggml.capture.graph_rebuilding import (
+    GAP,
+    UNEXECUTED,
+    RebuiltGraph,
+    rebuild,
+    roots_of,
+    skipped,
+    sources_of,
+)
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
+
+THREADS: Final = (1, 2, 4)
+REPEATS: Final = 16
+"""Runs with several threads."""
+
+RACE_REPEATS: Final = 1000
+"""The same, where a row of the result depends on another row of the source."""
+
+DRAWS: Final = 2
+"""Sets of elements: the first as their readers mean them, the second normal where it may be."""
+
+MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
+"""Ops that write into memory of another tensor by what they mean: apart from it they compute
+something else.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPair:
+    """One measurement, and the nodes that rely on it."""
+
+    op: str
+    slot: int
+    rows: Rows
+    """A graph of the one op, its sources leafs."""
+    nodes: tuple[int, ...]
+    """Nodes of the captured graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFinding:
+    """What was measured of one pair."""
+
+    unsafe: bool
+    max_error: float | None
+    """Worst error against the run apart.
+
+    The answer is None where one has a NaN or an infinity that the other has not.
+    """
+    runs: int
+    threads: int
+    """The fewest threads at which it was unsafe; 0 where it was safe."""
+
+
+def addresses(rows: Rows, at: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return for each tensor, leafs first, where it lies: (0, offset) in the plan, or (its root +
+    1, offset in it) in memory of its own.
+    """
+    everything = (*rows["leafs"], *rows["nodes"])
+    roots = roots_of(rows)
+    views = [row["view_offs"] if row["view_src"] is not None else 0 for row in everything]
+    return [(0, at[root] + view) if root in at else (root + 1, view) for root, view in zip(roots, views, strict=True)]
+
+
+def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
+    """Return the pairs that a plan uses.
+
+    `at` has the offset of each root that it places, by place, leafs first.
+    """
+    leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
+    where, sources = addresses(rows, at), sources_of(rows)
+    left_out = skipped(rows)
+    found: dict[str, tuple[str, int, Rows]] = {}
+    nodes: dict[str, list[int]] = {}
+    for place in range(leafs, len(everything)):
+        row = everything[place]
+        if place - leafs in left_out:
+            continue
+        if row["op"] in (*UNEXECUTED, SPLIT_COPY) or (row["op"] in MUTATIONS and row["view_src"] is not None):
+            continue
+        for slot, source in enumerate(sources[place]):
+            if (
+                source is None
+                or where[source] != where[place]
+                or not _alike(row, everything[source])
+                or not row["nbytes"]
+            ):
+                continue
+            alone = _alone(row, [None if s is None else everything[s] for s in sources[place]], sources[place])
+            key = json.dumps([alone, slot])
+            found.setdefault(key, (row["op"], slot, alone))
+            nodes.setdefault(key, []).append(place - leafs)
+    return [
+        SharedPair(op=op, slot=slot, rows=alone, nodes=tuple(nodes[key])) for key, (op, slot, alone) in found.items()
+    ]
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[column] == other[column] for column in ("type", "ne", "nb"))
+
+
+def _alone(row: Mapping[str, Any], sources: Sequence[Mapping[str, Any] | None], places: Sequence[int | None]) -> Rows:
+    """Return a graph of one op, without names, so that equal measurements are equal."""
+    leafs: list[dict[str, Any]] = []
+    numbers: dict[int, str] = {}
+    for source, place in zip(sources, places, strict=True):
+        if source is not None and place is not None and place not in numbers:
+            numbers[place] = f"L{len(leafs)}"
+            leafs.append(_plain(source, "NONE"))
+    node = {**_plain(row, row["op"]), "src": [None if place is None else numbers[place] for place in places]}
+    node["op_params"], node["flags"] = row.get("op_params", []), row["flags"] & COMPUTE
+    return {"meta": {}, "leafs": leafs, "nodes": [node]}
+
+
+COMPUTE: Final = 16
+
+
+def _plain(row: Mapping[str, Any], op: str) -> dict[str, Any]:
+    kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
+    return {
+        **kept,
+        "op": op,
+        "name": op.lower(),
+        "flags": 0,
+        "view_src": None,
+        "view_offs": 0,
+        "src": [],
+        "op_params": [],
+    }
+
+
+def measure_pairs(
+    library: Library,
+    pairs: Sequence[Rows],
+    slots: Sequence[int],
+    *,
+    seed: int,
+    threads: Sequence[int] = THREADS,
+    repeats: int = REPEATS,
+) -> list[PairFinding]:
+    """Task: measure graphs of one op, each with its result over the source in its slot."""
+    measured = partial(_measure, library, seed=seed, threads=threads, repeats=repeats)
+    return [measured(rows, slot) for rows, slot in zip(pairs, slots, strict=True)]
+
+
+def _measure(
+    library: Library, rows: Rows, slot: int, *, seed: int, threads: Sequence[int], repeats: int
+) -> PairFinding:
+    victim = sources_of(rows)[len(rows["leafs"])][slot]
+    assert victim is not None
+    errors: list[float | None] = []
+    runs = fewest = 0
+    for count in threads:
+        with LibraryWorkspace(library, threads=count) as ws:
+            apart = rebuild(ws, rows, {})
+            over = rebuild(ws, rows, _over(rows, victim))
+            for draw in range(DRAWS):
+                given = _drawn(apart, seed + draw, shares=draw == 0)
+                want = _run(apart, given)
+                several = repeats if count == 1 or not _reads_other_rows(apart, given, victim) else RACE_REPEATS
+                for _ in range(1 if count == 1 else several):
+                    runs += 1
+                    got = _run(over, given)
+                    if not same_bits(got, want):
+                        errors.append(relative_error(got, want))
+                        fewest = fewest or count
+                        break
+    worst = None if any(error is None for error in errors) else max((e for e in errors if e is not None), default=0.0)
+    return PairFinding(unsafe=bool(errors), max_error=worst, runs=runs, threads=fewest)
+
+
+def _reads_other_rows(apart: RebuiltGraph, given: Sequence[NDArray[Any]], victim: int) -> bool:
+    """Return whether a row of the result depends on another row of the source.
+
+    Threads share the rows of a result among them, so that such a kernel may read what another
+    thread has written. Where it does is where to look longer; what is said is what was seen.
+    """
+    source = given[victim]
+    if source.dtype.kind != "f" or not source.size or source.size == source.shape[-1]:
+        return False
+    before = _run(apart, given).reshape(-1, source.shape[-1])
+    rows = len(before)
+    for row in sorted({0, rows // 2, rows - 1}):
+        changed = source.copy()
+        changed.reshape(rows, -1)[row] *= 2
+        after = _run(apart, [changed if place == victim else one for place, one in enumerate(given)])
+        differs = (after.reshape(rows, -1).view(f"u{after.itemsize}") != before.view(f"u{before.itemsize}")).any(axis=1)
+        if np.flatnonzero(differs).tolist() not in ([], [row]):
+            return True
+    return False
+
+
+def _over(rows: Rows, victim: int) -> dict[int, int]:
+    """Return offsets with the result, the last tensor, over the victim, and every other source
+    apart.
+    """
+    offsets, end = {}, 0
+    for place, row in enumerate(rows["leafs"]):
+        offsets[place] = end
+        end += -(-row["nbytes"] // GAP) * GAP + GAP
+    return {**offsets, len(rows["leafs"]): offsets[victim]}
+
+
+def _drawn(graph: RebuiltGraph, seed: int, *, shares: bool) -> list[NDArray[Any]]:
+    """Return the elements of each leaf."""
+    fill(graph, seed, shares=shares)
+    return [array.copy() for array in graph.arrays[: graph.leafs]]
+
+
+def _run(graph: RebuiltGraph, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    last = graph.arrays[-1]
+    last.view(f"u{last.dtype.itemsize}")[...] = 0
+    for array, elements in zip(graph.arrays, given, strict=False):
+        np.copyto(array, elements)
+    graph.execute(len(graph.tensors) - 1)
+    return last.copy()
+
+
+__all__ = ["PairFinding", "SharedPair", "addresses", "measure_pairs", "shared_pairs"]

@@ -1,0 +1,137 @@
+"""Train the transformer on real ggml under several plans of the same graph.
+
+This is what issue 1501 shows, step by step.
+
+Contract: `train(library, shape, mode, ...)` is a task for a child process. It builds the graph
+anew, plans it in one of `MODES`, and runs SGD steps inside ggml; inputs are written and gradients
+reset before every compute. The modes differ in the plan alone: the same arrays, ops and order.
+`gradients` computes the gradient of every adapter once, in a graph without optimizer steps, where
+no gradient has a reader and so none is recycled before the host reads it.
+
+What this module does not see: which mode is right; compare with `apart`, where no byte is ever used
+twice.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import UnknownNameError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.lora_training.transformer import (
+    LibraryTransformer,
+    Shape,
+    build,
+    feed,
+    initial,
+    pins,
+    upload,
+)
+
+MODES: Final[dict[str, str]] = {
+    "default": "none",
+    "pinned": "all",
+    "backward": "backward",
+    "gradients": "gradients",
+    "apart": "none",
+}
+"""Mode -> what is flagged as OUTPUT before the plan; `apart` gives every tensor memory of its own
+instead of a plan."""
+
+PLANNERS: Final = ("gallocr", "sched")
+
+
+def plan(model: LibraryTransformer, mode: str, *, planner: str = "gallocr") -> int:
+    """Flag what `mode` says, plan and bind the graph; return the bytes of the compute buffer."""
+    if mode not in MODES:
+        raise UnknownNameError("mode", mode, MODES)
+    if planner not in PLANNERS:
+        raise UnknownNameError("planner", planner, PLANNERS)
+    ws, library = model.workspace, model.workspace.library
+    ws.pin(pins(model, MODES[mode]))
+    if mode == "apart":
+        return int(library.ggml_backend_buffer_get_size(ws.apart(model.contexts[1])))
+    if planner == "sched":
+        model.scheduler = ws.scheduler(graph_size=library.ggml_graph_size(model.graph))
+        ws.schedule(model.scheduler, model.graph)
+        return int(library.ggml_backend_sched_get_buffer_size(model.scheduler, ws.backend))
+    galloc = ws.planner()
+    ws.allocate(galloc, model.graph)
+    return int(library.ggml_gallocr_get_buffer_size(galloc, 0))
+
+
+def train(
+    library: Library,
+    shape: Shape,
+    mode: str,
+    *,
+    steps: int = 20,
+    rate: float = 0.01,
+    seed: int = 0,
+    planner: str = "gallocr",
+) -> dict[str, Any]:
+    """Train for `steps` steps; return nodes, buffer_size and the loss before each step."""
+    arrays = initial(shape, seed)
+    arrays["L-1.hp"] = np.array([rate, 0], dtype=np.float32)
+    with LibraryWorkspace(library) as ws:
+        return descend(build(ws, shape, kind="train+sgd"), arrays, mode, steps=steps, planner=planner)
+
+
+def descend(
+    model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str
+) -> dict[str, Any]:
+    """Plan a graph with optimizer steps and run it.
+
+    Return nodes, forward_nodes, buffer_size and the loss before each step.
+    """
+    size = plan(model, mode, planner=planner)
+    upload(model, arrays)
+    losses = []
+    for _ in range(steps):
+        feed(model, arrays)
+        model.run()
+        losses.append(float(model.workspace.get(model.loss).item()))
+    return {"nodes": len(model.nodes()), "forward_nodes": model.forward_nodes, "buffer_size": size, "losses": losses}
+
+
+def gradients(
+    library: Library, shape: Shape, mode: str, *, seed: int = 0, planner: str = "gallocr"
+) -> dict[str, NDArray[np.float32]]:
+    """Return the gradient of every adapter at the initial weights, name -> array."""
+    arrays = initial(shape, seed)
+    with LibraryWorkspace(library) as ws:
+        model = build(ws, shape, kind="train")
+        plan(model, mode, planner=planner)
+        upload(model, arrays)
+        feed(model, arrays)
+        model.run()
+        return {name: ws.get(tensor) for name, tensor in model.gradients.items()}
+
+
+def layer_ratios(reference: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> list[dict[str, float]]:
+    """Compare gradients layer by layer.
+
+    Norms, their ratio (reference over found) and the cosine between them.
+    """
+    layers = sorted({int(name[1 : name.index(".")]) for name in reference})
+    rows = []
+    for layer in layers:
+        names = [name for name in reference if name.startswith(f"L{layer}.")]
+        want, got = (
+            np.concatenate([side[name].ravel().astype(np.float64) for name in names]) for side in (reference, found)
+        )
+        norm, other = float(np.linalg.norm(want)), float(np.linalg.norm(got))
+        rows.append(
+            {
+                "layer": layer,
+                "reference_norm": norm,
+                "norm": other,
+                "ratio": norm / other if other else float("inf"),
+                "cosine": float(want @ got) / (norm * other) if norm and other else float("nan"),
+                "max_error": float(np.abs(want - got).max()),
+            }
+        )
+    return rows

@@ -1,0 +1,396 @@
+"""Fuzz the real planner and scheduler of ggml: S judges the plans, D compares the numbers.
+
+Each graph runs in a process that may crash.
+
+Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
+S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
+pinned) and memory of its own for each tensor. Some are run on two backends as well. The same seed
+gives the same finding, but for races. Graphs run `BATCH` in a fork
+(`allocsim.systems.ggml.random_graphs.graph_trials`), which clears most plans by itself; S judges
+the rest as one. Where a graph ends its fork, the rest run in another.
+
+`cause` names what is wrong by the verdict on S, K and D of the planned graph
+(`allocsim.systems.ggml.capture_evidence`): the class, the party, and for a kernel its op and source
+slot; findings of one cause are one. To name a cause costs some 30 graphs, so a cause is named once:
+what it explains (`allocsim.systems.ggml.random_graphs.explained_graphs`) is not looked at again.
+`minimise` shrinks a finding's recipe while it keeps its kind and cause; `replayed` runs it again
+before it is told; `keep` writes recipe, rows and words as files to start from again.
+
+What this module does not see: graphs the generator does not make.
+"""
+
+import json
+import pickle
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from allocsim.checks import check
+from allocsim.errors import EngineError, OutputError
+from allocsim.files import write_atomic
+from allocsim.files.gate import CEILINGS, content, record_of
+from allocsim.model import Document
+from allocsim.programs.slots import slots_of
+from allocsim.systems.ggml.access.child import Child, ChildDiedError
+from allocsim.systems.ggml.capture.graph_document import document
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.capture.stale_copies import stale_copies
+from allocsim.systems.ggml.capture_evidence import captured_plans, examine
+from allocsim.systems.ggml.child_tasks import plan_rows
+from allocsim.systems.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
+from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
+from allocsim.systems.ggml.random_graphs.graph_generator import generate, reachable
+from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe
+from allocsim.systems.ggml.random_graphs.graph_trials import PINNED, Draw, TriedGraph, first_differing, try_all, try_one
+from allocsim.systems.ggml.random_graphs.joined_graphs import joined
+from allocsim.systems.ggml.random_graphs.recipe_shrinking import Shapes, shrink
+from allocsim.systems.ggml.random_graphs.split_graphs import SplitRun
+from allocsim.verdict import judge as judged
+from allocsim.verdict.records import Cause
+
+CRASH: Final = "crash"
+UNSOUND: Final = "unsound"
+DIFFERS: Final = "differs"
+SPLIT: Final = "split"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzedFault:
+    """One seed that is not as it should be."""
+
+    seed: int
+    kind: str
+    """`crash`, `unsound`, `differs`, or `split`: wrong on two backends alone."""
+    words: str
+    """What ggml said, which violations, or which outputs differ under which plans."""
+    recipe: GraphRecipe
+    cause: str = ""
+    """What is wrong, in words that are the same for each finding of one cause."""
+    rows: Rows | None = None
+    """The planned graph, where it could be planned."""
+
+
+BATCH: Final = 256
+"""Graphs in a fork."""
+
+FIRST_BATCH: Final = 16
+"""The same while no cause is known: each that is named is tried on all the graphs behind it."""
+
+SPLIT_QUESTIONS: Final = 150
+"""Smaller recipes that are tried for a finding on two backends."""
+
+REPLAYS: Final = 2000
+"""Runs in which a difference is looked for again before it is told: a race shows by chance."""
+
+OLD_COPY: Final = "a copy between backends is older than what lies in its original"
+"""Cause of a difference on two backends that reads such a copy."""
+
+
+UNNAMED: Final = "no detector names a cause"
+
+
+def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, **options: Any) -> Iterator[FuzzedFault]:
+    """Yield a finding for every seed that has one; `options` are those of `generate`.
+
+    `known` are causes that were named before; those that are named now are added to it.
+    """
+    known = set() if known is None else known
+    for batch in _batches(seeds, BATCH if known else FIRST_BATCH):
+        found = judge_all(child, [partial(generate, seed, **options) for seed in batch], known)
+        yield from (replace(one, seed=seed) for seed, one in zip(batch, found, strict=True) if one is not None)
+
+
+def judge_all(child: Child, draws: Sequence[Draw], known: set[str] | None = None) -> Iterator[FuzzedFault | None]:
+    """Judge recipes, which are made where they run; `known` as for `fuzz`.
+
+    What is wrong is named for the first of each cause. When one was named, the others are asked
+    once more whether it explains them.
+    """
+    known = set() if known is None else known
+    tried = _tried(child, draws, known)
+    clean = _all_clean([rows for one in tried.values() if isinstance(one, TriedGraph) for rows in one.doubtful])
+    for number, draw in enumerate(draws):
+        fault = _fault(child, draw, tried[number], known, clean=clean)
+        yield fault
+        if fault is None or fault.cause in known:
+            continue
+        known.add(fault.cause)
+        if can_explain(fault.cause):
+            rest = [later for later in range(number + 1, len(draws)) if _unexplained(tried[later])]
+            again = _tried(child, [draws[later] for later in rest], known)
+            tried |= {later: again[n] for n, later in enumerate(rest) if _is_explained(again[n])}
+
+
+def _fault(
+    child: Child, draw: Draw, tried: TriedGraph | str, known: Collection[str], *, clean: bool
+) -> FuzzedFault | None:
+    """Return what is wrong with a recipe that was tried; `clean` says that no plan of its batch is
+    unsound.
+    """
+    if isinstance(tried, str):
+        told = _crash(draw(), tried)
+        alone = None if told.cause in known else judge(child, told.recipe)
+        return alone if alone is not None and alone.cause == told.cause else told
+    if tried.explained:
+        return _explained(draw(), tried)
+    if tried.right and (clean or not tried.doubtful):
+        return None
+    return _told(child, draw(), tried, known)
+
+
+def _all_clean(graphs: Sequence[Rows]) -> bool:
+    """Return whether S finds nothing in any of these plans; they are judged as one, at a tenth of
+    the time.
+    """
+    return not graphs or check(document(joined(graphs))).clean
+
+
+Tried = dict[int, TriedGraph | str]
+"""What each recipe of a batch did, by its number; what ggml said where it ended the process."""
+
+
+def _tried(child: Child, draws: Sequence[Draw], known: Collection[str]) -> Tried:
+    """Run recipes in one fork; where one of them ends it, the rest in another.
+
+    What the fork had done by then is kept in a file.
+    """
+    found: Tried = {}
+    with tempfile.TemporaryDirectory(prefix="allocsim.") as folder:
+        path = Path(folder) / "tried"
+        while len(found) < len(draws):
+            path.unlink(missing_ok=True)
+            said = None
+            try:
+                child.call(try_all, draws[len(found) :], str(path), tuple(known))
+            except ChildDiedError as died:
+                said = died.said
+            found |= dict(enumerate(_read(path), len(found)))
+            if said is not None and len(found) < len(draws):
+                found[len(found)] = said
+    return found
+
+
+def _is_explained(one: TriedGraph | str) -> bool:
+    return isinstance(one, TriedGraph) and bool(one.explained)
+
+
+def _unexplained(one: TriedGraph | str) -> bool:
+    return isinstance(one, TriedGraph) and not one.explained and bool(one.doubtful or not one.right)
+
+
+def _read(path: Path) -> list[TriedGraph]:
+    """Return what a fork of ours has written, as far as it came."""
+    found: list[TriedGraph] = []
+    if not path.exists():
+        return found
+    with path.open("rb") as file:
+        while True:
+            try:
+                found.append(pickle.load(file))  # noqa: S301 - our own fork wrote it
+            except (EOFError, pickle.UnpicklingError):
+                return found
+
+
+def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
+    """Cut seeds into batches, each twice the one before up to `BATCH`."""
+    rest = iter(seeds)
+    while batch := list(islice(rest, size)):
+        yield batch
+        size = min(2 * size, BATCH)
+
+
+def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
+    """Plan and run one recipe in every way.
+
+    Return the first thing that is wrong, None if nothing is.
+    """
+    rows: Rows | None = None
+    try:
+        rows = child.call(plan_rows, recipe)
+        tried = child.call(try_one, recipe)
+    except ChildDiedError as died:
+        return replace(_crash(recipe, died.said), rows=rows)
+    return _told(child, recipe, tried)
+
+
+def _crash(recipe: GraphRecipe, said: str) -> FuzzedFault:
+    return FuzzedFault(seed=recipe.seed, kind=CRASH, words=said, recipe=recipe, cause=f"it says: {said}")
+
+
+def _explained(recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault:
+    """Return the finding of a graph that known causes explain; its rows were not made."""
+    cause, *more = tried.explained
+    kind = UNSOUND if cause == NOT_TOLD else DIFFERS if tried.different else SPLIT
+    words = f"nothing is wrong without this cause{' and that of others' if more else ''}"
+    return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, cause=cause)
+
+
+def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph, known: Collection[str] = ()) -> FuzzedFault | None:
+    rows = tried.rows
+    planned = None if rows is None else document(rows)
+    report = None if planned is None else check(planned)
+    if planned is None or report is None or (report.clean and not tried.different):
+        return None if tried.split is None else _told_of_split(child, recipe, tried.split, known)
+    if report.clean and {*tried.different} == {PINNED} and recipe.outputs != (every := _nodes(recipe)):
+        return judge(child, replace(recipe, outputs=every))
+    words = "; ".join(f"{way}: outputs {', '.join(map(str, outputs))}" for way, outputs in tried.different.items())
+    cause = _cause(child, planned, known, numbers=bool(tried.different))
+    if not report.clean and pair_of(cause) is None:
+        words = ", ".join(dict.fromkeys(violation.kind for violation in report.violations))
+        return FuzzedFault(seed=recipe.seed, kind=UNSOUND, words=words, recipe=recipe, rows=rows, cause=cause)
+    return FuzzedFault(seed=recipe.seed, kind=DIFFERS, words=words, recipe=recipe, rows=rows, cause=cause)
+
+
+def _nodes(recipe: GraphRecipe) -> tuple[int, ...]:
+    """Return the steps of the graph that are no leafs: what is pinned where every node is."""
+    return tuple(index for index in reachable(recipe) if recipe.steps[index].make != TENSOR)
+
+
+def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Collection[str]) -> FuzzedFault | None:
+    """Return what is wrong on two backends alone."""
+    if split.rows is None:
+        return None
+    planned = document(split.rows)
+    report = check(planned)
+    if report.clean and not split.differing:
+        return None
+    old = report.clean and stale_copies(split.rows)
+    found = dict.fromkeys(violation.kind for violation in report.violations) or map(str, split.differing)
+    words = f"on two backends, {split.splits} splits: {'outputs ' if report.clean else ''}{', '.join(found)}"
+    cause = OLD_COPY if old else f"on two backends: {_cause(child, planned, known, numbers=bool(split.differing))}"
+    return FuzzedFault(seed=recipe.seed, kind=SPLIT, words=words, recipe=recipe, rows=split.rows, cause=cause)
+
+
+def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: bool = True) -> str:
+    """Name a cause of the verdict on a planned graph: the first that is not known, else the first.
+
+    A kernel is no cause where all `numbers` were right.
+    """
+    evidence, _, _ = examine(planned, child=child)
+    causes = [one for one in judged(evidence, cures=False).causes if numbers or one.party != "kernel"]
+    names = [_name(cause, evidence.document) for cause in causes]
+    return next((name for name in names if name not in known), names[0] if names else UNNAMED)
+
+
+def _name(cause: Cause, planned: Document) -> str:
+    charge = cause.charge
+    if cause.party != "kernel" or cause.first.step is None or charge.operand is None:
+        return f"{cause.class_} {cause.party}: {cause.evidence}"
+    slot = slots_of(planned.runs[0].program.ops, cause.first.step)[charge.operand]
+    assert slot is not None
+    return kernel_cause((charge.op_kind or "").upper(), slot)
+
+
+def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
+    """Return the finding with the smallest recipe that still has a finding of its kind and cause.
+
+    Where a kernel is the cause, that is a recipe whose plan still shares the pair, and the pair
+    still comes out wrong alone: a race need not show in the one run of each candidate. Of a graph
+    on two backends as small a one as `SPLIT_QUESTIONS` tries give: without a step, others go to
+    other backends.
+    """
+    guilty = pair_of(finding.cause)
+    questions = count()
+
+    def fails(recipe: GraphRecipe) -> bool:
+        if finding.kind == SPLIT and next(questions) >= SPLIT_QUESTIONS:
+            return False
+        if guilty is not None:
+            seen = {*recipe.expand} <= {*recipe.outputs} and _shared(child, recipe, *guilty)
+            return bool(seen) and (racing or differs(recipe))
+        try:
+            found = judge(child, recipe)
+        except EngineError:
+            return False
+        return found is not None and (found.kind, found.cause) == (finding.kind, finding.cause)
+
+    def differs(recipe: GraphRecipe) -> bool:
+        try:
+            return bool(child.call(first_differing, recipe, 1))
+        except EngineError:
+            return False
+
+    def shapes(recipe: GraphRecipe) -> Shapes:
+        try:
+            rows = child.call(plan_rows, recipe)
+        except EngineError:
+            return {}
+        named = {row["name"]: (row["type"], tuple(row["ne"])) for row in (*rows["leafs"], *rows["nodes"])}
+        return {place: named[f"t{place}"] for place in range(len(recipe.steps)) if f"t{place}" in named}
+
+    racing = guilty is not None and all(one.threads > 1 for one in _shared(child, finding.recipe, *guilty))
+    small = shrink(finding.recipe, fails, shapes, lengths=not racing)
+    if guilty is None:
+        found = judge(child, small)
+        return replace(found, seed=finding.seed) if found is not None else finding
+    return replace(finding, recipe=small, rows=child.call(plan_rows, small))
+
+
+def _shared(child: Child, recipe: GraphRecipe, op: str, slot: int) -> list[PairFinding]:
+    """Return what K finds of that pair where the recipe's plan shares it and it comes out wrong."""
+    try:
+        (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
+        pairs = [p.rows for p in shared_pairs(captured.rows, captured.offsets) if (p.op, p.slot) == (op, slot)]
+        found = child.call(measure_pairs, pairs, [slot] * len(pairs), seed=recipe.seed)
+    except EngineError:
+        return []
+    return [one for one in found if one.unsafe]
+
+
+def replayed(child: Child, finding: FuzzedFault) -> str:
+    """Run a finding's recipe again, and return in words how often it shows."""
+    if finding.kind != DIFFERS:
+        again = judge(child, finding.recipe)
+        same = again is not None and (again.kind, again.cause) == (finding.kind, finding.cause)
+        return "shows again" if same else "does not show again"
+    run = child.call(first_differing, finding.recipe, REPLAYS)
+    return f"outputs differ again in run {run}" if run else f"outputs differ in none of {REPLAYS} more runs"
+
+
+def keep(finding: FuzzedFault, folder: Path) -> Path:
+    """Write a finding to `folder/seed-<n>.json`, whole or not at all.
+
+    Its `leafs` and `nodes` make it a ggml dump that can be checked.
+    """
+    path = folder / f"seed-{finding.seed}.json"
+    rows = finding.rows or {"meta": {}, "leafs": [], "nodes": []}
+    about = {
+        "seed": finding.seed,
+        "kind": finding.kind,
+        "cause": finding.cause,
+        "words": finding.words,
+        "recipe": finding.recipe.encode(),
+    }
+    text = json.dumps({**rows, "meta": {**rows["meta"], "finding": about}}, indent=1)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror or error}") from None
+    write_atomic(path, text.encode())
+    return path
+
+
+class _Finding(Struct, frozen=True):
+    recipe: dict[str, Any]
+
+
+class _About(Struct, frozen=True):
+    finding: _Finding
+
+
+class _Kept(Struct, frozen=True):
+    """What is read of a kept finding."""
+
+    meta: _About
+
+
+def load(path: Path) -> GraphRecipe:
+    """Return the recipe of a kept finding; raise EngineError where the file holds none."""
+    kept: _Kept = record_of(content(path, CEILINGS["record"]), _Kept, str(path), what="kept finding")
+    return GraphRecipe.decode(kept.meta.finding.recipe)

@@ -1,0 +1,457 @@
+"""A generator of random ggml graphs that are legal by construction.
+
+The fuzzer and the fidelity laws use it.
+
+Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
+Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
+results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
+gathers by index, backward kernels, and outputs on roots and on views; and the cases of the kernel
+audit (`allocsim.systems.ggml.k_audit.library_cases`, small ones that every supported version can
+build): every op of the in-place list with its optional sources, f32, f16, bf16 and quantised types,
+up to four dimensions, RMS_NORM times weights as one kernel, and products, rows and copies of
+weights of other types than f32. One in three graphs runs on two threads. `none_views` adds op-NONE
+views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds
+uploads that no plan protects.
+
+What is made from other tensors, beside a case's own, is f32 of at most two dimensions. What this
+module does not see: plans and numbers.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from math import prod
+from typing import Any, Final
+
+from allocsim.systems.ggml.access.declarations import OPTIONAL
+from allocsim.systems.ggml.k_audit.library_cases import (
+    BESIDE,
+    CASES,
+    FUSED_OP,
+    Calls,
+    LibraryCase,
+    Operand,
+    fused_cases,
+)
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
+
+LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
+"""Elements in a row; most are no multiple of a vector register, most rows no multiple of the
+alignment."""
+
+ROW_COUNTS: Final = (1, 1, 2, 3, 5)
+
+LEAFS: Final = (("input", False), ("", False), ("", True), ("param", True), ("input param", False))
+"""Flags of a leaf, and whether it has memory of its own."""
+
+SMALL: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is known of a tensor while generating."""
+
+    index: int
+    ne: tuple[int, int]
+    contiguous: bool
+    owner: int
+    """Step of the root of its memory."""
+    writable: bool
+    """Whether in-place ops may write it: contiguous, no parameter."""
+    numbers: bool = True
+    """Whether it is f32; the rest are row numbers."""
+
+
+class Generator:
+    """Grows one recipe."""
+
+    def __init__(self, seed: int, nodes: int, *, none_views: bool, sound: bool) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self.seed, self.nodes, self.none_views, self.sound = seed, nodes, none_views, sound
+        self.steps: list[RecipeStep] = []
+        self.calls = 0
+        """Steps that are no leafs."""
+        self.made: list[Made] = []
+        self.readers: dict[int, int] = {}
+        self.watched: set[int] = set()
+        """Steps to flag OUTPUT, so that their numbers are compared: a result may be one and still
+        lie over its source.
+        """
+
+    def add(
+        self,
+        made: RecipeStep,
+        ne: tuple[int, int],
+        *,
+        contiguous: bool = True,
+        root: int | None = None,
+        writable: bool = True,
+    ) -> Made:
+        """Append a step; `root` is the step whose memory it lies in, its own by default."""
+        index = len(self.steps)
+        self.steps.append(made)
+        self.calls += made.make != "tensor"
+        for source in made.sources:
+            self.readers[source] = self.readers.get(source, 0) + 1
+        numbers = made.make != "tensor" or made.arguments[0] == "f32"
+        tensor = Made(index, ne, contiguous, index if root is None else root, writable and contiguous, numbers)
+        self.made.append(tensor)
+        return tensor
+
+    def leaf(self, ne: tuple[int, int]) -> Made:
+        """Append an f32 leaf, now and then static or a parameter."""
+        flag, static = self.rng.choices(
+            LEAFS if self.sound else (*LEAFS, ("param", False)), (6, 2, 2, 1, 1, 2)[: 5 + (not self.sound)]
+        )[0]
+        dims = ne if ne[1] > 1 else ne[:1]
+        return self.add(leaf("f32", *dims, flag=flag, static=static), ne, writable="param" not in flag)
+
+    def pick(self, want: Callable[[Made], bool] = lambda _: True) -> Made | None:
+        """Return a tensor that satisfies `want`, recent ones more often; None if there is none."""
+        fits = [made for made in self.made if made.numbers and want(made)]
+        if not fits:
+            return None
+        return self.rng.choice(fits[-6:] if self.rng.random() < 0.7 else fits)
+
+    def dense(self) -> Made:
+        """Return a contiguous tensor."""
+        found = self.pick(lambda made: made.contiguous)
+        return found if found is not None else self.leaf(self.shape())
+
+    def like(self, other: Made) -> Made:
+        """Return a contiguous tensor of the same shape, made for the purpose if need be."""
+        found = self.pick(lambda made: made.contiguous and made.ne == other.ne)
+        return found if found is not None and self.rng.random() < 0.9 else self.leaf(other.ne)
+
+    def shape(self) -> tuple[int, int]:
+        """Draw a shape."""
+        return self.rng.choice(LENGTHS), self.rng.choice(ROW_COUNTS)
+
+    def recipe(self) -> GraphRecipe:
+        """Grow to the number of nodes and return the recipe."""
+        for _ in range(self.rng.randint(1, 3)):
+            self.leaf(self.shape())
+        kinds, weights = _makers(none_views=self.none_views)
+        while self.calls < self.nodes:
+            self.rng.choices(kinds, cum_weights=weights)[0](self)
+        tops = [
+            made.index
+            for made in self.made
+            if not self.readers.get(made.index) and self.steps[made.index].make != "tensor"
+        ]
+        extra = [
+            made.index for made in self.made if self.steps[made.index].make != "tensor" and self.rng.random() < 0.1
+        ]
+        dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
+        seen_late = [
+            made.sources[0] for made in self.steps if made.make == "view_tensor"
+        ]  # nothing else makes ggml visit them first
+        expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
+        recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
+        inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
+        chosen = {index for index in inside if self.rng.random() < 0.15 or index in self.watched}
+        threads = 2 if self.rng.random() < 1 / 3 else 1
+        return replace(recipe, outputs=tuple(sorted({*chosen, expand[-1]})), threads=threads)
+
+
+def reachable(recipe: GraphRecipe) -> list[int]:
+    """Return the steps that are part of the graph: those expanded and all they read, ascending."""
+    seen: set[int] = set()
+    todo = list(recipe.expand)
+    while todo:
+        index = todo.pop()
+        if index not in seen:
+            seen.add(index)
+            todo.extend(recipe.steps[index].sources)
+    return sorted(seen)
+
+
+def _ref(made: Made) -> str:
+    return f"%{made.index}"
+
+
+def _elementwise(g: Generator) -> None:
+    a = g.dense()
+    name, *arguments = g.rng.choice(
+        (("scale", 0.5), ("sqr",), ("silu",), ("neg",), ("relu",), ("scale_bias", 0.5, 1.0), ("clamp", -1.0, 1.0))
+    )
+    if name == "clamp" and not a.writable:  # it gives a view of its operand, which it writes over
+        name, arguments = "relu", []
+    g.add(step(name, _ref(a), *arguments), a.ne, root=a.owner if name == "clamp" else None)
+
+
+def _binary(g: Generator) -> None:
+    a = g.dense()
+    b = g.like(a)
+    if g.rng.random() < 0.25:
+        b = g.pick(lambda made: made.contiguous and made.ne == (a.ne[0], 1)) or g.leaf((a.ne[0], 1))
+    names = ("add", "mul", "sub", "div") if b.ne != a.ne else ("add", "mul", "sub", "div", "swiglu_split")
+    g.add(step(g.rng.choice(names), _ref(a), _ref(b)), a.ne)
+
+
+def _rowwise(g: Generator) -> None:
+    a = g.dense()
+    name, *arguments = g.rng.choice((("rms_norm", SMALL), ("soft_max",), ("norm", SMALL)))
+    g.add(step(name, _ref(a), *arguments), a.ne)
+
+
+def _backward(g: Generator) -> None:
+    a = g.dense()
+    b = g.like(a)
+    name, *arguments = g.rng.choice((("silu_back",), ("rms_norm_back", SMALL), ("soft_max_ext_back", 0.5, 0.0)))
+    g.add(step(name, _ref(a), _ref(b), *arguments), a.ne)
+
+
+def _in_place(g: Generator) -> None:
+    a = g.pick(lambda made: made.writable)
+    if a is None:
+        return
+    name, *arguments = g.rng.choice(
+        (("scale_inplace", 0.5), ("sqr_inplace",), ("silu_inplace",), ("add_inplace",), ("mul_inplace",))
+    )
+    other = []
+    if name in ("add_inplace", "mul_inplace"):
+        apart = g.pick(
+            lambda made: made.contiguous and made.ne == a.ne and made.owner != a.owner
+        )  # a shifted view would be written over
+        other = [_ref(apart or g.leaf(a.ne))]
+    g.add(step(name, _ref(a), *other, *arguments), a.ne, root=a.owner)
+
+
+def _accumulate(g: Generator) -> None:
+    a = g.pick(lambda made: made.writable and made.ne[0] * made.ne[1] > 1)
+    if a is None:
+        return
+    n = g.rng.randint(1, a.ne[0])
+    rows = g.rng.randint(1, a.ne[1])
+    at = g.rng.randint(0, a.ne[0] - n) * 4 + g.rng.randint(0, a.ne[1] - rows) * a.ne[0] * 4
+    apart = g.pick(
+        lambda made: made.contiguous and made.ne == (n, rows) and made.owner != a.owner
+    )  # else it writes over what it reads
+    b = apart or g.leaf((n, rows))
+    stride = a.ne[0] * 4
+    name = g.rng.choice(("acc", "acc_inplace", "set", "set_inplace"))
+    root = a.owner if name.endswith("inplace") else None
+    g.add(step(name, _ref(a), _ref(b), stride, stride * a.ne[1], stride * a.ne[1], at), a.ne, root=root)
+
+
+def _view(g: Generator) -> None:
+    a = g.dense()
+    n, rows = g.rng.randint(1, a.ne[0]), g.rng.randint(1, a.ne[1])
+    at = g.rng.randint(0, a.ne[0] - n) * 4 + g.rng.randint(0, a.ne[1] - rows) * a.ne[0] * 4
+    contiguous = rows == 1 or n == a.ne[0]
+    g.add(
+        step("view_2d", _ref(a), n, rows, a.ne[0] * 4, at),
+        (n, rows),
+        contiguous=contiguous,
+        root=a.owner,
+        writable=g.made[a.owner].writable,
+    )
+
+
+def _reshape(g: Generator) -> None:
+    a = g.dense()
+    total = a.ne[0] * a.ne[1]
+    n = g.rng.choice([n for n in (1, a.ne[0], a.ne[1], total) if total % n == 0])
+    g.add(step("reshape_2d", _ref(a), n, total // n), (n, total // n), root=a.owner, writable=a.writable)
+
+
+def _transpose(g: Generator) -> None:
+    a = g.dense()
+    g.add(step("transpose", _ref(a)), (a.ne[1], a.ne[0]), contiguous=False, root=a.owner, writable=False)
+
+
+def _cont(g: Generator) -> None:
+    a = g.pick()
+    if a is not None:
+        g.add(step(g.rng.choice(("cont", "dup")), _ref(a)), a.ne, contiguous=True)
+
+
+def _copy(g: Generator) -> None:
+    b = g.pick(lambda made: g.made[made.owner].writable and made.owner != made.index) or g.pick(
+        lambda made: made.writable
+    )
+    if b is None:
+        return
+    a = g.pick(lambda made: made.ne == b.ne and made.owner != b.owner) or g.leaf(b.ne)
+    g.add(step("cpy", _ref(a), _ref(b)), b.ne, contiguous=b.contiguous, root=b.owner, writable=g.made[b.owner].writable)
+
+
+def _product(g: Generator) -> None:
+    a = g.dense()
+    b = g.pick(lambda made: made.contiguous and made.ne[0] == a.ne[0]) or g.leaf((a.ne[0], g.rng.choice(ROW_COUNTS)))
+    g.add(step("mul_mat", _ref(a), _ref(b)), (a.ne[1], b.ne[1]))
+
+
+def _outer(g: Generator) -> None:
+    a = g.dense()
+    b = g.pick(lambda made: made.contiguous and made.ne[1] == a.ne[1]) or g.leaf((g.rng.choice(LENGTHS), a.ne[1]))
+    g.add(step("out_prod", _ref(a), _ref(b)), (a.ne[0], b.ne[0]))
+
+
+def _sum(g: Generator) -> None:
+    a = g.dense()
+    name = g.rng.choice(("sum_rows", "sum", "mean"))
+    g.add(step(name, _ref(a)), (1, 1) if name == "sum" else (1, a.ne[1]))
+
+
+def _concat(g: Generator) -> None:
+    a = g.dense()
+    b = g.pick(lambda made: made.contiguous and made.ne[0] == a.ne[0])
+    if b is not None and a.ne[1] + b.ne[1] <= 8:
+        g.add(step("concat", _ref(a), _ref(b), 1), (a.ne[0], a.ne[1] + b.ne[1]))
+
+
+def _repeat(g: Generator) -> None:
+    a = g.pick(lambda made: made.contiguous and made.ne[1] == 1)
+    if a is not None:
+        target = g.leaf((a.ne[0], 3))
+        g.add(step("repeat", _ref(a), _ref(target)), target.ne)
+
+
+def _gather(g: Generator) -> None:
+    a = g.dense()
+    count = g.rng.choice((1, 2, 4))
+    rows = g.add(leaf("i32", count, rows=a.ne[1]), (count, 1), contiguous=False, writable=False)
+    g.add(step("get_rows", _ref(a), _ref(rows)), (a.ne[0], count))
+
+
+def _none_view(g: Generator) -> None:
+    a = g.pick(lambda made: g.steps[made.index].make != "tensor" and made.contiguous)
+    if a is not None:
+        g.add(step("view_tensor", _ref(a)), a.ne, root=a.owner, writable=False)
+
+
+MOST_ELEMENTS: Final = 1 << 11
+"""Elements in all operands of a case up to which it is part of a graph."""
+
+REFUSED: Final = frozenset(
+    {(op, types) for op in ("ADD", "SUB", "MUL", "DIV") for types in ("f32,f16", "f32,bf16")} | {("UNARY", "bf16")}
+)
+"""(op, types) that not every version's kernels take: a few unary functions of bf16, not all."""
+
+EVERYWHERE: Final = frozenset({"ggml_soft_max_add_sinks", "ggml_rope_multi", "ggml_rope_multi_back"})
+"""Functions that a library may lack and the versions that were looked at have."""
+
+
+class _EveryVersion:
+    """What stands for a library while cases are listed: it has what every supported version has."""
+
+    @staticmethod
+    def has(name: str) -> bool:
+        """Return whether every version exports the function."""
+        return name not in OPTIONAL or name in EVERYWHERE
+
+
+@cache
+def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
+    """Return op -> the cases of the audit's table that graphs are made of, by variant and types.
+
+    The fused kernel is an op of its own here.
+    """
+    found: dict[str, dict[tuple[str, str], list[LibraryCase]]] = {}
+    for op, make in {**CASES, **BESIDE}.items():
+        for case in make(_EveryVersion(), op):  # type: ignore[arg-type]
+            small = sum(prod(operand.ne) for operand in case.operands) <= MOST_ELEMENTS
+            if small and isinstance(case.build, Calls) and op not in UNBUILT and (op, case.types) not in REFUSED:
+                found.setdefault(op, {}).setdefault((case.variant, case.types), []).append(case)
+    fused = tuple(fused_cases(MOST_ELEMENTS))
+    return {**{op: tuple(map(tuple, groups.values())) for op, groups in found.items()}, FUSED_OP: (fused,)}
+
+
+UNBUILT: Final = frozenset({"FILL"})
+"""Ops whose cases only some versions build."""
+
+
+WRITES: Final = {"cpy": 1, "set_rows": 0, "soft_max_add_sinks": 0, "clamp": 0}
+"""Builder -> which of its arguments its result is a view of."""
+
+
+def _case(g: Generator) -> None:
+    """One case of the audit's table: its operands from the graph where one fits, else leafs, now
+    and then in memory of their own, or copies of leafs. Now and then the first is read again later,
+    as what goes round a block is.
+    """
+    op = g.rng.choice(sorted(table_cases()))
+    case = g.rng.choice(g.rng.choice(table_cases()[op]))
+    calls = case.build
+    assert isinstance(calls, Calls)
+    tensors = [_operand(g, operand).index for operand in case.operands]
+    ne = case.makes or case.operands[0].ne
+    for name, *arguments in calls.calls:
+        places = [int(a[1:]) if isinstance(a, str) else None for a in arguments]
+        named = [a if place is None else f"%{tensors[place]}" for a, place in zip(arguments, places, strict=True)]
+        over = places[WRITES[name]] if name in WRITES else None
+        root = None if over is None else g.made[tensors[over]].owner
+        tensors.append(g.add(step(name, *named), (ne[0], prod(ne[1:])), root=root, writable=False).index)
+    if g.rng.random() < 0.7:
+        g.watched.add(tensors[-1])
+    plain = len(ne) <= 2 and len(calls.calls) == 1 and (case.makes or case.operands[0].dtype == "f32")
+    for index in () if plain and op != "CPY" else tensors[len(case.operands) :]:
+        g.made[index] = replace(g.made[index], numbers=False)
+    if case.operands[0].dtype == "f32" and not case.operands[0].written and g.rng.random() < 0.3:
+        again = g.add(step("scale", f"%{tensors[0]}", 0.5), g.made[tensors[0]].ne, writable=False)
+        g.made[again.index] = replace(again, numbers=False)
+
+
+def _operand(g: Generator, operand: Operand) -> Made:
+    found = None
+    if operand.dtype == "f32" and len(operand.ne) <= 2 and operand.fill == "normal" and not operand.written:
+        ne = (operand.ne[0], operand.ne[1] if len(operand.ne) > 1 else 1)
+        found = g.pick(lambda made: made.contiguous and made.ne == ne)
+    if found is not None and g.rng.random() < 0.5:
+        return found
+    flag, static = g.rng.choices((("input", False), ("", False), ("", True)), (3, 1, 2))[0]
+    wide = (operand.ne[0], prod(operand.ne[1:]))
+    plain = operand.dtype == "f32" and len(operand.ne) <= 2
+    made = _hidden(
+        g,
+        g.add(leaf(operand.dtype, *operand.ne, flag=flag, static=static, fill=operand.fill), wide, writable=False),
+        plain,
+    )
+    if operand.dtype == "f32" and not operand.written and g.rng.random() < 0.3:
+        return _hidden(g, g.add(step("dup", _ref(made)), wide, writable=False), plain)
+    return made
+
+
+def _hidden(g: Generator, made: Made, plain: bool) -> Made:  # noqa: FBT001 - a fact of the tensor
+    """Return the tensor, which others may read only if it is `plain`: f32, of two dimensions."""
+    if not plain:
+        g.made[made.index] = replace(made, numbers=False)
+    return made
+
+
+def _fresh(g: Generator) -> None:
+    g.leaf(g.shape())
+
+
+MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
+    (_elementwise, 14), (_binary, 16), (_rowwise, 6), (_backward, 6), (_in_place, 7), (_accumulate, 6), (_view, 8), (_reshape, 5),
+    (_transpose, 3), (_cont, 5), (_copy, 6), (_product, 5), (_outer, 4), (_sum, 3), (_concat, 3), (_repeat, 2), (_gather, 3),
+    (_none_view, 3), (_fresh, 2), (_case, 30),
+)  # fmt: skip
+"""What a step may be, and how often."""
+
+
+@cache
+def _makers(*, none_views: bool) -> tuple[tuple[Callable[[Generator], Any], ...], tuple[int, ...]]:
+    """Return what a step may be, and the sums of the weights up to each."""
+    kinds, weights = zip(
+        *((kind, weight) for kind, weight in MAKERS if kind is not _none_view or none_views), strict=True
+    )
+    return kinds, tuple(accumulate(weights))
+
+
+def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:
+    """Return the recipe of that seed, of `nodes` builder calls (default: 2 to 40, drawn).
+
+    With `sound`, what the host writes before the run is safe until its last reader. Without, some
+    parameters lie in the compute buffer with no INPUT flag: ggml places those at the step of the
+    next op, over whatever was free by then, so an upload is lost.
+    """
+    rng = random.Random(f"size {seed}")  # noqa: S311
+    return Generator(
+        seed, nodes if nodes is not None else rng.randint(2, 40), none_views=none_views, sound=sound
+    ).recipe()

@@ -1,0 +1,342 @@
+"""A ggml graph as plain data, in the order in which it is built.
+
+A recipe can be stored, replayed, shrunk, and built in any library.
+
+Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a
+builder call whose arguments are numbers or `%k`, the tensor of step k. `expand` are the steps
+handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by `ggml_set_output`
+before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and
+their step as their `fill` says. The graph runs on `threads` threads.
+
+    recipe = Recipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,))
+    run(workspace, recipe, mode="default")
+
+What this module does not see: whether the calls are legal; ggml asserts, so build in a child
+process. Numbers are normal unless a leaf has a `fill`, or says i32 (row numbers below `rows`).
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.errors import EngineError, UnknownNameError
+from allocsim.systems.ggml.access.declarations import BUILDERS
+from allocsim.systems.ggml.access.structs import records
+from allocsim.systems.ggml.access.workspace import MODIFIERS, Context, LibraryWorkspace
+from allocsim.systems.ggml.capture.drawn_elements import encoded
+from allocsim.systems.ggml.k_audit.library_cases import FILLS
+
+TENSOR: Final = "tensor"
+MOST_THREADS: Final = 512
+"""`GGML_MAX_N_THREADS`."""
+
+MAY_BE_EMPTY: Final = {"soft_max_ext": 1, "rope_ext": 2, "rope_ext_back": 2, "rope_multi": 2, "rope_multi_back": 2}
+"""Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the
+factors of the frequencies.
+"""
+
+SECTIONS: Final = 4
+"""`GGML_MROPE_SECTIONS`: whole numbers in the one kind of array that builders take."""
+
+MODES: Final = ("default", "pinned", "apart")
+"""As planned; every node flagged OUTPUT; every tensor in memory of its own."""
+
+PLANNERS: Final = ("gallocr", "sched")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeStep:
+    """The making of one tensor."""
+
+    make: str
+    """`tensor`, or the name of a builder without `ggml_`."""
+    arguments: tuple[Any, ...]
+    """Of a tensor: dtype and `ne`. Of a builder: its arguments after the context, tensors as
+    `%k`."""
+    flag: str = ""
+    """Any of input, param and loss, by spaces; outputs are listed in the recipe."""
+    static: bool = False
+    """A leaf in memory of its own, placed before the plan."""
+    rows: int = 0
+    """Of an i32 leaf: its elements are drawn below this."""
+    fill: str = ""
+    """How the elements of a leaf are drawn, a key of
+    `allocsim.systems.ggml.k_audit.library_cases.FILLS`.
+
+    Empty: as above.
+    """
+
+    @property
+    def sources(self) -> list[int]:
+        """The steps whose tensors this one names."""
+        return [int(a[1:]) for a in self.arguments if isinstance(a, str) and a.startswith("%")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRecipe:
+    """A graph to build."""
+
+    steps: tuple[RecipeStep, ...]
+    expand: tuple[int, ...]
+    outputs: tuple[int, ...] = ()
+    seed: int = 0
+    name: str = ""
+    threads: int = 1
+
+    def encode(self) -> dict[str, Any]:
+        """Return the recipe as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
+        """Return the recipe that `encode` gave; raise EngineError where it is none.
+
+        A recipe is data: a builder must be one that is declared to make a tensor, and what it takes
+        for a tensor an earlier step's, or none where the builder takes none, so that no number of a
+        file is ever an address.
+        """
+        try:
+            steps = tuple(
+                RecipeStep(
+                    **{**step, "arguments": tuple(tuple(a) if isinstance(a, list) else a for a in step["arguments"])}
+                )
+                for step in data["steps"]
+            )
+            rest = {key: tuple(data[key]) for key in ("expand", "outputs")}
+            threads = int(data.get("threads", 1))
+            _check(steps, **rest, threads=threads)
+            return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]), threads=threads)
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineError(f"not a recipe: {error}") from None
+
+
+def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any], threads: int) -> None:
+    """Raise ValueError unless every step can be called as it stands, and `expand` and `outputs` are
+    steps.
+    """
+    for index, made in enumerate(steps):
+        if made.make == TENSOR:
+            dtype, *ne = made.arguments
+            if (
+                not isinstance(dtype, str)
+                or not 1 <= len(ne) <= 4
+                or not all(_fits("i64", n, index) and n >= 0 for n in ne)
+            ):
+                raise ValueError(
+                    f"step {index} makes a tensor of {made.arguments}; a dtype and one to four lengths are needed"
+                )
+            if made.fill and made.fill not in FILLS:
+                raise ValueError(f"step {index} is filled by {made.fill!r}; that is none of {', '.join(FILLS)}")
+            continue
+        kinds = BUILDERS.get(made.make) or MODIFIERS.get(made.make)
+        if kinds is None:
+            raise ValueError(f"step {index} calls {made.make!r}, which is no builder")
+        empty = MAY_BE_EMPTY.get(made.make)
+        given = ["%0" if place == empty and a is None else a for place, a in enumerate(made.arguments)]
+        if len(kinds) != len(given) or not all(map(_fits, kinds, given, [index] * len(kinds))):
+            raise ValueError(f"step {index} calls {made.make} with {made.arguments}; it takes ({', '.join(kinds)})")
+    for step_ in (*expand, *outputs):
+        if not isinstance(step_, int) or not 0 <= step_ < len(steps):
+            raise ValueError(f"{step_!r} is no step of {len(steps)}")
+    if not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"{threads} threads; 1 to {MOST_THREADS} are possible")
+
+
+def _fits(kind: str, argument: Any, before: int) -> bool:
+    """Whether an argument is what a declaration calls `kind`.
+
+    A tensor is one of the steps before.
+    """
+    if kind == "tensor":
+        number = argument[1:] if isinstance(argument, str) and argument.startswith("%") else ""
+        return number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < before
+    if kind == "ints":
+        return isinstance(argument, tuple) and len(argument) == SECTIONS and all(_fits("int", n, 0) for n in argument)
+    if kind == "float":
+        return isinstance(argument, (int, float)) and not isinstance(argument, bool)
+    if kind == "bool":
+        return isinstance(argument, (bool, int))
+    whole = isinstance(argument, int) and not isinstance(argument, bool)
+    return whole and -(2**31) <= argument < 2**31 if kind == "int" else whole and -(2**63) <= argument < 2**63
+
+
+def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0, fill: str = "") -> RecipeStep:
+    """A leaf of that type and dimensions."""
+    return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows, fill=fill)
+
+
+def step(make: str, *arguments: Any) -> RecipeStep:
+    """A builder call; tensors are `%k`."""
+    return RecipeStep(make=make, arguments=arguments)
+
+
+@dataclass(slots=True, kw_only=True)
+class Built:
+    """A recipe in a workspace."""
+
+    recipe: GraphRecipe
+    tensors: list[int]
+    graph: int
+    context: Context
+    drawn: dict[int, bytes] = field(default_factory=dict)
+    """Elements of the leafs by step."""
+
+
+def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
+    """Build the graph, unplanned; static leafs get their memory here."""
+    size = graph_size(recipe)
+    ctx = ws.context(tensors=len(recipe.steps) + 64, graph_size=size)
+    static = ws.context(tensors=len(recipe.steps) + 1)
+    tensors: list[int] = []
+    for index, made in enumerate(recipe.steps):
+        home = static if made.static else ctx
+        if made.make == TENSOR:
+            dtype, *ne = made.arguments
+            tensors.append(home.tensor(dtype, *ne, name=f"t{index}", flag=made.flag))
+        else:
+            arguments = [tensors[int(a[1:])] if isinstance(a, str) else a for a in made.arguments]
+            tensors.append(home.op(made.make, *arguments, name=f"t{index}", flag=made.flag))
+    if any(made.static for made in recipe.steps):
+        ws.apart(static)
+    graph = ctx.graph(size=size)
+    ws.pin(tensors[index] for index in recipe.outputs)
+    for index in recipe.expand:
+        ws.library.ggml_build_forward_expand(graph, tensors[index])
+    return Built(recipe=recipe, tensors=tensors, graph=graph, context=ctx)
+
+
+def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner: str = "gallocr") -> int:
+    """Plan and bind the graph as `mode` says; return the scheduler, 0 where there is none."""
+    if mode not in MODES:
+        raise UnknownNameError("mode", mode, MODES)
+    if mode == "apart":
+        if not all(made.static or view for made, view in zip(built.recipe.steps, _views(built), strict=True)):
+            ws.apart(built.context)
+        return 0
+    if mode == "pinned":
+        ws.pin(ws.nodes(built.graph))
+    if planner == "sched":
+        scheduler = ws.scheduler(graph_size=graph_size(built.recipe))
+        ws.schedule(scheduler, built.graph)
+        return scheduler
+    ws.allocate(ws.planner(), built.graph)
+    return 0
+
+
+def _views(built: Built) -> list[int]:
+    """Return the tensor of which each tensor is a view, 0 for none."""
+    found: list[int] = records(built.tensors)["view_src"].tolist()
+    return found
+
+
+def graph_size(recipe: GraphRecipe) -> int:
+    """Return room for the nodes and leafs of a recipe, and for the copies of a scheduler."""
+    return 4 * len(recipe.steps) + 64
+
+
+def fill(ws: LibraryWorkspace, built: Built) -> None:
+    """Write every leaf that has memory.
+
+    The same elements for the same seed and step, whatever the plan. The memory is the CPU's.
+    """
+    where = ws.library.ggml_get_data
+    for index, made in enumerate(built.recipe.steps):
+        address = where(built.tensors[index]) if made.make == TENSOR else 0
+        if address:
+            drawn = built.drawn.get(index) or _drawn(ws, built, index)
+            ctypes.memmove(address, drawn, len(drawn))
+
+
+def _drawn(ws: LibraryWorkspace, built: Built, index: int) -> bytes:
+    made, tensor = built.recipe.steps[index], built.tensors[index]
+    drawn = encoded(ws.library, elements(made, built.recipe.seed, index), made.arguments[0]).tobytes()
+    nbytes = ws.library.ggml_nbytes(tensor)
+    if len(drawn) != nbytes:
+        raise EngineError(f"tensor {ws.name(tensor)!r} holds {nbytes} bytes; {len(drawn)} were drawn")
+    built.drawn[index] = drawn
+    return drawn
+
+
+def compute(ws: LibraryWorkspace, built: Built, scheduler: int) -> None:
+    """Run a planned graph, by its scheduler where it has one."""
+    if scheduler:
+        ws.compute_scheduled(scheduler, built.graph)
+    else:
+        ws.compute(built.graph)
+
+
+def outputs(ws: LibraryWorkspace, built: Built) -> dict[int, bytes]:
+    """Return the bytes of the outputs, by step."""
+    return {index: _bytes(ws, built.tensors[index]) for index in built.recipe.outputs}
+
+
+def _bytes(ws: LibraryWorkspace, tensor: int) -> bytes:
+    """Return the bytes of a tensor's elements, without those between them."""
+    library = ws.library
+    if library.ggml_is_contiguous(tensor):
+        return ctypes.string_at(library.ggml_get_data(tensor), library.ggml_nbytes(tensor))
+    return ws.get(tensor).tobytes()
+
+
+POOL: Final = 1 << 16
+"""Numbers from which leafs take theirs: to seed a generator for each takes longer than to run the
+graph.
+"""
+
+
+NORMALS: Final = np.random.default_rng(0).standard_normal(2 * POOL, dtype=np.float32)
+WHOLE: Final = np.random.default_rng(1).integers(0, 1 << 30, 2 * POOL, dtype=np.int32)
+"""Drawn when the module is imported, once for all forks."""
+
+
+class _Pooled:
+    """What stands for a generator of numpy: a part of the pool from `start` on."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def standard_normal(self, shape: Sequence[int], *, dtype: Any) -> NDArray[Any]:
+        """Return numbers of the pool."""
+        count = prod(shape)
+        if count > POOL:
+            return np.random.default_rng(self.start).standard_normal(shape, dtype=dtype)
+        return NORMALS[self.start : self.start + count].reshape(shape)
+
+
+def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
+    """Return the elements of a leaf, float32 or int32."""
+    dtype, *ne = made.arguments
+    shape = tuple(ne[::-1])
+    start = hash((seed, index)) % POOL
+    if made.fill or dtype != "i32":
+        return FILLS[made.fill or "normal"](shape, _Pooled(start))  # type: ignore[arg-type]
+    below, count = max(made.rows, 1), prod(shape)
+    if count > POOL:
+        return np.random.default_rng((seed, index)).integers(0, below, shape, dtype=np.int32)
+    return WHOLE[start : start + count].reshape(shape) % np.int32(below)
+
+
+def run(
+    ws: LibraryWorkspace,
+    recipe: GraphRecipe,
+    *,
+    mode: str = "default",
+    planner: str = "gallocr",
+    read: Sequence[int] = (),
+    runs: int = 1,
+) -> dict[int, NDArray[Any]]:
+    """Build, plan, fill and compute `runs` times.
+
+    Return the elements of the steps in `read` (default: the outputs).
+    """
+    built = build(ws, recipe)
+    scheduler = place(ws, built, mode=mode, planner=planner)
+    for _ in range(runs):
+        fill(ws, built)
+        compute(ws, built, scheduler)
+    return {index: ws.get(built.tensors[index]) for index in (read or recipe.outputs)}

@@ -1,0 +1,61 @@
+"""Many small planned graphs as one, so that they are judged at once.
+
+Contract: `joined(graphs)` returns the rows of one graph that holds the tensors of all, in order:
+leafs first, then the nodes of each graph after those of the one before. Each graph has a stretch of
+each compute buffer to itself, so that no byte of one is ever another's; names are told apart by the
+graph's number. The planner's rules look at the readers and addresses of a tensor alone, and the
+judge at bytes, so that the joined graph is clean if and only if each graph is, and has the
+violations of all (`test_joined_graphs.py` compares them on sound and planted plans).
+
+Graphs of one library, whose compute buffers are taken for the same by their number. O(tensors).
+What this module does not see: what is wrong with a graph; it is judged again alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from allocsim.systems.ggml.capture.graph_rows import Rows
+
+STRETCH: Final = 4096
+"""Bytes of which the stretch of each graph is a multiple; a multiple of every alignment."""
+
+
+def joined(graphs: Sequence[Rows]) -> Rows:
+    """Return the rows of one graph that holds all of these, which must not be empty."""
+    leafs: list[dict[str, Any]] = []
+    nodes: list[dict[str, Any]] = []
+    buffers = max((rows["meta"].get("buffers", []) for rows in graphs), key=len)
+    starts = [0] * max(len(buffers), 1)
+    for number, rows in enumerate(graphs):
+        first = len(leafs), len(nodes)
+        leafs += [_moved(row, number, first, starts) for row in rows["leafs"]]
+        nodes += [_moved(row, number, first, starts) for row in rows["nodes"]]
+        starts = [start + -(-_end(rows, buffer) // STRETCH) * STRETCH for buffer, start in enumerate(starts)]
+    meta = {**graphs[0]["meta"], "buffer_size": sum(starts)}
+    if buffers:
+        meta["buffers"] = [{**one, "size": start} for one, start in zip(buffers, starts, strict=True)]
+    return {"meta": meta, "leafs": leafs, "nodes": nodes}
+
+
+def _moved(row: dict[str, Any], number: int, first: tuple[int, int], starts: Sequence[int]) -> dict[str, Any]:
+    off = row["off"]
+    return {
+        **row,
+        "name": f"{number}: {row['name']}",
+        "off": None if off is None else off + starts[row.get("buffer", 0)],
+        "view_src": _shifted(row["view_src"], first),
+        "src": [_shifted(source, first) for source in row["src"]],
+    }
+
+
+def _end(rows: Rows, buffer: int) -> int:
+    """Return where the last byte that a graph uses of a buffer ends."""
+    everything = (*rows["leafs"], *rows["nodes"])
+    placed = (row for row in everything if row["off"] is not None and row.get("buffer", 0) == buffer)
+    return max((row["off"] + row["nbytes"] for row in placed), default=0)
+
+
+def _shifted(reference: int | str | None, first: tuple[int, int]) -> int | str | None:
+    if reference is None:
+        return None
+    return f"L{int(reference[1:]) + first[0]}" if isinstance(reference, str) else reference + first[1]

@@ -1,0 +1,142 @@
+"""Random graphs on two backends: planned by ggml's scheduler, split and copied, run, captured.
+
+Contract: `place_split(ws, built, seed)` gives each tensor of a built recipe to one of two backends,
+at random by the seed, views to that of their root, and plans the graph with a scheduler. Neighbours
+stay together more or less often. Leafs in memory of their own stay where they are. `run_split` is
+the task that plans, captures and runs a recipe so and says which outputs differ from a run in
+memory of its own for each tensor; `split_run` does it for a graph that is built and unplanned.
+
+What this module does not see: whether the plan is right (`allocsim.checks`).
+"""
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.second_backend import second_backend
+from allocsim.systems.ggml.access.structs import records
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
+from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
+from allocsim.systems.ggml.random_graphs.explained_graphs import ArrangedGraph, explained
+from allocsim.systems.ggml.random_graphs.graph_recipes import (
+    Built,
+    GraphRecipe,
+    build,
+    compute,
+    fill,
+    graph_size,
+    outputs,
+    place,
+)
+from allocsim.systems.ggml.random_graphs.placed_graph import placed_graph, surely_sound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRun:
+    """What one graph on two backends did."""
+
+    rows: Rows | None
+    """None where they were not asked for: the plan is sound and the numbers are right."""
+    splits: int
+    differing: tuple[int, ...]
+    """Outputs, by step, whose bytes differ from a run without reuse and without splits."""
+    explained: tuple[str, ...] = ()
+    """Known causes without which nothing is wrong with it."""
+
+
+def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: bool = False) -> int:
+    """Plan a graph on two backends; return its scheduler."""
+    library, second = ws.library, second_backend(ws)
+    size = graph_size(built.recipe)
+    scheduler = ws.scheduler(graph_size=size, before=(second.backend, second.buffer_type), pipelined=pipelined)
+    rng = random.Random(f"split {seed}")  # noqa: S311 - reproducible, not secret
+    keep, backends = rng.choice((0.9, 0.7, 0.5)), [second.backend, ws.backend]
+    given: dict[int, int] = {}
+    roots = records(built.tensors)["view_src"].tolist()
+    for tensor, view_of in zip(built.tensors, roots, strict=True):
+        if rng.random() >= keep:
+            backends.reverse()
+        root = view_of or tensor
+        given.setdefault(root, backends[0])
+        if not library.ggml_get_data(root):
+            library.ggml_backend_sched_set_tensor_backend(scheduler, tensor, given[root])
+    ws.schedule(scheduler, built.graph)
+    return scheduler
+
+
+def run_split(
+    library: Library, recipe: GraphRecipe, seed: int, *, pipelined: bool = False, known: Collection[str] = ()
+) -> SplitRun:
+    """Task: plan, capture and run a recipe on two backends, and run it apart; say whether `known`
+    causes explain what is wrong.
+    """
+    with LibraryWorkspace(library, threads=recipe.threads) as ws:
+        built = build(ws, recipe)
+        unplanned = built.context.saved()
+        place(ws, built, mode="apart")
+        fill(ws, built)
+        compute(ws, built, 0)
+        apart = outputs(ws, built)
+        built.context.restore(unplanned)
+        ran = split_run(ws, built, seed, apart, pipelined=pipelined)
+        arrange = partial(arrange_split, ws, built, seed, unplanned, pipelined=pipelined)
+        return replace(ran, explained=explained(ws, built, apart, known, arrange) if known else ())
+
+
+def split_run(
+    ws: LibraryWorkspace,
+    built: Built,
+    seed: int,
+    apart: Mapping[int, bytes],
+    *,
+    pipelined: bool = False,
+    every_plan: bool = True,
+) -> SplitRun:
+    """Plan, capture and run a built graph on two backends; `apart` are the bytes of its outputs
+    without reuse and without splits.
+
+    Without `every_plan`, rows are made only where S may find something, or the numbers differ.
+    """
+    library = ws.library
+    arranged = arrange_split(ws, built, seed, built.context.saved(), pipelined=pipelined)
+    scheduler = arranged.scheduler
+    fill(ws, built)
+    compute(ws, built, scheduler)
+    found = outputs(ws, built)
+    differing = tuple(index for index, before in apart.items() if found[index] != before)
+    wanted = every_plan or differing or not surely_sound(arranged.placed)
+    about = {"name": f"{built.recipe.name}, split"}
+    rows = walk(library, built.graph, known=True, scheduler=scheduler, meta=about) if wanted else None
+    return SplitRun(rows=rows, splits=library.ggml_backend_sched_get_n_splits(scheduler), differing=differing)
+
+
+def arrange_split(
+    ws: LibraryWorkspace,
+    built: Built,
+    seed: int,
+    unplanned: bytes,
+    *,
+    pipelined: bool = False,
+    pins: Sequence[int] = (),
+) -> ArrangedGraph:
+    """Unplan a graph, flag `pins` OUTPUT, and plan it on two backends; return what runs, where it
+    lies, and on which scheduler.
+    """
+    built.context.restore(unplanned)
+    ws.pin(pins)
+    library = ws.library
+    scheduler = place_split(ws, built, seed, pipelined=pipelined)
+    nodes, _ = nodes_and_leafs(library, built.graph)
+    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
+    _WORDS[library.path] = ran.word
+    placed = placed_graph(library, ran.nodes, ran.leafs, ran.copies)
+    return ArrangedGraph(scheduler=scheduler, addresses=[*ran.leafs, *ran.nodes], placed=placed)
+
+
+_WORDS: Final[dict[Path, int]] = {}
+"""Where in a scheduler of a library its graph was found: it is looked for once in a process."""
