@@ -13,6 +13,7 @@ What this module does not see: which BLAS numpy has; a library other than OpenBL
 variable.
 """
 
+import platform
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,15 @@ def flags(description: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     except OSError:
         return frozenset()
     return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+
+
+def name(description: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name as Linux has it, elsewhere the architecture."""
+    try:
+        lines = description.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def prefer(environment: MutableMapping[str, str], description: Path = Path("/proc/cpuinfo")) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
+from allocsim.files.cells import cell
+
 Courses = Sequence[Mapping[str, Any]]
 Errors = tuple[float | None, ...]
 """One for each mode; None where a number is not finite."""
@@ -62,7 +64,7 @@ def over_steps(courses: Courses) -> dict[int, Errors]:
 def as_csv(courses: Courses) -> str:
     """Return every row of every mode as CSV with a header.
 
-    What is not known is empty, what is not finite is `nan`.
+    What is not known is empty, what is not finite is `nan`. Text is made safe for spreadsheets.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -70,7 +72,7 @@ def as_csv(courses: Courses) -> str:
     for course in courses:
         for row in course["rows"]:
             cells = (_cell(row, column) for column in COLUMNS)
-            writer.writerow((course["mode"], *cells))
+            writer.writerow(map(cell, (course["mode"], *cells)))
     return out.getvalue()
 
 

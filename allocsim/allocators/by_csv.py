@@ -31,6 +31,7 @@ from allocsim.allocators import exact
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
 from allocsim.errors import CapacityError, PlannerError
+from allocsim.files.cells import is_plain
 from allocsim.files.gate import content
 from allocsim.files.signals import signal_name
 from allocsim.model import Plan, Problem, Program
@@ -123,10 +124,10 @@ class CsvPlanner:
 
 
 def ids(names: Sequence[str], buffers: Sequence[int]) -> list[str]:
-    """Return what buffers are called in a CSV file: their names where these are different words,
-    else their numbers.
+    """Return what buffers are called in a CSV file: their names where these are different words that
+    a spreadsheet shows as they are, else their numbers.
     """
-    plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) for name in names)
+    plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) and is_plain(name) for name in names)
     return list(names) if plain else [str(buffer) for buffer in buffers]
 
 

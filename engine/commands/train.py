@@ -29,6 +29,7 @@ from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
 from engine.training.loop import BatchProgress as Batch
 from engine.training.loop import OnBatch
+from engine.training.measured_memory import at_fullest
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -128,13 +129,13 @@ def _memory(fitted: Fitted) -> Iterator[str]:
     """Yield what the largest program holds at its fullest step by category, predicted and
     measured; nothing where no step was made.
     """
-    if not fitted.memory:
+    if not fitted.memory_records:
         return
-    found = max(fitted.memory.values(), key=lambda one: sum(one.predicted.at_fullest.values()))
-    program = found.predicted.program.name
-    yield f"live at the fullest step of {program}; the run took {in_bytes(found.nbytes)} with gaps and padding:"
-    for which, live in (("predicted", found.predicted), ("measured", found.measured)):
-        parts = ", ".join(f"{name} {in_bytes(nbytes)}" for name, nbytes in live.at_fullest.items())
+    found = max(fitted.memory_records.values(), key=lambda one: sum(at_fullest(one["predicted"]).values()))
+    taken = in_bytes(found["taken"])
+    yield f"live at the fullest step of {found['program']}; the run took {taken} with gaps and padding:"
+    for which, live in (("predicted", found["predicted"]), ("measured", found["measured"])):
+        parts = ", ".join(f"{name} {in_bytes(nbytes)}" for name, nbytes in at_fullest(live).items())
         yield f"  {which}: {parts}"
 
 
@@ -143,7 +144,7 @@ def _history(fitted: Fitted) -> dict[str, Any]:
         "steps": fitted.steps,
         "plans": fitted.plans,
         "peak_bytes": fitted.peak_bytes,
-        "memory": {build: found.as_json() for build, found in fitted.memory.items()},
+        "memory": dict(fitted.memory_records),
         "epochs": [
             {"training": dict(epoch.training.figures()), "validation": dict(epoch.validation.figures())}
             for epoch in fitted.history

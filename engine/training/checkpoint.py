@@ -8,7 +8,9 @@
 
 The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
 epochs before, the generator's state, and the *identity*: settings, model, frozen weights and data,
-as far as they decide the course. A file with another identity is refused, with the first entry that
+as far as they decide the course. It has also the plans and the memory of what ran, so that the
+results of a resumed course are those of all of it, and where it ran (BLAS and its kernels, numpy,
+processor): a resume elsewhere says that its bits may differ. Equal courses make equal bytes. A file with another identity is refused, with the first entry that
 differs. Frozen weights are not saved, only hashed.
 
 The metadata entry `allocsim.digest` is a BLAKE2b hash over all of it, every tensor (name, dtype,
@@ -21,7 +23,7 @@ What this module does not see: graphs and plans; the same weights go on under an
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -29,18 +31,22 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from allocsim import processor
 from allocsim.errors import EngineError
 from allocsim.files import write_atomic
 from allocsim.files.gate import converted, refused_with, refusing
 from engine.models.trainable import Model
 from engine.training.dataset import Dataset
 from engine.training.epoch_results import EpochResult
+from engine.training.measured_memory import MemoryRecord
 from engine.training.settings import Epoch, Settings, TrainingState
 from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
 DIGEST: Final = "allocsim.digest"
-VERSION: Final = 2
+VERSION: Final = 3
+_READ: Final = (2, VERSION)
+"""Version 2 has no account of memory, and does not say where it was made."""
 _MISSING: Final = 1
 """The version that had no digest."""
 
@@ -61,6 +67,20 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     result: _Packed
     history: list[tuple[_Packed, _Packed]]
     generator: dict[str, Any]
+    plans: dict[str, Count] = {}
+    memory: dict[str, MemoryRecord] = {}
+    made_on: dict[str, str] = {}
+
+
+def made_on() -> dict[str, str]:
+    """Return what decides the bits of a product beside its numbers: BLAS and the kernels it chose,
+    numpy, processor.
+    """
+    from threadpoolctl import threadpool_info  # noqa: PLC0415 - scans the loaded libraries
+
+    rows = [row for row in threadpool_info() if row["user_api"] == "blas" and "numpy" in row["filepath"]]
+    kernels = [f"{row['internal_api']} {row['version']} {row.get('architecture', '')}".strip() for row in rows]
+    return {"BLAS": ", ".join(kernels), "numpy": np.__version__, "processor": processor.name()}
 
 
 def identity(
@@ -113,14 +133,23 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
         "result": _packed(course.result),
         "history": [[_packed(done.training), _packed(done.validation)] for done in course.history],
         "generator": course.generator.bit_generator.state,
+        "plans": course.plans,
+        "memory": course.memory,
+        "made_on": made_on(),
     }
     tensors["order"] = course.order
     text = json.dumps(said)
-    write_atomic(path, pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)}))
+    write_atomic(path, _ordered(pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)})))
 
 
-def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
-    """Put trainer and course where they were.
+def restore(
+    path: str | Path,
+    trainer: Trainer,
+    course: TrainingState,
+    about: Mapping[str, Any],
+    say: Callable[[str], object],
+) -> None:
+    """Put trainer and course where they were; say in one line that it was made elsewhere.
 
     EngineError, with file and rule, for a file that is none or another run's.
     """
@@ -148,6 +177,15 @@ def restore(path: str | Path, trainer: Trainer, course: TrainingState, about: Ma
     course.result = _unpacked(said.result)
     course.history[:] = [Epoch(training=_unpacked(one), validation=_unpacked(two)) for one, two in said.history]
     course.order = order
+    course.plans, course.memory = dict(said.plans), dict(said.memory)
+    here = made_on()
+    differs = [
+        f"{what} {theirs!r}, here {here.get(what)!r}"
+        for what, theirs in said.made_on.items()
+        if here.get(what) != theirs
+    ]
+    if differs:
+        say(f"{path}: was made with {'; '.join(differs)}: the bits may differ from those of a course that never moved")
     trainer.adopt(
         {name.removeprefix("weight."): array for name, array in tensors.items() if name.startswith("weight.")},
         {name.removeprefix("state."): array for name, array in tensors.items() if name.startswith("state.")},
@@ -167,9 +205,9 @@ def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
             raise EngineError(f"{path}: is a safetensors file, but no checkpoint of training")
         found: Any = json.loads(metadata[KEY])
         version = found.get("version") if isinstance(found, dict) else None
-        if version != VERSION:
+        if version not in _READ:
             why = ", which has no digest to tell whether it is whole" if version == _MISSING else ""
-            raise EngineError(f"{path}: is a checkpoint of version {version!r}{why}; this one reads version {VERSION}")
+            raise EngineError(f"{path}: is a checkpoint of version {version!r}{why}; this one reads versions {_READ}")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     if metadata.get(DIGEST) != digest(tensors, metadata[KEY]):
         raise EngineError(f"{path}: is not as it was written: its digest differs; take an earlier copy, or train anew")
@@ -184,6 +222,16 @@ def digest(tensors: Mapping[str, Any], text: str) -> str:
         state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     state.update(text.encode())
     return state.hexdigest()
+
+
+def _ordered(packed: bytes) -> bytes:
+    """Return a safetensors file with its metadata in order: the library writes them in any."""
+    length = int.from_bytes(packed[:8], "little")
+    header = json.loads(packed[8 : 8 + length])
+    metadata = dict(sorted(header.pop("__metadata__").items()))
+    text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(packed)[8 + length :]))
 
 
 def _packed(result: EpochResult) -> list[Any]:

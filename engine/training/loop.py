@@ -30,7 +30,7 @@ from engine.models.trainable import Model
 from engine.training import checkpoint
 from engine.training.dataset import LABELS, Dataset
 from engine.training.epoch_results import EpochResult
-from engine.training.measured_memory import MemoryOfRun
+from engine.training.measured_memory import MemoryOfRun, MemoryRecord
 from engine.training.nonfinite_policy import Lookout, warn
 from engine.training.schedules import Position, Schedule
 from engine.training.settings import Epoch, Settings, Split, TrainingState
@@ -118,12 +118,13 @@ def fit(
         course = _begin(dataset, settings, trainer)
         identity = checkpoint.identity(model, dataset, settings, about)
         if resume and save is not None and Path(save).exists():
-            checkpoint.restore(save, trainer, course, identity)
+            checkpoint.restore(save, trainer, course, identity, say)
 
         lookout = Lookout(settings.nonfinite, say, watching=settings.watch)
 
         def saved() -> None:
             lookout.weights(f"after step {trainer.steps}", trainer.weights)
+            _account(trainer, course)
             if save is not None:
                 checkpoint.save(save, trainer, course, identity)
 
@@ -154,15 +155,26 @@ def fit(
             if course.epoch < settings.epochs:
                 _shuffle(dataset, course, settings, split)
             saved()
+        _account(trainer, course)
         return Fitted(
             weights={name: array.copy() for name, array in trainer.weights.items()},
             history=tuple(course.history),
             steps=trainer.steps,
-            plans=len(trainer.plans),
-            peak_bytes=max((plan.peak_bytes for plan in trainer.plans.values()), default=0),
+            plans=len(course.plans),
+            peak_bytes=max(course.plans.values(), default=0),
             document=Document.of(*trainer.plans.values()),
             memory=dict(trainer.memory),
+            memory_records=dict(course.memory),
         )
+
+
+def _account(trainer: Trainer, course: TrainingState) -> None:
+    """Add what ran here to the course's account of memory; what ran first stays."""
+    for key, plan in trainer.plans.items():
+        course.plans.setdefault(key, plan.peak_bytes)
+    for build, found in trainer.memory.items():
+        if build not in course.memory:
+            course.memory[build] = found.as_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,14 +186,16 @@ class Fitted:
     history: tuple[Epoch, ...]
     steps: int
     plans: int
-    """Plans that were made."""
+    """Plans of the whole course."""
     peak_bytes: int
     """The largest of them."""
     document: Document
     """Every program that ran, with the plan it ran by and the belief that plan was made from."""
     memory: Mapping[str, MemoryOfRun]
     """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and as its first
-    run had it."""
+    run here had it."""
+    memory_records: Mapping[str, MemoryRecord]
+    """The same of the whole course, what ran before it was resumed too."""
 
 
 def epoch(

@@ -20,11 +20,12 @@ O(accesses x distinct stretches) at worst; of programs as they are, a few stretc
 What this module does not see: lifetimes, plans, memory of the interpreter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from allocsim.liveness.memory_categories import CATEGORIES, MemoryByCategory, by_category, categories_of
@@ -56,7 +57,7 @@ class MemoryOfRun:
             for step, nbytes in enumerate(column.tolist())
         ]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> "MemoryRecord":
         """Return what a record of a run has: both, category -> live bytes in each step."""
         return {
             "program": self.predicted.program.name,
@@ -64,6 +65,24 @@ class MemoryOfRun:
             "predicted": {name: column.tolist() for name, column in self.predicted.live.items()},
             "measured": {name: column.tolist() for name, column in self.measured.live.items()},
         }
+
+
+class MemoryRecord(TypedDict):
+    """A `MemoryOfRun` as plain data."""
+
+    program: str
+    taken: Annotated[int, Meta(ge=0, le=2**62)]
+    """Bytes of memory that the runtime took."""
+    predicted: dict[str, list[Annotated[int, Meta(ge=0, le=2**62)]]]
+    """Category -> live bytes in each step."""
+    measured: dict[str, list[Annotated[int, Meta(ge=0, le=2**62)]]]
+
+
+def at_fullest(live: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return category -> bytes in the step in which all of them hold most."""
+    totals = [sum(step) for step in zip(*live.values(), strict=True)]
+    step = max(range(len(totals)), key=totals.__getitem__, default=None)
+    return {name: 0 if step is None else found[step] for name, found in live.items()}
 
 
 class MemoryProbe:

@@ -11,6 +11,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.training.dataset import Order
 from engine.training.epoch_results import EpochResult
+from engine.training.measured_memory import MemoryRecord
 from engine.training.nonfinite_policy import Nonfinite
 from engine.training.optimizers import Hyper
 from engine.training.trainer import Graphs
@@ -88,6 +89,10 @@ class TrainingState:
     result: EpochResult = field(default_factory=EpochResult)
     """Of this epoch's training so far."""
     history: list[Epoch] = field(default_factory=list)
+    plans: dict[str, int] = field(default_factory=dict)
+    """Fingerprint of each program that ran -> bytes of its plan; earlier commands' among them."""
+    memory: dict[str, MemoryRecord] = field(default_factory=dict)
+    """Build -> its memory by category, as the first run of the course had it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

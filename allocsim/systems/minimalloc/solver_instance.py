@@ -48,6 +48,8 @@ COLUMNS: Final = {
 }  # fmt: skip
 """Spelling -> column."""
 
+_WINDOW: Final = re.compile(r"\d+-\d+@[\d:]+", re.ASCII)
+
 NEEDED: Final = ("id", "lower", "upper", "size")
 
 Gaps = tuple[tuple[int, int], ...]
@@ -249,6 +251,8 @@ def _table(
         meta = buffers.meta.get(b, {})
         gaps = [f"{low}-{high - inclusive}" for low, high in problem.gaps.get(b, ())]
         for window in str(meta.get("windows", "")).split():
+            if not _WINDOW.fullmatch(window):
+                raise OutputError(f"buffer {b}: windows: {window[:40]!r} is no gap with a window like 7-9@0:512")
             steps, _, where = window.partition("@")
             low, _, high = steps.partition("-")
             gaps.append(f"{low}-{int(high) - inclusive}@{where}")
@@ -259,7 +263,7 @@ def _table(
                 "end" if inclusive else "upper": int(stop[b]) - inclusive,
                 "size": int(problem.nbytes[b]),
                 "alignment": int(buffers.alignment[b]),
-                "hint": meta.get("hint", ""),
+                "hint": hint if isinstance(hint := meta.get("hint"), int) else "",
                 "gaps": " ".join(gaps),
                 "offset": problem.fixed.get(b, "") if plan is None else int(plan.offset[b]),
             }
