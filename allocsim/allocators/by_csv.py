@@ -124,8 +124,8 @@ class CsvPlanner:
 
 
 def ids(names: Sequence[str], buffers: Sequence[int]) -> list[str]:
-    """Return what buffers are called in a CSV file: their names where these are different words that
-    a spreadsheet shows as they are, else their numbers.
+    """Return what buffers are called in a CSV file: their names where these are different words
+    that a spreadsheet shows as they are, else their numbers.
     """
     plain = len(set(names)) == len(names) and all(re.fullmatch(r"[^\s,\"]+", name) and is_plain(name) for name in names)
     return list(names) if plain else [str(buffer) for buffer in buffers]
