@@ -10,8 +10,9 @@ The metadata entry `allocsim.training` is JSON: version, position, losses of the
 epochs before, the generator's state, and the *identity*: settings, model, frozen weights and data,
 as far as they decide the course. It has also the plans and the memory of what ran, so that the
 results of a resumed course are those of all of it, and where it ran (BLAS and its kernels, numpy,
-processor): a resume elsewhere says that its bits may differ. Equal courses make equal bytes. A file with another identity is refused, with the first entry that
-differs. Frozen weights are not saved, only hashed.
+processor): a resume elsewhere says that its bits may differ. Equal courses make equal bytes. A file
+with another identity is refused, with the first entry that differs. Frozen weights are not saved,
+only hashed.
 
 The metadata entry `allocsim.digest` is a BLAKE2b hash over all of it, every tensor (name, dtype,
 shape, bytes) and the JSON: a file in which anything changed is refused, since it would go on to
