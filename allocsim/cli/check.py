@@ -116,6 +116,8 @@ def check(
             entries.append({"file": path, "error": outcome.error})
             print_error(outcome.error or "")
             continue
+        if outcome.failed and as_json:
+            print_error(outcome.failed)
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
         other = {} if explored is None else {"explore": explored}
         strange = misfits(document)
@@ -175,6 +177,7 @@ def outcome_entry(outcome: Outcome) -> dict[str, Any]:
         **report_entry(outcome.report),
         "causes": [cause.as_json() for cause in outcome.causes],
         "examined": examined_json(outcome.examined),
+        **({"failed": outcome.failed} if outcome.failed else {}),
     }
 
 

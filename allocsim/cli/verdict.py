@@ -8,18 +8,20 @@ Exit status: 0 if nothing is wrong, 1 if a fault was found, 2 for what cannot be
 be read, has no plan, or lacks a detector that `--require` names.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Kinds, Required, Strict, kinds_table, letters_of
+from allocsim.cli.check import Kinds, Required, Strict, kinds_table, letters_of, outcome_entry
 from allocsim.cli.output import print_error, print_json, print_line, show_path
-from allocsim.outcomes import JudgeRules, outcome_of, read_evidence, verdict_entry
+from allocsim.outcomes import JudgeRules, failure, outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
-from allocsim.outcomes.telling import examined_lines, headline, wrapped
+from allocsim.outcomes.telling import examined_lines, headline, lines_of, wrapped
 from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
 
 
 def verdict(
@@ -37,7 +39,10 @@ def verdict(
         print_error(f"{show_path(target)}: {NO_PLAN}")
         return BAD_INPUT
     rules = JudgeRules(strict=strict, kinds=kinds_table(kinds))
-    found = judge(evidence, judged=rules.listed)
+    try:
+        found = judge(evidence, judged=rules.listed)
+    except Exception as error:  # noqa: BLE001 - whatever it is, what the judge says of the file stands
+        return _plain_report(target, evidence, rules, required, error, as_json=as_json)
     outcome = outcome_of(
         str(target), evidence, report=found.report, rules=rules, causes=found.causes, required=required
     )
@@ -50,5 +55,21 @@ def verdict(
         for line in wrapped(clause, "", "  "):
             print_line(line)
     for line in examined_lines(outcome.examined):
+        print_line(line)
+    return outcome.status
+
+
+def _plain_report(
+    target: Path, evidence: Evidence, rules: JudgeRules, required: str, error: Exception, *, as_json: bool
+) -> int:
+    """Say what the judge found, and that the verdict on it failed."""
+    report = rules.report(evidence.document)
+    said = failure(str(target), report, error)
+    outcome = replace(outcome_of(str(target), evidence, report=report, causes=(), required=required), failed=said)
+    print_error(said)
+    if as_json:
+        print_json(outcome_entry(outcome))
+        return outcome.status
+    for line in lines_of(outcome):
         print_line(line)
     return outcome.status

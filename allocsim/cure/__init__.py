@@ -183,10 +183,10 @@ class _Task:
         anew = self._anew(by_wait=by_wait)
         if found is None:
             found = self._with_all_apart(by_wait=by_wait)
-        elif self._pin_all is not None and found.nbytes > max(self._pin_all, 0):
+        elif self._pin_all is not None and found.nbytes > self._pin_all:
             apart = self._with_all_apart(by_wait=by_wait)
             best = found if apart is None or found.nbytes <= apart.nbytes else apart
-            found = replace(best, pin_all_bytes=None if apart is None else apart.nbytes)
+            found = replace(best, pin_all_bytes=None if apart is None else apart.pin_all_bytes)
         if anew is not None:
             draft, mended, right = anew
             found = None if found is None else replace(found, planned_anew=right)
@@ -230,8 +230,11 @@ class _Task:
         less = best or found
         if less is None or less.nbytes > 0:
             best = self._first(base, double_moves_of(base.document, base.rooms, bodies, rigours[0]), less) or best
-        if best is None and found is None and 1 < len(self.demands) <= IN_TURN:
-            return self._in_turn(base, by_wait=by_wait)
+        less = best or found
+        if (less is None or less.nbytes > 0) and 1 < len(self.demands) <= IN_TURN:
+            turned = self._in_turn(base, by_wait=by_wait)
+            if turned is not None and (less is None or turned.nbytes < less.nbytes):
+                return turned
         return best
 
     def _rigours(self, demands: Sequence[Demand], *, by_wait: bool) -> tuple[Rigour, ...]:
@@ -259,7 +262,7 @@ class _Task:
 
     def _in_turn(self, base: Draft, *, by_wait: bool) -> Cure | None:
         """Return a cure that makes the mends one after another, each by the cheapest move of one
-        slot.
+        slot, or of two where one costs bytes.
         """
         draft, gone = base, frozenset[Key]()
         for demand in self.demands:
@@ -267,7 +270,10 @@ class _Task:
             if self.lacks(built(draft), gone):
                 continue
             bodies, rigours = bodies_of(draft.document, [demand]), self._rigours([demand], by_wait=by_wait)
-            moves = moves_of(draft.document, draft.rooms, bodies, rigours)[: self.tried]
+            moves = moves_of(draft.document, draft.rooms, bodies, rigours)
+            if not moves or moves[0].growth > 0:
+                moves += double_moves_of(draft.document, draft.rooms, bodies, rigours[0])
+            moves = sorted(moves, key=lambda move: (move.growth, len(move.moved)))[: self.tried]
             drafts = (drafted(draft, move, [demand]) for move in moves)
             made = next((one for one in drafts if self.lacks(built(one), gone)), None)
             if made is None:
@@ -310,7 +316,7 @@ class _Task:
             if not self._settle(draft, demand, rigour, by_wait=by_wait):
                 return None
         for index, buffer, mend in draft.wheres:
-            draft.elements[place_of(draft, index, buffer, mend)] = None
+            draft.elements[place_of(draft, index, buffer, keeps=mend.kind == "state")] = None
         return draft
 
     def _settle(self, draft: Draft, demand: Demand, rigour: Rigour, *, by_wait: bool) -> bool:
@@ -466,15 +472,16 @@ class _Task:
             trials=self.trials,
             moved=tuple(moves(self.document, mended)),
             document=mended,
+            before=self.document,
         )
 
     @cached_property
     def _pin_all(self) -> int | None:
-        """How much the peaks grow with every buffer apart."""
+        """How much the peaks grow with every buffer apart; nothing where they shrink."""
         plans = all_apart(self.document)
         if plans is None:
             return None
-        return sum(new.peak_bytes - old.peak_bytes for new, old in zip(plans, self.document.plans, strict=True))
+        return max(sum(new.peak_bytes - old.peak_bytes for new, old in zip(plans, self.document.plans, strict=True)), 0)
 
     def _with_all_apart(self, *, by_wait: bool) -> Cure | None:
         """Return the same mends with every buffer apart, if the judge bears it out."""
@@ -494,7 +501,7 @@ class _Task:
         if not self.holds(mended):
             return None
         made = self._cure(draft, mended, "apart")
-        return replace(made, pin_all_bytes=made.nbytes)
+        return replace(made, pin_all_bytes=max(made.nbytes, 0))
 
     def _anew(self, *, by_wait: bool) -> tuple[Draft, Document, bool] | None:
         """Plan the mended beliefs anew, where a planner of this project made the plans of

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from allocsim.cure.elements import Element, Wait, as_json
 from allocsim.cure.mends import Mend
+from allocsim.cure.patch import patch
 from allocsim.judge.violations import Violation
 from allocsim.model import Document
 
@@ -63,8 +64,15 @@ class Cure:
     moved: tuple[Moved, ...]
     document: Document = field(repr=False)
     """The document mended."""
+    before: Document = field(repr=False)
+    """The document as it was."""
     alternative: "Cure | None" = None
     """Of a race over reuse: the same by placing apart."""
+
+    @property
+    def patch(self) -> tuple[dict[str, Any], ...]:
+        """All that changes in the native document, as a JSON Patch (`allocsim.cure.patch`)."""
+        return patch(self.before, self.document)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -78,6 +86,7 @@ class Cure:
             "placement": self.placement,
             "minimal": self.minimal,
             "moved": [{name: getattr(slot, name) for name in slot.__slots__} for slot in self.moved],
+            "patch": list(self.patch),
         }
         return made if self.alternative is None else {**made, "alternative": self.alternative.as_json()}
 

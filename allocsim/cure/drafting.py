@@ -155,15 +155,17 @@ def denials_of(demands: Sequence[Demand]) -> frozenset[Position]:
     return frozenset((one.op_kind, one.operand, one.result) for one in denied)
 
 
-def place_of(draft: Draft, index: int, buffer: int, mend: Mend) -> Place:
-    """Return the element of a slot that moved."""
+def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Place:
+    """Return the element of a slot that moved; with `keeps`, to bytes that nobody else has in any
+    run.
+    """
     room = draft.rooms[index]
     placed = int(room.arena[buffer]) >= 0
     return Place(
         plan=index,
         buffer=buffer,
         offset=int(room.offset[buffer]) if placed else None,
-        keeps=mend.kind == "state",
+        keeps=keeps,
     )
 
 

@@ -41,11 +41,8 @@ BODIES: Final = 8
 PLACES: Final = frozenset({"slot", "size", "state", "address", "wait"})
 """Kinds of mend that ask for other slots, not for other beliefs."""
 
-FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "wait"})
-"""Kinds of mend that few moves can make.
-
-What nobody may touch in any run (`state`) is more than the judge can see of these runs.
-"""
+FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "state", "address", "wait"})
+"""Kinds of mend that few moves can make."""
 
 NEIGHBOURS: Final = 32
 """Slots that are tried as the second of two, the nearest in size first."""
@@ -139,7 +136,7 @@ def drafted(base: Draft, move: SlotMove, demands: Sequence[Demand]) -> Draft:
         draft.moved[index].add(buffer)
     asked = [demand.mend for demand in demands if demand.mend.kind in PLACES]
     for index, buffer in move.moved if asked else ():
-        draft.elements[place_of(draft, index, buffer, asked[0])] = None
+        draft.elements[place_of(draft, index, buffer)] = None
     return draft
 
 

@@ -84,6 +84,10 @@ class Outcome:
     unvouched: int = 0
     """Ops in place that nobody vouches for."""
     error: str | None = None
+    failed: str | None = None
+    """Why there are no causes though something was found: an error of this program, not of the
+    file.
+    """
     max_peak: int | None = None
     """Bytes the plan may need at most."""
     required: str = ""
@@ -250,13 +254,28 @@ def outcome_of(
     from allocsim.verdict.attribution import Charge  # noqa: PLC0415 - as above
 
     if causes is None:
-        causes = _causes(evidence, rules.whole(document, report), rules, cures=cures)
+        try:
+            causes = _causes(evidence, rules.whole(document, report), rules, cures=cures)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what the judge said of the file stands
+            bare = (Charge(violation=v, cause=None) for v in report.violations)
+            findings = tuple(_finding(document, charge, known) for charge in bare)
+            return replace(plain, findings=findings, failed=failure(file, report, error))
     charged: dict[Key, Cause] = {}
     for cause in causes:
         for v in cause.violations:
             charged.setdefault(key_of(v), cause)
     charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
     return replace(plain, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
+
+
+def failure(file: str, report: Report, error: Exception) -> str:
+    """Return what is said where the verdict, and not the file, is at fault."""
+    first = report.violations[0].message if report.violations else "what was measured"
+    what = " ".join(str(error).split())
+    return (
+        f"{file}: no cause was found for what the judge lists, first: {first}. The verdict itself failed "
+        f"({type(error).__name__}: {what}); that is a fault of allocsim, not of the file: please report it with the file"
+    )
 
 
 def _causes(evidence: Evidence, report: Report, rules: JudgeRules, *, cures: bool) -> tuple[Cause, ...]:
@@ -353,6 +372,7 @@ __all__ = [
     "FiledViolation",
     "JudgeRules",
     "Outcome",
+    "failure",
     "fingerprint",
     "judge_file",
     "outcome_of",

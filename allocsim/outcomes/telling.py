@@ -85,11 +85,8 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         return
     for number, cause in enumerate(outcome.causes, start=1):
         yield from cause_lines(outcome, number, cause)
-    unsought = sum(not cause.sought for cause in outcome.causes)
-    if unsought:
-        yield from wrapped(
-            f"cures of single causes: {unsought} not sought, for the work set for them was spent", "", "  "
-        )
+    if outcome.failed:
+        yield from wrapped(outcome.failed, "", "  ")
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
     if violations:
@@ -125,7 +122,12 @@ def cause_lines(outcome: Outcome, number: int, cause: Cause) -> Iterator[str]:
 def mended(cause: Cause) -> str:
     """Return the cure of a cause with its price; where there is none, the mend that it takes."""
     if cause.cure is None:
-        return f"to mend: {cause.mend}"
+        why = (
+            ""
+            if cause.sought
+            else "; no cure was sought, for those of the causes before took all the work set for them"
+        )
+        return f"to mend: {cause.mend}{why}"
     said = f"cure: {'; '.join(cause.cure.words)}, {price(cause.cure)}"
     other = cause.cure.alternative
     return said if other is None else f"{said}; or {'; '.join(other.words)}, {price(other)}"

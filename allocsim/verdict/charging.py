@@ -11,9 +11,10 @@ The order of charge:
 4. The order: waits, of the program where the race exists apart, of the plan where reuse made it
    (`allocsim.verdict.waiting`).
 
-A violation may stand under several mends: each of them alone would bring it about. Which of several
-pairs do is asked of the judge: the run by itself, all buffers apart but the victim and those who
-took its place for that one reason.
+What vanishes once a slot is moved that breaks a promise, or does not fit, is charged to that slot
+alone. A violation may stand under several mends: each of them alone would bring it about. Which of
+several pairs do is asked of the judge: the run by itself, all buffers apart but the victim and
+those who took its place for that one reason.
 
 Slots that only the placement can have put where they are share mends: as few slots as meet every
 other, those that do not fit or keep no promise first. Where no problem is stated, one slot that
@@ -69,6 +70,17 @@ does.
 """
 
 
+BROKEN: Final = frozenset(
+    {
+        "PinIgnored", "LifetimeIgnored", "FixedIgnored", "OwnIgnored", "OwnUntold", "SizeIgnored",
+        "Misaligned", "OutOfBounds", "WrongArena", "Undersized",
+    }
+)  # fmt: skip
+"""Kinds that say of a slot that it keeps no promise, or does not fit."""
+AFTER_SLOTS: Final = frozenset({"upload", "state", "late", "wait", "lifetime", "pair"})
+"""Kinds of mend that are charged after the placement, where no problem states otherwise."""
+
+
 def charges_of(dossier: Dossier) -> Charges:
     """Return the mends of everything that S, H and L found, each with the violations it explains,
     in the report's order.
@@ -79,11 +91,13 @@ def charges_of(dossier: Dossier) -> Charges:
     left = list(charge_slots(dossier, found, left))
     charge_beliefs(dossier, found)
     charge_order(dossier, found, [v for v in left if v.kind == "Race"])
+    _charge_once(dossier, found)
     _history(dossier, found)
     position = {id(v): number for number, v in enumerate((*dossier.report.violations, *dossier.report.warnings))}
     return {
         mend: sorted({id(v): v for v in violations}.values(), key=lambda v: position[id(v)])
         for mend, violations in found.items()
+        if violations
     }
 
 
@@ -147,6 +161,26 @@ def _upload(dossier: Dossier, v: Violation) -> Mend:
     into = [step for step in run.skip if v.buffer in home[list(run.program.ops[step].results)].tolist()]
     before = [step for step in into if v.op is None or step < v.op]
     return Mend(kind="upload", program=v.program, op=max(before, default=min(into)))
+
+
+def _charge_once(dossier: Dossier, found: Charges) -> None:
+    """Charge to a slot that breaks a promise of its own, or does not fit, all that vanishes once it
+    lies elsewhere: what was charged for want of a stated belief, to the host, or to the order.
+    """
+    slots = [
+        mend
+        for mend, rows in found.items()
+        if mend.kind == "slot" and any(v.kind in BROKEN and v.plan == mend.plan for v in rows)
+    ]
+    for slot in slots[:QUESTIONS]:
+        later = [m for m, rows in found.items() if m.kind in AFTER_SLOTS and m.problem is None and rows]
+        if not later:
+            return
+        left = dossier.without_slot(slot.plan or 0, slot.buffer or 0)
+        for mend in later:
+            gone = [v for v in found[mend] if key_of(v) not in left]
+            found[slot] += gone
+            found[mend] = [v for v in found[mend] if key_of(v) in left]
 
 
 def _history(dossier: Dossier, found: Charges) -> None:

@@ -127,6 +127,23 @@ class Doings:
     def _steps(self) -> dict[int, list[int]]:
         return {buffer: list(at) for buffer, at in self._reads.items()}
 
+    def copies(self, step: int) -> bool:
+        """Whether an op may be a copy: a `same`, or one operand taken over as one result, laid out
+        alike.
+        """
+        op = self.program.ops[step]
+        if self.program.same_ops[step]:
+            return True
+        if len(op.operands) != 1 or len(op.results) != 1:
+            return False
+        return _layout(self.program, op.operands[0]) == _layout(self.program, op.results[0])
+
+    def filled(self, buffer: int | None, skip: frozenset[int]) -> bool:
+        """Whether the host lays some of a buffer, but for the ops of `skip`: then the rest of it is
+        padding, and no other instance of an input.
+        """
+        return any(int(self.program.producer[value]) not in skip for value in self._uploads.get(buffer or 0, ()))
+
     def instead_of_unread(self, value: int, skip: frozenset[int]) -> bool:
         """Whether a value, or what the host is to lay into its buffer, is laid out as one that the
         host lays, but for the ops of `skip`, and no op but `view` reads.

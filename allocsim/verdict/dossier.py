@@ -182,16 +182,25 @@ class Dossier:
         """What is wrong with every buffer in memory of its own: the program's doing and the
         host's.
         """
-        plans = {id(plan): _apart(plan, ()) for plan in self.document.plans}
-        document = replace(
-            self.document,
-            problems=(),
-            plans=tuple(plans.values()),
-            session=None
-            if self.document.session is None
-            else tuple(replace(run, plan=plans[id(run.plan)]) for run in self.document.session),
+        return self._judged(
+            replace(self._with_plans({i: _apart(p, ()) for i, p in enumerate(self.document.plans)}), problems=())
         )
-        return self._judged(document)
+
+    def without_slot(self, plan: int, buffer: int) -> frozenset[Key]:
+        """What is wrong with one buffer of a plan in memory of its own."""
+        old = self.document.plans[plan]
+        arena = old.arena.copy()
+        arena[buffer] = OWN
+        return self._judged(self._with_plans({plan: replace(old, arena=arena)}))
+
+    def _with_plans(self, changed: Mapping[int, Plan]) -> Document:
+        """Return the document with some of its plans, by index, in place of its own."""
+        old = self.document.plans
+        plans = tuple(changed.get(index, plan) for index, plan in enumerate(old))
+        made = {id(plan): new for plan, new in zip(old, plans, strict=True)}
+        session = self.document.session
+        runs = None if session is None else tuple(replace(run, plan=made[id(run.plan)]) for run in session)
+        return replace(self.document, plans=plans, session=runs)
 
     @cached_property
     def _in_time(self) -> frozenset[Key]:

@@ -254,9 +254,10 @@ def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation
         run = dossier.run(v)
         if v.kind not in {"StaleRead", "UninitialisedRead"} or run is None or v.op is None or v.value is None:
             continue
-        if not dossier.crosses(v.run, v.op):
+        doings, skip = dossier.doings(run.program), frozenset(run.skip)
+        if not (dossier.crosses(v.run, v.op) and doings.copies(v.op)) or doings.filled(v.buffer, skip):
             continue
-        if dossier.doings(run.program).instead_of_unread(v.value, frozenset(run.skip)):
+        if doings.instead_of_unread(v.value, skip):
             return True
     return False
 

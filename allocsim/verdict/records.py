@@ -240,6 +240,7 @@ class Verdict:
             "causes": [cause.as_json() for cause in self.causes],
             "cure": self.cure_text,
             "cure_bytes": self.cure_bytes,
+            "patch": None if self.cure is None else list(self.cure.patch),
             "pin_all_bytes": self.pin_all_bytes,
             "text": self.text,
         }

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
 from allocsim.cure.waits import Ordered, covering, pruned
+from allocsim.model import HOST_READ
 from allocsim.verdict.dossier import Dossier
 
 Charges = dict[Mend, list[Violation]]
@@ -31,7 +32,8 @@ def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -
 
     Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
     had been given back in stream order. No wait of an op orders two runs: what is left out there is
-    a wait of the session.
+    a wait of the session. What the ops of one run race over though their program orders them is a
+    look of the host's that comes late.
 
     A wait of the program's reaches on to the last op after it that its own op needs for reuse as
     well, whatever else is wrong with that reuse: what is left out is one wait. Races that this
@@ -43,9 +45,20 @@ def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -
             found[Mend(kind="runs", program=v.program, plan=v.plan)].append(v)
             continue
         rows[v.program or 0].append(v)
-    for program, here in rows.items():
+    for program, unordered in rows.items():
         ordered = Ordered.of(dossier.document.programs[program])
-        reuse = [_pair(v) for v in dossier.races if (v.program or 0) == program and not v.in_apart and in_one_run(v)]
+        here = []
+        for v in unordered:
+            if ordered.before(*reversed(_pair(v))):  # only where the host looks after a later run
+                looks = dossier.kind(v.run, v.op) == HOST_READ
+                found[Mend(kind="late", program=program, buffer=v.buffer if looks else v.other_buffer)].append(v)
+            else:
+                here.append(v)
+        reuse = [
+            _pair(v)
+            for v in dossier.races
+            if (v.program or 0) == program and not v.in_apart and in_one_run(v) and not _in_order(ordered, v)
+        ]
         apart = [_pair(v) for v in here if v.in_apart]
         waits = pruned(ordered, [_reaching(ordered, wait, reuse) for wait in covering(ordered, apart)], apart)
         mended = ordered.waiting(waits)

@@ -40,6 +40,11 @@ ANSWERS = {
     "carry-one-by-one-0": "",
     "carry-one-by-one-1": "C15 plan",
     "swap-one-by-one": "C15 plan",
+    "pin-ignored-then-no-upload": "C12 plan",
+    "padding-read-charged-to-schedule": "C14 caller",
+    "misaligned-told-twice": "C12 plan",
+    "screen-miss": "C11 plan",
+    "cure-for-nothing": "C07 caller",
     "late-read-judged-alone": "C01 plan; C01 plan; C05 caller; C05 caller; C07 plan",
     "waiting-run-judged-alone": "C12 plan; C12 plan",
 }

@@ -37,7 +37,7 @@ def test_what_was_not_sought_is_said(monkeypatch):
     assert [cause.as_json().get("cure_sought") for cause in verdict.causes] == [None, False, False]
     assert len(verdict.cure.elements) == 3  # together they are cured all the same
     lines = list(lines_of(outcome_of("x", ending_early(3), cures=True)))
-    assert "cures of single causes: 2 not sought, for the work set for them was spent" in lines
+    assert sum("no cure was sought" in line for line in lines) == 2
 
 
 def test_runs_count_however_few_ops_they_have(monkeypatch):

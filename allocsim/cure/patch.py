@@ -1,0 +1,61 @@
+"""A cure as a JSON Patch (RFC 6902) of the native document: all that changes, to the last slot, so
+that whoever can edit JSON can make it.
+
+Members are added, which replaces what is there, since a file may leave out what is a default; rows
+of programs, problems, plans, ops, slots and runs are named by index. A plan that the cure adds
+comes behind the others. `examples/apply_cure.py` is a program that applies one and knows nothing of
+this project.
+
+Complexity: O(size of the document), twice.
+
+What this module does not see: why anything changes.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from allocsim.document import dumps
+from allocsim.model import Document
+
+Change = dict[str, Any]
+
+ROWS: Final = frozenset({"arenas", "programs", "problems", "plans", "ops", "buffers", "values", "slots", "session"})
+"""Members that are lists of rows, which a file has in the same order."""
+
+
+def patch(before: Document, after: Document) -> tuple[Change, ...]:
+    """Return the changes that make the one document the other, in the order to be made."""
+    return tuple(_members("", _written(before), _written(after)))
+
+
+@lru_cache(maxsize=2)
+def _written(document: Document) -> Any:
+    return json.loads(dumps(document))
+
+
+def _members(path: str, old: Any, new: Any) -> Iterator[Change]:
+    for name in old.keys() - new.keys():
+        yield {"op": "remove", "path": f"{path}/{name}"}
+    for name, value in new.items():
+        if name not in old:
+            yield {"op": "add", "path": f"{path}/{name}", "value": value}
+        elif old[name] != value:
+            yield from _rows(f"{path}/{name}", old[name], value, rows=name in ROWS)
+
+
+def _rows(path: str, old: Any, new: Any, *, rows: bool) -> Iterator[Change]:
+    if not rows or len(new) < len(old):
+        yield {"op": "add", "path": path, "value": new}
+        return
+    for index, (was, now) in enumerate(zip(old, new, strict=False)):
+        if was != now and isinstance(was, dict) and isinstance(now, dict) and not path.endswith("/slots"):
+            yield from _members(f"{path}/{index}", was, now)
+        elif was != now:
+            yield {"op": "replace", "path": f"{path}/{index}", "value": now}
+    for row in new[len(old) :]:
+        yield {"op": "add", "path": f"{path}/-", "value": row}
+
+
+__all__ = ["patch"]
