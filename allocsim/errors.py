@@ -4,6 +4,7 @@
     ├── ModelError              a program, problem, plan or session contradicts itself
     │   └── DocumentError       the same, found while reading a file; names the file
     ├── PlannerError            an allocator raised, returned nonsense, or cannot place the problem
+    │   ├── EndedError          a planner's own process ended without an answer
     │   └── CapacityError       the problem does not fit where it was told to fit
     │       └── ExceededError   a planner did not say so, and returned a plan that does not
     ├── UnknownNameError        no scenario, allocator, format or kernel of that name
@@ -53,6 +54,30 @@ class DocumentError(ModelError):
 
 class PlannerError(AllocsimError):
     """An allocator raised, returned something that is no plan, or a plan for another program."""
+
+
+class EndedError(PlannerError):
+    """A planner's own process ended without an answer.
+
+    `how` it did: a signal, an exit status, half an answer, with the last line it wrote; `memory`
+    says whether that line is about memory that it was not given.
+    """
+
+    def __init__(self, name: str, how: str, said: str = "") -> None:
+        self.how = how
+        self.memory = any(words in said.lower() for words in OUT_OF_MEMORY)
+        super().__init__(f"allocator {name!r} ended without an answer: {how}{': ' if said else ''}{said}")
+
+
+OUT_OF_MEMORY = (
+    "memoryerror",
+    "bad_alloc",
+    "out of memory",
+    "outofmemory",
+    "cannot allocate memory",
+    "memory allocation of",
+)
+"""What runtimes write where the system gives them no more memory, in small letters."""
 
 
 class CapacityError(PlannerError):

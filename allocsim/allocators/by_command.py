@@ -5,10 +5,13 @@
 
 The command is started once, at the first question, and asked one line for each question on its
 standard input: a native document (docs/format.md) in one line, with one program and one problem,
-in which every list that a planner needs is written out (`question`). It answers one line on its
-standard output: `{"slots": [...]}` with an entry for each buffer, an offset in the buffer's arena,
-`"own"` or null; or `{"refused": "why"}` where the buffers do not fit. What it writes to standard
-error is shown where it ends. It ends when its standard input does.
+in which every list that a planner needs is written out (`question`), and `id`, the number of the
+question. It answers one line on its standard output: `{"slots": [...]}` with an entry for each
+buffer, an offset in the buffer's arena, `"own"` or null; or `{"refused": "why"}` where the buffers
+do not fit; an `id` in it is that of the question. What it writes beyond that line is looked for
+after each answer and before each question, and ends it: its answers would be those of other
+questions. What it writes to standard error is shown where it ends. It ends when its standard input
+does.
 
 Raises PlannerError for what is no answer, CapacityError for a refusal. What this module does not
 see: whether a plan is sound, and how long the command may take (`allocsim.fuzzing.target`).
@@ -17,6 +20,7 @@ see: whether a plan is sound, and how long the command may take (`allocsim.fuzzi
 import contextlib
 import json
 import os
+import select
 import shlex
 import shutil
 import subprocess
@@ -32,7 +36,7 @@ from allocsim.allocators.by_csv import INPUT, CsvPlanner
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
 from allocsim.document import dumps
-from allocsim.errors import CapacityError, PlannerError
+from allocsim.errors import CapacityError, EndedError, PlannerError
 from allocsim.files.signals import signal_name
 from allocsim.model import Document, Plan, Problem, Program, Role
 
@@ -52,6 +56,10 @@ class CommandPlanner:
     said: "IO[bytes] | None" = field(default=None, repr=False)
     owner: int = 0
     """The process that started it: a fork starts its own."""
+    ahead: bytes = b""
+    """What it wrote behind the last answer."""
+    asked: int = 0
+    """Questions so far: the `id` of the next one."""
     folder: str = field(default_factory=os.getcwd)
     """Where it is started: where it was named, whatever folder this process has gone to since."""
 
@@ -71,16 +79,22 @@ class CommandPlanner:
 
     def close(self) -> None:
         """End the command. Safe to call twice."""
-        process, said, self.process, self.said = self.process, self.said, None, None
+        process, said, self.process, self.said, self.ahead = self.process, self.said, None, None, b""
         _end(process, said, self.owner)
 
     def _answered(self, problem: Problem) -> Plan:
-        line = json.dumps(question(problem), separators=(",", ":")).encode() + b"\n"
-        answer = self._line(line)
+        line = json.dumps({"id": self.asked, **question(problem)}, separators=(",", ":")).encode() + b"\n"
+        answer, number = self._line(line), self.asked
+        self.asked += 1
         try:
             record = json.loads(answer)
         except ValueError:
             raise PlannerError(f"allocator {self.name!r} answered {_shown(answer)}, which is no JSON") from None
+        except RecursionError:
+            raise PlannerError(f"allocator {self.name!r} answered {_shown(answer)}, lists within lists") from None
+        if isinstance(record, dict) and record.get("id", number) != number:
+            self.close()
+            raise PlannerError(f"allocator {self.name!r} answered question {record['id']!r} when asked {number}")
         if isinstance(record, dict) and isinstance(record.get("refused"), str):
             raise CapacityError(f"allocator {self.name!r}: {record['refused']}")
         if not isinstance(record, dict) or not isinstance(record.get("slots"), list):
@@ -94,21 +108,40 @@ class CommandPlanner:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        try:
+        if self._more(process.stdout):
+            raise self._beside("before the question")
+        answer = b""
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.write(line)
             process.stdin.flush()
-            answer = process.stdout.readline(MOST)
-        except BrokenPipeError:
-            answer = b""
-        if answer.endswith(b"\n"):
+            while (
+                b"\n" not in self.ahead
+                and len(self.ahead) < MOST
+                and (more := os.read(process.stdout.fileno(), 1 << 16))
+            ):
+                self.ahead += more
+        answer, end, self.ahead = self.ahead.partition(b"\n")
+        if end and self._more(process.stdout):
+            raise self._beside(f"behind its answer {_shown(answer)}")
+        if end:
             return answer
         code = process.wait()
         how = signal_name(-code) if code < 0 else f"exit status {code}"
         last = self._last_words()
         self.close()
-        raise PlannerError(
-            f"allocator {self.name!r} ended without an answer: {how}{': ' if last else ''}{last}"
-        ) from EOFError(f"{how}{': ' if last else ''}{last}")
+        raise EndedError(self.name, f"{how}{f' after half an answer, {_shown(answer)}' if answer else ''}", last)
+
+    def _more(self, answers: IO[bytes]) -> bool:
+        """Return whether the command wrote something that is no answer to what was asked."""
+        if not self.ahead and select.select([answers], [], [], 0)[0]:
+            self.ahead = os.read(answers.fileno(), 1 << 16)
+        return bool(self.ahead)
+
+    def _beside(self, where: str) -> PlannerError:
+        """End the command and return the error for what it wrote; the next question starts it anew."""
+        wrote = _shown(self.ahead)
+        self.close()
+        return PlannerError(f"allocator {self.name!r} wrote {wrote} {where}; an answer is one line")
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self.process is None or self.owner != os.getpid():
@@ -117,6 +150,7 @@ class CommandPlanner:
                 self.process = subprocess.Popen(  # noqa: S603 - a person named it
                     self.arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, cwd=self.folder
                 )
+                self.ahead = b""
             except OSError as error:
                 raise PlannerError(f"allocator {self.name!r} cannot be started: {error.strerror or error}") from None
             self.owner = os.getpid()

@@ -30,7 +30,7 @@ import numpy as np
 from allocsim.allocators import exact
 from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
-from allocsim.errors import CapacityError, PlannerError
+from allocsim.errors import CapacityError, EndedError, PlannerError
 from allocsim.files.cells import is_plain
 from allocsim.files.gate import content
 from allocsim.files.signals import signal_name
@@ -92,8 +92,7 @@ class CsvPlanner:
             )
             words = f"{': ' if last else ''}{last[:200]}"
             if done.returncode < 0:
-                how = f"{signal_name(-done.returncode)}{words}"
-                raise PlannerError(f"allocator {self.name!r} ended without an answer: {how}") from EOFError(how)
+                raise EndedError(self.name, signal_name(-done.returncode), last[:200])
             if not answered.exists() and done.returncode:
                 raise CapacityError(f"allocator {self.name!r}: exit status {done.returncode}{words}")
             if not answered.exists():

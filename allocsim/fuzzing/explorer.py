@@ -22,7 +22,7 @@ from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import HASHES, HISTORY, UNKNOWN, after, alike, alone, sequence
+from allocsim.fuzzing.history import FOLDER, HASHES, HISTORY, UNKNOWN, after, alike, alone, sequence
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
@@ -30,7 +30,7 @@ from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
 from allocsim.judge.violations import KINDS
 
-ALONE: Final = {HASHES, HISTORY, UNKNOWN}
+ALONE: Final = {FOLDER, HASHES, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""
 
 THOROUGH: Final = 4

@@ -1,10 +1,13 @@
-"""What an answer depends on beside its question: chance, the seed of hashes, what was asked before.
+"""What an answer depends on beside its question: chance, the working directory, the seed of hashes,
+what was asked before.
 
     why = unlike(asker, witness, case, answer)
 
 Two processes that import the target with different seeds of hashes are asked the same case, one of
-them after other questions than the other. Where they answer in two ways, fresh processes, which
-were asked nothing before, are asked alone and tell the reason. Where it is what was asked before,
+them after other questions than the other, each in a working directory of its own. Where they answer
+in two ways, fresh processes, which were asked nothing before, are asked alone and tell the reason:
+one that differs from the first in nothing, one that imports the target anew, one that does so in
+another working directory, one with another seed. Where it is what was asked before,
 the shortest sequence of questions found is kept, with the case at its end: each shorter one that
 was tried shows nothing.
 
@@ -21,6 +24,7 @@ SECONDS: Final = 20.0
 """How long a sequence is made shorter at most."""
 
 CHANCE: Final = "two answers to one question"
+FOLDER: Final = "the answer depends on the working directory"
 HASHES: Final = "the answer depends on the seed of hashes"
 HISTORY: Final = "the answer depends on what was asked before"
 UNKNOWN: Final = "two answers to one question, not seen again"
@@ -38,6 +42,13 @@ class Renewable(Protocol):
 
     def renew(self) -> None:
         """Begin a process that was asked nothing."""
+        ...
+
+    def anew(self, case: FuzzCase, *, elsewhere: bool) -> Answer:
+        """Return the answer of one more process that imports the target anew, with the same seed.
+
+        It works in the same directory, or `elsewhere`.
+        """
         ...
 
 
@@ -72,7 +83,9 @@ def unlike(
     if not alike(first, alone(asker, case)):
         return CHANCE, ()
     if not alike(first, alone(witness, case)):
-        return HASHES, ()
+        if not alike(first, asker.anew(case, elsewhere=False)):
+            return CHANCE, ()
+        return (HASHES if alike(first, asker.anew(case, elsewhere=True)) else FOLDER), ()
     for whose, before in histories:
         found = sequence(whose, before, case, first)
         if found is not None:
@@ -117,4 +130,4 @@ def sequence(
     return tuple(one if time() < over and shows(one) else chosen)
 
 
-__all__ = ["CHANCE", "HASHES", "HISTORY", "UNKNOWN", "after", "alike", "alone", "unlike"]
+__all__ = ["CHANCE", "FOLDER", "HASHES", "HISTORY", "UNKNOWN", "after", "alike", "alone", "unlike"]

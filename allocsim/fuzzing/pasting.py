@@ -11,7 +11,7 @@ from typing import Final
 
 from allocsim.document import dumps
 from allocsim.fuzzing.broken_property import BrokenProperty, told_of
-from allocsim.fuzzing.history import HASHES
+from allocsim.fuzzing.history import FOLDER, HASHES
 from allocsim.fuzzing.target import Target
 from allocsim.reduction.reproducer import script
 
@@ -66,7 +66,7 @@ def pasted(finding: BrokenProperty, target: Target, *, by: str) -> str:
     """Return the source of a test file for a finding of a target. O(size of the document)."""
     bits = finding.breaks == "bits"
     text = script(finding.as_document(), title=f"Found by {by}: {finding.breaks}, {finding.cause}.")
-    if finding.before or finding.cause == HASHES:
+    if finding.before or finding.cause in {FOLDER, HASHES}:
         return text + (IN_SEQUENCE if finding.before else BETWEEN_PROCESSES).format(
             before=[json.loads(dumps(case.document())) for case in finding.before],
             name=target.name,

@@ -5,8 +5,9 @@
 
 A target that hangs is ended after `seconds` for one case, of CPU time or of time in which it
 slept; time in which a busy machine let it wait does not count (up to `PATIENCE` times `seconds` on
-the clock). One that eats memory is stopped by the system at `memory` bytes, one that dies is
-started again; each is the answer to the one case it was given, and the next case is asked as if
+the clock). One that eats memory is stopped by the system at `memory` bytes; so is one whose
+processes have more than that in use together, which is looked at while they are at work. One that
+dies is started again; each is the answer to the one case it was given, and the next case is asked as if
 nothing had happened. A fresh process is first asked for a plan of a program of three ops, for which
 it may compute `GRACE` seconds longer, since kernels may be compiled on their first call; what it
 answers is not looked at. So the limit holds for the first case as for any other.
@@ -53,8 +54,8 @@ SECONDS: Final = 10.0
 ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Of workers: a fork loses threads."""
 
-LOOK: Final = 0.25
-"""Seconds after which the processes of a target that is at work are counted."""
+LOOK: Final = 0.1
+"""Seconds after which the processes of a target that is at work are counted, and their memory."""
 
 WITHIN: Final = 4 * PROCESSES
 """Processes that are too many within one call; those that calls leave are ended between them."""
@@ -88,7 +89,7 @@ class Target:
 class Asker:
     """A running target. Use as a context manager, or `close` it."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, folder: str | None = None) -> None:
         self.target = target
         self.guarantees: tuple[str, ...] | None = None
         """What the planner states of itself; None for one that states nothing."""
@@ -115,6 +116,8 @@ class Asker:
         self._number = 0
         """Of the next case."""
         self._folder = tempfile.TemporaryDirectory(prefix="target-", ignore_cleanup_errors=True)
+        self.folder = folder or self._folder.name
+        """Where its process works."""
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self._start()
@@ -153,7 +156,7 @@ class Asker:
                 if _over(until) and len(found) < len(cases):
                     self.renew()  # it is at work on the next one
                     break
-                if answer.failure is not None and answer.failure.kind in {"hangs", "dies"}:
+                if self.fresh:
                     break  # the new process does not know what was asked of the old one
         return found
 
@@ -161,6 +164,13 @@ class Asker:
         """End the process; the next one has been asked nothing."""
         self._kill_child()
         self._ended()
+
+    def anew(self, case: FuzzCase, *, elsewhere: bool) -> Answer:
+        """Return the answer of a process that imports the target anew, in the same working
+        directory or in another one.
+        """
+        with Asker(self.target, folder=None if elsewhere else self.folder) as other:
+            return other.ask([case])[0]
 
     def take_seen(self) -> set[str]:
         """Return what was seen since the last call."""
@@ -192,7 +202,7 @@ class Asker:
         try:
             send(self._requests, (self._number, [FuzzCase(program=warm_up())], False))
             self._reply(self.target.seconds, grace=self._grace)
-        except (TimeoutError, ChildProcessError):
+        except (TimeoutError, ChildProcessError, MemoryError):
             self.renew()
         except (BrokenPipeError, EOFError):
             self._ended()
@@ -209,6 +219,9 @@ class Asker:
             self.renew()
             words = f"{WITHIN} at once"
             return Answer(failure=Failure(kind="processes", words=words))
+        except MemoryError as error:
+            self.renew()
+            return Answer(failure=Failure(kind="memory", words=str(error)))
         except TimeoutError:
             self.renew()
             words = f"no answer in {self.target.seconds:g} s"
@@ -219,7 +232,7 @@ class Asker:
     def _reply(self, limit: float, *, grace: float = 0.0, case: FuzzCase | None = None) -> Any:
         """Return the reply to the case that is asked; others are not looked at.
 
-        Raises TimeoutError, ChildProcessError and EOFError as `_waited_for`.
+        Raises TimeoutError, ChildProcessError, MemoryError and EOFError as `_waited_for`.
         """
         spent = _cpu_seconds(self._child), waited_seconds(self._child), time.monotonic()
         while True:
@@ -242,7 +255,8 @@ class Asker:
 
         Raises TimeoutError after `limit` seconds of CPU and `grace`, or so many seconds in which it
         was let run and did not, or `PATIENCE` times that on the clock; ChildProcessError where it
-        has `WITHIN` processes at once; EOFError.
+        has `WITHIN` processes at once, MemoryError where they have more than `memory` bytes in use
+        beyond what it began with; EOFError.
         """
         cpu, waited, begun = spent
         last = begun + PATIENCE * (limit + grace)
@@ -253,8 +267,13 @@ class Asker:
             try:
                 return self._replies.receive(min(until, now + LOOK), other=self._control)
             except TimeoutError:
-                if _descendants(self._process.pid, WITHIN) == WITHIN:
+                processes = _descendants(self._process.pid, WITHIN)
+                if len(processes) >= WITHIN:
                     raise ChildProcessError from None
+                used = sum(map(_in_use, processes)) - self._begun_with
+                if used > self.target.memory:
+                    words = f"{used >> 20} MiB in use by its processes, {self.target.memory >> 20} are allowed"
+                    raise MemoryError(words) from None
                 if time.monotonic() < until:
                     left = until - time.monotonic()
                     continue
@@ -276,7 +295,7 @@ class Asker:
         replies, their_replies = os.pipe()
         control, their_control = os.pipe()
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        what = [self.target.name, str(self.target.memory), str(their_replies), str(their_control), self._folder.name]
+        what = [self.target.name, str(self.target.memory), str(their_replies), str(their_control), self.folder]
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our module
             [sys.executable, "-m", "allocsim.fuzzing.worker", *what],
             stdin=subprocess.PIPE,
@@ -301,6 +320,7 @@ class Asker:
             raise PlannerError(news[1])
         _, self.guarantees, self.told, self.places, self.in_parts = news
         self._child = self._news("start")[1]
+        self._begun_with = _in_use(self._process.pid) + _in_use(self._child)
         self.fresh = True
         self._hush()
 
@@ -426,16 +446,29 @@ def _over(until: float | None) -> bool:
     return until is not None and time.time() >= until
 
 
-def _descendants(process: int, most: int) -> int:
-    """Return how many processes a process and those after it have begun that are still there,
-    `most` where they are as many or more.
+def _descendants(process: int, most: int) -> list[int]:
+    """Return the processes that a process and those after it have begun that are still there, not
+    all of them where there are `most` or more.
     """
-    count, waiting = 0, [process]
-    while waiting and count < most:
+    found: list[int] = []
+    waiting = [process]
+    while waiting and len(found) < most:
         children = children_of(waiting.pop())
-        count += len(children)
+        found += children
         waiting += children
-    return min(count, most)
+    return found
+
+
+def _in_use(process: int) -> int:
+    """Return the bytes of memory that a process has in use, of what it shares with others its part.
+
+    0 where the system does not say.
+    """
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def _cpu_seconds(process: int) -> float:

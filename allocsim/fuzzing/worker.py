@@ -12,7 +12,9 @@ Contract
   the first without an answer.
 * A child that ended well has ended the campaign only where standard input has ended; else the
   target did, and it is a death like others.
-* `RLIMIT_AS` of the child is what it has mapped after the import, and MEMORY bytes more.
+* `RLIMIT_AS` of the child is what it has mapped after the import, and MEMORY bytes more; not of a
+  command, since runtimes such as V8 map far more than they use. What all processes of a target have
+  in use together is counted by `target`.
 * When the campaign ends, however it ends, so do both: at the end of standard input, or by the death
   signal of the parent (Linux). What the target has begun ends with its child: it is in a group of
   its own, and whoever loses his parent becomes a child of the nursery, which ends him.
@@ -30,6 +32,7 @@ import os
 import pickle
 import resource
 import select
+import shutil
 import signal
 import statistics
 import struct
@@ -186,7 +189,8 @@ def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
             os.setpgid(0, 0)
             if os.getppid() != nursery:
                 os._exit(0)
-            _limit(memory)
+            _limit(None if name.startswith("cmd:") else memory)
+            _emptied(Path(folder))
             os.chdir(folder)
             _serve(planner, replies, tracer)
         send(control, ("child", child))
@@ -218,14 +222,25 @@ def warm_up() -> Any:
     return builder.build()
 
 
-def _limit(memory: int) -> None:
+def _emptied(folder: Path) -> None:
+    """Throw away what an earlier process wrote into the folder: a fresh one knows nothing of it."""
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _limit(memory: int | None) -> None:
+    """Limit what this process and those it begins may take; of memory to map nothing for None."""
     mapped = (
         int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         if sys.platform == "linux"
         else 1 << 33
     )
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):
@@ -393,8 +408,10 @@ def _columns(plan: Any) -> tuple[Any, Any]:
 
 
 def _failure(error: BaseException) -> tuple[Any, ...]:
-    from allocsim.errors import CapacityError, ExceededError, PlannerError  # noqa: PLC0415 - loaded already
+    from allocsim.errors import CapacityError, EndedError, ExceededError, PlannerError  # noqa: PLC0415 - loaded already
 
+    if isinstance(error, EndedError):
+        return ("failure", "memory" if error.memory else "dies", str(error), "" if error.memory else error.how)
     if isinstance(error, ExceededError):
         return ("failure", "exceeds", str(error), "")
     if isinstance(error, CapacityError):

@@ -1,5 +1,6 @@
 """Planners in any language: the programs of the documentation are built and asked, and what is no answer is one line."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from allocsim.checks import check
 from allocsim.cli import main
 from allocsim.document import loads, read, write
 from allocsim.errors import CapacityError, PlannerError
-from allocsim.fuzzing import CampaignSpec, Target, campaign
+from allocsim.fuzzing import CampaignSpec, FuzzCase, Target, campaign
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.model import Arena, Document
 
@@ -88,6 +89,13 @@ def test_what_is_asked_is_a_native_document_that_says_what_is_told():
         ("print(json.dumps({'slots': [0]}))", "returned 1 offsets; the program has 5 buffers"),
         ("print(json.dumps({'slots': [0.5] * 5}))", "0.5; an offset is a whole number of bytes"),
         ("sys.exit('no idea')", "ended without an answer: exit status 1: no idea"),
+        ("sys.exit(0)", "ended without an answer: exit status 0"),
+        ("print('so', end=''); sys.exit(0)", "exit status 0 after half an answer, 'so'"),
+        ("print('[' * 100_000)", "lists within lists"),
+        ("print(json.dumps({'id': 7, 'slots': [0] * 5}))", "answered question 7 when asked 0"),
+        ("print(json.dumps({'id': 'a', 'slots': [0] * 5}))", "answered question 'a' when asked 0"),
+        (r"os.write(1, b'{}\n{}\n')", "wrote '{}' behind its answer '{}'; an answer is one line"),
+        (r"os.write(1, b'{}\n\n')", "wrote '' behind its answer '{}'"),
         ("os.abort()", "ended without an answer: SIGABRT"),
     ],
 )
@@ -98,6 +106,73 @@ def test_what_is_no_answer_is_one_line(tmp_path, text, words):
 
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_answer_may_have_the_number_of_its_question(tmp_path):
+    planner = find(saying(tmp_path, "print(json.dumps({'id': json.loads(line)['id'], 'refused': 'no'}))"))
+    for _ in range(3):
+        with pytest.raises(CapacityError, match=r"no$"):
+            planner.plan(assemble(RECIPES))
+    planner.close()
+
+
+def test_a_line_that_comes_late_is_found_before_the_next_question_and_shifts_nothing(tmp_path):
+    """The command writes a line more than was asked for once it has seen that its answer was read."""
+    gone = tmp_path / "read"
+    late = f"answer = json.dumps({{'refused': 'no'}}); print(answer, flush=True)\n    while not os.path.exists({str(gone)!r}): pass\n    print(answer, flush=True); open({str(gone) + '2'!r}, 'w')"
+    planner = find(saying(tmp_path, late))
+    with pytest.raises(CapacityError):
+        planner.plan(assemble(RECIPES))
+    gone.touch()
+    while not Path(f"{gone}2").exists():
+        pass
+    with pytest.raises(PlannerError, match="before the question; an answer is one line"):
+        planner.plan(assemble(RECIPES))
+    gone.unlink()
+    with pytest.raises(CapacityError):
+        planner.plan(assemble(RECIPES))
+    planner.close()
+
+
+EATS = {
+    "python3": "import sys\nfor line in sys.stdin:\n    held = [bytes(1 << 20) for _ in range(1 << 20)]\n",
+    "node": "require('readline').createInterface({input: process.stdin}).on('line', () => {const held = [];"
+    "for (;;) held.push(new Array(1 << 17).fill(held.length))})",
+    "bash": "while read -r line; do python3 -c 'held = [bytes(1 << 20) for _ in range(1 << 20)]'; done",
+}
+"""Programs that take memory without end, by what runs them: one by itself, one that does not heed what it may map, one by a child."""
+
+ENDS = {
+    "silently": ("sys.exit(0)", "dies", "exit status 0"),
+    "in the middle of a line": ("print('{', end=''); sys.exit(0)", "dies", "half an answer"),
+    "by a signal": ("os.abort()", "dies", "SIGABRT"),
+    "with its parent": ("os.kill(os.getppid(), 9)", "dies", "SIGKILL"),
+    "without memory": ("sys.exit('std::bad_alloc')", "memory", "bad_alloc"),
+    "in lists": ("print('[' * 100_000)", "rubbish", "lists within lists"),
+    "in two lines": (r"os.write(1, b'{}\n{}\n')", "rubbish", "an answer is one line"),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_how_a_command_ends_is_what_is_told_of_it(way, tmp_path):
+    text, kind, words = ENDS[way]
+    with Target(name=saying(tmp_path, text)).open() as asker:
+        answers = asker.ask([FuzzCase(program=assemble(RECIPES)) for _ in range(2)])
+
+    for answer in answers:
+        assert answer.failure.kind == kind
+        assert words in answer.failure.words
+
+
+@pytest.mark.parametrize("runs", EATS)
+def test_memory_is_counted_in_all_processes_of_a_command(runs, tmp_path):
+    needs(runs)
+    script = tmp_path / "planner"
+    script.write_text(EATS[runs])
+    with Target(name=f"cmd:{shutil.which(runs)} {script}", memory=1 << 28, seconds=30).open() as asker:
+        (answer,) = asker.ask([FuzzCase(program=assemble(RECIPES))])
+
+    assert answer.failure.kind == "memory", answer.failure
 
 
 def test_a_refusal_is_one_and_no_program_is_misuse(tmp_path):

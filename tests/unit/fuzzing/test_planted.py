@@ -10,7 +10,7 @@ import pytest
 from allocsim.allocators import find
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.exercised import first_finding
-from allocsim.fuzzing.history import HASHES, HISTORY
+from allocsim.fuzzing.history import FOLDER, HASHES, HISTORY
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 
@@ -51,6 +51,12 @@ def test_what_depends_on_the_seed_of_hashes_is_said_to_and_fails_as_pasted(tmp_p
     (finding,) = told("by_hash_seed").findings
     assert finding.cause == HASHES
     assert "hash_seed in range(8)" in pasted(finding, Target(name="planted_planners:by_hash_seed"), by="a test")
+
+
+def test_what_depends_on_the_working_directory_is_said_to():
+    found = told("by_folder").findings
+
+    assert [finding.cause for finding in found if finding.breaks == "deterministic"] == [FOLDER]
 
 
 def test_state_that_is_kept_is_found_with_the_questions_that_show_it(tmp_path):
