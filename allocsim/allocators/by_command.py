@@ -138,7 +138,7 @@ class CommandPlanner:
         return bool(self.ahead)
 
     def _beside(self, where: str) -> PlannerError:
-        """End the command and return the error for what it wrote; the next question starts it anew."""
+        """End the command, which the next question starts anew; return the error for what it wrote."""
         wrote = _shown(self.ahead)
         self.close()
         return PlannerError(f"allocator {self.name!r} wrote {wrote} {where}; an answer is one line")

@@ -7,8 +7,8 @@ A target that hangs is ended after `seconds` for one case, of CPU time or of tim
 slept; time in which a busy machine let it wait does not count (up to `PATIENCE` times `seconds` on
 the clock). One that eats memory is stopped by the system at `memory` bytes; so is one whose
 processes have more than that in use together, which is looked at while they are at work. One that
-dies is started again; each is the answer to the one case it was given, and the next case is asked as if
-nothing had happened. A fresh process is first asked for a plan of a program of three ops, for which
+dies is started again; each is the answer to the one case it was given, and the next case is asked
+as if nothing had happened. A fresh process is first asked for a plan of a program of three ops, for which
 it may compute `GRACE` seconds longer, since kernels may be compiled on their first call; what it
 answers is not looked at. So the limit holds for the first case as for any other.
 
