@@ -138,7 +138,7 @@ class CommandPlanner:
         return bool(self.ahead)
 
     def _beside(self, where: str) -> PlannerError:
-        """End the command, which the next question starts anew; return the error for what it wrote."""
+        """End the command; return the error for what it wrote. The next question starts another."""
         wrote = _shown(self.ahead)
         self.close()
         return PlannerError(f"allocator {self.name!r} wrote {wrote} {where}; an answer is one line")

@@ -8,9 +8,9 @@ slept; time in which a busy machine let it wait does not count (up to `PATIENCE`
 the clock). One that eats memory is stopped by the system at `memory` bytes; so is one whose
 processes have more than that in use together, which is looked at while they are at work. One that
 dies is started again; each is the answer to the one case it was given, and the next case is asked
-as if nothing had happened. A fresh process is first asked for a plan of a program of three ops, for which
-it may compute `GRACE` seconds longer, since kernels may be compiled on their first call; what it
-answers is not looked at. So the limit holds for the first case as for any other.
+as if nothing had happened. A fresh process is first asked for a plan of a program of three ops, for
+which it may compute `GRACE` seconds longer, since kernels may be compiled on their first call; what
+it answers is not looked at. So the limit holds for the first case as for any other.
 
 Bad names, modules that cannot be imported and functions that are no planners are misuse:
 PlannerError or UnknownNameError in one line.
