@@ -2,10 +2,10 @@
 
 | op | safe | source |
 |---|---|---|
-| element by element (`ELEMENTWISE`) | every operand of the same width | XLA `HloDataflowAnalysis::CanShareOperandBufferWithUser`: users that are elementwise on the operand |
+| element by element (`ELEMENTWISE`) | every operand of the same width that lies in the same order (`hlo_places`) | XLA `HloDataflowAnalysis::CanShareOperandBufferWithUser`: users that are elementwise on the operand |
 | `UPDATES` | the operand that is updated | XLA `HloDataflowAnalysis::GetInPlaceInputOutputPairs` |
 | `custom-call` | what `output_to_operand_aliasing` lists | the same |
-| a fusion | an operand all whose uses lead to the result element by element, or as what is updated | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
+| a fusion | an operand all whose uses lead to the result element by element, each from its own place (`hlo_places`), or as what is updated | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
 | a fusion that updates a part of an operand by a slice of it | by what is read when (`hlo_windows`) | |
 | `NEVER` | none: an element of the result is made of other elements | what the op computes |
 | anything else, a custom fusion | nobody knows (`None`) | |
@@ -16,7 +16,8 @@ from typing import Final
 
 from allocsim.errors import DocumentError
 from allocsim.programs.builder import Pair
-from allocsim.systems.xla.hlo_text import Instruction, ReadableModule
+from allocsim.systems.xla.hlo_places import MOVING, NotKnownError, Places, passed, safety
+from allocsim.systems.xla.hlo_text import Instruction, Leaf, ReadableModule
 from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
 
 ELEMENTWISE: Final = frozenset(
@@ -92,11 +93,9 @@ NEVER: Final = frozenset(
         "pad",
         "reduce",
         "reduce-window",
-        "reverse",
         "rng",
         "rng-bit-generator",
         "select-and-scatter",
-        "transpose",
         "triangular-solve",
         "cholesky",
     ]
@@ -104,7 +103,11 @@ NEVER: Final = frozenset(
 
 
 def pairs(
-    module: ReadableModule, row: Instruction, widths: Sequence[tuple[int, int]], results: int
+    module: ReadableModule,
+    row: Instruction,
+    widths: Sequence[tuple[int, int]],
+    results: int,
+    leaves: Sequence[Leaf | None],
 ) -> tuple[Pair, ...] | None:
     """Return the declared pairs of a kernel, None where nobody knows of one that matters.
 
@@ -113,6 +116,7 @@ def pairs(
         row: the kernel.
         widths: for each operand, its bytes and those of the first result: only equals can share.
         results: how many arrays the kernel writes.
+        leaves: for each operand its layout, None for a tuple.
     """
     if row.opcode == "fusion":
         said = _fusion(module, row, len(widths))
@@ -122,11 +126,20 @@ def pairs(
     elif row.opcode == "custom-call":
         return _listed(row) if "output_to_operand_aliasing" in row.attributes else None
     else:
-        known = SAFE if row.opcode in ELEMENTWISE else UNSAFE if row.opcode in NEVER else UNKNOWN
-        said = [known] * len(widths)
+        known = UNSAFE if row.opcode in NEVER else UNKNOWN
+        keeps = row.opcode in ELEMENTWISE | MOVING and len(leaves) == len(widths)
+        said = [_alone(row, leaf) for leaf in leaves] if keeps else [known] * len(widths)
     if said is None or any(word == UNKNOWN and own == of for word, (own, of) in zip(said, widths, strict=False)):
         return None
     return tuple((i, r, "bytes") for i, word in enumerate(said) if word == SAFE for r in range(results))
+
+
+def _alone(row: Instruction, leaf: Leaf | None) -> int:
+    """Return what is known of an operand of an op that stands for itself."""
+    try:
+        return safety(passed(None, row, leaf))
+    except NotKnownError:
+        return UNKNOWN
 
 
 def _listed(row: Instruction) -> tuple[Pair, ...]:
@@ -162,28 +175,34 @@ def _is_given(line: Instruction) -> bool:
 
 def _walk(name: str, users: Mapping[str, Sequence[Instruction]], by_name: Mapping[str, Instruction]) -> int:
     """Follow every use of a parameter of a fusion to the result."""
-    seen, left, worst = {name}, [name], SAFE
-    while left:
-        here = left.pop()
+    left: list[tuple[str, Places]] = [(name, None)]
+    seen, found = {(name, b"")}, {SAFE}
+    while left and UNSAFE not in found:
+        here, places = left.pop()
+        if by_name[here].root:
+            found.add(safety(places))
         for line in users.get(here, ()):
-            kept = line.opcode in ELEMENTWISE or line.opcode in ("bitcast", "tuple")
+            kept = line.opcode in ELEMENTWISE | MOVING or line.opcode in ("bitcast", "tuple")
             updated = (
                 line.opcode in ("dynamic-update-slice", "scatter")
                 and line.operands.count(here) == 1
                 and line.operands[0] == here
             )
             if kept or updated:
-                if line.name not in seen:
-                    seen.add(line.name)
-                    left.append(line.name)
+                try:
+                    aside = updated or line.opcode == "tuple"
+                    on = places if aside else passed(places, line, by_name[here].shape.get(()))
+                except NotKnownError:
+                    found.add(UNKNOWN)
+                    continue
+                if (key := (line.name, b"" if on is None else on.tobytes())) not in seen:
+                    seen.add(key)
+                    left.append((line.name, on))
             elif line.opcode in NEVER:
-                return UNSAFE
+                found.add(UNSAFE)
             else:
-                said = read_through(line, users, by_name, KEEPING) if line.opcode == "slice" else UNKNOWN
-                if said == UNSAFE:
-                    return UNSAFE
-                worst = max(worst, said)
-    return worst
+                found.add(read_through(line, users, by_name, KEEPING) if line.opcode == "slice" else UNKNOWN)
+    return next(word for word in (UNSAFE, UNKNOWN, SAFE) if word in found)
 
 
 __all__ = ["ELEMENTWISE", "NEVER", "UPDATES", "pairs"]

@@ -109,6 +109,8 @@ class _Walk:
         streams = ("main", "async") if module.asynchronous else ("main",)
         self.growing = Placing(module.name, assignment.arenas, streams=streams)
         self.read_rows: dict[str, tuple[Instruction, ...]] = {}
+        self.lines: dict[str, Instruction] = {}
+        """Every instruction that was written down, by name; a module names each once."""
         self.said: list[str] = []
         self.call: tuple[str, ...] = ()
         self.suffix = ""
@@ -180,6 +182,7 @@ class _Walk:
         for row in self.rows(name):
             if row.opcode not in CALLERS:
                 self.happen(self.time_of(row))
+            self.lines[row.name] = row
             made = self.instruction(row, held, given, where, depth)
             held[row.name] = made
             root = made if row.root else root
@@ -341,7 +344,8 @@ class _Walk:
         if not arrays:
             return ()
         sizes = [(self.nbytes(value), self.nbytes(arrays[0])) for value in read]
-        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays))
+        leaves = [self.lines[name].shape.get(()) for name in row.operands]
+        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays), leaves)
         if found is None:
             return None
         moved = {place: written.index(value) for place, value in enumerate(arrays)}
@@ -382,6 +386,7 @@ class _Walk:
                 )
                 carried = left if part == body[0] else here
                 if part != body[0]:
+                    self.pass_on()  # as for a conditional
                     self.emit("predicate", row.name, [value for value in left.values() if value is not None], ())
         self.suffix = around
         return self.left_by(row, carried)

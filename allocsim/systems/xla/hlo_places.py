@@ -1,0 +1,105 @@
+"""Which element of its operand each element of a kernel's result reads, in the order of memory.
+
+HLO's element-by-element ops keep the logical index of an element, not its place: `copy` of
+f32[20,20]{1,0} to {0,1} transposes in memory. A kernel is emitted as one loop over its result,
+in the order of memory. So it may be laid over an operand where each element reads the operand at
+its own place:
+
+| the k-th element of the result reads the operand at place p | |
+|---|---|
+| p = k, for all | safe |
+| p < k for some: an earlier turn wrote that place | unsafe |
+| p > k for some, else p = k | right in this order, and nobody says that it is the order |
+
+Places are permutations of an array's elements; None stands for the one that keeps them all.
+
+What this module does not see: ops that read several elements for one, and slices (`hlo_windows`).
+"""
+
+import re
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from allocsim.model.layout import Int64s
+from allocsim.systems.xla.hlo_text import Instruction, Leaf
+from allocsim.systems.xla.hlo_windows import MOST, SAFE, UNKNOWN, UNSAFE
+
+MOVING: Final = frozenset(("transpose", "reverse", "reshape"))
+"""Ops whose every element is one element of the operand, at another index."""
+
+Places = Int64s | None
+
+
+class NotKnownError(Exception):
+    """An array is tiled, too large to look at, or no array."""
+
+
+def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
+    """Return the places of a value that reads one element of `source` for each of its own.
+
+    Args:
+        places: those of the source, in the order of its memory.
+        line: an op element by element, or one of `MOVING`, or `bitcast`.
+        source: the layout of the operand.
+
+    Raises:
+        NotKnownError: see there. O(elements), or O(rank) where the order of memory is kept.
+    """
+    if line.opcode == "bitcast":
+        return places
+    result = line.shape.get(())
+    if result is None or source is None or source.dims is None or result.dims is None:
+        raise NotKnownError
+    if source.tiled or result.tiled or prod(source.dims) != prod(result.dims):
+        raise NotKnownError
+    if line.opcode not in MOVING and _order(source) == _order(result) and source.dims == result.dims:
+        return places
+    if prod(source.dims) > MOST:
+        raise NotKnownError
+    read = np.arange(prod(source.dims), dtype=np.int64) if places is None else places
+    logical = read.reshape([source.dims[axis] for axis in _slowest_first(source)])
+    logical = logical.transpose(np.argsort(_slowest_first(source)))
+    moved = _moved(logical, line).reshape(result.dims)
+    found: Int64s = np.ascontiguousarray(moved.transpose(_slowest_first(result))).reshape(-1)
+    return None if np.array_equal(found, np.arange(len(found))) else found
+
+
+def safety(places: Places) -> int:
+    """Return whether a result may lie over the operand that it reads at these places."""
+    if places is None:
+        return SAFE
+    late = np.arange(len(places)) - places
+    return UNSAFE if late.max(initial=0) > 0 else SAFE if not late.any() else UNKNOWN
+
+
+def _moved(logical: Int64s, line: Instruction) -> Int64s:
+    """Return the elements by the index of the result."""
+    if line.opcode == "transpose":
+        return logical.transpose(_dimensions(line))
+    if line.opcode == "reverse":
+        return np.flip(logical, _dimensions(line))
+    return logical
+
+
+def _dimensions(line: Instruction) -> tuple[int, ...]:
+    found = re.search(r"\bdimensions=\{([\d,]*)\}", line.attributes)
+    if found is None:
+        raise NotKnownError
+    return tuple(int(number) for number in found[1].split(",") if number)
+
+
+def _slowest_first(leaf: Leaf) -> tuple[int, ...]:
+    """Return the axes in the order of memory."""
+    assert leaf.dims is not None
+    return tuple(reversed(leaf.minor_to_major)) or tuple(range(len(leaf.dims)))
+
+
+def _order(leaf: Leaf) -> tuple[int, ...]:
+    """Return the axes longer than 1, in the order of memory: equal ones lie alike."""
+    assert leaf.dims is not None
+    return tuple(axis for axis in _slowest_first(leaf) if leaf.dims[axis] != 1)
+
+
+__all__ = ["MOVING", "NotKnownError", "Places", "passed", "safety"]
