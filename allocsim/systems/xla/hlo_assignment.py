@@ -1,11 +1,11 @@
-"""XLA's `buffer-assignment.txt`: which value lies where, by colour.
+"""XLA's `buffer-assignment.txt`: which value lies where in which allocation.
 
     allocation 3: size 65536, parameter 5, shape |f32[256,64]| at ShapeIndex {}, maybe-live-out:
      value: <994 ynn_fusion.27 @0> (size=16384,offset=0): f32[2,4,32,16]{3,2,1,0}
 
-An allocation is memory of its own. Those of one colour (memory space) are laid one after another
-here, each at a multiple of 64 bytes, as one arena: offsets in it are the allocation's base and the
-value's offset. A value is named by its instruction and its index in the instruction's shape.
+An allocation is memory of its own and an arena here, named in XLA's words, so that offsets are
+XLA's; colours (memory spaces) of one allocation are arenas of their own. A value is named by its
+instruction and its index in the instruction's shape.
 
 Source: XLA `buffer_assignment.cc`, `BufferAllocation::ToString`, `HloValue::ToShortString`.
 """
@@ -21,7 +21,8 @@ from allocsim.model.layout import LIMIT
 from allocsim.systems.xla.hlo_text import Index
 
 ALIGNMENT: Final = 64
-"""Of allocations; XLA's CPU and GPU backends promise at least 16 and 128 inside one."""
+"""Bytes: what XLA's CPU backend aligns values inside an allocation to (`Align` of
+`xla/backends/cpu/alignment.h`); its GPU backend aligns to multiples of it."""
 
 _ALLOCATION: Final = re.compile(r"allocation (\d{1,9}): size (\d{1,19})(.*?):?$")
 _VALUE: Final = re.compile(
@@ -103,38 +104,41 @@ def parse_assignment(text: str, source: str) -> Assignment:
 
 
 def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
-    """Return the values of allocations, those of a colour one after another in one arena.
+    """Return the values of allocations, each of which is an arena in each of its colours.
 
     Raises DocumentError with the place of what contradicts itself. O(values).
     """
     found: dict[tuple[str, Index], Assigned] = {}
-    ends: dict[int, int] = {}
-    colours: dict[int, int] = {}
+    arenas: list[Arena] = []
+    numbers: dict[tuple[int, int], int] = {}
     seen: set[int] = set()
     for row in rows:
         if row.number in seen:
             raise DocumentError(source, row.place, f"allocation {row.number} is there twice")
         seen.add(row.number)
-        base: dict[int, int] = {}
         for value in row.values:
             name = value.key[0][:60]
             if value.offset + value.nbytes > row.size:
                 rule = f"{name} ends at byte {value.offset + value.nbytes} of an allocation of {row.size}"
                 raise DocumentError(source, value.place, rule)
-            arena = colours.setdefault(value.colour, len(colours))
-            if arena not in base:
-                base[arena] = ends.get(arena, 0)
-                ends[arena] = base[arena] + -(-row.size // ALIGNMENT) * ALIGNMENT
-                if ends[arena] > LIMIT:
-                    raise DocumentError(source, value.place, "the allocations exceed 2^62 bytes")
+            if row.size > LIMIT:
+                raise DocumentError(source, value.place, "the allocation exceeds 2^62 bytes")
+            place = row.number, value.colour
+            numbers.setdefault(place, len(numbers))
+            if numbers[place] == len(arenas):
+                arenas.append(Arena(name=_named(*place), alignment=ALIGNMENT, capacity=row.size))
             if value.key in found:
                 index = ",".join(map(str, value.key[1]))
                 raise DocumentError(source, value.place, f"{name}{{{index}}} is there twice")
-            found[value.key] = Assigned(arena, base[arena] + value.offset, value.nbytes, value.phi, row.constant)
+            found[value.key] = Assigned(numbers[place], value.offset, value.nbytes, value.phi, row.constant)
     if not found:
         raise DocumentError(source, "", "no plan here: the assignment has no values")
-    arenas = [Arena(name=f"colour {colour}", alignment=1, capacity=ends[arena]) for colour, arena in colours.items()]
     return Assignment(tuple(arenas), found)
+
+
+def _named(allocation: int, colour: int) -> str:
+    """Return the name of an arena in XLA's words; colour 0 is the memory that all have."""
+    return f"allocation {allocation}" + (f" of colour {colour}" if colour else "")
 
 
 def in_common_arenas(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
@@ -145,7 +149,7 @@ def in_common_arenas(assignments: Sequence[Assignment]) -> tuple[Assignment, ...
     for row in assignments:
         for arena in row.arenas:
             sizes[arena.name] = max(sizes.get(arena.name, 0), arena.capacity or 0)
-    arenas = tuple(Arena(name=name, alignment=1, capacity=size) for name, size in sizes.items())
+    arenas = tuple(Arena(name=name, alignment=ALIGNMENT, capacity=size) for name, size in sizes.items())
     place = {name: number for number, name in enumerate(sizes)}
     return tuple(
         Assignment(

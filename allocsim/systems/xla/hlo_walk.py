@@ -5,7 +5,7 @@ Programs
     a loop run twice.
 Buffers
     One for each value that XLA's dataflow defines, each time its instruction runs, at the offset of
-    the assignment; the memory of one colour is one arena (`allocsim.systems.xla.hlo_assignment`).
+    the assignment; an allocation is an arena (`allocsim.systems.xla.hlo_assignment`).
     Constants are `parameter` and lie apart. Tuples are tables of pointers: a `tuple` writes one, a
     `get-tuple-element` reads it.
 Instructions
@@ -36,7 +36,7 @@ from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
 from allocsim.programs.routines import TIMES, Where
 from allocsim.systems.xla import hlo_in_place
-from allocsim.systems.xla.hlo_assignment import Assignment
+from allocsim.systems.xla.hlo_assignment import ALIGNMENT, Assignment
 from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with_sharing
 from allocsim.systems.xla.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 
@@ -249,7 +249,7 @@ class _Walk:
         slot = APART if kept else columns.pop("slot", (known.arena, known.offset))
         label = f"{row.name}{_braced(index)}{self.suffix}"
         self.born.append(Born((row.name, index), len(self.times) - 1, self.count))
-        buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1, **columns)
+        buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1 if kept else ALIGNMENT, **columns)
         return self.value(label, buffer, _layout(leaf, known.nbytes))
 
     def value(self, label: str, buffer: int, layout: tuple[str, tuple[int, ...]]) -> int:

@@ -96,12 +96,12 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 
 
 def beside(tmp_path, *, a, b):
-    rows = ["BufferAssignment:", "allocation 0: size 128, preallocated-temp:"]
+    rows = ["BufferAssignment:", "allocation 0: size 256, preallocated-temp:"]
     rows += [
         f" value: <1 a @0> (size=32,offset={a}): f32[8]{{0}}",
         f" value: <2 b @0> (size=32,offset={b}): f32[8]{{0}}",
     ]
-    rows += [" value: <3 c @0> (size=32,offset=96): f32[8]{0}"]
+    rows += [" value: <3 c @0> (size=32,offset=192): f32[8]{0}"]
     rows += [
         "allocation 1: size 32, parameter 0, shape |f32[8]| at ShapeIndex {}:",
         " value: <0 p @0> (size=32,offset=0): f32[8]{0}",
@@ -118,11 +118,11 @@ def beside(tmp_path, *, a, b):
 
 
 def test_an_asynchronous_copy_keeps_its_operand_until_it_is_done(tmp_path):
-    document = systems.load(beside(tmp_path, a=0, b=32))
+    document = systems.load(beside(tmp_path, a=0, b=64))
     program = document.programs[0]
 
     assert program.streams == ("main", "async")
-    assert [arena.name for arena in program.arenas] == ["colour 0", "colour 1"]
+    assert [arena.name for arena in program.arenas] == ["allocation 0", "allocation 1", "allocation 2 of colour 1"]
     assert check(document).clean
     assert {v.kind for v in check(systems.load(beside(tmp_path, a=0, b=0))).violations} == {"Race"}
     assert {party for _, party in causes(tmp_path / "at0and0")} == {"plan"}

@@ -1,0 +1,129 @@
+"""Kernels laid over their operand: what is said of them, against loops that run in place."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan_laws import PLANS, causes
+
+from allocsim import systems
+from allocsim.checks import check
+from allocsim.systems.xla.hlo_in_place import pairs
+from allocsim.systems.xla.hlo_places import passed, safety
+from allocsim.systems.xla.hlo_text import parse_module
+from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE
+
+LAYOUTS = PLANS / "xla" / "layout"
+
+
+def leaf(dims, order):
+    return f"s32[{','.join(map(str, dims))}]{{{','.join(map(str, order))}}}"
+
+
+def laid(array, order):
+    """Return the elements of an array by its index, in the order of a layout from the fastest axis on."""
+    return np.ascontiguousarray(array.transpose(order[::-1])).reshape(-1)
+
+
+@st.composite
+def chains(draw):
+    """Draw lines of a fusion, from its parameter on, and the index function of its result in numpy."""
+    dims = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    order = tuple(draw(st.permutations(range(len(dims)))))
+    given_order, meant, lines = (
+        order,
+        [np.arange(np.prod(dims)).reshape(dims)],
+        [f"  %v0 = {leaf(dims, order)} parameter(0)"],
+    )
+    for number in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["copy", "negate", "transpose", "reverse"]))
+        more, now = "", meant[-1]
+        if kind == "transpose":
+            axes = tuple(draw(st.permutations(range(len(dims)))))
+            now, more = now.transpose(axes), f", dimensions={{{','.join(map(str, axes))}}}"
+        if kind == "reverse":
+            axes = tuple(draw(st.sets(st.integers(0, len(dims) - 1))))
+            now, more = np.flip(now, axes), f", dimensions={{{','.join(map(str, axes))}}}"
+        if kind != "negate":
+            order = tuple(draw(st.permutations(range(len(dims)))))
+        dims = now.shape
+        meant.append(now)
+        lines.append(f"  %v{number + 1} = {leaf(dims, order)} {kind}(%v{number}){more}")
+    lines[-1] = lines[-1].replace("  %", "  ROOT %", 1)
+    first = meant[0]
+    return lines, laid(first, given_order), laid(meant[-1], order)
+
+
+def in_place(sources, read, turns):
+    """Return whether a loop over the result in this order, over its operand, gives what it gives apart."""
+    memory, apart = sources.copy(), read.copy()
+    place = {value: at for at, value in enumerate(sources.tolist())}
+    for turn in turns:
+        memory[turn] = memory[place[read[turn]]]
+    return np.array_equal(memory, apart)
+
+
+@given(chains())
+def test_what_is_said_is_what_a_loop_in_place_does(drawn):
+    lines, sources, read = drawn
+    text = "HloModule m, is_scheduled=true\n\nENTRY %f (v0: s32[]) -> s32[] {\n" + "\n".join(lines) + "\n}\n"
+    rows = parse_module(text, "m").instructions("f")
+    places, held = None, rows[0].shape[()]
+    for row in rows[1:]:
+        places, held = passed(places, row, held), row.shape[()]
+    forwards, backwards = (in_place(sources, read, turns) for turns in (range(len(read)), range(len(read))[::-1]))
+    assert (safety(places) == SAFE) == np.array_equal(sources, read)
+    assert safety(places) != SAFE or (forwards and backwards)
+    assert safety(places) != UNSAFE or not forwards
+    assert safety(places) != UNKNOWN or forwards
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "result", "expected"),
+    [
+        ("copy", "f32[4,4]{1,0}", "f32[4,4]{0,1}", ()),
+        ("copy", "f32[4,1]{1,0}", "f32[4,1]{0,1}", ((0, 0, "bytes"),)),
+        ("add", "f32[4,4]{0,1}", "f32[4,4]{0,1}", ((0, 0, "bytes"),)),
+        ("transpose", "f32[4,4]{1,0}", "f32[4,4]{0,1}", ((0, 0, "bytes"),)),
+        ("copy", "f32[4,4]{1,0:T(2,2)}", "f32[4,4]{1,0}", None),
+    ],
+)
+def test_an_op_that_stands_for_itself_is_judged_by_its_layouts(kind, source, result, expected):
+    more = ", dimensions={1,0}" if kind == "transpose" else ""
+    text = f"HloModule m\n\nENTRY %f (p: f32[]) -> f32[] {{\n  %p = {source} parameter(0)\n  ROOT %r = {result} {kind}(%p){more}\n}}\n"
+    module = parse_module(text, "m")
+    operand, row = module.instructions("f")
+    assert pairs(module, row, [(64, 64)], 1, [operand.shape[()]]) == expected
+
+
+def test_a_fusion_that_changes_the_layout_of_what_it_is_laid_over_is_convicted():
+    """A planted slot: `copy_copy_fusion` of f32[20,20]{1,0} to {0,1} over its own operand."""
+    assert set(causes(LAYOUTS)) == {("C03", "plan")}
+
+
+def test_the_layout_decides_and_nothing_else(tmp_path):
+    """The same dump with the layouts of the copy made equal is clean: no name is on a list."""
+    for path in LAYOUTS.iterdir():
+        text = path.read_text(encoding="utf-8")
+        kept = [line.replace("{0,1}", "{1,0}") if "copy_copy_fusion" in line or "copy.9 =" in line or "copy.10 =" in line else line for line in text.splitlines(keepends=True)]  # fmt: skip
+        (tmp_path / path.name).write_text("".join(kept), encoding="utf-8")
+    assert causes(tmp_path) == []
+
+
+def test_a_loop_whose_condition_reads_arrays_is_clean():
+    """Fusion off: the root of the condition is laid over what it reads, and the predicate reads the root after it."""
+    assert check(systems.load(PLANS / "xla" / "condition")).clean
+
+
+def test_offsets_that_xla_does_not_align_to_are_misaligned(tmp_path):
+    folder = PLANS / "xla" / "condition"
+    for path in folder.iterdir():
+        text = path.read_text(encoding="utf-8")
+        (tmp_path / path.name).write_text(
+            re.sub(r"(wrapped_not\b.*offset=)(\d+)", lambda found: found[1] + str(int(found[2]) + 1), text),
+            encoding="utf-8",
+        )
+    report = check(systems.load(tmp_path))
+    assert {violation.kind for violation in report.violations} >= {"Misaligned"}
