@@ -17,7 +17,7 @@ from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.slots import position_of, slots_of
 from allocsim.systems.ggml import dump_document as ggml
 
-DATA = Path(__file__).parents[2] / "data" / "ggml"
+DATA = Path(__file__).parents[3] / "data" / "ggml"
 PLANS = sorted(DATA.glob("*.json"))
 GGML = ALLOCATORS["ggml"]
 MUTABLE = json.loads((DATA / "fwd_2L_none.json").read_text())
