@@ -8,36 +8,17 @@ What this module does not see: judgement. It fetches evidence.
 
 from typing import Any
 
-from numpy.typing import NDArray
-
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.lora_training.plan_modes import MODES
 from allocsim.systems.ggml.lora_training.transformer import Shape, pins
 from allocsim.systems.ggml.lora_training.transformer import build as build_transformer
-from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, place, run
 
 
 def versions(library: Library) -> dict[str, Any]:
     """Return the version and the in-place list."""
     return {"version": library.version, "in_place": sorted(library.in_place_ops)}
-
-
-def elements(
-    library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr"
-) -> dict[int, NDArray[Any]]:
-    """Return the elements of a recipe's outputs after one run."""
-    with LibraryWorkspace(library) as ws:
-        return run(ws, recipe, mode=mode, planner=planner)
-
-
-def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
-    """Return the rows of a planned recipe."""
-    with LibraryWorkspace(library) as ws:
-        built = build(ws, recipe)
-        place(ws, built, mode=mode, planner=planner)
-        return walk(library, built.graph, known=True, meta={"name": recipe.name, "mode": mode})
 
 
 def transformer_rows(

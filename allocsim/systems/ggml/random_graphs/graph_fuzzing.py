@@ -42,7 +42,6 @@ from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.capture_evidence import captured_plans, examine
-from allocsim.systems.ggml.child_tasks import plan_rows
 from allocsim.systems.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
 from allocsim.systems.ggml.random_graphs.graph_generator import generate, reachable
@@ -50,6 +49,7 @@ from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecip
 from allocsim.systems.ggml.random_graphs.graph_trials import PINNED, Draw, TriedGraph, first_differing, try_all, try_one
 from allocsim.systems.ggml.random_graphs.joined_graphs import joined
 from allocsim.systems.ggml.random_graphs.recipe_shrinking import Shapes, shrink
+from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
 from allocsim.systems.ggml.random_graphs.split_graphs import SplitRun
 from allocsim.verdict import judge as judged
 from allocsim.verdict.records import Cause

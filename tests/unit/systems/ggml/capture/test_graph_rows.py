@@ -23,11 +23,12 @@ from allocsim.systems.ggml.access.child import ChildDiedError
 from allocsim.systems.ggml.access.probe import checked
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes
-from allocsim.systems.ggml.child_tasks import plan_rows, transformer_rows
+from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.faults import forward_then_backward
 from allocsim.systems.ggml.ggml_dump import ROOTS_KEPT
 from allocsim.systems.ggml.lora_training.transformer import TINY, Shape
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, leaf, place, step
+from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
 
 DATA = Path(__file__).parents[4] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}

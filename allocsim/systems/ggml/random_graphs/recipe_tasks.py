@@ -1,0 +1,33 @@
+"""Tasks of a child process on the recipe of a random graph: its rows once planned, its outputs once
+run.
+
+Contract: every function takes the library first and returns plain data or arrays
+(`allocsim.systems.ggml.access.child`). Each builds its own workspace and frees it.
+
+What this module does not see: judgement. It fetches evidence.
+"""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture.graph_rows import Rows, walk
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, place, run
+
+
+def elements(
+    library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr"
+) -> dict[int, NDArray[Any]]:
+    """Return the elements of a recipe's outputs after one run."""
+    with LibraryWorkspace(library) as ws:
+        return run(ws, recipe, mode=mode, planner=planner)
+
+
+def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
+    """Return the rows of a planned recipe."""
+    with LibraryWorkspace(library) as ws:
+        built = build(ws, recipe)
+        place(ws, built, mode=mode, planner=planner)
+        return walk(library, built.graph, known=True, meta={"name": recipe.name, "mode": mode})
