@@ -1,14 +1,23 @@
-"""Systems: one room for each, and the table of what is read.
+"""Systems: one room for each, and the table of what is read, recorded and asked of it.
 
     document = systems.load("plan.json")           # the format is told by the content, never by the name
     document = systems.load("dump", "ggml")        # or said
     systems.save(document, "instance.csv")         # the format is told by the suffix
 
+A room, `allocsim/systems/NAME`, has everything that is about one system: readers of its files, what
+records its programs while they run, the question to its live planner, and its rules (which op may
+write over what, when a life ends). Its row in `SYSTEMS` lists them with the page that says how they
+are read. No room imports another; what two of them share is below (`allocsim.formats`). What needs
+the system itself imports it when it is called, or is a script for an interpreter that has it.
+
 Each format is a row of `FORMATS`: how to recognise it by its first bytes, how to read it and, for
 some, how to write it. Every reader converts its source's conventions of time and bytes once, states
 them in its header, runs no code and trusts no number; what is wrong comes back as one
 `DocumentError` with file, place and rule. What no row recognises is read as a native document,
-whose reader says best what is wrong.
+whose reader says best what is wrong. For each format the tests judge a clean, a convicted and a
+damaged sample; a row without them fails.
+
+What this module does not see: what a file means (the rooms), and whether a plan is any good.
 """
 
 import re
@@ -60,92 +69,177 @@ class Format:
     """What the names of files to be written end in, for those that can be."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """One system and what its room has."""
+
+    name: str
+    """The folder of its room."""
+    page: str
+    """Where in `docs` it is said how it is read."""
+    formats: tuple[Format, ...]
+    """What is read."""
+    recorders: tuple[str, ...] = ()
+    """What writes down a program that runs, as `module:function` of the room."""
+    asked: tuple[str, ...] = ()
+    """Its planners that answer live, names of `allocsim.allocators.live_planners`."""
+
+
 def _is_native(head: bytes) -> bool:
     return re.search(rb'"format"\s*:\s*"allocsim"|"programs"\s*:\s*\[', head) is not None
 
 
-FORMATS: Final[dict[str, Format]] = {
+NATIVE: Final = Format(
+    name="native",
+    what="allocsim's own document, versions 1 and 2",
+    matches=_is_native,
+    loads=document.loads,
+    saves=document.dumps,
+    suffix=".json",
+)
+
+SYSTEMS: Final[dict[str, System]] = {
     row.name: row
     for row in (
-        Format(
-            name="native",
-            what="allocsim's own document, versions 1 and 2",
-            matches=_is_native,
-            loads=document.loads,
-            saves=document.dumps,
-            suffix=".json",
-        ),
-        Format(
+        System(
             name="ggml",
-            what="a ggml graph and the addresses it was given",
-            matches=dump_document.looks_like,
-            loads=dump_document.loads,
+            page="ggml.md",
+            formats=(
+                Format(
+                    name="ggml",
+                    what="a ggml graph and the addresses it was given",
+                    matches=dump_document.looks_like,
+                    loads=dump_document.loads,
+                ),
+            ),
+            recorders=("capture.graph_document:capture", "capture.computed_graphs:watch"),
         ),
-        Format(
+        System(
             name="executorch",
-            what="an ExecuTorch program (.pte) with the memory planned for it",
-            matches=pte_program.looks_like,
-            loads=pte_program.loads,
+            page="plans.md#executorch",
+            formats=(
+                Format(
+                    name="executorch",
+                    what="an ExecuTorch program (.pte) with the memory planned for it",
+                    matches=pte_program.looks_like,
+                    loads=pte_program.loads,
+                ),
+            ),
+            recorders=("planned_program:document_of",),
+            asked=("executorch",),
         ),
-        Format(
+        System(
             name="xla",
-            what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
-            matches=xla_dump.looks_like,
-            loads=xla_dump.loads,
-            is_folder=xla_dump.looks_like_folder,
-            load_folder=xla_dump.load_folder,
+            page="plans.md#xla",
+            formats=(
+                Format(
+                    name="xla",
+                    what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
+                    matches=xla_dump.looks_like,
+                    loads=xla_dump.loads,
+                    is_folder=xla_dump.looks_like_folder,
+                    load_folder=xla_dump.load_folder,
+                ),
+            ),
+            asked=("xla",),
         ),
-        Format(
-            name="tflite",
-            what="a TensorFlow Lite model (.tflite), with its offline plan where it has one",
-            matches=tflite.looks_like,
-            loads=tflite.loads,
-        ),
-        Format(
+        System(
             name="litert",
-            what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
-            matches=litert_pointers.looks_like,
-            loads=litert_pointers.loads,
+            page="plans.md#litert-and-tensorflow-lite",
+            formats=(
+                Format(
+                    name="tflite",
+                    what="a TensorFlow Lite model (.tflite), with its offline plan where it has one",
+                    matches=tflite.looks_like,
+                    loads=tflite.loads,
+                ),
+                Format(
+                    name="litert",
+                    what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
+                    matches=litert_pointers.looks_like,
+                    loads=litert_pointers.loads,
+                ),
+            ),
+            asked=("litert",),
         ),
-        Format(
-            name="inductor",
-            what="the wrapper that TorchInductor generates, as text",
-            matches=inductor.looks_like,
-            loads=inductor.loads,
+        System(
+            name="torch",
+            page="plans.md#pytorch-eagerly",
+            formats=(
+                Format(
+                    name="inductor",
+                    what="the wrapper that TorchInductor generates, as text",
+                    matches=inductor.looks_like,
+                    loads=inductor.loads,
+                ),
+                Format(
+                    name="torch-snapshot",
+                    what="a memory snapshot of PyTorch's caching allocator",
+                    matches=torch_snapshot.looks_like,
+                    loads=torch_snapshot.loads,
+                ),
+            ),
+            recorders=("eager_recording:record",),
+            asked=("inductor",),
         ),
-        Format(
-            name="torch-snapshot",
-            what="a memory snapshot of PyTorch's caching allocator",
-            matches=torch_snapshot.looks_like,
-            loads=torch_snapshot.loads,
-        ),
-        Format(
+        System(
             name="tinygrad",
-            what="schedules of tinygrad after its memory planner, as JSON",
-            matches=tinygrad_schedule.looks_like,
-            loads=tinygrad_schedule.loads,
+            page="plans.md#tinygrad",
+            formats=(
+                Format(
+                    name="tinygrad",
+                    what="schedules of tinygrad after its memory planner, as JSON",
+                    matches=tinygrad_schedule.looks_like,
+                    loads=tinygrad_schedule.loads,
+                ),
+            ),
+            recorders=("record_tinygrad:recorded",),
+            asked=("tinygrad",),
         ),
-        Format(
+        System(
             name="tvm",
-            what="a Relax module of TVM after memory planning, as TVMScript",
-            matches=tvm_script.looks_like,
-            loads=tvm_script.loads,
+            page="plans.md#tvm",
+            formats=(
+                Format(
+                    name="tvm",
+                    what="a Relax module of TVM after memory planning, as TVMScript",
+                    matches=tvm_script.looks_like,
+                    loads=tvm_script.loads,
+                ),
+            ),
         ),
-        Format(
+        System(
             name="iree",
-            what="IREE's stream dialect before and after it lays out slices, as text",
-            matches=iree_stream.looks_like,
-            loads=iree_stream.loads,
+            page="plans.md#iree",
+            formats=(
+                Format(
+                    name="iree",
+                    what="IREE's stream dialect before and after it lays out slices, as text",
+                    matches=iree_stream.looks_like,
+                    loads=iree_stream.loads,
+                ),
+            ),
         ),
-        Format(
+        System(
             name="minimalloc",
-            what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
-            matches=solver_instance.looks_like,
-            loads=solver_instance.loads,
-            saves=solver_instance.dumps,
-            suffix=".csv",
+            page="allocators.md",
+            formats=(
+                Format(
+                    name="minimalloc",
+                    what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
+                    matches=solver_instance.looks_like,
+                    loads=solver_instance.loads,
+                    saves=solver_instance.dumps,
+                    suffix=".csv",
+                ),
+            ),
         ),
     )
+}
+"""Every system, in the order in which its formats are tried."""
+
+FORMATS: Final[dict[str, Format]] = {
+    row.name: row for row in (NATIVE, *(kind for system in SYSTEMS.values() for kind in system.formats))
 }
 """Every format that can be read, in the order in which they are tried."""
 
@@ -205,4 +299,4 @@ def detect(head: bytes) -> str:
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 
 
-__all__ = ["FORMATS", "HEAD", "Format", "detect", "folder_format", "load", "save"]
+__all__ = ["FORMATS", "HEAD", "NATIVE", "SYSTEMS", "Format", "System", "detect", "folder_format", "load", "save"]
