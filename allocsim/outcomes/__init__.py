@@ -40,7 +40,6 @@ from allocsim.verdict.evidence import load as load_evidence
 from allocsim.verdict.records import Cause, Verdict
 
 if TYPE_CHECKING:  # a clean document is neither charged nor cured
-    from allocsim.cure.defects import Key
     from allocsim.verdict.attribution import Charge
 
 FINGERPRINT_BYTES = 16
@@ -252,6 +251,7 @@ def outcome_of(
         return plain
     from allocsim.cure.defects import key_of  # noqa: PLC0415 - as above
     from allocsim.verdict.attribution import Charge  # noqa: PLC0415 - as above
+    from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
 
     if causes is None:
         try:
@@ -260,10 +260,7 @@ def outcome_of(
             bare = (Charge(violation=v, cause=None) for v in report.violations)
             findings = tuple(_finding(document, charge, known) for charge in bare)
             return replace(plain, findings=findings, failed=failure(file, report, error))
-    charged: dict[Key, Cause] = {}
-    for cause in causes:
-        for v in cause.violations:
-            charged.setdefault(key_of(v), cause)
+    charged = causes_by_violation(causes)
     charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
     return replace(plain, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
 

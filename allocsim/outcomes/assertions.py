@@ -91,8 +91,8 @@ def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> s
     if outcome.new:
         lines.append(f"the plan is not clean: {outcome.new} violation{'s'[: outcome.new != 1]}")
         wrong = [cause for cause in outcome.causes if any(finding.cause.cause is cause for finding in fresh)]
-        for number, cause in enumerate(wrong[:LISTED], start=1):
-            lines += cause_lines(outcome, number, cause)
+        for cause in wrong[:LISTED]:
+            lines += cause_lines(outcome, cause)
         for charge in _leading(fresh)[:shown]:
             lines += ["", describe(document, charge.violation, cause=charge)]
         rest = _leading(fresh)[shown:LISTED]

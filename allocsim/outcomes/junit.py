@@ -42,9 +42,9 @@ def _suite(outcome: Outcome) -> ET.Element:
         for kind, (severity, meaning) in KINDS.items():
             if severity == "violation":
                 _judged(_case(suite, name, kind), meaning, [f for f in outcome.findings if f.violation.kind == kind])
-        for number, cause in enumerate(outcome.measured):
-            case = _case(suite, name, f"measured-{number}")
-            head = f"{cause.class_}, fault of the {cause.party}"
+        for place, cause in enumerate(outcome.measured):
+            case = _case(suite, name, f"measured-{place}")
+            head = f"{cause.number}. {cause.class_}, fault of the {cause.party}"
             failure = ET.SubElement(case, "failure", {"message": _text(f"{head}: {cause.mend}"), "type": cause.class_})
             failure.text = _text(f"{head}: {cause.text}")
         missing = outcome.report.count - len(outcome.findings)
@@ -82,7 +82,8 @@ def _judged(case: ET.Element, meaning: str, findings: list[FiledViolation]) -> N
 
 def _line(finding: FiledViolation) -> str:
     charge = finding.cause
-    party = f"{charge.class_}, fault of the {charge.fault}: " if charge.class_ is not None else ""
+    number = "" if charge.cause is None else f"{charge.cause.number}. "
+    party = f"{number}{charge.class_}, fault of the {charge.fault}: " if charge.class_ is not None else ""
     mend = f" [{charge.cause.mend}]" if charge.cause is not None else ""
     return f"{party}{finding.violation.message}{mend}"
 

@@ -82,7 +82,13 @@ def _results(outcome: Outcome) -> Iterator[dict[str, Any]]:
             "level": "error",
             "message": {"text": f"{cause.class_}, fault of the {cause.party}: {cause.text}"},
             "locations": [_file(outcome.file)],
-            "properties": {"class": cause.class_, "fault": cause.party, "party": cause.party, "cause": cause.mend},
+            "properties": {
+                "number": cause.number,
+                "class": cause.class_,
+                "fault": cause.party,
+                "party": cause.party,
+                "cause": cause.mend,
+            },
         }
     if outcome.over_peak and outcome.report is not None:
         text = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
@@ -125,6 +131,7 @@ def _result(outcome: Outcome, finding: FiledViolation) -> dict[str, Any]:
         "locations": [{**_file(outcome.file), **({"logicalLocations": logical} if logical else {})}],
         "partialFingerprints": {"allocsim/v1": finding.fingerprint},
         "properties": {
+            "number": None if cause.cause is None else cause.cause.number,
             "class": cause.class_,
             "fault": cause.fault,
             "party": cause.fault,

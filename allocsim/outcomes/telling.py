@@ -83,8 +83,8 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     yield from _head_lines(outcome)
     if outcome.report is None:
         return
-    for number, cause in enumerate(outcome.causes, start=1):
-        yield from cause_lines(outcome, number, cause)
+    for cause in outcome.causes:
+        yield from cause_lines(outcome, cause)
     if outcome.failed:
         yield from wrapped(outcome.failed, "", "  ")
     yield from _size_lines(outcome, outcome.report)
@@ -108,9 +108,9 @@ def _head_lines(outcome: Outcome) -> Iterator[str]:
     yield line
 
 
-def cause_lines(outcome: Outcome, number: int, cause: Cause) -> Iterator[str]:
+def cause_lines(outcome: Outcome, cause: Cause) -> Iterator[str]:
     """Yield one cause: class, party, places and first place, then cure and price."""
-    head = f"{number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
+    head = f"{cause.number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
     first = _first(outcome, cause)
     yield from wrapped(f"{head}, first {first}" if first else head, "", "   ")
     known = [finding for finding in outcome.findings if finding.cause.cause is cause and finding.known]
@@ -232,11 +232,11 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
     for finding in outcome.findings:
         by_cause.setdefault(id(finding.cause.cause), []).append(finding)
     several = outcome.document is not None and len(outcome.document.runs) > 1
-    for number, cause in enumerate(outcome.causes, start=1):
+    for cause in outcome.causes:
         yield ""
         words = cause.evidence if cause.violations else cause.text
         party = f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
-        yield from wrapped(f"{number}. {party}: {words}", "", "   ")
+        yield from wrapped(f"{cause.number}. {party}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")
     loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []

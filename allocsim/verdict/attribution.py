@@ -11,10 +11,10 @@ alone.
 from dataclasses import dataclass
 
 from allocsim.checks import check
-from allocsim.cure.defects import Key, key_of
+from allocsim.cure.defects import key_of
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
-from allocsim.verdict.causes import causes_of
+from allocsim.verdict.causes import causes_by_violation, causes_of
 from allocsim.verdict.records import Cause, FirstPlace
 
 
@@ -60,10 +60,7 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
     """
     judged = _of_each_kind(document) if report is None else report
     whole = judged if judged.count <= len(judged.violations) else _of_each_kind(document)
-    charged: dict[Key, Cause] = {}
-    for cause in causes_of(document, whole):
-        for v in cause.violations:
-            charged.setdefault(key_of(v), cause)
+    charged = causes_by_violation(causes_of(document, whole))
     return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, Cure, Demand, cure_of
-from allocsim.cure.defects import Judged
+from allocsim.cure.defects import Judged, Key, key_of
 from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
 from allocsim.judge.violations import Report
@@ -88,7 +88,17 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
             *_place_of(dossier, cause.charge),
         )
 
-    return tuple(sorted(causes, key=importance))
+    found = sorted(causes, key=importance)
+    return tuple(replace(cause, number=number) for number, cause in enumerate(found, start=1))
+
+
+def causes_by_violation(causes: Sequence[Cause]) -> dict[Key, Cause]:
+    """Return the cause that each violation is filed under: of several, the most important one."""
+    found: dict[Key, Cause] = {}
+    for cause in causes:
+        for v in cause.violations:
+            found.setdefault(key_of(v), cause)
+    return found
 
 
 def _place_of(dossier: Dossier, mend: Mend) -> tuple[object, ...]:
@@ -185,4 +195,4 @@ def _cure(
     )
 
 
-__all__ = ["causes_of", "cure_all", "demand_of", "found_in", "with_cures"]
+__all__ = ["causes_by_violation", "causes_of", "cure_all", "demand_of", "found_in", "with_cures"]

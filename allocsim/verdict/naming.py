@@ -195,7 +195,7 @@ def donated(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bo
 
 def only_host_missed(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
     """Every reader missed is the host."""
-    beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"} and v.buffer == mend.buffer}
+    beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"}}
     if beliefs:
         return beliefs == {"MissingPin"}
     late = [v for v in _late(violations) if v.buffer == mend.buffer]

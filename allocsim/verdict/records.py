@@ -88,6 +88,10 @@ class FirstPlace:
 class Cause:
     """One wrong thing, and all that it explains."""
 
+    number: int = 0
+    """Its place among the causes, most important first, from 1: the one number by which command
+    line, page, pictures, SARIF, JUnit and tests name it.
+    """
     class_: str
     party: str
     """`plan`, `kernel`, `caller`, `schedule`, or `unknown` where the evidence does not suffice."""
@@ -123,6 +127,7 @@ class Cause:
     def as_json(self) -> dict[str, Any]:
         """Return an entry of `causes` in `--json`."""
         return {
+            "number": self.number,
             "class": self.class_,
             "party": self.party,
             "places": self.places,

@@ -19,7 +19,7 @@ from typing import Any, Final
 from allocsim.cure.defects import key_of
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Program
-from allocsim.verdict.causes import causes_of
+from allocsim.verdict.causes import causes_by_violation, causes_of
 from allocsim.verdict.records import Cause
 from reports.figures.scene import Scene
 from reports.number_format import count, short
@@ -101,7 +101,7 @@ def conflicts(
     """
     if report is None:
         return (), 0
-    numbers = {key_of(v): number for number, cause in enumerate(causes, start=1) for v in cause.violations}
+    numbers = {key: cause.number for key, cause in causes_by_violation(causes).items()}
     found = [_conflict(scene, arena, run, v, numbers.get(key_of(v), 0) if numbers else 0) for v in report.violations]
     drawn = tuple(conflict for conflict in found if conflict is not None)
     return drawn, max(report.count, len(found)) - len(drawn)

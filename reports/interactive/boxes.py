@@ -8,7 +8,7 @@ What this module does not see: how a map is drawn, and whether a plan is any goo
 from a `Report`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -17,7 +17,8 @@ import numpy as np
 from allocsim.judge.violations import Report
 from allocsim.model import VIEW, Document
 from allocsim.model.layout import Int64s
-from reports.figures.conflicts import conflicts, findings
+from allocsim.verdict.records import Cause
+from reports.figures.conflicts import conflicts, findings, numbering
 from reports.figures.families import families
 from reports.figures.memory_figure import visible
 from reports.figures.scene import Scene, scene
@@ -37,9 +38,8 @@ def maps(
     There is one for each plan that is run and each arena that it fills.
     """
     found = list(_drawn(document))
-    return [_map(document, *place, report=report, verdict=verdict) for place in found[:MOST_MAPS]], len(
-        found[MOST_MAPS:]
-    )
+    told = {"report": report, "verdict": verdict, "causes": () if report is None else numbering(document, report)}
+    return [_map(document, *place, **told) for place in found[:MOST_MAPS]], len(found[MOST_MAPS:])
 
 
 def _drawn(document: Document) -> Iterator[tuple[Scene, int, int]]:
@@ -55,7 +55,14 @@ def _drawn(document: Document) -> Iterator[tuple[Scene, int, int]]:
 
 
 def _map(
-    document: Document, shown: Scene, run: int, arena: int, *, report: Report | None, verdict: Mapping[str, Any] | None
+    document: Document,
+    shown: Scene,
+    run: int,
+    arena: int,
+    *,
+    report: Report | None,
+    verdict: Mapping[str, Any] | None,
+    causes: Sequence[Cause],
 ) -> dict[str, Any]:
     assert shown.plan is not None
     everything = shown.shown(arena)
@@ -65,7 +72,7 @@ def _map(
     buffers = kept[np.argsort(shown.start[kept], kind="stable")]
     low = shown.plan.offset[buffers]
     colours = families(shown, everything).colours
-    drawn, _ = conflicts(shown, arena, run, report)
+    drawn, _ = conflicts(shown, arena, run, report, causes)
     faults = () if drawn else findings(shown, arena, run, verdict)
     mask = np.zeros(len(shown.nbytes), dtype=np.bool_)
     mask[everything] = True
@@ -86,7 +93,11 @@ def _map(
         "maker": [_op(shown, int(makers[buffer])) for buffer in buffers.tolist()],
         "reader": [_op(shown, int(readers[buffer])) for buffer in buffers.tolist()],
         "conflicts": [
-            {"words": conflict.words, "boxes": [[int(edge) for edge in box] for box in conflict.boxes]}
+            {
+                "number": conflict.number,
+                "words": conflict.words,
+                "boxes": [[int(edge) for edge in box] for box in conflict.boxes],
+            }
             for conflict in (*drawn, *faults)
         ],
     }

@@ -228,6 +228,7 @@
       `; the line is the end of the plan (${bytes(map.top)}), the dashed one the most bytes alive at once (${bytes(map.bound)})`;
     at("conflicts").replaceChildren(...map.conflicts.slice(0, 50).map((conflict) => {
       const item = Object.assign(document.createElement("li"), { textContent: conflict.words });
+      if (conflict.number) item.value = conflict.number;  // of its cause, as every report numbers it
       item.addEventListener("click", () => show(...conflict.boxes[0]));
       return item;
     }));

@@ -5,6 +5,7 @@ import pytest
 
 from allocsim.cure.mends import Mend
 from allocsim.model import Document, Event, Role
+from allocsim.verdict import judge
 from allocsim.verdict.blame import Meeting, allowed_by, life_mend
 from allocsim.verdict.causes import causes_of
 from allocsim.verdict.dossier import Dossier
@@ -123,3 +124,12 @@ def test_of_two_believed_pairs_of_the_same_buffers_the_one_in_time_is_the_way(ro
     assert (x < y) == (not roles)
     planned = plan(made, "x=0 y=0", belief(made, share="x>y y>x"))
     assert {dossier_of(planned).way(planned, *pair) for pair in ((x, y), (y, x))} == {((x, y),)}
+
+
+def test_of_two_reasons_a_late_read_stands_under_the_one_that_brings_it_about_alone():
+    """a is laid over bytes of x's buffer that hold no value, against the belief; b takes the rest where x is believed dead."""
+    made = program("x = host.write; a = f x; t = g a; b = k t; c = h b x; host.read c")
+    verdict = judge(Evidence(document=Document.of(plan(made, "x=64 a=112 t=256 b=64 c=320", belief(made, x=(0, 3))))))
+    under = {cause.charge.kind for cause in verdict.causes if any(v.kind == "StaleRead" for v in cause.violations)}
+    assert {cause.charge.kind for cause in verdict.causes} == {"slot", "lifetime"}
+    assert under == {"lifetime"}

@@ -1,12 +1,14 @@
 """A permuted loop carry is C15 of the plan, whatever way the loop is written."""
 
 import json
+from itertools import product
 
 import pytest
 from encodings_2 import CARRY, carried, case, exchanged, permuted
 
 from allocsim import check, loads
 from allocsim.model import Document, Run
+from allocsim.verdict import carries as carries_room
 from allocsim.verdict import judge
 from allocsim.verdict.carries import loops
 from allocsim.verdict.evidence import Evidence
@@ -287,3 +289,11 @@ def test_a_read_that_a_same_carried_on_is_no_second_wrong_belief():
     for text, slots in (("t = same x; u = f x t; host.read u", "x=0 y=0 t=64"), ("u = f x; host.read u", "x=0 y=0")):
         (cause,) = verdict_of(program(uploads + text), slots).causes
         assert (cause.class_, cause.party) == ("C06", "plan")
+
+
+def test_the_turns_of_a_loop_are_found_in_every_short_word():
+    """Against the definition, of all words of three letters up to seven long: a border falls back more than once in many."""
+    for length in range(8):
+        for words in product("abc", repeat=length):
+            least = next((p for p in range(1, length + 1) if words[p:] == words[: length - p]), 0)
+            assert carries_room._least_period(words) == least
