@@ -38,8 +38,9 @@ def maps(
     There is one for each plan that is run and each arena that it fills.
     """
     found = list(_drawn(document))
-    told = {"report": report, "verdict": verdict, "causes": () if report is None else numbering(document, report)}
-    return [_map(document, *place, **told) for place in found[:MOST_MAPS]], len(found[MOST_MAPS:])
+    causes = () if report is None else numbering(document, report)
+    shown = [_map(document, *place, report=report, verdict=verdict, causes=causes) for place in found[:MOST_MAPS]]
+    return shown, len(found[MOST_MAPS:])
 
 
 def _drawn(document: Document) -> Iterator[tuple[Scene, int, int]]:
