@@ -11,9 +11,11 @@ allocation by a result of `stream.resource.pack`; a slice is a buffer, and what 
 (`[first, last]`, closed, counted in statements of the execute) is the belief. The text after the
 pass has numbers in the same places: the slots. Each allocation is an arena as large as it is. What
 the execute is given from outside lies in memory of its own. A copy is a `same`; what a dispatch
-binds as `rw` it changes in place. Bytes that a dispatch writes through one binding and may read
-through another are an operand of their own, of which nobody knows whether that is safe: the text
-says which bytes are bound, not which are read (`check --strict` accuses such a dispatch).
+binds as `rw` it changes in place, and it fills alone what nothing was written to before. Statements
+that move no bytes (`flush`) are not counted: the pass that counts does not know them yet. Bytes
+that a dispatch writes through one binding and may read through another are an operand of their own,
+of which nobody knows whether that is safe: the text says which bytes are bound, not which are read
+(`check --strict` accuses such a dispatch).
 
 What this module does not see: what IREE laid into one slice before the pass (in-place updates,
 copies that it left out), whether a dispatch writes all that it binds as `wo` (it is taken to), and
@@ -128,6 +130,10 @@ class _Part:
         self.now = [row for row in self.now if row[1] <= low or high <= row[0]]
         self.now.append((low, high, value))
 
+    def has_any(self, low: int, high: int) -> bool:
+        """Return whether some byte of a range has a definition."""
+        return any(begin < high and low < end for begin, end, _ in self.now)
+
     def holds(self, low: int, high: int) -> bool:
         """Return whether each byte of a range has a definition."""
         for begin, end, _ in sorted(self.now):
@@ -238,10 +244,11 @@ class _Region:
         for touch in command.touches:
             key = touch.resource, touch.slice
             part, low, high = self.parts[key], touch.low, touch.low + touch.nbytes
-            if touch.reads and touch.writes:
-                pairs.append((len(operands), len(results)))
-            if touch.reads:
-                ranges = _around(low, high, _written_elsewhere(command, touch))
+            ranges = _around(low, high, _written_elsewhere(command, touch)) if touch.reads else []
+            if touch.writes and not part.has_any(low, high):
+                ranges = []  # `rw` allows to read; where nothing is, the dispatch fills what it binds
+            if ranges:
+                pairs += [(len(operands), len(results))] if touch.writes else []
                 doubtful |= ranges != [(low, high)]
                 operands += (self._read(growing, key, *row) for row in ranges)
             if touch.writes:

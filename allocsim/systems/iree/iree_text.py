@@ -271,10 +271,10 @@ class _Reader:
                 continue
             if not text or text.startswith("//"):
                 continue
-            if not blocks:
-                group, lane = group + 1, -1
             if text.startswith(SKIPPED):
                 continue
+            if not blocks:
+                group, lane = group + 1, -1
             if text.startswith(("stream.cmd.concurrent", "stream.cmd.serial")):
                 block = text.split()[0].removeprefix("stream.cmd.")
                 if block in blocks or blocks == ["serial"]:

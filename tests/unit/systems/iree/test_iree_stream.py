@@ -17,7 +17,9 @@ def changed(name, old, new, count=1):
     return found.replace(old, new).encode()
 
 
-@pytest.mark.parametrize(("name", "runs"), [("layers.txt", 1), ("loop.txt", 6), ("emplaced.txt", 1)])
+@pytest.mark.parametrize(
+    ("name", "runs"), [("layers.txt", 1), ("loop.txt", 6), ("emplaced.txt", 1), ("donated.txt", 3)]
+)
 def test_real_dumps_are_told_by_their_content_and_stay_clean(name, runs):
     document = systems.load(FOLDER / name)
     report = check(document)
@@ -36,6 +38,24 @@ def test_what_is_packed_is_the_belief_and_an_allocation_an_arena():
     assert lives["%3#2"] == (4, 9)  # [1, 5] of the statements; three uploads come before them
     assert plan.offset[program.buffers.names.index("%3#4")] == 40960
     assert [op.kind for op in program.ops][:3] == ["host.write"] * 3
+
+
+def test_statements_that_move_no_bytes_are_not_counted():
+    """`flush` stands between the copy of one slice and the dispatch that fills the next."""
+    report = check(loads(changed("donated.txt", "[3, 4] = %c4", "[3, 3] = %c4")))
+
+    assert [(violation.kind, violation.names["buffer_name"]) for violation in report.violations] == [
+        ("LifetimeTooShort", "%10#2")
+    ]
+
+
+def test_a_dispatch_that_may_read_what_it_binds_fills_what_nothing_was_written_to():
+    """`rw` in place of `wo` over a fresh slice: clean; over one that was written, an operand in place."""
+    text = (FOLDER / "layers.txt").read_text(encoding="utf-8").replace("        wo %", "        rw %")
+    document = loads(text.encode())
+
+    assert not check(document).violations
+    assert not any(op.in_place for op in document.programs[0].ops)
 
 
 def test_commands_that_are_concurrent_run_on_streams_and_what_follows_waits():
