@@ -51,6 +51,7 @@ Section Races.
     | Same ms =>
         flat_map (fun p => touches_of false (fst p)) ms ++
         flat_map (fun p => if rests p then [] else touches_of true (snd p)) ms
+    | Hold _ => []
     end.
 
   Definition tree_of (t : PositiveMap.t (tree touched)) (sp : positive) : tree touched :=
@@ -347,7 +348,8 @@ Section Races.
     Lemma reads_counted : forall i n l, In l (reads V (step_of V F Planned i n)) ->
       exists x, In x (touches n) /\ writing x = false /\ hit x l.
     Proof.
-      intros i n l H. unfold step_of in H. unfold touches. destruct (act n) as [rs ws ps | ms]; simpl in H;
+      intros i n l H. unfold step_of in H. unfold touches.
+      destruct (act n) as [rs ws ps | ms | ms]; simpl in H; [ | | contradiction ];
         apply in_flat_map in H as [a [A B]]; apply (hit_bound false) in B as [x [X Y]]; exists x; split; auto;
         apply in_or_app; left; apply in_flat_map; eauto.
     Qed.
@@ -355,7 +357,8 @@ Section Races.
     Lemma writes_counted : forall i n l, In l (writes V (step_of V F Planned i n)) ->
       exists x, In x (touches n) /\ writing x = true /\ hit x l.
     Proof.
-      intros i n l H. unfold step_of in H. unfold touches. destruct (act n) as [rs ws ps | ms]; simpl in H.
+      intros i n l H. unfold step_of in H. unfold touches.
+      destruct (act n) as [rs ws ps | ms | ms]; simpl in H; [ | | contradiction ].
       - apply in_flat_map in H as [a [A B]]. apply (hit_bound true) in B as [x [X Y]]. exists x. split; auto.
         apply in_or_app. right. apply in_flat_map. eauto.
       - apply in_map_iff in H as [p [E P]]. apply filter_In in P as [P M]. unfold pairs in P.

@@ -407,6 +407,16 @@ Section Checker.
         + rewrite M3. apply KP'. apply (knows_stretches Planned m'); auto. intros z Z0. apply S. exact Z0.
     Qed.
 
+    (** What is kept for a read that comes late: both sides are memory apart. *)
+    Definition alone (a : access) : access := Access (ident a) (ident a) 0 (start a) (dims a) (len a).
+    Definition both_alone (p : access * access) : access * access := (alone (fst p), alone (snd p)).
+
+    Lemma pairs_alone : forall ms, pairs Apart (map both_alone ms) = pairs Apart ms.
+    Proof.
+      unfold pairs. induction ms as [ | [a b] ms IH ]; auto.
+      cbn [map flat_map both_alone fst snd]. rewrite IH. reflexivity.
+    Qed.
+
     (** One node, and all of them. *)
     Definition check_node (A P : marks) (i : positive) (n : node) (cl : list (list piece)) : option (marks * marks) :=
       match act n with
@@ -419,6 +429,11 @@ Section Checker.
           | Some xs => Some (hand_on Apart xs A, hand_on Planned xs P)
           | None => None
           end
+      | Hold ms =>
+          match check_moves A A (map both_alone ms) cl with
+          | Some xs => Some (hand_on Apart xs A, P)
+          | None => None
+          end
       end.
 
     Lemma check_node_true : forall A P m m' i n cl A' P', knows A m -> knows P m' ->
@@ -427,13 +442,16 @@ Section Checker.
       knows A' (does V (step_of V F Apart i n) m) /\ knows P' (does V (step_of V F Planned i n) m').
     Proof.
       intros A P m m' i n cl A' P' KA KP C. unfold check_node in C. unfold step_of.
-      destruct (act n) as [rs ws ps | ms]; simpl.
+      destruct (act n) as [rs ws ps | ms | ms]; simpl.
       - destruct (check_operands A P rs cl) eqn:R; [ | discriminate]. inversion C; subst.
         split; [ eapply check_operands_true; eauto | ]. unfold op_does, op_effects.
         split; apply knows_all; assumption.
       - destruct (check_moves A P ms cl) as [xs | ] eqn:R; [ | discriminate]. inversion C; subst.
         apply (check_moves_true _ _ m m') in R as [F2 [KA' KP']]; auto.
         split; [ exact F2 | ]. unfold same_does. split; auto.
+      - destruct (check_moves A A (map both_alone ms) cl) as [xs | ] eqn:R; [ | discriminate]. inversion C; subst.
+        apply (check_moves_true _ _ m m) in R as [_ [KA' _]]; auto. rewrite pairs_alone in KA'.
+        split; [ constructor | ]. unfold same_does. split; auto.
     Qed.
 
     (** [None] where all is well, else the first node that is not. *)

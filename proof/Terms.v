@@ -20,7 +20,10 @@ Inductive strength := Exact | Bytes | Whole.
 
 Inductive action :=
 | Op (operands results : list access) (promises : list (Z * Z * strength))
-| Same (moves : list (access * access)).
+| Same (moves : list (access * access))
+| Hold (kept : list (access * access)).
+(** [Hold] is no op.  Apart, it keeps a copy of what a read that comes late must find; as planned, it
+    does nothing. *)
 
 Record node := MakeNode { chain : positive; after : list positive; act : action }.
 
@@ -90,6 +93,9 @@ Section Meaning.
     | Same ms =>
         {| name := i; reads := flat_map (fun p => locs s (fst p)) ms;
            writes := map snd (filter moving (pairs s ms)); does := same_does s ms |}
+    | Hold ms =>
+        {| name := i; reads := []; writes := [];
+           does := match s with Apart => same_does Apart ms | Planned => fun m => m end |}
     end.
 
   Definition steps (s : side) (ns : list (positive * node)) : list (step V) :=
@@ -132,9 +138,9 @@ Section Meaning.
   Lemma map_fst_copied : forall m ps, map fst (copied m ps) = map snd ps.
   Proof. intros. unfold copied. rewrite map_map. reflexivity. Qed.
 
-  Lemma step_lawful : forall s i n, lawful V (step_of s i n).
+  Lemma step_lawful : forall i n, lawful V (step_of Planned i n).
   Proof.
-    intros. unfold step_of. destruct (act n) as [rs ws ps | ms]; split; simpl.
+    intros. unfold step_of. set (s := Planned). destruct (act n) as [rs ws ps | ms | ms]; split; simpl; auto.
     - intros m l N. unfold op_does. destruct (apply_cases V (op_effects s (Zpos i) (map (fun l => snd (m l))
         (flat_map (locs s) rs)) ws) m l) as [[_ E] | [c [I _]]]; auto.
       exfalso. apply N. apply (in_map fst) in I. rewrite map_fst_op_effects in I. exact I.
@@ -153,17 +159,20 @@ Section Meaning.
       + intros p P. rewrite E; auto. apply pairs_reads. exact P.
   Qed.
 
-  Lemma steps_lawful : forall s ns, Forall (lawful V) (steps s ns).
+  Lemma steps_lawful : forall ns, Forall (lawful V) (steps Planned ns).
   Proof. intros. apply Forall_forall. intros g H. apply in_map_iff in H as [p [E _]]. subst. apply step_lawful. Qed.
 
   Lemma step_alike : forall i n, alike V (Zpos i) (step_of Apart i n) (step_of Planned i n).
   Proof.
-    intros. unfold step_of. destruct (act n) as [rs ws ps | ms].
+    intros. unfold step_of. destruct (act n) as [rs ws ps | ms | ms].
     - apply both_compute with (f := F (Zpos i)); intros m l; simpl; unfold op_does;
         match goal with |- context [apply V ?es m l] => destruct (apply_cases V es m l) as [[_ E] | [c [I E]]] end; auto;
         right; rewrite E; apply in_op_effects in I as [j [u I]]; subst; eauto.
     - apply both_copy; intros m l; simpl; unfold same_does;
         match goal with |- context [apply V ?es m l] => destruct (apply_cases V es m l) as [[_ E] | [c [I E]]] end;
+        rewrite E; eauto; apply in_map_iff in I as [p [A _]]; inversion A; eauto.
+    - apply both_copy; intros m l; simpl; [ unfold same_does | eauto ].
+      match goal with |- context [apply V ?es m l] => destruct (apply_cases V es m l) as [[_ E] | [c [I E]]] end;
         rewrite E; eauto; apply in_map_iff in I as [p [A _]]; inversion A; eauto.
   Qed.
 

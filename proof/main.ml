@@ -69,6 +69,7 @@ let node input =
       let results = many input access in
       Op (operands, results, many input promise)
     | "same" -> Same (many input (pair access access))
+    | "hold" -> Hold (many input (pair access access))
     | _ -> raise (Malformed (kind ^ " is no kind of node")) in
   { chain; after; act }
 
