@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: repro test quick lint types venv bench clean
+.PHONY: repro test quick lint types proof venv bench clean
 
 repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
 	$(BIN)/allocsim repro run ggml-1501 --out out/ggml-1501
@@ -22,6 +22,9 @@ lint: venv      ## style, and what may import what
 
 types: venv     ## types
 	$(BIN)/mypy
+
+proof:          ## the proof, and the checker that is made from it; needs coq and ocaml-nox of Debian
+	$(MAKE) -C proof
 
 bench: venv     ## figures, written to benchmarks/results
 	$(BIN)/python benchmarks/run.py

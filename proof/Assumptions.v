@@ -1,6 +1,6 @@
 (** What the theorems rest on besides Coq itself: printed, and compared with a golden file. *)
 
-From Proof Require Import Layout Model Reads Races Checker.
+From Proof Require Import Layout Model Reads Races Contracts Checker.
 
 Print Assumptions runs_exact.
 Print Assumptions values.
@@ -8,4 +8,6 @@ Print Assumptions schedules.
 Print Assumptions reads_sound.
 Print Assumptions races_sound.
 Print Assumptions listed.
+Print Assumptions check_promises_true.
 Print Assumptions certified.
+Print Assumptions certified_kernels.

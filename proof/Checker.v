@@ -11,7 +11,7 @@
     What this file does not see: how the terms were made from JSON. *)
 
 From Coq Require Import ZArith List Bool Lia Permutation FMapPositive Relations.
-From Proof Require Import Layout Tree Model Terms Reads Races.
+From Proof Require Import Layout Tree Model Terms Reads Contracts Races.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -25,7 +25,7 @@ Record certificate := Certificate
   { claims : list (list (list piece));  (** Of each node, each operand: who wrote it, piece by piece. *)
     clocks : list claim }.              (** Of each node: how far each chain is known. *)
 
-Inductive part := Waits | Reads | Order.
+Inductive part := Waits | Reads | Promises | Order.
 
 (** A node waits for earlier ones only. *)
 Fixpoint late_wait (ns : list (positive * node)) : option positive :=
@@ -41,16 +41,18 @@ Definition check (doc : document) (c : certificate) : option (part * positive) :
   let size := 2 ^ Z.of_nat (depth doc) in
   because Waits (late_wait (number 1 (nodes doc)))
     (because Reads (check_reads (depth doc) size (contents doc) (nodes doc) (claims c))
-      (because Order (check_races (depth doc) size (grain doc) (nodes doc) (clocks c)) None)).
+      (because Promises (check_promises (number 1 (nodes doc)))
+        (because Order (check_races (depth doc) size (grain doc) (nodes doc) (clocks c)) None))).
 
 Lemma check_parts : forall doc c, check doc c = None ->
   late_wait (number 1 (nodes doc)) = None /\
   check_reads (depth doc) (2 ^ Z.of_nat (depth doc)) (contents doc) (nodes doc) (claims c) = None /\
+  check_promises (number 1 (nodes doc)) = None /\
   check_races (depth doc) (2 ^ Z.of_nat (depth doc)) (grain doc) (nodes doc) (clocks c) = None.
 Proof.
   intros doc c H. unfold check, because in H.
   destruct (late_wait _); [ discriminate | ]. destruct (check_reads _ _ _ _ _); [ discriminate | ].
-  destruct (check_races _ _ _ _ _); [ discriminate | ]. auto.
+  destruct (check_promises _); [ discriminate | ]. destruct (check_races _ _ _ _ _); [ discriminate | ]. auto.
 Qed.
 
 Theorem certified : forall doc c, check doc c = None ->
@@ -61,10 +63,26 @@ Theorem certified : forall doc c, check doc c = None ->
     (trace V order (laid V F Planned (contents doc) garbage'))
     (trace V (steps V F Apart (number 1 (nodes doc))) (laid V F Apart (contents doc) garbage)).
 Proof.
-  intros doc c H V F g g' order P K. apply check_parts in H as [_ [R O]].
+  intros doc c H V F g g' order P K. apply check_parts in H as [_ [R [_ O]]].
   rewrite (reads_sound _ _ eq_refl _ _ _ R V F g g').
   apply schedules with (before := before (nodes doc)); auto using steps_lawful.
   eapply races_sound; eauto.
+Qed.
+
+(** The same of real kernels, which keep their contracts. *)
+Theorem certified_kernels : forall doc c, check doc c = None ->
+  forall (V : Type) (F : Z -> list V -> Z -> Z -> V) kernel, keeps_contract V F kernel ->
+  forall (garbage garbage' : loc -> V) (order : list (positive * node)),
+  Permutation (number 1 (nodes doc)) order ->
+  keeps V (before (nodes doc)) (steps V F Planned order) ->
+  Permutation
+    (trace V (map (real_step V F kernel) order) (laid V F Planned (contents doc) garbage'))
+    (trace V (steps V F Apart (number 1 (nodes doc))) (laid V F Apart (contents doc) garbage)).
+Proof.
+  intros doc c H V F kernel Kc g g' order P K. rewrite (real_trace V F kernel Kc).
+  - eapply certified; eauto. apply Permutation_map. exact P.
+  - intros i n I. apply check_parts in H as [_ [_ [Pr _]]].
+    eapply check_promises_true; eauto. apply (Permutation_in _ (Permutation_sym P)). exact I.
 Qed.
 
 Lemma edge_later : forall ns i j, late_wait (number 1 ns) = None -> edge ns i j -> (i < j)%positive.

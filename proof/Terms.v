@@ -13,7 +13,8 @@ Import ListNotations.
 Open Scope Z_scope.
 
 Record access := Access
-  { ident : positive; space : positive; base : Z; start : Z; dims : list (Z * Z); len : Z }.
+  { ident : positive; space : positive; base : Z; start : Z; dims : list (Z * Z); len : Z;
+    width : Z  (** Bits of an element. *) }.
 
 (** What a kernel promises of a pair of operand and result, by position. *)
 Inductive strength := Exact | Bytes | Whole.

@@ -50,8 +50,9 @@ let access input =
   let base = z input in
   let start = z input in
   let len = z input in
+  let width = z input in
   let dims = many input (pair z z) in
-  { ident; space; base; start; dims; len }
+  { ident; space; base; start; dims; len; width }
 
 let strength input = match word input with
   | "exact" -> Exact | "bytes" -> Bytes | "whole" -> Whole
@@ -99,7 +100,7 @@ let reading path read =
   try let found = read input in close_in input; found
   with Malformed text -> raise (Malformed (path ^ ": " ^ text))
 
-let name = function Waits -> "waits" | Reads -> "reads" | Order -> "order"
+let name = function Waits -> "waits" | Reads -> "reads" | Promises -> "promises" | Order -> "order"
 
 let () =
   try

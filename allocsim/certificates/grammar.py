@@ -1,7 +1,7 @@
 """Terms and certificates as text: words and whole numbers, separated by blanks.
 
     terms        "allocsim-terms" 1 "depth" N "grain" N "contents" list(access) "nodes" list(node) "end"
-    access       ident space base start length list(count stride)
+    access       ident space base start length width list(count stride)
     node         "op" chain list(after) list(access) list(access) list(operand result strength)
                  "same" chain list(after) list(access access)
                  "hold" chain list(after) list(access access)
@@ -51,7 +51,7 @@ def _numbers(items: Iterable[int]) -> str:
 
 @cache
 def _access(access: Access) -> str:
-    return f"{_numbers(access[:5])} {_list(_numbers, access.dims)}"
+    return f"{_numbers(access[:6])} {_list(_numbers, access.dims)}"
 
 
 def _node(node: Node) -> str:

@@ -44,6 +44,8 @@ class Access(NamedTuple):
     base: int
     start: int
     length: int
+    width: int
+    """Bits of an element; 0 where it does not matter."""
     dims: tuple[tuple[int, int], ...]
 
 
@@ -164,7 +166,7 @@ class _Unrolled:
         buffers = run.program.buffers
         for buffer in np.flatnonzero(buffers.persistent).tolist():
             fresh = self._key(position, buffer) not in self.idents
-            access = Access(*self.at(position, buffer), 0, int(buffers.nbytes[buffer]) * self.unit, ())
+            access = Access(*self.at(position, buffer), 0, int(buffers.nbytes[buffer]) * self.unit, 0, ())
             if fresh and access.length:
                 self.contents.append(access)
 
@@ -271,7 +273,7 @@ class _Values:
             kept = slice(0, -1 if inner else None)
             dims = tuple((n, stride * self.unit) for n, stride in zip(row.shape[kept], row.strides[kept], strict=True))
             start = row.offset * self.unit + (row.bit_offset if self.unit > 1 else 0)
-            access = Access(*self.places[row.buffer], start, length, dims)
+            access = Access(*self.places[row.buffer], start, length, row.width, dims)
             self.known[value] = None if 0 in row.shape else access
         return self.known[value]
 

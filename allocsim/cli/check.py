@@ -19,6 +19,9 @@ the judge to say.
 from `--seed`, in other orders that its streams allow, and shows the first number that comes out
 wrong (the service `explore_orders`). A file whose ops the engine cannot run is refused.
 
+`--certificate` writes which write each read must find (`allocsim.certificates`), whatever is found
+here: `allocsim certify` says whether it is so.
+
 What this module does not see: how plans are judged (`allocsim.checks`) and what is said of it
 (`allocsim.outcomes.telling`).
 """
@@ -31,6 +34,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from allocsim.certificates import certificate_of, certificate_text, terms_of
 from allocsim.checks.facts import rows_of
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import print_error, print_json, print_line
@@ -88,6 +92,9 @@ def check(
     write_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what is found as known.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what each read must find, for `allocsim certify`.")
+    ] = None,
     explore: Annotated[
         bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")
     ] = False,
@@ -99,6 +106,8 @@ def check(
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)
     required = letters_of(require)
+    if certificate is not None and len(files) != 1:
+        raise AllocsimError(f"--certificate: one certificate is of one file; {len(files)} are given")
     rules = JudgeRules(limit=limit, plain=plain, strict=strict, kinds=kinds_table(kinds))
     orders = service("explore_orders") if explore else None
     entries: list[dict[str, Any]] = []
@@ -134,6 +143,9 @@ def check(
         print_json({"files": entries})
     for target, dumps in _written(write_baseline, junit_file, sarif_file):
         write_atomic(target, dumps(outcomes))
+    for outcome in outcomes:
+        if certificate is not None and outcome.document is not None:
+            write_atomic(certificate, certificate_text(certificate_of(terms_of(outcome.document))).encode())
     statuses = [outcome.status for outcome in outcomes]
     if BAD_INPUT in statuses:
         return BAD_INPUT
