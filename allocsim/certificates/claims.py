@@ -112,12 +112,13 @@ def _handed_on(pieces: tuple[Piece, ...], result: Access) -> Iterator[tuple[int,
     targets = iter(rows(result.start, result.dims, result.length))
     target, room = 0, 0
     for start, length, node, position, shift in pieces:
-        while length:
+        done = 0
+        while done < length:
             if not room:
                 target, room = next(targets)
-            part = min(length, room)
-            yield target, target + part, (node, position, shift + target - start)
-            start, length, target, room = start + part, length - part, target + part, room - part
+            part = min(length - done, room)
+            yield target, target + part, (node, position, shift + target - start - done)
+            done, target, room = done + part, target + part, room - part
 
 
 @cache

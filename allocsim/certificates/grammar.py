@@ -22,7 +22,6 @@ from typing import TypeVar
 from allocsim.certificates.claims import Certificate
 from allocsim.certificates.terms import Access, Node, Terms
 
-
 Item = TypeVar("Item")
 
 

@@ -32,7 +32,6 @@ from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, VIEW, Document
 from allocsim.model.tables import STRENGTHS
 
-
 NOBODY: Final = -1
 
 
@@ -262,7 +261,8 @@ class _Values:
 
     def after(self, step: int) -> list[int]:
         """Return the ops that an op waits for."""
-        return self.ops.after[self.ops.after_starts[step] : self.ops.after_starts[step + 1]].tolist()
+        waits: list[int] = self.ops.after[self.ops.after_starts[step] : self.ops.after_starts[step + 1]].tolist()
+        return waits
 
     def access(self, value: int) -> Access | None:
         """Return a value in the checker's terms; None for one without elements."""
@@ -291,10 +291,13 @@ class _Values:
         if op.kind == VIEW:
             return Node(0, step, 0, (), kind, (), (), ())
         reads, writes = [self.access(v) for v in op.operands], [self.access(v) for v in op.results]
-        new = [dict(zip(np.flatnonzero([a is not None for a in side]).tolist(), range(len(side)))) for side in (reads, writes)]
+        new = [
+            dict(zip(np.flatnonzero([a is not None for a in side]).tolist(), range(len(side)), strict=False))
+            for side in (reads, writes)
+        ]
         promises = tuple(
             (new[0][i], new[1][j], STRENGTHS[strength])
-            for (i, j), strength in zip(op.in_place or (), op.strengths)
+            for (i, j), strength in zip(op.in_place or (), op.strengths, strict=False)
             if i in new[0] and j in new[1]
         )
         operands = tuple(access for access in reads if access is not None)

@@ -46,7 +46,9 @@ class Command(NamedTuple):
 
 COMMANDS: Final[dict[str, Command]] = {
     "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
-    "certify": Command("allocsim.cli.certify", "certify", "ask the proved checker whether every read finds what it must"),
+    "certify": Command(
+        "allocsim.cli.certify", "certify", "ask the proved checker whether every read finds what it must"
+    ),
     "diagnose": Command(
         "allocsim.cli.diagnose", "diagnose", "everything that can be run on a file or on saved evidence, one answer"
     ),

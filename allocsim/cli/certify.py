@@ -14,7 +14,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from allocsim.certificates import Answer, Terms, certificate_of, certificate_text, certified, checker, terms_of, terms_text
+from allocsim.certificates import (
+    Answer,
+    Terms,
+    certificate_of,
+    certificate_text,
+    certified,
+    checker,
+    terms_of,
+    terms_text,
+)
 from allocsim.cli.output import print_json, print_line
 from allocsim.errors import DocumentError
 from allocsim.files.gate import CEILINGS, content

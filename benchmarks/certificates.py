@@ -1,0 +1,178 @@
+"""The proved checker against the judge: random documents, certificates made false, samples of real systems, a long session.
+
+    make proof
+    python benchmarks/certificates.py [--documents 100000] [--first SEED] [--damaged 10000] [--out FILE]
+
+* `documents`: those of `tests/oracle2/generate.py` without ranges of sizes. A document that the judge finds clean, with
+  nothing assumed (`strict`), must be accepted; one with a violation of `REFUSED` must be refused. Anything else a checker of
+  reads, order and promises may accept or refuse; how many it did is said.
+* `damaged`: a claim of an accepted certificate made false, by the word of an oracle that knows neither judge nor checker
+  (`tests/damaged_claims.py`). Each must be refused.
+* `samples`: dumps and plans of real systems under `tests/data` that the judge finds clean. Each must be accepted.
+* `session`: the training step of the scenario ggml-1501 as ggml plans it, 20 runs: CPU seconds of each part.
+
+Exit status 1 where anything differs.
+"""
+
+import argparse
+import json
+import random
+import resource
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests"), str(HERE)]  # this checkout, installed or not
+
+from damaged_claims import damaged  # noqa: E402 - after the paths above
+from oracle2.generate import generate  # noqa: E402 - as above
+from terms_oracle import reaches_outside  # noqa: E402 - as above
+
+from allocsim.certificates import certificate_of, certificate_text, certified, terms_of, terms_text  # noqa: E402 - as above
+from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.document import loads  # noqa: E402 - as above
+from allocsim.errors import AllocsimError  # noqa: E402 - as above
+from allocsim.model import Document, Run  # noqa: E402 - as above
+from allocsim.systems import load  # noqa: E402 - as above
+
+REFUSED = ("StaleRead", "UninitialisedRead", "Race", "UnsafeInPlace", "AssumedInPlace", "ResultsOverlap")
+"""What the checker must refuse; of a `same`, a parallel move by definition, the last three say nothing to it."""
+
+
+def ranged(parsed: dict[str, Any]) -> bool:
+    """Say whether some size of a document is a range."""
+    return any(buffer.get("nbytes_range") for program in parsed["programs"] for buffer in program["buffers"])
+
+
+def must_refuse(document: Document, report: Any) -> bool:
+    """Say whether the judge found what the checker must not accept."""
+    return any(
+        v.kind in REFUSED and not (v.kind in REFUSED[3:] and document.runs[v.run].program.same_ops[v.op])
+        for v in report.violations
+    )
+
+
+def random_documents(first: int, count: int, wanted: int) -> dict[str, Any]:
+    """Compare the checker with the judge, and have it refuse false claims."""
+    tally: Counter[str] = Counter()
+    damages: Counter[str] = Counter()
+    differ: list[int] = []
+    survived: list[int] = []
+    seed = first
+    while tally["documents"] < count:
+        parsed = generate(seed, leave_out=frozenset({"nbytes range"}))
+        seed += 1
+        if ranged(parsed):
+            continue
+        document = loads(json.dumps(parsed))
+        report = check(document, strict=True)
+        terms = terms_of(document)
+        certificate = certificate_of(terms)
+        text = terms_text(terms)
+        answer = certified(text, certificate_text(certificate))
+        tally["documents"] += 1
+        tally["clean"] += report.clean
+        refuse = must_refuse(document, report)
+        tally["to be refused"] += refuse
+        tally["accepted"] += answer.holds
+        tally["neither, accepted"] += answer.holds and not report.clean
+        if (report.clean and not answer.holds) or (refuse and answer.holds):
+            differ.append(seed - 1)
+        rng = random.Random(seed)  # noqa: S311 - a draw, no secret
+        for _ in range(4 if answer.holds and not reaches_outside(parsed) else 0):
+            if sum(damages.values()) >= wanted:
+                break
+            wrong = damaged(rng, parsed, terms, certificate)
+            if wrong is None:
+                continue
+            damages[wrong[1]] += 1
+            if certified(text, certificate_text(wrong[0])).holds:
+                survived.append(seed - 1)
+    return {
+        "seeds": [first, seed],
+        **tally,
+        "differ": differ,
+        "damaged": sum(damages.values()),
+        "damages": dict(sorted(damages.items())),
+        "damaged and accepted": survived,
+    }
+
+
+def samples() -> dict[str, Any]:
+    """Ask of every dump and plan of a real system that the judge finds clean."""
+    tally: Counter[str] = Counter()
+    differ = []
+    for path in sorted((HERE.parent / "tests" / "data").rglob("*")):
+        if not path.is_file() or path.suffix in {".md", ".py", ".c", ".h"}:
+            continue
+        try:
+            document = load(path)
+            report = check(document, strict=True)
+        except AllocsimError:
+            continue
+        if not document.runs or not any(len(run.program.ops) for run in document.runs):
+            continue
+        tally["judged"] += 1
+        if not report.clean:
+            continue
+        terms = terms_of(document)
+        tally["clean"] += 1
+        tally["ops"] += len(terms.nodes)
+        answer = certified(terms_text(terms), certificate_text(certificate_of(terms)))
+        if not answer.holds:
+            differ.append(str(path.relative_to(HERE.parent)))
+    return {**tally, "differ": differ}
+
+
+def long_session(runs: int) -> dict[str, Any]:
+    """Certify many runs of the flagship's step."""
+    from answer import flagship  # noqa: PLC0415 - builds the model
+
+    plan = flagship()[2]
+    document = Document.of(plan, *[Run.of(plan) for _ in range(runs)])
+    parts: dict[str, float] = {}
+    before = time.process_time()
+    terms = terms_of(document)
+    parts["terms"], before = time.process_time() - before, time.process_time()
+    claims = certificate_of(terms)
+    parts["claims"], before = time.process_time() - before, time.process_time()
+    texts = terms_text(terms), certificate_text(claims)
+    parts["text"] = time.process_time() - before
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    answer = certified(*texts)
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    parts["checker"] = now.ru_utime + now.ru_stime - spent.ru_utime - spent.ru_stime
+    return {
+        "ops": len(plan.program.ops),
+        "runs": runs,
+        "reads": sum(len(node.operands) for node in terms.nodes),
+        "accepted": answer.holds,
+        "cpu_seconds": {name: round(spent, 2) for name, spent in parts.items()},
+        "whole": round(sum(parts.values()), 2),
+    }
+
+
+def main() -> int:
+    """Compare, print, write."""
+    parser = argparse.ArgumentParser(description="The proved checker against the judge.")
+    parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--damaged", type=int, default=10_000)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "certificates.json")
+    options = parser.parse_args()
+    found = {
+        "session": long_session(20),
+        "samples": samples(),
+        "random": random_documents(options.first, options.documents, options.damaged),
+    }
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+    wrong = found["samples"]["differ"] or found["random"]["differ"] or found["random"]["damaged and accepted"]
+    return 1 if wrong or not found["session"]["accepted"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The checker made from the proof, the judge, and an oracle of claims: they agree. Skipped where it is not built."""
+
+import json
+import random
+
+import pytest
+from commands import allocsim
+from damaged_claims import damaged
+from oracle2.generate import generate
+from terms_oracle import reaches_outside
+
+from allocsim.certificates import asking, certificate_of, certificate_text, certified, terms_of, terms_text
+from allocsim.checks import check
+from allocsim.document import loads
+
+IN_PLACE = ("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap")
+READS = ("StaleRead", "UninitialisedRead", "Race")
+
+built = pytest.mark.skipif(
+    not (asking.ROOT / asking.BUILT).is_file(), reason="the checker is not built here: `make proof` needs coq and OCaml"
+)
+
+LATE = {
+    "format": "allocsim", "version": 2,
+    "programs": [{
+        "name": "p",
+        "buffers": [{"name": name, "nbytes": 4} for name in "xyz"],
+        "values": [{"name": name, "buffer": at, "dtype": "f32", "shape": []} for at, name in enumerate("xyz")],
+        "ops": [
+            {"kind": "host.write", "results": [0]},
+            {"name": "f", "kind": "f", "operands": [0], "results": [1]},
+            {"name": "g", "kind": "g", "operands": [0], "results": [2]},
+            {"name": "h", "kind": "h", "operands": [1, 2], "results": []},
+        ],
+    }],
+    "plans": [{"program": 0, "slots": [{"arena": 0, "offset": offset, "nbytes": 4} for offset in (0, 32, 64)]}],
+}  # fmt: skip
+
+
+def documents(first, count):
+    """Yield (seed, parsed document) of one size each."""
+    for seed in range(first, first + count):
+        parsed = generate(seed, leave_out=frozenset({"nbytes range"}))
+        if not any(buffer.get("nbytes_range") for program in parsed["programs"] for buffer in program["buffers"]):
+            yield seed, parsed
+
+
+@built
+def test_what_the_judge_finds_clean_is_accepted_and_wrong_reads_races_and_aliases_are_refused():
+    seen = set()
+    for seed, parsed in documents(9_000, 80):
+        document = loads(json.dumps(parsed))
+        report, terms = check(document, strict=True), terms_of(document)
+        answer = certified(terms_text(terms), certificate_text(certificate_of(terms)))
+        wrong = [v.kind for v in report.violations if v.kind in READS]
+        wrong += [
+            v.kind for v in report.violations if v.kind in IN_PLACE and not document.runs[v.run].program.same_ops[v.op]
+        ]
+        assert answer.holds or not report.clean, seed
+        assert not (answer.holds and wrong), seed
+        seen |= {answer.part, *wrong}
+    assert seen >= {None, "reads", "promises", "order", *READS}
+
+
+@built
+def test_a_certificate_with_one_false_claim_is_refused():
+    damages = set()
+    for seed, parsed in documents(9_100, 60):
+        rng, terms = random.Random(seed), terms_of(loads(json.dumps(parsed)))
+        certificate, text = certificate_of(terms), terms_text(terms)
+        if reaches_outside(parsed) or not certified(text, certificate_text(certificate)).holds:
+            continue
+        for wrong in (damaged(rng, parsed, terms, certificate) for _ in range(4)):
+            if wrong is not None:
+                damages.add(wrong[1])
+                assert not certified(text, certificate_text(wrong[0])).holds, (seed, wrong[1])
+    assert damages == {"start", "length", "node", "result", "shift", "piece left out", "clock"}
+
+
+@built
+def test_a_file_is_accepted_by_a_certificate_that_check_wrote(tmp_path):
+    file, certificate = tmp_path / "plan.json", tmp_path / "plan.certificate"
+    file.write_text(json.dumps(LATE))
+    assert allocsim("check", file, "--certificate", certificate).returncode == 0
+    said = allocsim("certify", file, "--certificate", certificate)
+    assert said.returncode == 0
+    assert (
+        said.stdout
+        == f"{file}: accepted: 4 reads of 4 ops in 1 run find what they must, in every order that keeps the waits\n"
+    )
+
+
+@built
+def test_a_refusal_names_the_op_and_ends_with_1(tmp_path):
+    slots = [{"arena": 0, "offset": offset, "nbytes": 4} for offset in (0, 0, 64)]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({**LATE, "plans": [{"program": 0, "slots": slots}]}))
+    said = allocsim("certify", file)
+    assert said.returncode == 1
+    assert "refused at op 2 'g' of run 0: what it reads is not shown to be what it must find" in said.stdout
+    entry = json.loads(allocsim("certify", file, "--json").stdout)
+    assert (entry["accepted"], entry["part"], entry["run"], entry["op"]) == (False, "reads", 0, 2)
+
+
+@built
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "allocsim-certificate 2",
+        "allocsim-certificate 1 claims 1 1 1 0 x",
+        "allocsim-certificate 1 claims 9999999999999999999",
+    ],
+)
+def test_a_certificate_that_is_none_is_bad_input_in_one_line(tmp_path, text):
+    file, certificate = tmp_path / "plan.json", tmp_path / "plan.certificate"
+    file.write_text(json.dumps(LATE))
+    certificate.write_text(text)
+    said = allocsim("certify", file, "--certificate", certificate)
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1)
+
+
+def test_where_the_checker_is_not_built_one_line_says_how(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "ROOT", tmp_path)
+    said = allocsim("certify", tmp_path / "plan.json")
+    assert said.returncode == 2
+    assert (
+        said.stderr
+        == "allocsim: the proved checker is not built: `make proof` in a checkout, with Debian's coq and ocaml-nox\n"
+    )
+
+
+def test_sizes_that_only_the_run_decides_are_refused_with_their_place(tmp_path):
+    file = tmp_path / "plan.json"
+    program = {
+        **LATE["programs"][0],
+        "buffers": [{"name": name, "nbytes": 4, "nbytes_range": [4, 8]} for name in "xyz"],
+    }
+    file.write_text(json.dumps({**LATE, "programs": [program]}))
+    said = allocsim("check", file, "--certificate", tmp_path / "out")
+    assert said.returncode == 2
+    assert "programs[0].buffers[0].nbytes_range" in said.stderr
