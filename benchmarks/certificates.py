@@ -38,8 +38,8 @@ from allocsim.errors import AllocsimError  # noqa: E402 - as above
 from allocsim.model import Document, Run  # noqa: E402 - as above
 from allocsim.systems import load  # noqa: E402 - as above
 
-REFUSED = ("StaleRead", "UninitialisedRead", "Race", "UnsafeInPlace", "AssumedInPlace", "ResultsOverlap")
-"""What the checker must refuse; of a `same`, a parallel move by definition, the last three say nothing to it."""
+REFUSED = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap", "UnsafeInPlace", "AssumedInPlace")
+"""What the checker must refuse; of a `same`, a parallel move by definition, the last two say nothing to it."""
 
 
 def ranged(parsed: dict[str, Any]) -> bool:
@@ -50,7 +50,7 @@ def ranged(parsed: dict[str, Any]) -> bool:
 def must_refuse(document: Document, report: Any) -> bool:
     """Say whether the judge found what the checker must not accept."""
     return any(
-        v.kind in REFUSED and not (v.kind in REFUSED[3:] and document.runs[v.run].program.same_ops[v.op])
+        v.kind in REFUSED and not (v.kind in REFUSED[4:] and document.runs[v.run].program.same_ops[v.op])
         for v in report.violations
     )
 
@@ -82,7 +82,7 @@ def random_documents(first: int, count: int, wanted: int) -> dict[str, Any]:
         if (report.clean and not answer.holds) or (refuse and answer.holds):
             differ.append(seed - 1)
         rng = random.Random(seed)  # noqa: S311 - a draw, no secret
-        for _ in range(4 if answer.holds and not reaches_outside(parsed) else 0):
+        for _ in range(8 if answer.holds and not reaches_outside(parsed) else 0):
             if sum(damages.values()) >= wanted:
                 break
             wrong = damaged(rng, parsed, terms, certificate)

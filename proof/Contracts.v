@@ -3,7 +3,8 @@
     [vouched] is the rule: a result shares no unit with an operand, or the kernel promised the pair
     and the two lie as the promise says; and no two results share a unit.  What is assumed of kernels
     is no more than this: where the rule is kept, a kernel does what [step_of] says, as if it had
-    read all before it wrote any.  [same] is a parallel move, whatever lies where.
+    read all before it wrote any.  A [same] is a parallel move: its results may share units with its
+    operands, but not with each other.
 
     What this file does not see: whether any kernel keeps its promise. *)
 
@@ -44,7 +45,8 @@ Definition vouched (n : node) : Prop :=
       (forall i r j w, In (i, r) (enum 0 rs) -> In (j, w) (enum 0 ws) ->
          parted r w \/ exists s, In (i, j, s) ps /\ kept s r w = true) /\
       ForallOrdPairs parted ws
-  | _ => True
+  | Same ms => ForallOrdPairs parted (map snd ms)
+  | Hold _ => True
   end.
 
 (** Whether lists of runs are in order, from the lowest up. *)
@@ -123,20 +125,26 @@ Definition check_vouched (n : node) : bool :=
   | Op rs ws ps =>
       forallb (fun r => forallb (fun w => part_from (snd r) (snd w) || promised ps r w) (enum 0 ws)) (enum 0 rs)
       && all_parted ws
-  | _ => true
+  | Same ms => all_parted (map snd ms)
+  | Hold _ => true
   end.
+
+Lemma all_parted_true : forall ws, all_parted ws = true -> ForallOrdPairs parted ws.
+Proof.
+  induction ws as [ | w ws IH ]; intro P; constructor; cbn [all_parted] in P; apply andb_prop in P as [P Q]; auto.
+  rewrite forallb_forall in P. apply Forall_forall. intros x X. apply part_from_true. auto.
+Qed.
 
 Lemma check_vouched_true : forall n, check_vouched n = true -> vouched n.
 Proof.
-  intros n H. unfold check_vouched, vouched in *. destruct (act n) as [rs ws ps | |]; auto.
-  apply andb_prop in H as [H P]. split.
-  - intros i r j w R W. rewrite forallb_forall in H. apply H in R. rewrite forallb_forall in R. apply R in W.
-    cbn [fst snd] in W. apply orb_true_iff in W as [W | W].
-    + left. apply part_from_true. exact W.
-    + right. unfold promised in W. apply existsb_exists in W as [[[i' j'] s] [I W]].
-      rewrite !andb_true_iff, !Z.eqb_eq in W. cbn [fst snd] in W. destruct W as [[A B] C]. subst. eauto.
-  - clear H. induction ws as [ | w ws IH ]; constructor; cbn [all_parted] in P; apply andb_prop in P as [P Q]; auto.
-    rewrite forallb_forall in P. apply Forall_forall. intros x X. apply part_from_true. auto.
+  intros n H. unfold check_vouched, vouched in *.
+  destruct (act n) as [rs ws ps | ms | ms]; auto; [ | apply all_parted_true; exact H ].
+  apply andb_prop in H as [H P]. split; [ | apply all_parted_true; exact P ].
+  intros i r j w R W. rewrite forallb_forall in H. apply H in R. rewrite forallb_forall in R. apply R in W.
+  cbn [fst snd] in W. apply orb_true_iff in W as [W | W].
+  - left. apply part_from_true. exact W.
+  - right. unfold promised in W. apply existsb_exists in W as [[[i' j'] s] [I W]].
+    rewrite !andb_true_iff, !Z.eqb_eq in W. cbn [fst snd] in W. destruct W as [[A B] C]. subst. eauto.
 Qed.
 
 Fixpoint check_promises (ns : list (positive * node)) : option positive :=

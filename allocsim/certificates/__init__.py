@@ -11,16 +11,16 @@ machine proved is `terms` and `grammar`: from a document to the checker's terms,
 What this package does not see: kernels, beliefs, and whether the judge found anything.
 """
 
-from allocsim.certificates.asking import Answer, certified, checker
 from allocsim.certificates.claims import Certificate, certificate_of
 from allocsim.certificates.grammar import certificate_text, terms_text
-from allocsim.certificates.terms import Access, Node, Terms, terms_of
+from allocsim.certificates.proved import ProvedAnswer, certified, checker
+from allocsim.certificates.terms import Access, RunNode, Terms, terms_of
 
 __all__ = [
     "Access",
-    "Answer",
     "Certificate",
-    "Node",
+    "ProvedAnswer",
+    "RunNode",
     "Terms",
     "certificate_of",
     "certificate_text",

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from allocsim.certificates.terms import Access, Node, Terms
+from allocsim.certificates.terms import Access, RunNode, Terms
 from allocsim.model.layout import byte_runs
 
 Mark = tuple[int, int, int]
@@ -85,7 +85,7 @@ class _Segments:
             low, at = end, at + 1
 
 
-def _claimed(memory: dict[int, _Segments], number: int, node: Node) -> tuple[tuple[Piece, ...], ...]:
+def _claimed(memory: dict[int, _Segments], number: int, node: RunNode) -> tuple[tuple[Piece, ...], ...]:
     """Return the claims of a node, and write its results."""
     expand = runs if node.kind == "op" else rows
     claims = tuple(
@@ -140,7 +140,7 @@ def rows(start: int, dims: tuple[tuple[int, int], ...], length: int) -> tuple[tu
     return tuple((low, length) for low in starts)
 
 
-def _clocks(nodes: tuple[Node, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
+def _clocks(nodes: tuple[RunNode, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
     """Yield how far each node knows each chain."""
     clocks: list[dict[int, int]] = []
     last: dict[int, int] = {}

@@ -20,7 +20,7 @@ from functools import cache
 from typing import TypeVar
 
 from allocsim.certificates.claims import Certificate
-from allocsim.certificates.terms import Access, Node, Terms
+from allocsim.certificates.terms import Access, RunNode, Terms
 
 Item = TypeVar("Item")
 
@@ -53,11 +53,11 @@ def _access(access: Access) -> str:
     return f"{_numbers(access[:6])} {_list(_numbers, access.dims)}"
 
 
-def _node(node: Node) -> str:
+def _node(node: RunNode) -> str:
     return " ".join(_words(node))
 
 
-def _words(node: Node) -> Iterator[str]:
+def _words(node: RunNode) -> Iterator[str]:
     yield f"{node.kind} {node.chain} {_list(str, node.after)}"
     if node.kind != "op":
         yield _list(lambda pair: " ".join(map(_access, pair)), list(zip(node.operands, node.results, strict=True)))

@@ -48,7 +48,7 @@ class Access(NamedTuple):
     dims: tuple[tuple[int, int], ...]
 
 
-class Node(NamedTuple):
+class RunNode(NamedTuple):
     """An op of a run."""
 
     run: int
@@ -73,7 +73,7 @@ class Terms:
     """All addresses are below 2^depth."""
     grain: int
     contents: tuple[Access, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[RunNode, ...]
 
 
 def terms_of(document: Document) -> Terms:
@@ -94,7 +94,7 @@ class _Unrolled:
     def __init__(self, document: Document) -> None:
         self.runs, self.joined = document.runs, document.session is not None
         self.unit = 8 if any(program.values.ragged.any() for program in document.programs) else 1
-        self.nodes: list[Node] = []
+        self.nodes: list[RunNode] = []
         self.contents: list[Access] = []
         self.idents: dict[object, int] = {}
         self.spaces: dict[object, int] = {}
@@ -118,7 +118,7 @@ class _Unrolled:
         """The chain of nodes that hold, which wait for nobody; 0 before there is one."""
 
     def terms(self) -> Terms:
-        late: dict[int, list[Node]] = defaultdict(list)
+        late: dict[int, list[RunNode]] = defaultdict(list)
         values: dict[object, _Values] = {}
         for position, run in enumerate(self.runs):
             self._begin(position)
@@ -205,7 +205,7 @@ class _Unrolled:
         self.nodes.append(values.node(position, step, self.chains[position][stream], after))
         self.lasts[position][stream] = numbers[step] = len(self.nodes)
 
-    def _held(self, position: int, step: int, values: "_Values") -> Node:
+    def _held(self, position: int, step: int, values: "_Values") -> RunNode:
         """Keep what a late read must find, at its own place; return the node that it will be."""
         last = self.lasts[position].get(int(values.ops.stream[step]))
         numbers = self.numbers[position]
@@ -226,14 +226,14 @@ class _Unrolled:
         ident = self.idents.setdefault(key, len(self.idents) + 1)
         return operand._replace(ident=ident, space=self.spaces.setdefault(key, len(self.spaces) + 1), base=0)
 
-    def _late(self, node: Node, behind: int) -> int:
+    def _late(self, node: RunNode, behind: int) -> int:
         """Add a read that comes after run `behind`; return its number."""
         after = {*node.after, *self.lasts[behind].values()}
         self.nodes.append(node._replace(chain=self._new_chain(), after=tuple(sorted(after))))
         return len(self.nodes)
 
     def _chain(self, position: int, stream: int) -> int:
-        """Return the chain of a stream of a run: that of an earlier run if it waits for all on it."""
+        """Return the chain of a stream: that of an earlier run if this one waits for all on it."""
         for earlier in sorted(self.waits[position], reverse=True):
             chain = self.chains[earlier].get(stream)
             if chain is not None and self.latest[chain - 1] in self.waits[position]:
@@ -257,7 +257,7 @@ class _Values:
         self.places = [runs.at(position, buffer) for buffer in range(len(self.program.buffers))]
         self.skip = {step: frozenset(run.skip) for step, run in enumerate(runs.runs)}
         self.known: dict[int, Access | None] = {}
-        self.made: dict[int, Node] = {}
+        self.made: dict[int, RunNode] = {}
 
     def after(self, step: int) -> list[int]:
         """Return the ops that an op waits for."""
@@ -277,7 +277,7 @@ class _Values:
             self.known[value] = None if 0 in row.shape else access
         return self.known[value]
 
-    def node(self, position: int, step: int, chain: int, after: set[int]) -> Node:
+    def node(self, position: int, step: int, chain: int, after: set[int]) -> RunNode:
         """Return an op of a run as a node."""
         if step not in self.made:
             self.made[step] = self._node(step)
@@ -286,10 +286,10 @@ class _Values:
             node = node._replace(operands=(), results=(), promises=())
         return node._replace(run=position, chain=chain, after=tuple(sorted(after)))
 
-    def _node(self, step: int) -> Node:
+    def _node(self, step: int) -> RunNode:
         op, kind = self.ops[step], "same" if self.program.same_ops[step] else "op"
         if op.kind == VIEW:
-            return Node(0, step, 0, (), kind, (), (), ())
+            return RunNode(0, step, 0, (), kind, (), (), ())
         reads, writes = [self.access(v) for v in op.operands], [self.access(v) for v in op.results]
         new = [
             dict(zip(np.flatnonzero([a is not None for a in side]).tolist(), range(len(side)), strict=False))
@@ -301,7 +301,9 @@ class _Values:
             if i in new[0] and j in new[1]
         )
         operands = tuple(access for access in reads if access is not None)
-        return Node(0, step, 0, (), kind, operands, tuple(access for access in writes if access is not None), promises)
+        return RunNode(
+            0, step, 0, (), kind, operands, tuple(access for access in writes if access is not None), promises
+        )
 
 
 def _end(access: Access) -> int:

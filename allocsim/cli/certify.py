@@ -1,4 +1,4 @@
-"""`allocsim certify FILE`: ask the proved checker whether every read of a document finds what it must.
+"""`allocsim certify FILE`: ask the proved checker whether every read finds what it must.
 
 The checker is made from the proof in `proof/` (`make proof`). What it accepts holds: every operand
 of every op of every run finds, as planned and in every order that keeps the waits, what it finds
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from allocsim.certificates import (
-    Answer,
+    ProvedAnswer,
     Terms,
     certificate_of,
     certificate_text,
@@ -66,7 +66,7 @@ def _claims(path: Path) -> str:
     return content(path, CEILINGS["document"]).decode("ascii", errors="replace")
 
 
-def _entry(file: str, document: Document, terms: Terms, answer: Answer) -> dict[str, Any]:
+def _entry(file: str, document: Document, terms: Terms, answer: ProvedAnswer) -> dict[str, Any]:
     node = None if answer.node is None else terms.nodes[answer.node - 1]
     return {
         "file": file,
@@ -80,7 +80,7 @@ def _entry(file: str, document: Document, terms: Terms, answer: Answer) -> dict[
     }
 
 
-def _line(file: str, document: Document, terms: Terms, answer: Answer) -> str:
+def _line(file: str, document: Document, terms: Terms, answer: ProvedAnswer) -> str:
     entry = _entry(file, document, terms, answer)
     if answer.holds:
         counts = f"{entry['reads']} reads of {entry['ops']} ops in {entry['runs']} run{'s'[: entry['runs'] != 1]}"

@@ -53,4 +53,4 @@ def test_a_place_that_is_named_exists(place):
 def test_the_readme_lists_every_folder_of_the_layout():
     readme = (ROOT / "README.md").read_text()
     listed = set(re.findall(r"^    (\w+)/ ", readme, re.MULTILINE))
-    assert {*PACKAGES, "tests", "benchmarks", "docs"} == listed
+    assert {*PACKAGES, "proof", "tests", "benchmarks", "docs"} == listed

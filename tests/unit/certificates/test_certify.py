@@ -9,15 +9,15 @@ from damaged_claims import damaged
 from oracle2.generate import generate
 from terms_oracle import reaches_outside
 
-from allocsim.certificates import asking, certificate_of, certificate_text, certified, terms_of, terms_text
+from allocsim.certificates import certificate_of, certificate_text, certified, proved, terms_of, terms_text
 from allocsim.checks import check
 from allocsim.document import loads
 
-IN_PLACE = ("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap")
-READS = ("StaleRead", "UninitialisedRead", "Race")
+IN_PLACE = ("UnsafeInPlace", "AssumedInPlace")
+READS = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap")
 
 built = pytest.mark.skipif(
-    not (asking.ROOT / asking.BUILT).is_file(), reason="the checker is not built here: `make proof` needs coq and OCaml"
+    not (proved.ROOT / proved.BUILT).is_file(), reason="the checker is not built here: `make proof` needs coq and OCaml"
 )
 
 LATE = {
@@ -59,7 +59,7 @@ def test_what_the_judge_finds_clean_is_accepted_and_wrong_reads_races_and_aliase
         assert answer.holds or not report.clean, seed
         assert not (answer.holds and wrong), seed
         seen |= {answer.part, *wrong}
-    assert seen >= {None, "reads", "promises", "order", *READS}
+    assert seen >= {None, "reads", "promises", "order", *READS[:3]}
 
 
 @built
@@ -121,7 +121,7 @@ def test_a_certificate_that_is_none_is_bad_input_in_one_line(tmp_path, text):
 
 
 def test_where_the_checker_is_not_built_one_line_says_how(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "ROOT", tmp_path)
+    monkeypatch.setattr(proved, "ROOT", tmp_path)
     said = allocsim("certify", tmp_path / "plan.json")
     assert said.returncode == 2
     assert (

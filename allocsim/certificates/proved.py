@@ -1,5 +1,4 @@
-"""The proved checker, asked: `proof/build/certify`, which `make proof` builds from `proof/` with Coq
-and OCaml.
+"""The proved checker, asked: `proof/build/certify`, which `make proof` builds with Coq and OCaml.
 
 What this module does not see: what is asked. The checker's answer is taken word by word.
 """
@@ -20,7 +19,7 @@ BUILT: Final = Path("proof") / "build" / "certify"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ProvedAnswer:
     """What the checker says."""
 
     holds: bool
@@ -43,7 +42,7 @@ def checker() -> Path:
     return found
 
 
-def certified(terms: str, certificate: str) -> Answer:
+def certified(terms: str, certificate: str) -> ProvedAnswer:
     """Ask the checker whether terms and certificate, both as text, are right.
 
     Raises NotInstalledError where it is not built, OutputError where it does not answer.
@@ -56,7 +55,7 @@ def certified(terms: str, certificate: str) -> Answer:
         done = subprocess.run([program, *paths], capture_output=True, text=True, check=False)  # noqa: S603 - our own
     words = done.stdout.split()
     if done.returncode == 0 and words == ["yes"]:
-        return Answer(holds=True)
+        return ProvedAnswer(holds=True)
     if done.returncode == 1 and len(words) == 3:
-        return Answer(holds=False, part=words[1], node=int(words[2]))
+        return ProvedAnswer(holds=False, part=words[1], node=int(words[2]))
     raise OutputError(f"the checker did not answer: {done.stderr.strip() or done.returncode}")
