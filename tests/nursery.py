@@ -114,7 +114,9 @@ def corpus(count: int, seed: int, *, dumps: bool = True) -> list[Item]:
     ways: tuple[dict[str, Any], ...] = ({}, {"pins": "nodes"}, {"own": []}, {"fixed": {0: 48}})
     for number in range(count):
         length = rng.randint(24, 36) if number % 5 == 0 else rng.randint(4, 14)
-        drawn = [(rng.choice(actions), *(rng.randrange(8) for _ in range(4))) for _ in range(length)]
+        drawn = [
+            (rng.choice(actions), *(rng.randrange(8) for _ in range(4)), rng.randrange(4096)) for _ in range(length)
+        ]
         arenas = [Arena(name="a", alignment=rng.choice((1, 4, 8))) for _ in range(rng.choice((1, 1, 2)))]
         program = listed(assemble(drawn, arenas=arenas))
         few = len(program.buffers) <= SEARCHED

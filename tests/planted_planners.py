@@ -85,6 +85,22 @@ def third_operand_freed_early(program, constraints):
     return believed(program, constraints, stop=stop)
 
 
+def unknown_taken_for_may(program, constraints):
+    """Of an op that declares nothing the result may lie where its one operand does, if that is read no more."""
+    problem = exact.believe(program, constraints)
+    home, last = program.values.buffer, {}
+    for op in program.ops:
+        last.update((int(home[value]), op.step) for value in op.operands)
+    pairs = problem.may_share.tolist()
+    for op in program.ops:
+        if op.in_place is None and len(op.operands) == len(op.results) == 1:
+            donor, recipient = int(home[op.operands[0]]), int(home[op.results[0]])
+            alone = problem.stop[donor] == op.step + 1 and problem.start[recipient] == op.step
+            if donor != recipient and alone and last[donor] == op.step and [donor, recipient] not in pairs:
+                pairs.append([donor, recipient])
+    return SHELF.place(replace(problem, may_share=np.array(pairs, dtype=np.int32).reshape(-1, 2)))
+
+
 def _wrong_above(count):
     def plan(program, constraints):
         made = SHELF.plan(program, constraints)

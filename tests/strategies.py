@@ -27,7 +27,8 @@ SMALL = st.integers(0, 7)
 def recipes(*, defects: bool = False, max_size: int = 9) -> Strategy[list[Recipe]]:
     """Draw recipes; a fifth of the drawn actions may be defects where those are asked for."""
     names = [*ACTIONS] * 2 + ["compute"] * 18 + ["download"] * 2 + ([*DEFECTS] * 3 if defects else [])
-    return st.lists(st.tuples(st.sampled_from(names), SMALL, SMALL, SMALL, SMALL), min_size=2, max_size=max_size)
+    numbers = (SMALL, SMALL, SMALL, SMALL, st.integers(0, 255))
+    return st.lists(st.tuples(st.sampled_from(names), *numbers), min_size=2, max_size=max_size)
 
 
 def arenas(*, capacities: Sequence[int | None] = (None, 4096)) -> Strategy[list[Arena]]:

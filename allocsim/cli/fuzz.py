@@ -319,7 +319,7 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
         at = f", first after a program of {first[what].ops} ops" if what in first else ""
         where = f": {show_path(out / first[what].key)}" if what in first and out is not None else ""
         print_line(f"noted: the target {what} ({answers} answer{'s'[: answers != 1]}{at}){where}")
-    _say_exercised(result.tally, features=not asked.target.trace)
+    _say_exercised(result.tally, asked.source, features=not asked.target.trace)
 
 
 def _say_defect(defect: "JoinedFindings", out: Path | None) -> None:
@@ -351,7 +351,7 @@ def _proven(result: "CampaignResult") -> list[str]:
     return [name for name in result.tally.of_all if name not in {"capacity", "told", "gaps"}]
 
 
-def _say_exercised(tally: "Tally", *, features: bool) -> None:
+def _say_exercised(tally: "Tally", source: str, *, features: bool) -> None:
     """Print what was exercised.
 
     Without `features`, which `--coverage` prints with the rest of its figures, the work alone.
@@ -359,16 +359,16 @@ def _say_exercised(tally: "Tally", *, features: bool) -> None:
     executed = f", {tally.executed} executed" if tally.executed else ""
     print_line(f"exercised: {tally.questions} questions, {tally.plans} plans, {tally.refusals} refusals{executed}")
     if features:
-        _say_features(tally)
+        _say_features(tally, source)
     spent = ", ".join(f"{what} {spent / 1e6:.3g} s" for what, spent in sorted(tally.microseconds.items()))
     print_line(f"CPU time: {spent or 'none'}; {_rates(tally)}")
 
 
-def _say_features(tally: "Tally") -> None:
-    from allocsim.fuzzing.features import in_pairs, singly, size_in_words  # not for --help
+def _say_features(tally: "Tally", source: str) -> None:
+    from allocsim.fuzzing.features import singly, size_in_words  # not for --help
+    from allocsim.fuzzing.pairwise import in_words  # as above
     from allocsim.fuzzing.told_constraints import TOLD  # as above
 
-    pairs = in_pairs(tally.features)
     counts = {**singly(tally.features), **{name: tally.told[name] for name in TOLD}}
     share = max(tally.programs, 1)
     print_table(
@@ -378,13 +378,7 @@ def _say_features(tally: "Tally") -> None:
     )
     print_line(f"never drawn: {', '.join(name for name, number in counts.items() if not number) or 'none'}")
     print_line(size_in_words(tally.sizes, tally.programs))
-    apart = [
-        f"{one} + {other}" for (one, other), number in pairs.items() if not number and counts[one] and counts[other]
-    ]
-    together = f"{len(apart)} never together" + (
-        f": {', '.join(apart[:6])}{', ...' * (len(apart) > 6)}" if apart else ""
-    )
-    print_line(f"pairs of features seen: {sum(1 for n in pairs.values() if n)}; {together}")
+    print_line(in_words(tally.pairs, source))
 
 
 def _rates(tally: "Tally") -> str:
@@ -400,6 +394,7 @@ def _rates(tally: "Tally") -> str:
 def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
     from allocsim.fuzzing.exhaustive import SCOPE  # not for --help
     from allocsim.fuzzing.features import in_pairs, singly  # not for --help
+    from allocsim.fuzzing.pairwise import cells, empty  # as above
     from allocsim.fuzzing.told_constraints import TOLD  # as above
 
     believe: dict[str, Any] = {}
@@ -440,6 +435,11 @@ def _record(asked: "CampaignSpec", result: "CampaignResult") -> dict[str, Any]:
             "sizes": dict(result.tally.sizes),
             "features": {**singly(result.tally.features), **{name: result.tally.told[name] for name in TOLD}},
             "pairs": {f"{one} + {other}": number for (one, other), number in in_pairs(result.tally.features).items()},
+            "choices": {f"{one} + {other}": number for (one, other), number in cells(result.tally.pairs).items()},
+            "never": {
+                f"{one} + {other}": why or "not drawn in this campaign"
+                for (one, other), why in empty(result.tally.pairs, asked.source).items()
+            },
             "cpu_seconds": {what: spent / 1e6 for what, spent in result.tally.microseconds.items()},
         },
     }

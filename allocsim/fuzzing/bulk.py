@@ -147,15 +147,14 @@ def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Ite
     """
     number = 0
     while count > 0:
-        capped = number % CAPPED == CAPPED - 1
-        many = number % LONG == LONG // 2 and not runnable
-        size = min(SIZE // CAPPED if capped else SIZE // LONG if many else SIZE, count)
         rng = np.random.default_rng([seed, chunk, number])
+        capped, wide, many = (rng.random(3) * (CAPPED, WIDE, LONG) < 1).tolist()
+        size = min(SIZE // LONG if many and not runnable else SIZE // CAPPED if capped else SIZE, count)
         batch = batch_of(rng, size, capped=capped, runnable=runnable)
-        if many:
-            batch = longer(rng, batch)
-        elif number % WIDE == 1 and not runnable:
+        if wide and not runnable:
             batch = wider(rng, batch)
+        if many and not runnable:
+            batch = longer(rng, batch)
         yield batch
         count -= size
         number += 1
@@ -163,10 +162,12 @@ def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Ite
 
 def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runnable: bool = False) -> Batch:
     """Return `size` programs drawn from a generator."""
-    many, streams = int(rng.integers(1, 3)), 2 if rng.random() < 0.25 else 1
+    from allocsim.fuzzing.bulk_kernel import CODES  # noqa: PLC0415 - numba
+
+    many, streams = int(rng.integers(1, 4)), int(rng.integers(2, 4)) if rng.random() < 0.25 else 1
     alignments = rng.choice([4 if runnable else 1, 4, 8, 32], many).tolist()
     weights = np.array(list(WEIGHTS.values()), dtype=np.float64)
-    codes = rng.integers(0, 8, (size, LONGEST, 4))
+    codes = rng.integers(0, 8, (size, LONGEST, len(CODES)), dtype=np.uint8).astype(np.int64)
     codes[:, :, 0] = rng.choice(len(weights), (size, LONGEST), p=weights / weights.sum())
     lengths = rng.integers(1, LONGEST + 1, size)
     capacities = [int(rng.integers(0, 40)) * 8 if capped else None for _ in range(many)]
@@ -196,13 +197,15 @@ def longer(rng: np.random.Generator, batch: Batch) -> Batch:
 
 
 def assembled(
-    programs: Sequence[Sequence[tuple[int, int, int, int]]], alignments: Sequence[int], *, uniform: bool, runnable: bool
+    programs: Sequence[Sequence[tuple[int, ...]]], alignments: Sequence[int], *, uniform: bool, runnable: bool
 ) -> Batch:
-    """Return the programs that lists of codes make, on one stream, in unbounded arenas of these
-    alignments.
+    """Return the programs that lists of codes make (rows of `bulk_kernel.CODES`), on one stream, in
+    unbounded arenas of these alignments.
     """
+    from allocsim.fuzzing.bulk_kernel import CODES  # noqa: PLC0415 - numba
+
     lengths = np.array([len(codes) for codes in programs], dtype=np.int64)
-    table = np.zeros((len(programs), int(lengths.max(initial=1)), 4), dtype=np.int64)
+    table = np.zeros((len(programs), int(lengths.max(initial=1)), len(CODES)), dtype=np.int64)
     for row, codes in zip(table, programs, strict=True):
         row[: len(codes)] = codes
     unbounded = [None] * len(alignments)

@@ -1,7 +1,8 @@
 """The compiled part of bulk mode: it turns codes into programs.
 
-As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is (action, i, j, k)
-with small numbers that choose by remainder, so every list of codes is a program. Kept in mind of
+As `program_recipes`, in elements of four bytes and masks of 64 of them: a code is a row of small
+numbers (`CODES`), one for each choice, that choose by remainder, so every list of codes is a
+program. Kept in mind of
 each buffer: which elements were written; of each value: which elements it covers, and whether an op
 made it that was not written over since. What it reads is initialised and current, and what it
 writes within one buffer obeys the in-place rule, so a program has no defect of its own.
@@ -30,6 +31,7 @@ from allocsim.fuzzing.program_tables import (
     RESULT,
     SCRATCH,
     SPLIT,
+    STORE,
     VALUE,
     WRITE,
     ProgramTables,
@@ -55,6 +57,12 @@ INPUT, PARAMETER, STATE = int(Role.INPUT), int(Role.PARAMETER), int(Role.STATE)
     PASS_ON,
 ) = range(13)
 """Actions."""
+
+CODES = ("action", "i", "j", "k", "operands", "arena", "alignment", "stream", "twin", "flag")
+"""Columns of a code: the action; what it reads first and second; its variant (pairs declared, or
+how much of a view); one operand or two; the arena and alignment of its buffer; its stream; arena
+and alignment of a second buffer; a twofold choice of some actions.
+"""
 
 LENGTHS = np.array([2, 4, 1, 8, 0, 16, 6, 12], dtype=np.int64)
 
@@ -142,7 +150,7 @@ def assemble(  # noqa: PLR0917 - compiled
     runnable: bool,  # noqa: FBT001
     tables: ProgramTables,
 ) -> None:
-    """Carry out codes (programs, steps, 4), `lengths` of them for each program, into tables.
+    """Carry out codes (programs, steps, columns of `CODES`) into tables; of each program `lengths`.
 
     `alignments` are those of the arenas; `uniform` gives every buffer that of its arena; `runnable`
     makes only ops the engine has kernels for.
@@ -159,7 +167,13 @@ def assemble(  # noqa: PLR0917 - compiled
         starts[program] = at
         persistent = -1
         for turn in range(lengths[program]):
-            action, i, j, k = codes[program, turn]
+            action, i, j, k = (
+                codes[program, turn, 0],
+                codes[program, turn, 1],
+                codes[program, turn, 2],
+                codes[program, turn, 3],
+            )
+            two, flag = codes[program, turn, 4] % 2, codes[program, turn, 9] % 2
             if runnable and (action in (SEVERAL, WORKSPACE, UNKNOWN, GATHER, PASS_ON)):
                 action = COMPUTE_TWO
             if at[VALUE] - home[VALUE] > 56 or at[BUFFER] - home[BUFFER] > 56 or at[OP] - home[OP] > 56:
@@ -168,10 +182,11 @@ def assemble(  # noqa: PLR0917 - compiled
             if first < 0 and action not in (PERSIST, UNUSED):
                 action = UPLOAD
             # a buffer and its arena, if one is needed
-            arena = k % arenas
+            arena = codes[program, turn, 5] % arenas
             alignment = alignments[arena]
-            if not uniform and k >= 6:
-                alignment = 16 if k == 6 else 64
+            own = codes[program, turn, 6] % 8
+            if not uniform and own >= 6:
+                alignment = 16 if own == 6 else 64
             count_before = at[VALUE]
             if action == UNUSED:
                 buffers[at[BUFFER]] = LENGTHS[j], arena, alignment, 0
@@ -180,7 +195,7 @@ def assemble(  # noqa: PLR0917 - compiled
             if action == PERSIST:
                 if persistent < 0:
                     persistent = at[BUFFER] - home[BUFFER]
-                    buffers[at[BUFFER]] = 8, arena, 4, STATE if i % 2 and not runnable else PARAMETER
+                    buffers[at[BUFFER]] = 8, arena, 4, STATE if flag and not runnable else PARAMETER
                     written[persistent] = 255
                     at[BUFFER] += 1
                 local = at[VALUE] - home[VALUE]
@@ -192,7 +207,7 @@ def assemble(  # noqa: PLR0917 - compiled
                 at[DIM] += 1
                 continue
             op = at[OP]
-            ops[op] = 0, 1, i % streams, 0, 0, 0
+            ops[op] = 0, 1, codes[program, turn, 7] % streams, 0, 0, 0
             if action == DOWNLOAD:
                 ops[op, 0], ops[op, 3] = READ, 1
                 operands[at[OPERAND]] = first
@@ -204,9 +219,9 @@ def assemble(  # noqa: PLR0917 - compiled
                 fresh = at[BUFFER] - home[BUFFER]
                 length = LENGTHS[j]
                 buffers[at[BUFFER]] = length, arena, alignment, INPUT
-                values[at[VALUE]] = fresh, 0, 2 if i == 7 and length > 1 else 1
+                values[at[VALUE]] = fresh, 0, 2 if flag and length > 1 else 1
                 state[local] = fresh, at[DIM], 1, 0
-                if i == 7 and length > 1:
+                if flag and length > 1:
                     dims[at[DIM]] = 2, length // 2
                     dims[at[DIM] + 1] = length // 2, 1
                     at[DIM] += 2
@@ -265,7 +280,7 @@ def assemble(  # noqa: PLR0917 - compiled
                 continue
             if action in (GATHER, PASS_ON):  # none, three to eight operands, or the one that a `same` hands on
                 count = (0, 3, 4, 5, 6, 7, 8, 3)[j] if action == GATHER else 1
-                size = elements(dims, dim, rank) if count else LENGTHS[k]
+                size = elements(dims, dim, rank) if count else LENGTHS[i]
                 fresh = at[BUFFER] - home[BUFFER]
                 buffers[at[BUFFER]] = size, arena, alignment, 0
                 values[at[VALUE]] = fresh, 0, rank if count else 1
@@ -285,7 +300,9 @@ def assemble(  # noqa: PLR0917 - compiled
                 state[local] = fresh, here, 1, 0
                 masks[local] = np.int64(covered(dims, here, values[at[VALUE], 2], 0))
                 written[fresh] = masks[local]
-                if action == GATHER and count and k % 2 == 0 and alike(dims, dim, rank, here, rank, True):
+                if action == GATHER and k % 4 == 3:
+                    ops[op, 1] = 0
+                elif action == GATHER and count and k % 2 == 0 and alike(dims, dim, rank, here, rank, True):
                     pairs[at[PAIR]] = 0, 0
                     at[PAIR] += 1
                     ops[op, 5] = 1
@@ -298,7 +315,7 @@ def assemble(  # noqa: PLR0917 - compiled
                 continue
             # everything else computes from one operand or two
             second = first
-            if action in (COMPUTE_TWO, MUTATE):
+            if action in (COMPUTE_TWO, MUTATE) or (two and action != COMPUTE_ONE):
                 other = pick(j, local, state, masks, written)
                 if alike(dims, dim, rank, state[other, 1], values[home[VALUE] + other, 2], False):
                     second = other
@@ -334,7 +351,8 @@ def assemble(  # noqa: PLR0917 - compiled
             if action in (SEVERAL, WORKSPACE):
                 twin = at[BUFFER] - home[BUFFER]
                 length = size if action == SEVERAL else LENGTHS[j]
-                buffers[at[BUFFER]] = length, (k + 1) % arenas, alignments[(k + 1) % arenas], 0
+                beside = codes[program, turn, 8] % arenas
+                buffers[at[BUFFER]] = length, beside, alignments[beside], 0
                 at[BUFFER] += 1
                 written[twin] = 0
                 here = at[DIM]
@@ -352,10 +370,11 @@ def assemble(  # noqa: PLR0917 - compiled
                 at[VALUE] += 1
                 made = 2
             # what is declared: all pairs of equal layout, the first alone, none, or nobody knows
-            count = 1 if action in (COMPUTE_ONE, SEVERAL, WORKSPACE, UNKNOWN) else 2
+            count = 1 if action == COMPUTE_ONE or (not two and action in (SEVERAL, WORKSPACE, UNKNOWN)) else 2
             all_of_them = k % 4 < 2 or action == MUTATE
+            unknown = action == UNKNOWN or (action == SEVERAL and k % 4 == 3 and flag == 1)
             none = not all_of_them and (k % 4 == 2 or count == 1)
-            if count == 1 and none:
+            if count == 1 and none and runnable:
                 count = (
                     2  # `maximum` of a value with itself: the engine has no kernel of one operand that declares nothing
                 )
@@ -365,7 +384,7 @@ def assemble(  # noqa: PLR0917 - compiled
                     fits = alike(
                         dims, state[source, 1], values[home[VALUE] + source, 2], state[local + result, 1], rank, True
                     )
-                    if fits and not none and (all_of_them or operand == 0) and action != UNKNOWN:
+                    if fits and not none and (all_of_them or operand == 0) and not unknown:
                         pairs[at[PAIR]] = operand, result
                         at[PAIR] += 1
                         ops[op, 5] += 1
@@ -376,13 +395,15 @@ def assemble(  # noqa: PLR0917 - compiled
                 results[at[RESULT]] = local + result
                 at[RESULT] += 1
             kind = MAXIMUM if none else ADD if all_of_them and count == 2 else NEG if all_of_them else MINIMUM
+            if none and count == 1:
+                kind = STORE
             if action == SEVERAL:
                 kind = SPLIT
             elif action == WORKSPACE:
                 kind = SCRATCH
             elif action == UNKNOWN:
                 kind = FOREIGN
-            ops[op, 0], ops[op, 1], ops[op, 3], ops[op, 4] = kind, 0 if action == UNKNOWN else 1, count, made
+            ops[op, 0], ops[op, 1], ops[op, 3], ops[op, 4] = kind, 0 if unknown else 1, count, made
             at[OP] += 1
             # what was written over can be read no more
             for result in range(made):

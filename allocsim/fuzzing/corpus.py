@@ -50,6 +50,7 @@ class ChunkRow(TypedDict, total=False):
     judged: dict[str, Count]
     broken: dict[str, Count]
     features: dict[Mask, Count]
+    pairs: dict[Mask, Count]
     told: dict[str, Count]
     sizes: dict[str, Count]
     arcs: dict[str, Count]

@@ -25,6 +25,7 @@ from allocsim.fuzzing.bulk import TELLINGS, Cut
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, UNKNOWN, Questions, alike, unlike
+from allocsim.fuzzing.pairwise import met
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker
@@ -242,7 +243,7 @@ class Examiner:
                 found += self._told_more(plain, kind, until=until)
             else:
                 self._note(len(batch), kind=kind)
-                self.tally.told.update(told_in(told.whole, told.batch.buffer_starts))
+                self._tell(told.batch, told.whole)
                 found += self._closer(told, answer, answer.plan)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
@@ -265,6 +266,12 @@ class Examiner:
         answers = self._asked(told, again=False, until=until)
         self._note(len(answers), kind=kind)
         return self._judged(told, batches(told[: len(answers)]), answers)
+
+    def _tell(self, batch: Batch, whole: FuzzCase) -> None:
+        """Count what the programs of a batch are told."""
+        if whole.kind != "plain":
+            self.tally.told.update(told_in(whole, batch.buffer_starts))
+            self.tally.pairs.update(met(batch, whole))
 
     def _note(self, programs: int, *, kind: str = "plain", again: bool = False) -> None:
         """Count programs as judged by the properties of one kind of cases, or of those that were
@@ -325,6 +332,7 @@ class Examiner:
             joined = batches(cases)
             for batch, _ in joined:
                 self.tally.features.update(tallied(marks(batch)))
+                self.tally.pairs.update(met(batch, FuzzCase(program=batch.program)))
                 self.tally.sizes.update(sizes_of(batch.program))
         return joined
 
@@ -341,7 +349,7 @@ class Examiner:
             lengths = [len(case.program.ops) for case in cases] if not isinstance(cases, Cut) else cases.lengths
             for batch, members, plan in planned(joined, answers):
                 whole = whole_of(batch, [cases[index] for index in members])
-                self.tally.told.update(told_in(whole, batch.buffer_starts))
+                self._tell(batch, whole)
                 suspected = self._suspects(batch, plan, whole)
                 for rank, name in enumerate(self.rows):
                     close = (members[place] for place in spread(suspected.get(name, ())))

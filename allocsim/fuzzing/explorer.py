@@ -33,7 +33,7 @@ from allocsim.judge.violations import KINDS
 ALONE: Final = {FOLDER, HASHES, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""
 
-THOROUGH: Final = 4
+THOROUGH: Final = 5
 """One batch in so many, of those planned as one program, is asked twice and with everything
 pinned.
 """

@@ -1,11 +1,13 @@
 """Programs from recipes: every list of small numbers makes a program.
 
-A program is a list of *recipes*, (action, i, j, k, into) with small numbers, carried out one after
-the other on a `Sketch`, which keeps values by register: `into` is the register of what a recipe
-makes (a second value goes into the next one), and i and j are the registers it reads, or the next
-ones that hold something that can be read. So every list of recipes is a program: nothing is
-filtered. And what a recipe reads stays the same when others are taken out, but for those that made
-it: a failing list shrinks by dropping recipes.
+A program is a list of *recipes*, (action, i, j, k, into, how) with small numbers, carried out one
+after the other on a `Sketch`, which keeps values by register: `into` is the register of what a
+recipe makes (a second value goes into the next one), and i and j are the registers it reads, or the
+next ones that hold something that can be read. `how` has every further choice, one after the other
+(`sketch.Choices`): how many operands, which arena and alignment, which stream, whether it waits. No
+number decides two things. So every list of recipes is a program: nothing is filtered. And what a
+recipe reads stays the same when others are taken out, but for those that made it: a failing list
+shrinks by dropping recipes.
 
 As long as no recipe of `DEFECTS` is carried out the program has no defect of its own: what it reads
 is initialised and current, and what it writes within one buffer obeys the in-place rule.
@@ -17,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Sketch, SketchedValue, clear_of, equal_pairs
+from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Choices, Sketch, SketchedValue, clear_of, equal_pairs
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, VIEW, Arena, Program, Role
 from allocsim.programs.builder import ProgramBuilder
 
-Recipe = tuple[str, int, int, int, int]
+Recipe = tuple[str, int, int, int, int, int]
+"""Action, i, j, k, into, how."""
 
 PERSISTENT = (("w", Role.PARAMETER, 8), ("s", Role.STATE, 8), ("v", Role.STATE, 16))
 
@@ -29,16 +32,16 @@ PERSISTENT = (("w", Role.PARAMETER, 8), ("s", Role.STATE, 8), ("v", Role.STATE, 
 # --- recipes without defects ----------------------------------------------------------------------
 
 
-def upload(sketch: Sketch, i: int, j: int, k: int) -> None:
+def upload(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """The host writes an input."""
-    sketch.given(DTYPES[i % len(DTYPES)][0], SHAPES[j % len(SHAPES)], k)
+    sketch.given(DTYPES[i % len(DTYPES)][0], SHAPES[j % len(SHAPES)])
 
 
 def persist(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A parameter or state appears, or another value in one that is there."""
     name, role, nbytes = PERSISTENT[i % len(PERSISTENT)]
     if name not in sketch.names:
-        sketch.names[name] = sketch.buffer(nbytes, 0, name=name, alignment=4, role=role)
+        sketch.names[name] = sketch.buffer(nbytes, name=name, alignment=4, arena=0, role=role)
         sketch.writer.update({(sketch.names[name], byte): -1 for byte in range(nbytes)})
     dtype, itemsize = DTYPES[j % len(DTYPES)]
     sketch.value(sketch.names[name], dtype, (4 // itemsize,), offset=k % 2 * 4, made=False)
@@ -49,9 +52,14 @@ def compute(sketch: Sketch, i: int, j: int, k: int) -> None:
 
     Pairs declared as `k` says.
     """
-    operands = sketch.pick(i) if k % 2 == 0 else sketch.pick(i, j)
-    result = sketch.fresh(j, operands[0].dtype, operands[0].shape)
-    sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k), choice=k)
+    operands = one_or_two(sketch, i, j)
+    result = sketch.fresh(operands[0].dtype, operands[0].shape)
+    sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k))
+
+
+def one_or_two(sketch: Sketch, i: int, j: int) -> list[SketchedValue]:
+    """Return the first value that can be read, or the first and the second."""
+    return sketch.pick(*(i, j)[: 1 + sketch.choices.draw(2)])
 
 
 def in_place_of(
@@ -65,23 +73,23 @@ def in_place_of(
 def reduce(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A result of another shape and dtype, declared in place all the same."""
     operands = sketch.pick(i, i + 1)
-    result = sketch.fresh(k, DTYPES[k % len(DTYPES)][0], SHAPES[j % len(SHAPES)])
-    sketch.op("reduce", operands, (result,), ((0, 0), (1, 0)), choice=j)
+    result = sketch.fresh(DTYPES[k % len(DTYPES)][0], SHAPES[j % len(SHAPES)])
+    sketch.op("reduce", operands, (result,), ((0, 0), (1, 0)))
 
 
 def split(sketch: Sketch, i: int, j: int, k: int) -> None:
     """Two results of equal layout, each declared over each operand."""
-    operands = sketch.pick(i) if k % 2 else sketch.pick(i, j)
-    results = [sketch.fresh(j + n, operands[0].dtype, operands[0].shape) for n in range(2)]
-    sketch.op("split", operands, results, in_place_of(operands, results, k), choice=i)
+    operands = one_or_two(sketch, i, j)
+    results = [sketch.fresh(operands[0].dtype, operands[0].shape) for _ in range(2)]
+    sketch.op("split", operands, results, in_place_of(operands, results, k))
 
 
-def scratch(sketch: Sketch, i: int, j: int, k: int) -> None:
+def scratch(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A result and a workspace that nobody reads."""
     operands = sketch.pick(i)
-    result = sketch.fresh(j, operands[0].dtype, operands[0].shape)
-    workspace = sketch.value(sketch.buffer(4 + 4 * (k % 4), k), "u8", (4,))
-    sketch.op("scratch", operands, (result, workspace), ((0, 0),), choice=k)
+    result = sketch.fresh(operands[0].dtype, operands[0].shape)
+    workspace = sketch.value(sketch.buffer(4 + 4 * (k % 4)), "u8", (4,))
+    sketch.op("scratch", operands, (result, workspace), ((0, 0),))
     sketch.rows.remove(workspace)
 
 
@@ -91,8 +99,8 @@ def mutate(sketch: Sketch, i: int, j: int, k: int) -> None:
     if len(target.places) != prod(target.shape) * target.itemsize:
         return compute(sketch, i, j, k)  # a broadcast cannot be written
     result = sketch.value(target.buffer, **target.layout())
-    operands = clear_of((result,), (target, other) if k % 2 else (target,))
-    return sketch.op("mutate", operands, (result,), equal_pairs(operands, (result,)), choice=j)
+    operands = clear_of((result,), (target, other)[: 1 + sketch.choices.draw(2)])
+    return sketch.op("mutate", operands, (result,), equal_pairs(operands, (result,)))
 
 
 def both(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -102,8 +110,8 @@ def both(sketch: Sketch, i: int, j: int, k: int) -> None:
     (target,) = sketch.pick(i)
     if len(target.places) != prod(target.shape) * target.itemsize:
         return split(sketch, i, j, k)
-    results = (sketch.value(target.buffer, **target.layout()), sketch.fresh(j, target.dtype, target.shape))
-    return sketch.op("both", (target,), results, ((0, 0), (0, 1)), choice=k)
+    results = (sketch.value(target.buffer, **target.layout()), sketch.fresh(target.dtype, target.shape))
+    return sketch.op("both", (target,), results, ((0, 0), (0, 1)))
 
 
 def load(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -111,7 +119,7 @@ def load(sketch: Sketch, i: int, j: int, k: int) -> None:
     persist(sketch, i, j, k)
     _, _, nbytes = PERSISTENT[i % len(PERSISTENT)]
     buffer = sketch.names[PERSISTENT[i % len(PERSISTENT)][0]]
-    sketch.op(HOST_WRITE, (), (sketch.value(buffer, "u8", (nbytes - 4 * (j % 2),)),), choice=k)
+    sketch.op(HOST_WRITE, (), (sketch.value(buffer, "u8", (nbytes - 4 * sketch.choices.draw(2),)),))
 
 
 def column(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -121,11 +129,11 @@ def column(sketch: Sketch, i: int, j: int, k: int) -> None:
         for row in sketch.rows
         if row.strides == (4,) and row.itemsize == 2 and sketch.sizes[row.buffer] == 12
     ]
-    buffer = shared[i % len(shared)] if shared and k % 2 else sketch.buffer(12, k)
+    buffer = shared[k // 2 % len(shared)] if shared and k % 2 else sketch.buffer(12)
     readable = sketch.pick(i)
     result = sketch.value(buffer, "f16", (3,), (4,), offset=2 * (j % 2))
     operands = clear_of((result,), readable)
-    sketch.op("column", operands, (result,), equal_pairs(operands, (result,)), choice=i)
+    sketch.op("column", operands, (result,), equal_pairs(operands, (result,)))
 
 
 def whole(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
@@ -163,17 +171,17 @@ def look(sketch: Sketch, i: int, j: int, k: int) -> None:
         offset += cut * strides[longest]
         shape = tuple(n - cut if axis == longest else n for axis, n in enumerate(shape))
     child = sketch.value(parent.buffer, dtype, shape, strides, offset=offset, made=False)
-    sketch.op(VIEW, (parent,), (child,), choice=k)
+    sketch.op(VIEW, (parent,), (child,))
 
 
-def download(sketch: Sketch, i: int, j: int, k: int) -> None:
+def download(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """The host reads a value, or two."""
-    sketch.op(HOST_READ, sketch.pick(i) if k % 2 == 0 else sketch.pick(i, j), (), choice=k)
+    sketch.op(HOST_READ, one_or_two(sketch, i, j), ())
 
 
 def unused(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A buffer no op touches."""
-    sketch.buffer(4 * (i % 3), k)
+    sketch.buffer(4 * (i % 3))
 
 
 Action = Callable[[Sketch, int, int, int], None]
@@ -199,7 +207,7 @@ ACTIONS: Mapping[str, Action] = {
 # --- recipes of rarer ops -------------------------------------------------------------------------
 
 OPERANDS = (3, 4, 0, 5, 6, 8, 7, 3)
-"""Operands of a `gather`, by its third number."""
+"""How many operands a `gather` may have."""
 
 
 def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -207,28 +215,30 @@ def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
 
     Results equal in layout to the first operand where there is one.
     """
-    operands = sketch.pick(*(i + n for n in range(OPERANDS[k])))
+    operands = sketch.pick(*(i + n for n in range(OPERANDS[sketch.choices.draw(len(OPERANDS))])))
     dtype, shape = (operands[0].dtype, operands[0].shape) if operands else (DTYPES[0][0], SHAPES[j % len(SHAPES)])
-    results = [sketch.fresh(j + n, dtype, shape) for n in range(1 + j * (i % 2))]
-    sketch.op("gather", operands, results, in_place_of(operands, results, k), choice=i)
+    more = j if sketch.choices.draw(2) else 0
+    results = [sketch.fresh(dtype, shape) for _ in range(1 + more)]
+    sketch.op("gather", operands, results, in_place_of(operands, results, k))
 
 
-def hand_on(sketch: Sketch, i: int, j: int, k: int) -> None:
+def hand_on(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """One to three values are the same elsewhere; the kernel moves nothing where they lie alike."""
-    operands = sketch.pick(*(i + n for n in range(1 + k % 3)))
-    results = [sketch.fresh(j + n, operand.dtype, operand.shape) for n, operand in enumerate(operands)]
+    operands = sketch.pick(*(i + n for n in range(1 + sketch.choices.draw(3))))
+    results = [sketch.fresh(operand.dtype, operand.shape) for operand in operands]
     pairs = [(n, n) for n in range(len(operands)) if operands[n].same_layout(results[n])]
-    sketch.op(SAME, operands, results, pairs if k % 4 == 3 else (), choice=i)
+    sketch.op(SAME, operands, results, pairs if k % 4 == 3 else ())
 
 
 def lend(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A result of other shape and dtype may begin where an operand does (`bytes`: fewer bytes, or
     more than there are, which no planner may take), or lie anywhere over it (`whole`).
     """
-    operands = sketch.pick(i, j) if k % 2 else sketch.pick(i)
+    operands = one_or_two(sketch, i, j)
+    strength = "bytes" if sketch.choices.draw(3) else "whole"
     nbytes = prod(operands[0].shape) * operands[0].itemsize
-    result = sketch.fresh(j, "u8", ((nbytes, nbytes // 2, nbytes + 4, max(nbytes - 1, 0))[k // 2],))
-    sketch.op("lend", operands, (result,), [(0, 0, "whole" if j % 3 == 2 else "bytes")], choice=k)
+    result = sketch.fresh("u8", ((nbytes, nbytes // 2, nbytes + 4, max(nbytes - 1, 0))[k // 2],))
+    sketch.op("lend", operands, (result,), [(0, 0, strength)])
 
 
 WIDE: Mapping[str, Action] = {"gather": gather, "hand_on": hand_on, "lend": lend}
@@ -240,56 +250,56 @@ alias contract.
 # --- recipes with a defect of the program ---------------------------------------------------------
 
 
-def read_any(sketch: Sketch, i: int, j: int, k: int) -> None:
+def read_any(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """An op reads a value that may be unwritten or overwritten."""
     operand = sketch.rows[-1 - i % len(sketch.rows)] if sketch.rows else sketch.pick(i)[0]
-    result = sketch.fresh(j, operand.dtype, operand.shape)
-    sketch.op("read_any", (operand,), (result,), in_place_of((operand,), (result,), k), choice=k)
+    result = sketch.fresh(operand.dtype, operand.shape)
+    sketch.op("read_any", (operand,), (result,), in_place_of((operand,), (result,), k))
 
 
 def late(sketch: Sketch, i: int, j: int, k: int) -> None:
     """The host reads a value after a mutation of it."""
     (target,) = sketch.pick(i)
     mutate(sketch, i, j, k)
-    sketch.op(HOST_READ, (target,), (), choice=k)
+    sketch.op(HOST_READ, (target,), ())
 
 
 def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A value appears in a new buffer that nobody writes."""
-    sketch.value(sketch.buffer(8, k), DTYPES[i % len(DTYPES)][0], (2,), made=False)
+    sketch.value(sketch.buffer(8), DTYPES[i % len(DTYPES)][0], (2,), made=False)
 
 
-def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:
+def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A result lies exactly over an operand nobody wrote, in a buffer that is thereby no
     recipient.
     """
     operands = sketch.pick(i)
-    seed = sketch.fresh(j, operands[0].dtype, operands[0].shape)
+    seed = sketch.fresh(operands[0].dtype, operands[0].shape)
     sketch.rows[-1] = seed = replace(seed, made=False)
     result = sketch.value(seed.buffer, **seed.layout())
-    sketch.op("reborn", (*operands, seed), (result,), ((0, 0), (1, 0)), choice=k)
+    sketch.op("reborn", (*operands, seed), (result,), ((0, 0), (1, 0)))
 
 
-def stray(sketch: Sketch, i: int, j: int, k: int) -> None:
+def stray(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A result reaches outside its buffer."""
     operands = sketch.pick(i)
-    result = sketch.value(sketch.buffer(8, k), "f32", (2,), offset=(4, -4, 8, 2)[j % 4])
-    sketch.op("stray", operands, (result,), choice=j)
+    result = sketch.value(sketch.buffer(8), "f32", (2,), offset=(4, -4, 8, 2)[j % 4])
+    sketch.op("stray", operands, (result,))
 
 
-def shielded(sketch: Sketch, i: int, j: int, k: int) -> None:
+def shielded(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """An op writes a read-only buffer."""
     operands = sketch.pick(i)
-    result = sketch.fresh(j, operands[0].dtype, operands[0].shape, read_only=True)
-    sketch.op("shielded" if k % 3 else HOST_WRITE, operands if k % 3 else (), (result,), choice=k)
+    result = sketch.fresh(operands[0].dtype, operands[0].shape, read_only=True)
+    sketch.op("shielded" if k % 3 else HOST_WRITE, operands if k % 3 else (), (result,))
 
 
 def twice(sketch: Sketch, i: int, j: int, k: int) -> None:
     """An op has results that share bytes of one buffer."""
     operands = sketch.pick(i)
-    one = sketch.value(sketch.buffer(12, k), "f32", (2,), offset=4 * (j % 2))
+    one = sketch.value(sketch.buffer(12), "f32", (2,), offset=4 * (j % 2))
     other = one if k % 2 else sketch.value(one.buffer, "f32", (2,), offset=4 * (i % 2))
-    sketch.op("twice", operands, (one, other), choice=k)
+    sketch.op("twice", operands, (one, other))
 
 
 def clash(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -298,7 +308,8 @@ def clash(sketch: Sketch, i: int, j: int, k: int) -> None:
     """
     (target,) = sketch.pick(i)
     flat = sketch.value(target.buffer, "u8", (max(sketch.sizes[target.buffer] - j % 3, 0),), offset=j % 3)
-    sketch.op("clash", (target, target) if k % 2 else (target,), (flat,), ((), ((0, 0),), None)[k % 3], choice=i)
+    operands = (target, target)[: 1 + sketch.choices.draw(2)]
+    sketch.op("clash", operands, (flat,), ((), ((0, 0),), None)[k % 3])
 
 
 DEFECTS: Mapping[str, Action] = {
@@ -321,8 +332,9 @@ def carry_out(sketch: Sketch, recipe: Recipe) -> None:
     """Carry out a recipe and keep what it makes, the newest value in its own register, those before
     in the next ones.
     """
-    action, i, j, k, into = recipe
+    action, i, j, k, into, how = recipe
     before = len(sketch.rows)
+    sketch.choices = Choices(how)
     (ACTIONS.get(action) or WIDE.get(action) or DEFECTS[action])(sketch, i, j, k)
     for place, row in enumerate(reversed(sketch.rows[before:]), into):
         sketch.registers[place % REGISTERS] = row

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks import defects
+from allocsim.checks import check, defects
 from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
@@ -34,6 +34,8 @@ from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import last_writes
 from allocsim.programs.builder import read_at_end
 from allocsim.verdict.attribution import leading
+
+ASSUMED: Final = "AssumedInPlace"
 
 MANY: Final = 300
 """Violations beyond which no verdict is asked for: it takes long, and a smaller program has one."""
@@ -107,7 +109,39 @@ def unsound(case: FuzzCase, answer: Answer) -> Why | None:
     """
     if answer.plan is None:
         return None
-    return _leading(Document.of(answer.plan)) or _kept_outside(answer.plan, case.constraints.own)
+    document, own = Document.of(answer.plan), case.constraints.own
+    return _leading(document) or _kept_outside(answer.plan, own) or _assumed(document)
+
+
+def _assumed(document: Document) -> Why | None:
+    """Return what is taken in place where nobody knows whether the kernel allows it: to the judge a
+    warning, of a planner a guess.
+    """
+    if document.plans[0].program.ops.in_place_known.all():
+        return None
+    report = check(document, strict=True, plain=True, limit=1)
+    found = [violation for violation in report.violations if violation.kind == ASSUMED]
+    return (f"{ASSUMED} C04 plan", found[0].message) if found else None
+
+
+def assumed_in(plan: Plan) -> Int64s:
+    """Return the ops that declare nothing and of which a result lies on bytes of an operand's slot.
+
+    O(pairs of operands and results of these ops).
+    """
+    ops, home = plan.program.ops, plan.program.values.buffer
+    reader = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
+    asked = ~ops.in_place_known[reader]
+    reader, operand = reader[asked], home[ops.operands[asked]]
+    times = np.diff(ops.result_starts)[reader]
+    op, donor = np.repeat(reader, times), np.repeat(operand, times)
+    place = np.arange(len(op)) - np.repeat(np.cumsum(times) - times, times)
+    recipient = home[ops.results[ops.result_starts[op] + place]]
+    low, high = plan.offset, plan.offset + plan.nbytes
+    meets = (donor != recipient) & (plan.arena[donor] == plan.arena[recipient]) & (plan.arena[donor] >= 0)
+    meets &= (low[donor] < high[recipient]) & (low[recipient] < high[donor])
+    found: Int64s = np.unique(op[meets])
+    return found
 
 
 def _kept_outside(plan: Plan, told: Bools) -> Why | None:
@@ -143,7 +177,8 @@ def unsound_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Se
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
     told = plan.program.buffers.persistent if whole is None else whole.constraints.own
     outside = owner[_untold(plan, told)].tolist()
-    return sorted({*alone, *outside, *batch.unsound(laid)})
+    guessed = np.searchsorted(batch.op_starts, assumed_in(plan), side="right") - 1
+    return sorted({*alone, *outside, *guessed.tolist(), *batch.unsound(laid)})
 
 
 def lost(case: FuzzCase, answer: Answer) -> Why | None:
@@ -294,7 +329,8 @@ PROPERTIES: Final[dict[str, Property]] = {
     "answers": Property(claim="every program gets a plan or a clear refusal", broken=no_answer),
     "capacity": Property(claim="a capacity is kept, or the problem refused", broken=over_capacity),
     "sound": Property(
-        claim="every plan is clean under S, H and L, and keeps nothing outside the arenas that it was not told to",
+        claim="every plan is clean under S, H and L, takes nothing in place where nobody knows whether the kernel "
+        "allows it, and keeps nothing outside the arenas that it was not told to",
         broken=unsound,
         suspects=unsound_among,
         of="plain",

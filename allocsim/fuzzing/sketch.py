@@ -38,6 +38,21 @@ class SketchedValue(Value):
         return {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "offset": self.offset}
 
 
+class Choices:
+    """A sequence of choices in one number: a draw is its remainder, the rest is for the next.
+
+    So each choice is drawn for itself, and of 0 each is the first way.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+
+    def draw(self, bound: int) -> int:
+        """Return the next choice, at least 0 and below `bound`; 0 where no number is left."""
+        self.number, found = divmod(self.number, bound)
+        return found
+
+
 @dataclass(kw_only=True)
 class Sketch:
     """A program under construction, with who wrote each byte of it last."""
@@ -53,12 +68,17 @@ class Sketch:
     names: dict[str, int] = field(default_factory=dict)
     """Persistent buffers by name."""
     kinds: list[str] = field(default_factory=list)
+    choices: Choices = field(default_factory=Choices)
+    """Of the recipe that is carried out: how many operands, arenas, alignments, streams, waits."""
 
-    def buffer(self, nbytes: int, choice: int = 0, *, name: str | None = None, **keywords: Any) -> int:
-        """Add a buffer; `choice` picks its arena and alignment."""
-        keywords.setdefault("alignment", ALIGNMENTS[choice % len(ALIGNMENTS)])
+    def buffer(self, nbytes: int, *, name: str | None = None, **keywords: Any) -> int:
+        """Add a buffer; its arena and alignment are drawn where they are not given."""
+        if "arena" not in keywords:
+            keywords["arena"] = self.choices.draw(self.arenas)
+        if "alignment" not in keywords:
+            keywords["alignment"] = ALIGNMENTS[self.choices.draw(len(ALIGNMENTS))]
         self.sizes.append(nbytes)
-        return self.builder.buffer(name or f"b{len(self.sizes) - 1}", nbytes, arena=choice % self.arenas, **keywords)
+        return self.builder.buffer(name or f"b{len(self.sizes) - 1}", nbytes, **keywords)
 
     def value(
         self,
@@ -97,10 +117,10 @@ class Sketch:
         self.rows.append(row)
         return row
 
-    def fresh(self, choice: int, dtype: str, shape: Sequence[int], **buffer: Any) -> SketchedValue:
+    def fresh(self, dtype: str, shape: Sequence[int], **buffer: Any) -> SketchedValue:
         """Add a contiguous value in a new buffer that fits it."""
         nbytes = dict(DTYPES)[dtype] * prod(shape)
-        return self.value(self.buffer(nbytes, choice, **buffer), dtype, shape)
+        return self.value(self.buffer(nbytes, **buffer), dtype, shape)
 
     def op(
         self,
@@ -108,11 +128,11 @@ class Sketch:
         operands: Sequence[SketchedValue],
         results: Sequence[SketchedValue],
         in_place: Iterable[Pair] | None = (),
-        choice: int = 0,
     ) -> None:
-        """Add an op and write its results."""
-        stream = choice % self.streams
-        after = range(max(len(self.kinds) - 1, 0), len(self.kinds)) if choice % 3 and self.streams > 1 else ()
+        """Add an op and write its results; its stream is drawn, and whether it waits."""
+        stream = self.choices.draw(self.streams)
+        waits = self.streams > 1 and self.choices.draw(3) > 0
+        after = range(max(len(self.kinds) - 1, 0), len(self.kinds)) if waits else ()
         self.builder.op(
             kind, [r.index for r in operands], [r.index for r in results], in_place=in_place, stream=stream, after=after
         )
@@ -120,10 +140,10 @@ class Sketch:
         if kind != VIEW:
             self.writer.update({(row.buffer, byte): row.index for row in results for byte in row.places})
 
-    def given(self, dtype: str, shape: Sequence[int], choice: int = 0) -> SketchedValue:
+    def given(self, dtype: str, shape: Sequence[int]) -> SketchedValue:
         """Add an input that the host writes."""
-        row = self.fresh(choice, dtype, shape, role=Role.INPUT)
-        self.op(HOST_WRITE, (), (row,), choice=choice)
+        row = self.fresh(dtype, shape, role=Role.INPUT)
+        self.op(HOST_WRITE, (), (row,))
         return row
 
     def readable(self, row: SketchedValue) -> bool:

@@ -16,8 +16,8 @@
 
 Small parts are drawn and nothing is filtered: a program is a list of small recipes
 (`program_recipes`), so a failing one shrinks to the few ops that matter. A recipe, with the fault
-it may bring, is four choices at most: Hypothesis deletes up to five choices in a row, and a list
-takes one for each element, so whole recipes go. What is drawn is measured by the tests.
+it may bring, is four draws: Hypothesis deletes up to five in a row, and a list takes one for each
+element, so whole recipes go. What is drawn is measured by the tests.
 
 A test that fails is shown, beside its arguments, the Python that builds what was drawn.
 
@@ -28,6 +28,7 @@ programs from recipes only.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +39,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
 from allocsim.fuzzing.program_recipes import ACTIONS, WIDE, Recipe, assemble
 from allocsim.fuzzing.scaling import grown, in_list_order
-from allocsim.fuzzing.sketch import Sketch
+from allocsim.fuzzing.sketch import Choices, Sketch
 from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
 
 Strategy = st.SearchStrategy
@@ -46,8 +47,13 @@ Strategy = st.SearchStrategy
 SMALL: Final = st.integers(0, 7)
 BOOLEANS: Final = st.booleans()
 
-PAIRS: Final = sorted(((one, other) for one in range(8) for other in range(8)), key=lambda pair: (sum(pair), pair))
-"""Two small numbers in one draw, the smallest first."""
+TRIPLES: Final = sorted(product(range(8), range(8), range(4)), key=lambda three: (sum(three), three))
+"""Three small numbers in one draw, the smallest first."""
+
+REST: Final = st.integers(0, 255)
+"""As many choices as Hypothesis draws evenly from one range of numbers; of larger ranges it draws
+small numbers most of the time.
+"""
 
 GROWTH: Final = st.one_of(st.just(0), st.integers(1, 1 << 16))
 """What `scaling.grown` is given."""
@@ -72,21 +78,30 @@ def recipes(*, min_size: int = 1, max_size: int = 12, wide: bool = False) -> Str
 
 
 @cache
-def recipe(*, wide: bool = False) -> Strategy[Recipe]:
-    """Draw one recipe, the commonest action first, so that it is what others shrink to."""
-    names = (
+def recipe(*, wide: bool = False, rest: bool = True) -> Strategy[Recipe]:
+    """Draw one recipe, the commonest action first, so that it is what others shrink to.
+
+    Without the `rest` of its choices where it brings a fault, which is a draw more.
+    """
+    return st.builds(_recipe, st.sampled_from(_actions(wide=wide)), *NUMBERS[: 2 + rest])
+
+
+NUMBERS: Final = (st.sampled_from(TRIPLES), st.sampled_from(TRIPLES), REST)
+"""Of a recipe: i, j and two bits of `how`; k, into and two more; the rest of `how`."""
+
+
+def _recipe(action: str, reads: tuple[int, int, int], others: tuple[int, int, int], rest: int = 0) -> Recipe:
+    return (action, *reads[:2], *others[:2], reads[2] + 4 * others[2] + 16 * rest)
+
+
+def _actions(*, wide: bool = False) -> list[str]:
+    return (
         ["compute"] * 14
         + [*ACTIONS] * 2
         + ["look"] * 12
         + ["download", "mutate"] * 3
         + ["gather"] * 8 * wide
         + [*WIDE] * 3 * wide
-    )
-    return st.builds(
-        lambda action, reads, others: (action, *reads, *others),
-        st.sampled_from(names),
-        st.sampled_from(PAIRS),
-        st.sampled_from(PAIRS),
     )
 
 
@@ -98,13 +113,13 @@ def several(streams: int) -> Strategy[int]:
 
 @cache
 def arenas(*, capacities: tuple[int | None, ...] = CAPACITIES) -> Strategy[list[Arena]]:
-    """Draw one or two arenas; capacities are bytes, None is unbounded."""
+    """Draw one to three arenas; capacities are bytes, None is unbounded."""
     arena = st.builds(
         lambda alignment, capacity: Arena(name="a", alignment=alignment, capacity=capacity),
         st.sampled_from((1, 4, 8, 32)),
         st.sampled_from(capacities),
     )
-    return st.lists(arena, min_size=1, max_size=2)
+    return st.lists(arena, min_size=1, max_size=3)
 
 
 @st.composite
@@ -113,7 +128,7 @@ def programs(
     *,
     max_ops: int = 12,
     capacities: Sequence[int | None] = CAPACITIES,
-    streams: int = 2,
+    streams: int = 3,
     free: bool = False,
     real: bool = False,
 ) -> Program:
@@ -158,7 +173,7 @@ def _assembled(
     chosen: list[Recipe],
     *,
     capacities: Sequence[int | None],
-    streams: int = 2,
+    streams: int = 3,
     free: bool = False,
     after: Callable[[Sketch], object] = lambda _: None,
 ) -> Program:
@@ -185,7 +200,7 @@ def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
     from allocsim.fuzzing.bulk import WEIGHTS, assembled  # noqa: PLC0415 - numba
 
     actions = [action for action, weight in enumerate(WEIGHTS.values()) for _ in range(weight)]
-    code = st.tuples(st.sampled_from(actions), SMALL, SMALL, SMALL)
+    code = st.builds(_code, st.sampled_from(actions), *NUMBERS)
     spaces = st.lists(st.sampled_from((4, 8, 32)), min_size=1, max_size=2)  # the engine's items are of 4 bytes
     codes = st.lists(code, min_size=1, max_size=max_ops)
     return st.builds(
@@ -194,6 +209,16 @@ def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
         spaces,
         st.booleans(),
     )
+
+
+def _code(action: int, reads: tuple[int, int, int], others: tuple[int, int, int], rest: int) -> tuple[int, ...]:
+    """Return a row of codes (`bulk_kernel`)."""
+    choices = Choices(reads[2] + 4 * others[2] + 16 * rest)
+    return (action, *reads[:2], others[0], *(choices.draw(ways) for ways in WAYS))
+
+
+WAYS: Final = (2, 6, 8, 1, 6, 2)
+"""Ways that are drawn of the columns of codes behind the fourth."""
 
 
 @st.composite
@@ -257,9 +282,8 @@ def _recipes_with_faults(
     names: tuple[str, ...], max_size: int
 ) -> Strategy[list[tuple[Recipe, tuple[str, int] | None]]]:
     faults = [(name, j) for j in range(8) for name in names]
-    return st.lists(
-        st.tuples(recipe(), st.sampled_from([None] * (len(faults) or 1) + faults)), min_size=1, max_size=max_size
-    )
+    made = st.tuples(recipe(rest=False), st.sampled_from([None] * (len(faults) or 1) + faults))
+    return st.lists(made, min_size=1, max_size=max_size)
 
 
 @st.composite

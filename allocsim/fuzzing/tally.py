@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from time import process_time
 from typing import Any, Final, Self
 
+BY_NUMBER: Final = frozenset({"features", "pairs"})
+"""Counts whose keys are numbers."""
+
 MOST: Final = 1 << 62
 """No count is as large."""
 
@@ -34,6 +37,8 @@ class Tally:
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)
     """How many programs had each set of features (`features.names`)."""
+    pairs: Counter[int] = field(default_factory=Counter)
+    """How often each two choices met (`pairwise.met`)."""
     told: Counter[str] = field(default_factory=Counter)
     """How many programs were told each thing of `told_constraints.TOLD`, or asked with it."""
     sizes: Counter[str] = field(default_factory=Counter)
@@ -91,7 +96,7 @@ class Tally:
             if not isinstance(kept, Mapping):
                 raise ValueError(f"{name} is {_shown(kept)}, not counts by name")  # noqa: TRY004 - data, not a call
             counts = {key: counted(f"{name}[{key!r}]", number) for key, number in kept.items()}
-            value.update({int(key): number for key, number in counts.items()} if name == "features" else counts)
+            value.update({int(key): number for key, number in counts.items()} if name in BY_NUMBER else counts)
         return found
 
 

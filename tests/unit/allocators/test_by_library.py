@@ -21,7 +21,12 @@ BUILDS = {
     "library.c": ("cc", "-O2", "-shared", "-fPIC", "-o"),
     "library.rs": ("rustc", "-O", "--crate-type", "cdylib", "-C", "panic=abort", "-o"),
 }
-RECIPES = [("compute", 0, 1, 0, 0), ("compute", 0, 2, 1, 1), ("persist", 0, 0, 0, 2), ("download", 1, 0, 0, 0)]
+RECIPES = [
+    ("compute", 0, 1, 0, 0, 0),
+    ("compute", 0, 2, 1, 1, 1),
+    ("persist", 0, 0, 0, 2, 0),
+    ("download", 1, 0, 0, 0, 0),
+]
 BAD = """
 #include "allocsim_planner.h"
 #include <stdlib.h>
