@@ -21,8 +21,9 @@ What this package does not see: other formats (`allocsim.systems`) and whether a
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from allocsim.allowances import metered
 from allocsim.collector import paused
 from allocsim.document.decoding import MAX_BYTES, MAX_DEPTH, parse
 from allocsim.document.reader import document_from
@@ -34,9 +35,13 @@ from allocsim.model import Document
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "read", "schema", "write"]
 
+BLANKS: Final = 1 << 16
+"""A file that begins with so many blanks is no document: the rest is not looked at."""
+
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+@metered
 def loads(data: bytes | str, source: str = "document") -> Document:
     """Return the document in `data` (UTF-8 JSON); `source` names it in errors.
 
@@ -61,7 +66,8 @@ def read(path: str | Path) -> Document:
 
 
 def _may_be_json(head: bytes) -> bool:
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"")
+    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return first == b"{" or (not first and len(head) < BLANKS)
 
 
 def dumps(document: Document) -> bytes:

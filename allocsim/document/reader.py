@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from allocsim.allowances import charge
 from allocsim.document import rows
 from allocsim.document.versions import meaning_of, refuse_newer
 from allocsim.errors import ModelError
@@ -67,6 +68,7 @@ def document_from(row: rows.DocumentRow) -> Document:
     plans = tuple(_within(f"plans[{i}]", _plan, plan, programs, problems) for i, plan in enumerate(row.plans))
     session = None
     if row.session is not UNSET:
+        charge("run", len(row.session))
         session = tuple(_within(f"session[{i}]", _run, run, programs, plans) for i, run in enumerate(row.session))
     return Document(programs=programs, problems=problems, plans=plans, session=session, meta=row.meta)
 
@@ -156,6 +158,8 @@ def _ops(table: list[rows.OpRow], values: int) -> Ops:
     kind = np.array([kinds.setdefault(row.kind, len(kinds)) for row in table], dtype=np.int32)
     operands = [() if row.operands is UNSET else row.operands for row in table]
     results = [() if row.results is UNSET else row.results for row in table]
+    charge("op", len(table))
+    charge("operand", sum(map(len, operands)) + sum(map(len, results)))
     pairs = [row.in_place or () for row in table]
     after = [row.after for row in table]
     operand_starts, result_starts, pair_starts, after_starts = (
@@ -233,8 +237,10 @@ def _plan(row: rows.PlanRow, programs: tuple[Program, ...], problems: tuple[Prob
 
 def _run(row: rows.RunRow, programs: tuple[Program, ...], plans: tuple[Plan, ...]) -> Run:
     program = None if row.program is UNSET else _pick(programs, row.program, "program")
+    plan = _pick(plans, row.plan, "plan")
+    charge("op of a run", len((program or plan.program).ops))
     return Run.of(
-        _pick(plans, row.plan, "plan"),
+        plan,
         program=program,
         skip=tuple(row.skip),
         after=None if row.after is UNSET else tuple(row.after),

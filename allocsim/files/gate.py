@@ -15,7 +15,10 @@ What this module does not see: what a file means. Whether its numbers fit togeth
 the gate, by who knows the format.
 """
 
+import errno
+import os
 import re
+import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +36,9 @@ CEILINGS: Final[Mapping[str, int]] = {
 }
 """Bytes at most: a document or dump; a record of this project's own (evidence, report);
 a configuration; raw data to train on, and a journal, which grows."""
+
+PATIENCE_SECONDS: Final = 60
+"""For the first byte of a pipe."""
 
 Made = TypeVar("Made")
 Refusal = Callable[[str, str, str], AllocsimError]
@@ -58,7 +64,7 @@ def content(
     Raises the refusal where it cannot be opened or read, or is larger.
     """
     try:
-        with Path(path).open("rb") as file:
+        with _opened(Path(path)) as file:
             data = file.read(min(1 << 16, most + 1))
             if begins is None or begins(data):
                 data += file.read(most + 1 - len(data))
@@ -66,6 +72,18 @@ def content(
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise refusal(str(path), "", f"cannot be read: {said}") from None
     return bounded(data, str(path), most, refusal=refusal)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file to read; OSError where it is a pipe and nobody begins to write in time."""
+    if not path.is_fifo():
+        return path.open("rb")
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without a writer a plain open would wait for ever
+    if not select.select([handle], [], [], PATIENCE_SECONDS)[0]:
+        os.close(handle)
+        raise OSError(errno.ETIMEDOUT, f"it is a pipe into which nothing was written for {PATIENCE_SECONDS} s")
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "rb")
 
 
 def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["document"]) -> bytes:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allowances import charge
 from allocsim.errors import ModelError
 from allocsim.model import (
     DEFAULT_ARENAS,
@@ -217,6 +218,8 @@ class ProgramBuilder:
                 f"ops[{index}].stream", f"op {label!r} is on stream {stream!r}; streams are numbered from 0"
             )
         read, made = self._listed(index, label, "operands", operands), self._listed(index, label, "results", results)
+        charge("op")
+        charge("operand", len(read) + len(made))
         pairs = None if in_place is None else tuple(in_place)
         code = self._kinds.setdefault(kind, len(self._kinds))
         self._ops.append((label, code, read, made, pairs, stream, tuple(after)))

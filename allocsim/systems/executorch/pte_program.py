@@ -40,6 +40,7 @@ slot has the same size; what a delegate does inside.
 from dataclasses import replace
 from typing import Any, Final
 
+from allocsim.allowances import charge, metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
@@ -48,9 +49,6 @@ from allocsim.programs.routines import TIMES, Where
 from allocsim.programs.ways import ways
 from allocsim.systems.executorch.pte_blocks import SIDES, Block, Branch, Loop, blocks
 from allocsim.systems.executorch.pte_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
-
-MAX_OPS: Final = 1 << 22
-"""Ops of all programs made of one file."""
 
 RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
 """Kernel -> the argument it writes, where that is not the last. Source: `kernels/prim_ops`."""
@@ -70,13 +68,13 @@ def looks_like(head: bytes) -> bool:
     return identifier(head) == IDENTIFIER
 
 
+@metered
 def loads(data: bytes, source: str = "program") -> Document:
     """Return a program and a plan for each way through each method.
 
     Raise DocumentError with place and rule. O(size of the file x ways).
     """
     plans: list[Plan] = []
-    total = 0
     for method in parse(data, source):
         block = blocks(method, source)
         try:
@@ -84,9 +82,6 @@ def loads(data: bytes, source: str = "program") -> Document:
             for taken in ways(_choices(block, ())):
                 plan = _Walk(method, taken).plan(block)
                 found[plan.program.path] = plan
-                total += len(plan.program.ops)
-                if total > MAX_OPS:
-                    raise DocumentError(source, method.name, f"the ways through it have more than {MAX_OPS} ops")
             plans += found.values()
         except ModelError as error:
             raise DocumentError(source, f"{method.name}: {error.place}", error.rule) from None
@@ -239,11 +234,14 @@ class _Walk:
             return tuple(other for other in args if other != index), results
         last = values[args[-1]]
         returned = last.items if isinstance(last, Listed) else (args[-1],)
+        charge("listed operand", len(args) + len(returned))
         operands = args[:-1]
         if operands and isinstance(last, Listed) and values[operands[-1]] == last:
             operands = operands[:-1]
+        kept = len(operands)
         for index in reversed(returned):
-            operands = operands[:-1] if operands[-1:] == (index,) else operands
+            kept -= kept > 0 and operands[kept - 1] == index
+        operands = operands[:kept]
         return operands, tuple(index for index in returned if index >= 0 and isinstance(values[index], PlannedTensor))
 
     def unwritten(self, index: int) -> bool:
@@ -257,6 +255,7 @@ class _Walk:
         for index in indices:
             row = self.method.values[index]
             inner = row.items if isinstance(row, Listed) else (index,)
+            charge("listed operand", len(inner))
             found += [self.read(i) for i in inner if i >= 0 and isinstance(self.method.values[i], PlannedTensor)]
         return tuple(found)
 
@@ -284,6 +283,7 @@ class _Walk:
         tensor = self.method.values[index]
         if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
             return None
+        charge("comparison", len(self.now) + len(self.kept))
         for other in sorted((i for i in self.now.keys() | self.kept if i < index), reverse=True):
             planned = self.method.values[other]
             if isinstance(planned, PlannedTensor) and _inside(tensor, self.believed(other, planned), planned.nbytes):
@@ -403,13 +403,16 @@ def _kept(method: Method) -> frozenset[int]:
         elif isinstance(row, Call) and row.args and (row.delegate or not _in_place(row.kind)):
             written |= set(row.args[-1:]) if row.delegate else _results(method, row)
     rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
-    return frozenset(
-        index
-        for place, (index, row) in enumerate(rows)
-        if index < min(written - {-1}, default=len(method.values))
-        and index not in method.inputs
-        and not any(other.slot and _inside(row, other.slot, other.nbytes) for _, other in rows[:place])
-    )
+    first = min(written - {-1}, default=len(method.values))
+    given = set(method.inputs)
+    found = set()
+    for place, (index, tensor) in enumerate(rows):
+        if index >= first or index in given:
+            continue
+        charge("comparison", place)
+        if not any(other.slot and _inside(tensor, other.slot, other.nbytes) for _, other in rows[:place]):
+            found.add(index)
+    return frozenset(found)
 
 
 def _results(method: Method, row: Call) -> set[int]:
@@ -439,4 +442,4 @@ def _count(shape: tuple[int, ...]) -> int:
     return found
 
 
-__all__ = ["HANDS_ON", "MAX_OPS", "READS_SHAPE", "RETURNS", "loads", "looks_like"]
+__all__ = ["HANDS_ON", "READS_SHAPE", "RETURNS", "loads", "looks_like"]

@@ -42,6 +42,7 @@ import numpy as np
 
 from allocsim.allocators import ggml_belief, ggml_kinds
 from allocsim.allocators.constraints import Constraints
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.model import (
     DTYPE_CODES,
@@ -81,6 +82,7 @@ def looks_like(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and re.search(rb'"(leafs|nodes)"\s*:\s*\[', head) is not None
 
 
+@metered
 def loads(data: bytes, source: str = "dump") -> Document:
     """Return program, problem and plan of a dump.
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing, Slot
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Plan, Problem, Program, Role
@@ -57,6 +58,7 @@ def looks_like(head: bytes) -> bool:
     return re.search(rb"// -----// IR Dump (Before|After) \w+: iree-stream-|\bstream\.cmd\.execute\b", head) is not None
 
 
+@metered
 def loads(data: bytes, source: str = "dump") -> Document:
     """Return program, belief and plan of each execute that has memory of its own to lay out.
 

@@ -21,6 +21,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Role
@@ -65,6 +66,7 @@ def looks_like(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and re.search(rb'"versions"\s*:\s*"(ai-edge-litert|tflite)', head) is not None
 
 
+@metered
 def loads(data: bytes, source: str = "pointers") -> Document:
     """Return program and plan. Raise DocumentError with place and rule. O(size of the file)."""
     try:

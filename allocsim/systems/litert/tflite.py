@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
@@ -51,6 +52,7 @@ def looks_like(head: bytes) -> bool:
     return identifier(head) == IDENTIFIER
 
 
+@metered
 def loads(data: bytes, source: str = "model") -> Document:
     """Return a program for each way through the first subgraph and, where the file has an offline
     plan, a plan for each.

@@ -37,6 +37,7 @@ import numpy as np
 from allocsim.allocators import exact
 from allocsim.allocators.by_csv import ids
 from allocsim.allocators.constraints import Constraints
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, OutputError
 from allocsim.model import OWN, Arena, Document, Plan, Problem, Program
 from allocsim.model.layout import LIMIT, Int64s
@@ -64,6 +65,7 @@ def looks_like(head: bytes) -> bool:
     return found.issuperset(NEEDED) or (None not in found and "size" in found and len(found) > 1)
 
 
+@metered
 def loads(data: bytes, source: str = "instance") -> Document:
     """Return program, problem and, where every row has an offset, plan.
 

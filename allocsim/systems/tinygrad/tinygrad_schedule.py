@@ -24,6 +24,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import Arena, Document, Plan, Role
@@ -71,6 +72,7 @@ def looks_like(head: bytes) -> bool:
     return head.lstrip()[:1] == b"[" and re.match(rb'\s*\[\s*\{\s*"n_calls"\s*:', head) is not None
 
 
+@metered
 def loads(data: bytes, source: str = "schedule") -> Document:
     """Return programs and plans. Raise DocumentError with place and rule. O(size of the file)."""
     try:

@@ -33,6 +33,7 @@ from collections.abc import Set as AbstractSet
 from math import prod
 from typing import Any, Final
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import Placing, Slot
 from allocsim.formats.python_text import parsed
@@ -59,6 +60,7 @@ def looks_like(head: bytes) -> bool:
     return b"torch._inductor.async_compile" in head
 
 
+@metered
 def loads(data: bytes, source: str = "wrapper") -> Document:
     """Return program and plan of a wrapper.
 

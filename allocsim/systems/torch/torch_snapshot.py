@@ -28,15 +28,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allowances import charge, metered
 from allocsim.collector import paused
 from allocsim.errors import DocumentError
 from allocsim.model import Arena, Buffers, Document, Plan, Problem, Role
 from allocsim.model.layout import LIMIT
 from allocsim.programs.addresses import compacted
 from allocsim.programs.builder import ProgramBuilder
-
-MAX_EVENTS: Final = 1 << 22
-"""Events of all devices."""
 
 MAX_DEVICES: Final = 1 << 10
 
@@ -90,6 +88,7 @@ def looks_like(head: bytes) -> bool:
     return head[:1] == b"\x80" and (b"segments" in head or b"device_traces" in head)
 
 
+@metered
 def loads(data: bytes, source: str = "snapshot") -> Document:
     """Return program, problem and plan of a snapshot.
 
@@ -186,8 +185,7 @@ class _Blocks:
         for device, events in enumerate(traces):
             if not isinstance(events, list):
                 raise DocumentError(self.source, f"device_traces[{device}]", "is no list")
-            if len(found) + len(events) > MAX_EVENTS:
-                raise DocumentError(self.source, "device_traces", f"has more than {MAX_EVENTS} events")
+            charge("event", len(events))
             for number, event in enumerate(events):
                 if not isinstance(event, dict):
                     raise DocumentError(self.source, f"device_traces[{device}][{number}]", "is no event")
@@ -231,8 +229,9 @@ class _Blocks:
     def segments(self) -> None:
         """Add the ranges of segments, and blocks that were there before the trace."""
         segments = self.whole.get("segments", [])
-        if not isinstance(segments, list) or len(segments) > MAX_EVENTS:
+        if not isinstance(segments, list):
             raise DocumentError(self.source, "segments", "is no list of segments")
+        charge("event", len(segments))
         known = {(row[0], row[1]) for row in self.rows if row[4] < 0}
         for number, segment in enumerate(segments):
             if not isinstance(segment, dict) or not isinstance(segment.get("blocks", []), list):
@@ -241,8 +240,9 @@ class _Blocks:
             if device >= MAX_DEVICES:
                 raise DocumentError(self.source, f"segments[{number}]", f"device {device} is beyond {MAX_DEVICES}")
             low, _ = self.range(device, segment, "address", "total_size")
+            charge("event", len(segment.get("blocks", [])))
             for block in segment.get("blocks", []):
-                if not isinstance(block, dict) or len(self.rows) > MAX_EVENTS:
+                if not isinstance(block, dict):
                     raise DocumentError(self.source, f"segments[{number}]", "has a block that is none")
                 nbytes = self.whole_number(block, "size")
                 at = self.whole_number(block, "address", default=low)
@@ -291,4 +291,4 @@ class _Blocks:
         return Document.of(plan)
 
 
-__all__ = ["GRANULE", "MAX_EVENTS", "loads", "looks_like"]
+__all__ = ["GRANULE", "loads", "looks_like"]

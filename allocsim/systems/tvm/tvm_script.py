@@ -19,6 +19,7 @@ which it refuses in a Relax function.
 import ast
 from typing import Any, Final
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing, Slot
 from allocsim.formats.python_text import parsed
@@ -38,6 +39,7 @@ def looks_like(head: bytes) -> bool:
     return b"@I.ir_module" in head
 
 
+@metered
 def loads(data: bytes, source: str = "module") -> Document:
     """Return program and plan of each Relax function that has a storage.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.files.gate import content
 from allocsim.model import Document, Plan
@@ -54,6 +55,7 @@ def looks_like_folder(folder: Path) -> bool:
     return any(True for _ in _modules(folder)) or any(folder.glob(f"*{ASSIGNED}"))
 
 
+@metered
 def loads(data: bytes, source: str) -> Document:
     """Return the document of one module, from an HloProto or from either of its two texts; the
     other lies beside it.

@@ -1,0 +1,152 @@
+"""The ledger: small files that mean much are refused in one line before that is made, whatever way they repeat or share."""
+
+import json
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+from allocsim import systems
+from allocsim.allowances import LIMITS, charge, metered, reading
+from allocsim.document import BLANKS, _may_be_json
+from allocsim.errors import DocumentError
+from allocsim.files import gate
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.systems.executorch import pte_program
+
+PTE = Path(__file__).parents[1] / "data" / "plans" / "executorch" / "map.pte"
+
+
+@pytest.mark.parametrize("thing", LIMITS)
+def test_a_thing_is_charged_up_to_its_allowance(thing: str) -> None:
+    """Exactly what is allowed passes, one more is refused with file, count and rule; nested files have ledgers of their own."""
+    most = LIMITS[thing].free + 1000 // LIMITS[thing].bytes_each
+    with reading("x", 1000):
+        charge(thing, most)
+        with reading("y", 0):
+            charge(thing, LIMITS[thing].free)
+        with pytest.raises(
+            DocumentError, match=f"x: means {most + 1} .* or more; a file of 1000 bytes may mean {most}"
+        ):
+            charge(thing)
+    charge(thing, 10 * most)
+
+
+def test_a_reader_is_charged_for_its_file_alone() -> None:
+    """What a program makes by itself is free, also after a reader was refused."""
+
+    @metered
+    def loads(data: bytes, source: str = "s") -> None:
+        charge("op", len(data) + LIMITS["op"].free)
+
+    for source in ("a", "b"):
+        with pytest.raises(DocumentError, match=f"^{source}: means"):
+            loads(b"x" * 100, source)
+    charge("op", 1 << 40)
+
+
+def document(ops: list[dict], runs: int = 1) -> bytes:
+    row = {
+        "name": "p",
+        "buffers": [{"name": "b", "nbytes": 4}],
+        "values": [{"name": "v", "buffer": 0, "dtype": "f32", "shape": [1]}],
+        "ops": ops,
+    }
+    plan = {"program": 0, "slots": [{"arena": 0, "offset": 0, "nbytes": 4}]}
+    whole = {"format": "allocsim", "version": 1, "programs": [row], "plans": [plan], "session": [{"plan": 0}] * runs}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def snapshot() -> bytes:
+    events = [{"action": "alloc", "addr": number * 512, "size": 512, "stream": 0} for number in range(1000)]
+    return pickle.dumps({"device_traces": [events] * 1000, "segments": []})
+
+
+OP = {"name": "", "kind": "f", "operands": [0], "results": []}
+HOSTILE = {
+    "a session that runs one program often": (lambda: document([OP] * 20_000, 1000), "ops of runs"),
+    "a session of many runs": (lambda: document([OP], 100_000), "runs"),
+    "a list of operands as long as the file": (lambda: document([{**OP, "operands": [0] * 1_600_000}]), "operands"),
+    "a snapshot that names one list a thousand times": (snapshot, "events"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_repeats_or_shares_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    """One line with the file, the number and the rule; the memory of the process stays below a gibibyte."""
+    make, things = HOSTILE[name]
+    path = tmp_path / "file"
+    path.write_bytes(make())
+    with pytest.raises(
+        DocumentError, match=rf"file: .*means \d+ {things} or more; a file of {path.stat().st_size} bytes may mean"
+    ) as raised:
+        systems.load(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_program_whose_calls_share_one_list_is_charged_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instructions of a real file are given a list of a thousand tensors: it is charged before it is opened."""
+    real = pte_program.parse
+
+    def shared(data: bytes, source: str) -> list:
+        methods = []
+        for method in real(data, source):
+            tensor = next(i for i, row in enumerate(method.values) if isinstance(row, pte_program.PlannedTensor))
+            listed = pte_program.Listed((tensor,) * 1000)
+            calls = tuple(
+                type(row)(row.kind, (len(method.values), *row.args), row.delegate)
+                if isinstance(row, pte_program.Call)
+                else row
+                for row in method.instructions
+            )
+            made = type(method)(
+                name=method.name, values=(*method.values, listed), inputs=method.inputs, outputs=method.outputs,
+                instructions=calls, sizes=method.sizes,
+            )  # fmt: skip
+            methods.append(made)
+        return methods
+
+    monkeypatch.setattr(pte_program, "parse", shared)
+    monkeypatch.setitem(LIMITS, "listed operand", type(LIMITS["op"])(1000, 1 << 30))
+    with pytest.raises(DocumentError, match="listed operands"):
+        systems.load(PTE)
+
+
+def test_every_reader_opens_a_ledger() -> None:
+    """A reader without one would let a file mean anything: `metered` wraps the function of each format."""
+    for row in systems.FORMATS.values():
+        assert hasattr(row.loads, "__wrapped__"), row.name
+
+
+def test_blanks_are_not_read_to_their_end(tmp_path: Path) -> None:
+    path = tmp_path / "blank.json"
+    with path.open("wb") as file:
+        file.write(b" " * BLANKS)
+        file.truncate(400 << 20)
+    assert len(gate.content(path, begins=_may_be_json)) == BLANKS
+    with pytest.raises(DocumentError):
+        systems.load(path)
+    assert _may_be_json(b" " * (BLANKS - 2) + b"{}")
+
+
+def test_a_pipe_that_nobody_writes_into_is_one_line_and_one_that_is_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(gate, "PATIENCE_SECONDS", 0)
+    with pytest.raises(DocumentError, match="it is a pipe into which nothing was written for 0 s"):
+        gate.content(tmp_path / "pipe")
+    monkeypatch.undo()
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(b"x" * 200_000))
+    writer.start()
+    assert gate.content(tmp_path / "pipe") == b"x" * 200_000
+    writer.join()
+
+
+def test_a_program_made_in_memory_may_be_of_any_size() -> None:
+    builder = ProgramBuilder("p")
+    value = builder.tensor("v", "f32", (1,))
+    builder.op("f", (value,) * (LIMITS["operand"].free + 1), ())
+    assert len(builder.build().ops) == 1
