@@ -47,6 +47,10 @@ class Placing:
         self.home.append(buffer)
         return self.builder.value(name, buffer, dtype, shape, **layout)
 
+    def nbytes_of(self, value: int) -> int:
+        """Return the bytes of the buffer that a value lies in."""
+        return self.nbytes[self.home[value]]
+
     def slot_of(self, value: int) -> Slot:
         """Return the slot of the buffer that a value lies in."""
         return self.slots[self.home[value]]

@@ -17,3 +17,8 @@ def parsed(data: bytes, source: str) -> ast.Module:
             return ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise DocumentError(source, "", f"is no Python text: {str(error)[:200]}") from None
+
+
+def refusal(source: str, row: ast.AST, rule: str) -> DocumentError:
+    """Return the error that names the line of a part of the tree and the rule that it breaks."""
+    return DocumentError(source, f"line {getattr(row, 'lineno', 0)}", " ".join(rule.split()))

@@ -7,8 +7,8 @@ of Python that write it).
 
 Time: `first` and `last` are the first and last operators that touch a tensor, closed; they are what
 was read off the graph, no planner's belief, and are not used. An operator runs at each step. What
-no operator writes is uploaded first; tensors without a reader and those that `last` lets live to
-the end are read by the host.
+no operator writes is uploaded first; what an operator wrote and `last` lets live to the end is read
+by the host.
 
 Offsets are those of pointers into one arena. Kinds in place:
 `allocsim.systems.litert.tflite_in_place`. Types are not in the file, so a tensor is bytes.
@@ -102,24 +102,31 @@ def _document(model: PointedModel, by_id: dict[int, PointedTensor]) -> Document:
         return now[index]
 
     made = {index for op in model.ops for index in op.outs}
-    read = [index for op in model.ops for index in op.ins if index >= 0]
-    for index in dict.fromkeys(index for index in read if index not in made):
-        growing.builder.op(HOST_WRITE, (), (fresh(index, Role.INPUT),))
+    read = dict.fromkeys(index for op in model.ops for index in op.ins if index >= 0)
+    for index in read:
+        if index not in made:
+            growing.builder.op(HOST_WRITE, (), (fresh(index, Role.INPUT),))
     for at, op in enumerate(model.ops):
         operands = [now[index] if index in now else fresh(index) for index in op.ins if index >= 0]
         results = [fresh(index) for index in op.outs if index >= 0]
-        kind = op.op.lower()
-        same = kind in UNMODIFIED and operands and len(results) == 1 and by_id[op.ins[0]].size == by_id[op.outs[0]].size
-        growing.builder.op(
-            SAME if same else kind,
-            operands[:1] if same else operands,
-            results,
-            name=f"{kind} {at}",
-            in_place=() if same else pairs(kind, len(operands)),
-        )
-    kept = [index for index in now if index in made and (by_id[index].last >= len(model.ops) or index not in set(read))]
-    growing.builder.op(HOST_READ, [now[index] for index in kept if by_id[index].last >= len(model.ops)], ())
+        _kernel(growing, f"{op.op.lower()} {at}", op.op.lower(), operands, results)
+    kept = [now[index] for index in now if index in made and by_id[index].last >= len(model.ops)]
+    growing.builder.op(HOST_READ, kept, ())
     return Document.of(growing.plan(model.versions or "litert"))
+
+
+def _kernel(growing: Placing, name: str, kind: str, operands: list[int], results: list[int]) -> None:
+    """Add an op; one that changes no byte is a `same` where sizes agree."""
+    same = (
+        kind in UNMODIFIED
+        and operands
+        and len(results) == 1
+        and growing.nbytes_of(operands[0]) == growing.nbytes_of(results[0])
+    )
+    if same:
+        growing.builder.op(SAME, operands[:1], results, name=name, in_place=())
+    else:
+        growing.builder.op(kind, operands, results, name=name, in_place=pairs(kind, len(operands)))
 
 
 __all__ = ["PointedModel", "PointedOp", "PointedTensor", "loads", "looks_like"]

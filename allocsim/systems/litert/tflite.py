@@ -157,7 +157,12 @@ class _Walk:
         for index in op.outputs:
             here.now[index] = self.fresh(here.number, index)
             made.append(here.now[index])
-        if op.kind in UNMODIFIED and read and len(made) == 1 and self.nbytes(read[0]) == self.nbytes(made[0]):
+        if (
+            op.kind in UNMODIFIED
+            and read
+            and len(made) == 1
+            and self.growing.nbytes_of(read[0]) == self.growing.nbytes_of(made[0])
+        ):
             self.emit(SAME, name, read[:1], made)
             return
         tensors = self.graphs[here.number].tensors
@@ -209,8 +214,10 @@ class _Walk:
             if index < 0:
                 continue
             value, made = self.read(source, index), self.fresh(target.number, place)
-            if self.nbytes(value) != self.nbytes(made):
-                raise DocumentError(self.source, name, f"hands {self.nbytes(value)} bytes to {self.nbytes(made)}")
+            if self.growing.nbytes_of(value) != self.growing.nbytes_of(made):
+                raise DocumentError(
+                    self.source, name, f"hands {self.growing.nbytes_of(value)} bytes to {self.growing.nbytes_of(made)}"
+                )
             self.emit(SAME, name, (value,), (made,))
             target.now[place] = made
 
@@ -238,9 +245,6 @@ class _Walk:
             label = f"{label} ({number}.{index})"
         buffer = self.growing.buffer(label, tensor.nbytes, slot, alignment=1, meta={"tensor": index}, **columns)
         return self.growing.value(label, buffer, tensor.dtype, tensor.shape)
-
-    def nbytes(self, value: int) -> int:
-        return self.growing.nbytes[self.growing.home[value]]
 
     def emit(self, kind: str, name: str, read: Any, made: Any, **op: Any) -> None:
         """Add an op where the walk stands."""

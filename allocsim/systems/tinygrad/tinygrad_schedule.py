@@ -100,6 +100,29 @@ def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
     if len(by_id) != len(schedule.buffers):
         raise ModelError("buffers", "two have one id")
     growing = Placing(name, [Arena(name=f"arena {arena}", alignment=GRANULE) for arena in place])
+    now = _held(schedule, name, growing, place)
+    home = {row.id: at for at, row in enumerate(schedule.buffers)}
+
+    def fresh(index: int) -> int:
+        now[index] = growing.value(f"buffer {index}", home[index], "u8", (by_id[index].size,))
+        return now[index]
+
+    for at, call in enumerate(schedule.calls):
+        writes, reads = _positions(call, at)
+        for index in call.bufs:
+            if index not in by_id:
+                raise ModelError(f"calls[{at}]", f"buffer {index} does not exist; there are {len(by_id)}")
+        read = [call.bufs[position] for position in reads]
+        made = list(dict.fromkeys(call.bufs[position] for position in writes))
+        operands = [now[index] if index in now else fresh(index) for index in read]  # else nobody wrote it
+        kind = call.kind.lower()
+        pairs = None if set(read) & set(made) else ()
+        growing.builder.op(kind, operands, [fresh(i) for i in made], name=call.name or f"{kind} {at}", in_place=pairs)
+    return growing.plan("tinygrad")
+
+
+def _held(schedule: Schedule, name: str, growing: Placing, place: Mapping[int, int]) -> dict[int, int]:
+    """Add every buffer, in its slot; return the values that are held, by the buffer's id."""
     now: dict[int, int] = {}
     for at, row in enumerate(schedule.buffers):
         if row.held != (row.offset is None) or (row.offset is None) != (row.arena is None):
@@ -114,24 +137,7 @@ def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
         )
         if row.held:
             now[row.id] = growing.value(f"buffer {row.id}", at, "u8", (row.size,))
-    home = {row.id: at for at, row in enumerate(schedule.buffers)}
-    for at, call in enumerate(schedule.calls):
-        writes, reads = _positions(call, at)
-        for index in call.bufs:
-            if index not in by_id:
-                raise ModelError(f"calls[{at}]", f"buffer {index} does not exist; there are {len(by_id)}")
-        read = [call.bufs[position] for position in reads]
-        made = list(dict.fromkeys(call.bufs[position] for position in writes))
-        for index in read:
-            if index not in now:  # memory that nobody wrote: the judge says so
-                now[index] = growing.value(f"buffer {index}", home[index], "u8", (by_id[index].size,))
-        operands = [now[index] for index in read]
-        for index in made:
-            now[index] = growing.value(f"buffer {index}", home[index], "u8", (by_id[index].size,))
-        kind = call.kind.lower()
-        pairs = None if set(read) & set(made) else ()
-        growing.builder.op(kind, operands, [now[i] for i in made], name=call.name or f"{kind} {at}", in_place=pairs)
-    return growing.plan("tinygrad")
+    return now
 
 
 def _positions(call: ScheduledCall, at: int) -> tuple[list[int], list[int]]:

@@ -36,7 +36,7 @@ from typing import Any, Final
 from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import Placing, Slot
-from allocsim.formats.python_text import parsed
+from allocsim.formats.python_text import parsed, refusal
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, WIDTHS, Arena, Document, Role
 from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.programs.dtype_names import dtype_code
@@ -111,6 +111,10 @@ def _as_it_lies(layout: Layout) -> Layout:
     return dtype, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
 
 
+Written = list[tuple[str, int | None]]
+"""Names that a kernel writes, each with the operand that it writes over."""
+
+
 class _Wrapper:
     """A wrapper while its statements are written down."""
 
@@ -179,7 +183,7 @@ class _Wrapper:
         return self.growing.plan("inductor")
 
     def refuse(self, row: ast.AST, rule: str) -> DocumentError:
-        return DocumentError(self.source, f"line {getattr(row, 'lineno', 0)}", " ".join(rule.split()))
+        return refusal(self.source, row, rule)
 
     def assign(self, row: ast.Assign, rows: list[ast.stmt]) -> None:
         """Inputs, allocations, reuses and views."""
@@ -188,22 +192,27 @@ class _Wrapper:
             for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
                 self.input(row, part)
             return
-        name = target.id if isinstance(target, ast.Name) else ""
-        following = rows[-1] if rows else None
-        gone = following.targets if isinstance(following, ast.Delete) and following.lineno == row.lineno else []
-        deleted = {part.id for part in gone if isinstance(part, ast.Name)}
-        called = _called(value) if isinstance(value, ast.Call) else ""
-        if called in SKIPPED:
+        if isinstance(value, ast.Call) and _called(value) in SKIPPED:
             return
-        if name and isinstance(value, ast.Call) and called.startswith("empty_strided"):
-            self.layout[name] = self.described(row, value)
-            self.slot[name] = self.place(name, 0)
-        elif name and isinstance(value, ast.Call) and called == "alloc_from_pool":
-            self.from_pool(row, name, value)
+        name = target.id if isinstance(target, ast.Name) else ""
+        deleted = _deleted_behind(row, rows)
+        if name and isinstance(value, ast.Call):
+            self.assign_call(row, name, value, deleted)
         elif name and isinstance(value, ast.Name) and value.id in self.slot:
             self.refuse_shared(row, value.id, taken=value.id in deleted)
             self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
-        elif name and isinstance(value, ast.Call) and called == "reinterpret_tensor":
+        else:
+            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+
+    def assign_call(self, row: ast.Assign, name: str, value: ast.Call, deleted: AbstractSet[str]) -> None:
+        """Allocations, tensors of a pool, and views."""
+        called = _called(value)
+        if called.startswith("empty_strided"):
+            self.layout[name] = self.described(row, value)
+            self.slot[name] = self.place(name, 0)
+        elif called == "alloc_from_pool":
+            self.from_pool(row, name, value)
+        elif called == "reinterpret_tensor":
             old, layout, offset = self.reinterpreted(row, value)
             if offset and old in deleted:
                 raise self.refuse(row, "takes a place from its middle")
@@ -293,31 +302,41 @@ class _Wrapper:
             return
         if name == "run" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             name = call.func.value.id
+        read, written = self.by_parameters(row, call, name) if name in self.kernels else self.by_out(row, call)
+        self.write_down(row, name, read, written)
+
+    def by_parameters(self, row: ast.AST, call: ast.Call, name: str) -> tuple[list[int], Written]:
+        """Return what a generated kernel reads and writes, by the names of its parameters."""
         read: list[int] = []
-        written: list[tuple[str, int | None]] = []
-        if name in self.kernels:
-            words = [
-                (self.argument(row, part), word)
-                for part, word in zip(call.args, self.kernels[name], strict=False)
-                if "ptr" in word
-            ]
-            made_here = {tensor for tensor, word in words if "out_ptr" in word}
-            for tensor, word in words:
-                if word.startswith("in") and "out_ptr" not in word and self.is_made_by(tensor, made_here):
-                    read += self.other_parts(tensor, made_here)
-                    continue
-                old = self.old(tensor) if word.startswith("in") else None
-                if old is not None:
-                    read.append(old)
-                if "out_ptr" in word:
-                    written.append((tensor, None if old is None else len(read) - 1))
-        else:
-            out = next((word.value for word in call.keywords if word.arg == "out"), None)
-            if out is None:
-                raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
-            parts = [part for part in call.args if not isinstance(part, ast.Constant)]
-            read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
-            written = [(self.argument(row, out), None)]
+        written: Written = []
+        words = [
+            (self.argument(row, part), word)
+            for part, word in zip(call.args, self.kernels[name], strict=False)
+            if "ptr" in word
+        ]
+        made_here = {tensor for tensor, word in words if "out_ptr" in word}
+        for tensor, word in words:
+            if word.startswith("in") and "out_ptr" not in word and self.is_made_by(tensor, made_here):
+                read += self.other_parts(tensor, made_here)
+                continue
+            old = self.old(tensor) if word.startswith("in") else None
+            if old is not None:
+                read.append(old)
+            if "out_ptr" in word:
+                written.append((tensor, None if old is None else len(read) - 1))
+        return read, written
+
+    def by_out(self, row: ast.AST, call: ast.Call) -> tuple[list[int], Written]:
+        """Return what a kernel of a library reads and writes: `out` is written, the rest read."""
+        out = next((word.value for word in call.keywords if word.arg == "out"), None)
+        if out is None:
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
+        parts = [part for part in call.args if not isinstance(part, ast.Constant)]
+        read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
+        return read, [(self.argument(row, out), None)]
+
+    def write_down(self, row: ast.AST, name: str, read: list[int], written: Written) -> None:
+        """Add the op of a kernel; what it writes is what these names are from now on."""
         pairs = [(at, place, self.strength(tensor)) for place, (tensor, at) in enumerate(written) if at is not None]
         for tensor, _ in written:
             self.refuse_shared(row, tensor, taken=True)
@@ -430,6 +449,13 @@ class _Wrapper:
         names = [self.argument(row, part) for part in parts if not isinstance(part, ast.Constant)]
         held = [value for name in names if (value := self.old(name)) is not None]
         self.growing.builder.op(HOST_READ, held, (), name="returned")
+
+
+def _deleted_behind(row: ast.stmt, rows: list[ast.stmt]) -> set[str]:
+    """Return the names that a `del` on the line of a statement takes away; `rows` are reversed."""
+    following = rows[-1] if rows else None
+    gone = following.targets if isinstance(following, ast.Delete) and following.lineno == row.lineno else []
+    return {part.id for part in gone if isinstance(part, ast.Name)}
 
 
 __all__ = ["ALIGNMENT", "MAX_STATEMENTS", "SKIPPED", "loads", "looks_like"]

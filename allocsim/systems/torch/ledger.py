@@ -36,13 +36,26 @@ for one that is met on bytes that were used before, and O(values) where that mak
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Arena, Document, Event, Meta, Plan, Problem, Role
+from allocsim.model import (
+    HOST_READ,
+    HOST_WRITE,
+    VIEW,
+    Arena,
+    Bools,
+    Document,
+    Event,
+    Meta,
+    Plan,
+    Problem,
+    Program,
+    Role,
+)
 from allocsim.programs.addresses import compacted
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.host_order import DeviceBytes, HostOrder
@@ -252,42 +265,18 @@ class Ledger:
         )
         homes = frozenset(block.index for block in kept)
         for block in self._blocks:
-            role = Role.TEMPORARY
-            if block.index in homes:
-                role = Role.STATE if block.written else Role.PARAMETER
-            elif block.start < 0:
-                role = Role.INPUT
             name = (names or {}).get(block.index) or block.name or f"block {block.index}"
-            builder.buffer(name, block.nbytes, role=role, arena=block.device, alignment=1)
+            builder.buffer(name, block.nbytes, role=_role(block), arena=block.device, alignment=1)
         for name, index, part in self._values:
             builder.value(name, index, part.dtype, part.shape, strides=part.strides, offset=part.offset)
         if gone:
             contents = [block.content for block in gone if block.content is not None]
             builder.op(HOST_WRITE, (), contents, name="before the run")
-        begun = {0}
-        for call in self._calls:
-            after = [op + ahead for op in call.after]
-            if call.stream not in begun:  # all streams come after what was there before
-                begun.add(call.stream)
-                after = sorted({*range(ahead), *after})
-            builder.op(
-                call.kind, call.operands, call.results, in_place=call.in_place, meta=call.meta,
-                stream=call.stream, after=after,
-            )  # fmt: skip
+        self._write_calls(builder, ahead)
         last = self._downloads(builder, [op + ahead for op in self._fronts()])
         program = builder.build()
-        steps = len(program.ops)
-        start = [max(block.start + ahead, 0) if block.start >= 0 else 0 for block in self._blocks]
-        stop = [steps if block.stop is None else block.stop + ahead for block in self._blocks]
         own = np.array([block.index in homes for block in self._blocks], dtype=np.bool_)
-        pinned = np.array([index in last for index in range(len(self._blocks))], dtype=np.bool_)
-        problem = Problem.of(
-            program,
-            start=np.array(start, dtype=np.int64),
-            stop=np.array(stop, dtype=np.int64),
-            pinned=pinned,
-            own=own,
-        )
+        problem = self._belief(program, ahead, own, last)
         events = [(0, int(Event.ALLOC), block.index) for block in gone]
         events += [(step + ahead, what, index) for step, what, index in self._events if index not in homes]
         arena = np.where(own, -1, program.buffers.arena).astype(np.int32)
@@ -301,6 +290,32 @@ class Ledger:
             events=np.array(events, dtype=np.int64).reshape(-1, 3),
         )
         return Document.of(plan, problem)
+
+    def _write_calls(self, builder: ProgramBuilder, ahead: int) -> None:
+        """Add every call; `ahead` ops stand before the first."""
+        begun = {0}
+        for call in self._calls:
+            after = [op + ahead for op in call.after]
+            if call.stream not in begun:  # all streams come after what was there before
+                begun.add(call.stream)
+                after = sorted({*range(ahead), *after})
+            builder.op(
+                call.kind, call.operands, call.results, in_place=call.in_place, meta=call.meta,
+                stream=call.stream, after=after,
+            )  # fmt: skip
+
+    def _belief(self, program: Program, ahead: int, own: Bools, last: Container[int]) -> Problem:
+        """Return when each block was held; those of `last` are read at the end."""
+        steps = len(program.ops)
+        start = [block.start + ahead if block.start >= 0 else 0 for block in self._blocks]
+        stop = [steps if block.stop is None else block.stop + ahead for block in self._blocks]
+        return Problem.of(
+            program,
+            start=np.array(start, dtype=np.int64),
+            stop=np.array(stop, dtype=np.int64),
+            pinned=np.array([index in last for index in range(len(self._blocks))], dtype=np.bool_),
+            own=own,
+        )
 
     # --- streams
 
@@ -403,6 +418,15 @@ class Ledger:
         if operands:
             builder.op(HOST_READ, operands, (), name="alive at the end", after=after)
         return {block.index for block in read}
+
+
+def _role(block: Block) -> Role:
+    """Return what a block is for the run: what was there before and stays is held by the caller."""
+    if block.start >= 0:
+        return Role.TEMPORARY
+    if block.stop is not None:
+        return Role.INPUT
+    return Role.STATE if block.written else Role.PARAMETER
 
 
 __all__ = ["GRANULE", "Block", "Extent", "Ledger", "Touched"]

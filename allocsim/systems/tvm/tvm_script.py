@@ -22,7 +22,7 @@ from typing import Any, Final
 from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing, Slot
-from allocsim.formats.python_text import parsed
+from allocsim.formats.python_text import parsed, refusal
 from allocsim.model import HOST_READ, HOST_WRITE, WIDTHS, Arena, Document, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
@@ -154,7 +154,7 @@ class _Function:
         return self.growing.plan("tvm")
 
     def refuse(self, row: ast.AST, rule: str) -> DocumentError:
-        return DocumentError(self.source, f"line {getattr(row, 'lineno', 0)}", " ".join(rule.split()))
+        return refusal(self.source, row, rule)
 
     def statement(self, row: ast.stmt) -> None:
         if isinstance(row, ast.With):

@@ -323,7 +323,7 @@ class _Walk:
             known, layout = self.assignment.values.get((row.name, index)), self.layouts[value]
             if known is None or self.growing.slot_of(value) != (known.arena, known.offset):
                 continue
-            if self.nbytes(value) == known.nbytes and layout != (other := _layout(leaf, known.nbytes)):
+            if self.growing.nbytes_of(value) == known.nbytes and layout != (other := _layout(leaf, known.nbytes)):
                 made = self.value(f"{row.name}, seen as its result{self.suffix}", self.growing.home[value], other)
                 self.emit(VIEW, row.name, (value,), (made,))
                 return made
@@ -343,7 +343,7 @@ class _Walk:
         arrays = [value for value in written if value not in tables]
         if not arrays:
             return ()
-        sizes = [(self.nbytes(value), self.nbytes(arrays[0])) for value in read]
+        sizes = [(self.growing.nbytes_of(value), self.growing.nbytes_of(arrays[0])) for value in read]
         leaves = [self.lines[name].shape.get(()) for name in row.operands]
         found = hlo_in_place.pairs(self.module, row, sizes, len(arrays), leaves)
         if found is None:
@@ -352,11 +352,10 @@ class _Walk:
         return tuple(
             (pair[0], moved[pair[1]], *pair[2:])
             for pair in found
-            if pair[0] < len(read) and pair[1] in moved and self.nbytes(read[pair[0]]) == self.nbytes(arrays[pair[1]])
+            if pair[0] < len(read)
+            and pair[1] in moved
+            and self.growing.nbytes_of(read[pair[0]]) == self.growing.nbytes_of(arrays[pair[1]])
         )
-
-    def nbytes(self, value: int) -> int:
-        return self.growing.nbytes[self.growing.home[value]]
 
     def is_table(self, held: Held, index: Index) -> bool:
         """Whether a leaf is the table of a tuple."""
