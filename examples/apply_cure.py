@@ -42,7 +42,7 @@ def main(document: str, report: str, cause: str | None = None) -> None:
     """Print the document of one file cured as the report of another says."""
     plan, said = (json.loads(Path(name).read_text(encoding="utf-8")) for name in (document, report))
     if cause is None:
-        patch = said["verdict"]["patch"]
+        patch = said["patch"]
     else:
         patch = (said["files"][0] if "files" in said else said)["causes"][int(cause)]["cure"]["patch"]
     json.dump(applied(plan, patch), sys.stdout, indent=1)

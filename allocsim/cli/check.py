@@ -187,7 +187,7 @@ def outcome_entry(outcome: Outcome) -> dict[str, Any]:
     return {
         "file": outcome.file,
         **report_entry(outcome.report),
-        "causes": [cause.as_json() for cause in outcome.causes],
+        "causes": [cause.as_json(patched=True) for cause in outcome.causes],
         "examined": examined_json(outcome.examined),
         **({"failed": outcome.failed} if outcome.failed else {}),
     }

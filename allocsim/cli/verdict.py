@@ -47,7 +47,7 @@ def verdict(
         str(target), evidence, report=found.report, rules=rules, causes=found.causes, required=required
     )
     if as_json:
-        print_json(verdict_entry(found, evidence))
+        print_json(verdict_entry(found, evidence, patched=True))
         return outcome.status
     if not found.findings:
         print_line(headline(outcome))

@@ -74,8 +74,8 @@ class Cure:
         """All that changes in the native document, as a JSON Patch (`allocsim.cure.patch`)."""
         return patch(self.before, self.document)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+    def as_json(self, *, patched: bool = False) -> dict[str, Any]:
+        """Return it as a JSON object, with its patch where that is asked for."""
         made = {
             "elements": [as_json(element, self.document) for element in self.elements],
             "nbytes": self.nbytes,
@@ -86,9 +86,9 @@ class Cure:
             "placement": self.placement,
             "minimal": self.minimal,
             "moved": [{name: getattr(slot, name) for name in slot.__slots__} for slot in self.moved],
-            "patch": list(self.patch),
+            **({"patch": list(self.patch)} if patched else {}),
         }
-        return made if self.alternative is None else {**made, "alternative": self.alternative.as_json()}
+        return made if self.alternative is None else {**made, "alternative": self.alternative.as_json(patched=patched)}
 
 
 def words_of(elements: Sequence[Element], document: Document) -> tuple[str, ...]:

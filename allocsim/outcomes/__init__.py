@@ -310,14 +310,16 @@ def _outcome(
     )
 
 
-def verdict_entry(verdict: Verdict, evidence: Evidence) -> dict[str, Any]:
+def verdict_entry(verdict: Verdict, evidence: Evidence, *, patched: bool = False) -> dict[str, Any]:
     """Return the keys of a verdict in `--json`: the verdict, its detectors, its causes, and what
-    was examined.
+    was examined; the patches of the cures where they are asked for.
     """
+    patch = {"patch": None if verdict.cure is None else list(verdict.cure.patch)} if patched else {}
     return {
         "verdict": verdict.as_json(),
         "detectors": dict(verdict.detectors),
-        "causes": [cause.as_json() for cause in verdict.causes],
+        "causes": [cause.as_json(patched=patched) for cause in verdict.causes],
+        **patch,
         "examined": examined_json(examination(evidence, verdict.report)),
     }
 

@@ -67,10 +67,13 @@ def _joined(causes: Sequence[Cause]) -> tuple[JointFault, ...]:
     joined: dict[tuple[str, str], list[Cause]] = {}
     for cause in causes:
         joined.setdefault((cause.class_, cause.party), []).append(cause)
-    return tuple(
-        JointFault(cause=found[0], count=sum(cause.places for cause in found), causes=len(found))
-        for found in joined.values()
-    )
+    return tuple(JointFault(cause=found[0], count=_places(found), causes=len(found)) for found in joined.values())
+
+
+def _places(causes: Sequence[Cause]) -> int:
+    """Return how many places some causes explain together, each counted once."""
+    listed = {id(v) for cause in causes for v in cause.violations}
+    return len(listed) + sum(cause.places - len(cause.violations) for cause in causes)
 
 
 def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
@@ -135,6 +138,9 @@ def _clauses(
         agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
         return (legal, "nothing wrong was found", *agreed)
     parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.count} times]" if f.count > 1 else "") for f in findings)]
+    twice = sum(finding.count for finding in findings) - _places(causes)
+    if twice:
+        parts.append(f"{twice} of these stand{'s'[: twice == 1]} under two of them: each alone would bring that about")
     origins = dossier.evidence.origins
     if origins:
         parts.append(f"first wrong tensor: {origin_text(dossier, origins[0])}")

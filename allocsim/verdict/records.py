@@ -124,8 +124,8 @@ class Cause:
     sought: bool = True
     """Whether its own cure was sought, where cures were: the work for them is limited."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return an entry of `causes` in `--json`."""
+    def as_json(self, *, patched: bool = False) -> dict[str, Any]:
+        """Return an entry of `causes` in `--json`, `patched` with the patch of its cure."""
         return {
             "number": self.number,
             "class": self.class_,
@@ -133,7 +133,7 @@ class Cause:
             "places": self.places,
             "first": self.first.as_json(),
             "mend": self.mend,
-            "cure": None if self.cure is None else self.cure.as_json(),
+            "cure": None if self.cure is None else self.cure.as_json(patched=patched),
             **({} if self.sought else {"cure_sought": False}),
         }
 
@@ -245,7 +245,6 @@ class Verdict:
             "causes": [cause.as_json() for cause in self.causes],
             "cure": self.cure_text,
             "cure_bytes": self.cure_bytes,
-            "patch": None if self.cure is None else list(self.cure.patch),
             "pin_all_bytes": self.pin_all_bytes,
             "text": self.text,
         }

@@ -32,13 +32,13 @@ def wrong_patches(verdict):
         if cause.cure is None:
             continue
         written = json.loads(dumps(cause.cure.before))
-        cured = loads(json.dumps(applied(written, json.loads(json.dumps(cause.cure.as_json()))["patch"])))
+        cured = loads(json.dumps(applied(written, json.loads(json.dumps(cause.cure.as_json(patched=True)))["patch"])))
         now = keys_of(check(cured, of_each_kind=True).violations)
         others = keys_of(v for other in verdict.causes if other is not cause for v in other.violations)
         if now - before or now & (keys_of(cause.violations) - others):
             wrong.append(cause.mend)
     if verdict.cure is not None and all(cause.cure is not None for cause in verdict.causes):
-        cured = loads(json.dumps(applied(json.loads(dumps(verdict.cure.before)), verdict.as_json()["patch"])))
+        cured = loads(json.dumps(applied(json.loads(dumps(verdict.cure.before)), list(verdict.cure.patch))))
         if not check(cured).clean:
             wrong.append("all together")
     return wrong
@@ -58,7 +58,7 @@ def test_each_printed_cure_of_the_cases_is_made_by_a_stranger(name):
     assert wrong_patches(verdict) == []
     if verdict.cure is not None and all(cause.cure is not None for cause in verdict.causes):
         raw = json.loads((CASES / f"{name}.json").read_text())
-        assert check(loads(json.dumps(applied(raw, verdict.as_json()["patch"])))).clean
+        assert check(loads(json.dumps(applied(raw, list(verdict.cure.patch))))).clean
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -127,7 +127,7 @@ def test_junit_has_a_case_for_each_kind_whatever_is_found():
     failed = {c.get("name"): c for c in checked_junit(junit.dumps([outcome_of("f", WRONG)])).iter("testcase") if len(c)}
     assert set(failed) == {"StaleRead", "Overlap"}
     assert "op 3 'h' reads bytes [0, 32) of buffer 1 'a'" in failed["StaleRead"][0].text
-    assert failed["StaleRead"][0].text.startswith("C0")
+    assert failed["StaleRead"][0].text.startswith("1. C0")
 
 
 def test_junit_skips_what_is_known_and_reports_errors_peaks_and_what_is_not_listed():

@@ -1,6 +1,7 @@
 """What a verdict says first of the plan, and of each detector whether it looked and what it found."""
 
 import pytest
+from several import several
 
 from allocsim.model import Document, Role, Run
 from allocsim.verdict import judge
@@ -82,3 +83,17 @@ def test_a_late_read_is_said_with_its_reader_and_who_took_the_bytes():
     (cause,) = verdict(plan(MADE, "x=8 a=96 b=160 c=224")).causes
     (found,) = cause.violations
     assert cause.text == f"{cause.evidence}: {found.message}"
+
+
+def test_counts_add_up_where_a_violation_stands_under_two_causes():
+    """Of every class the places are told once each; what stands under two classes is told, and how much."""
+    seen = 0
+    for one in several(range(40), 2):
+        found = judge(one.evidence, cures=False)
+        places = {id(v) for cause in found.causes for v in cause.violations}
+        measured = sum(cause.places - len(cause.violations) for cause in found.causes)
+        twice = sum(finding.count for finding in found.findings) - len(places) - measured
+        said = [clause for clause in found.clauses if "each alone would bring that about" in clause]
+        assert [int(clause.split()[0]) for clause in said] == [twice] * bool(twice)
+        seen += bool(twice)
+    assert seen
