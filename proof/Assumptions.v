@@ -6,6 +6,7 @@ Print Assumptions runs_exact.
 Print Assumptions values.
 Print Assumptions schedules.
 Print Assumptions reads_sound.
+Print Assumptions claims_hold.
 Print Assumptions races_sound.
 Print Assumptions listed.
 Print Assumptions check_promises_true.

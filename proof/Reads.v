@@ -475,6 +475,60 @@ Section Checker.
       apply (check_node_true _ _ m m') in E as [F2 [KA' KP']]; auto.
       split; [ unfold step_of; destruct (act n); reflexivity | ]. split; [ exact F2 | ]. eapply IH; eauto.
     Qed.
+    (** A claim of an operand: its pieces are its units, and both memories hold what they say. *)
+    Definition true_claim (m m' : memory V) (a : access) (ps : list piece) (rs : list run) : Prop :=
+      flat (bare ps) = flat rs /\
+      forall u l w s x, In (u, l, (w, s)) ps -> u <= x < u + l ->
+        fst (m (at_ Apart a x)) = Some (w, x - s) /\ fst (m' (at_ Planned a x)) = Some (w, x - s).
+
+    Lemma check_read_claim : forall A P m m' a ps rs, knows A m -> knows P m' -> check_read A P a ps rs = true ->
+      true_claim m m' a ps rs.
+    Proof.
+      intros A P m m' a ps rs KA KP C. unfold check_read in C. apply andb_prop in C as [T H]. split.
+      - apply tiles_true. exact T.
+      - intros u l w s x I X. rewrite forallb_forall in H. apply H in I. eapply check_piece_true; eauto.
+    Qed.
+
+    Definition true_claims_of (m m' : memory V) (n : node) (cl : list (list piece)) : Prop :=
+      match act n with
+      | Op rs _ _ => Forall2 (fun a ps => true_claim m m' a ps (runs (start a) (dims a) (len a))) rs cl
+      | Same ms => Forall2 (fun p ps => true_claim m m' (fst p) ps (rows (start (fst p)) (dims (fst p)) (len (fst p)))) ms cl
+      | Hold _ => True
+      end.
+
+    Fixpoint true_claims (ns : list (positive * node)) (cls : list (list (list piece))) (m m' : memory V) : Prop :=
+      match ns, cls with
+      | [], _ => True
+      | (i, n) :: ns', cl :: cls' =>
+          true_claims_of m m' n cl /\
+          true_claims ns' cls' (does V (step_of V F Apart i n) m) (does V (step_of V F Planned i n) m')
+      | _ :: _, [] => False
+      end.
+
+    Lemma check_node_claims : forall A P m m' i n cl A' P', knows A m -> knows P m' ->
+      check_node A P i n cl = Some (A', P') -> true_claims_of m m' n cl.
+    Proof.
+      intros A P m m' i n cl A' P' KA KP C. unfold check_node in C. unfold true_claims_of.
+      destruct (act n) as [rs ws ps | ms | ms]; auto.
+      - destruct (check_operands A P rs cl) eqn:R; [ | discriminate]. clear C. revert cl R.
+        induction rs as [ | a rs IH ]; destruct cl as [ | p cl ]; simpl; intro R; try discriminate; constructor;
+          apply andb_prop in R as [R1 R2]; auto. eapply check_read_claim; eauto.
+      - destruct (check_moves A P ms cl) as [xs | ] eqn:R; [ | discriminate]. clear C. revert cl xs R.
+        induction ms as [ | [a b] ms IH ]; destruct cl as [ | p cl ]; simpl; intros xs R; try discriminate; constructor.
+        + destruct (check_read A P a p _) eqn:Q; [ | discriminate]. eapply check_read_claim; eauto.
+        + destruct (if check_read A P a p _ then _ else _); [ | discriminate].
+          destruct (check_moves A P ms cl) eqn:Q; [ | discriminate]. eapply IH. exact Q.
+    Qed.
+
+    Lemma check_nodes_claims : forall ns A P m m' cls, knows A m -> knows P m' -> check_nodes A P ns cls = None ->
+      true_claims ns cls m m'.
+    Proof.
+      induction ns as [ | [i n] ns IH ]; intros A P m m' cls KA KP C; simpl; auto.
+      destruct cls as [ | cl cls ]; simpl in C; [ discriminate | ].
+      destruct (check_node A P i n cl) as [[A' P'] | ] eqn:E; [ | discriminate].
+      split; [ eapply check_node_claims; eauto | ].
+      apply (check_node_true _ _ m m') in E as [_ [KA' KP']]; auto. eapply IH; eauto.
+    Qed.
   End Meaning.
 
   Definition check_reads (contents : list access) (ns : list node) (cls : list (list (list piece))) : option positive :=
@@ -494,4 +548,9 @@ Section Checker.
     - apply laid_past.
     - eapply check_nodes_true; eauto using knows_laid.
   Qed.
+
+  (** Every claim of an accepted certificate is so, apart and as planned, in the order of the list. *)
+  Theorem claims_hold : forall contents ns cls, check_reads contents ns cls = None ->
+    forall V F g g', true_claims V F (number 1 ns) cls (laid V F Apart contents g) (laid V F Planned contents g').
+  Proof. intros contents ns cls C V F g g'. eapply check_nodes_claims; eauto using knows_laid. Qed.
 End Checker.
