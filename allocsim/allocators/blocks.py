@@ -24,10 +24,11 @@ may ask for a larger alignment than the memory's and then leaves a gap at the fr
 free; more than 256 free blocks in a chunk are allowed, where the original aborts (`most_blocks`
 says how many there were); freeing nothing does nothing.
 
-O(free blocks) for each call. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2.
+O(log free blocks) for each call, and what a list moves. Source: ggml `src/ggml-alloc.c`, 675a08cf
+to d99724f2.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from math import lcm
 
@@ -35,17 +36,22 @@ from allocsim.model.layout import LIMIT
 
 NO_ROOM = (-1, -1)
 
+SHIFT = 63
+"""Bits of a start, which is at most `LIMIT`."""
+
 
 class AddressRange:
     """One address range: its free blocks and its high-water mark."""
 
-    __slots__ = ("capacity", "most_blocks", "starts", "stops", "used")
+    __slots__ = ("by_size", "capacity", "most_blocks", "starts", "stops", "used")
 
     def __init__(self, capacity: int, alignment: int) -> None:
         self.capacity = capacity
         end = min(-(-capacity // alignment) * alignment, LIMIT)
         self.starts: list[int] = [0] if end > 0 else []
         self.stops: list[int] = [end] if end > 0 else []
+        self.by_size = [end << SHIFT] if end > 0 else []
+        """Size, then start of the free blocks, sorted: one number for both, compared at once."""
         self.used = 0
         """Highest end of any allocation so far, in bytes rounded up to the alignment."""
         self.most_blocks = len(self.starts)
@@ -54,9 +60,12 @@ class AddressRange:
         """Cut `[start, start + size)` out of a free block that contains it."""
         low, high = self.starts[block], self.stops[block]
         stop = start + size
-        pieces = [(a, b) for a, b in ((low, start), (stop, high)) if b > a]
-        self.starts[block : block + 1] = [a for a, _ in pieces]
-        self.stops[block : block + 1] = [b for _, b in pieces]
+        if start == low and stop < high:  # from the front, as nearly always
+            self._known(low, high, there=False)
+            self._known(stop, high, there=True)
+            self.starts[block] = stop
+        else:
+            self._exchange(block, block + 1, [(a, b) for a, b in ((low, start), (stop, high)) if b > a])
         self.used = max(self.used, stop)
         self.most_blocks = max(self.most_blocks, len(self.starts))
 
@@ -73,9 +82,25 @@ class AddressRange:
         last = bisect_right(self.starts, stop)
         if first < last:
             start, stop = min(start, self.starts[first]), max(stop, self.stops[last - 1])
-        self.starts[first:last] = [start]
-        self.stops[first:last] = [stop]
+        self._exchange(first, last, [(start, stop)])
         self.most_blocks = max(self.most_blocks, len(self.starts))
+
+    def _exchange(self, first: int, last: int, pieces: list[tuple[int, int]]) -> None:
+        """Put other free blocks in the place of some."""
+        for block in range(first, last):
+            self._known(self.starts[block], self.stops[block], there=False)
+        for low, high in pieces:
+            self._known(low, high, there=True)
+        self.starts[first:last] = [low for low, _ in pieces]
+        self.stops[first:last] = [high for _, high in pieces]
+
+    def _known(self, start: int, stop: int, *, there: bool) -> None:
+        """Add a free block to those by size, or take it out."""
+        key = (stop - start) << SHIFT | start
+        if there:
+            insort(self.by_size, key)
+        else:
+            del self.by_size[bisect_left(self.by_size, key)]
 
 
 class Memory:
@@ -141,14 +166,24 @@ class Memory:
     def _best_fit(self, size: int, nbytes: int, step: int) -> tuple[int, int]:
         found = NO_ROOM
         for index in range(self.open):
-            starts, stops = self.chunks[index].starts, self.chunks[index].stops
-            best = -1
-            for block in range(len(starts) - 1):
-                room = stops[block] - starts[block]
-                if room < size or 0 <= best < room or self._room(index, block, size, nbytes, step) < 0:
-                    continue
-                best, found = room, (index, block)
+            block = self._best_block(index, size, nbytes, step)
+            found = (index, block) if block >= 0 else found
         return found
+
+    def _best_block(self, chunk: int, size: int, nbytes: int, step: int) -> int:
+        """Return the smallest free block of a chunk that can hold a request, the last of equal
+        ones, but never the last of all; -1 for none.
+        """
+        starts, by_size = self.chunks[chunk].starts, self.chunks[chunk].by_size
+        first = bisect_left(by_size, size << SHIFT)
+        while first < len(by_size):
+            last = bisect_left(by_size, ((by_size[first] >> SHIFT) + 1) << SHIFT)
+            for place in range(last - 1, first - 1, -1):
+                block = bisect_left(starts, by_size[place] & (1 << SHIFT) - 1)
+                if block < len(starts) - 1 and self._room(chunk, block, size, nbytes, step) >= 0:
+                    return block
+            first = last
+        return -1
 
     def _tail(self, size: int, nbytes: int, step: int) -> tuple[int, int]:
         found = NO_ROOM

@@ -13,7 +13,7 @@ O(log bytes) for each call, but for the lists. Source: Knowlton, "A fast storage
 8(10), 1965; Knuth, The Art of Computer Programming 1, 2.5 (algorithms R and S).
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 
 from allocsim.allocators.online import drive
 from allocsim.model import Plan, Problem
@@ -89,7 +89,7 @@ class Buddy:
 
     def _take(self, order: int) -> int | None:
         """Take a block of `order`, cutting the smallest larger one where there is none."""
-        found = min((o for o, blocks in self.free_blocks.items() if o >= order and blocks), default=None)
+        found = next((o for o in range(order, 63) if self.free_blocks.get(o)), None)
         if found is None:
             return None
         block = self.free_blocks[found].pop(0)
@@ -114,9 +114,11 @@ class Buddy:
         while True:
             buddy = block ^ (1 << order)
             blocks = self.free_blocks.get(order, [])
-            if buddy not in blocks or buddy + (1 << order) > max(self.end, block + (1 << order)):
+            place = bisect_left(blocks, buddy)
+            there = place < len(blocks) and blocks[place] == buddy
+            if not there or buddy + (1 << order) > max(self.end, block + (1 << order)):
                 break
-            blocks.remove(buddy)
+            del blocks[place]
             block, order = min(block, buddy), order + 1
         self._put(order, block)
 

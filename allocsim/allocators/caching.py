@@ -13,10 +13,12 @@ where that is too little the request is refused; PyTorch would first give whole 
 Alignments beyond 512 are met inside a block. Fixed bytes are kept clear of by segments.
 
 Sound; whole segments make its peak the memory reserved, so there is no promise against `reference`.
-`plan.meta["caching"]["reserved"]` has the bytes of segments by arena. O(blocks) a call. Source:
+`plan.meta["caching"]["reserved"]` has the bytes of segments by arena. A call is O(log blocks), and
+what a list moves, where alignments are those of blocks. Source:
 PyTorch c10/cuda/CUDACachingAllocator.cpp (v2.6).
 """
 
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,7 +38,7 @@ MIN_LARGE: Final = 10 << 20
 ROUND_LARGE: Final = 2 << 20
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class CachedBlock:
     """A stretch of a segment, free or taken."""
 
@@ -48,7 +50,7 @@ class CachedBlock:
 
 
 class Caching:
-    """Blocks in order of address; those of one segment cover it."""
+    """Blocks by address; those of one segment cover it."""
 
     def __init__(self, capacity: int | None, alignment: int) -> None:
         del alignment  # larger alignments than a block's are met inside
@@ -56,7 +58,12 @@ class Caching:
         self.scale = 0
         while self.stop < LARGE_SEGMENT >> self.scale and MIN_BLOCK >> self.scale > 1:
             self.scale += 1
-        self.blocks: list[CachedBlock] = []
+        self.blocks: dict[int, CachedBlock] = {}
+        """By start."""
+        self.starts: list[int] = []
+        """Of the blocks, sorted."""
+        self.unused: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []
+        """(size, start) of free blocks, sorted: large ones, small ones."""
         self.walls: list[tuple[int, int]] = []
         self.end = 0
         self.segments = 0
@@ -68,36 +75,62 @@ class Caching:
         size = -(-nbytes // unit) * unit
         small = size <= most
         step = alignment
-        fitting = [
-            block for block in self.blocks if block.free and block.small == small and _room(block, step) >= nbytes
-        ]
-        fitting = [block for block in fitting if _room(block, step) >= size or block.stop == self.stop]
-        block = min(fitting, key=lambda block: (block.stop - block.start, block.start), default=None)
-        if block is None:
-            block = self._segment(nbytes, size, step, small=small)
+        block = self._fitting(nbytes, size, step, small=small) or self._segment(nbytes, size, step, small=small)
         if block is None:
             return None
         offset = -(-block.start // step) * step
-        block.free = False
+        self._mark(block, free=False)
         rest = block.stop - (offset + size)
         if rest >= unit if small else rest > most:
-            tail = replace(block, start=offset + size, free=True)
+            tail = replace(block, start=offset + size)
             block.stop = offset + size
-            self.blocks.insert(self.blocks.index(block) + 1, tail)
+            self._add(tail)
         return offset
+
+    def _fitting(self, nbytes: int, size: int, step: int, *, small: bool) -> CachedBlock | None:
+        """Return the smallest free block of a kind that holds a request, of equal ones the lowest.
+
+        None where there is none.
+        """
+        unused = self.unused[small]
+        for place in range(bisect_left(unused, (nbytes,)), len(unused)):
+            block = self.blocks[unused[place][1]]
+            room = _room(block, step)
+            if room >= size or (room >= nbytes and block.stop == self.stop):
+                return block
+        return None
+
+    def _add(self, block: CachedBlock) -> None:
+        """Add a block, which is free."""
+        self.blocks[block.start] = block
+        insort(self.starts, block.start)
+        block.free = False
+        self._mark(block, free=True)
+
+    def _mark(self, block: CachedBlock, *, free: bool) -> None:
+        """Make a block free or taken, which it is not."""
+        unused, entry = self.unused[block.small], (block.stop - block.start, block.start)
+        block.free = free
+        if free:
+            insort(unused, entry)
+        else:
+            del unused[bisect_left(unused, entry)]
 
     def free(self, offset: int, nbytes: int) -> None:
         """Free the block the bytes lie in and merge it with its neighbours."""
         del nbytes  # the block knows
-        place = next(i for i, block in enumerate(self.blocks) if block.start <= offset < block.stop)
-        self.blocks[place].free = True
+        place = bisect_right(self.starts, offset) - 1
+        self._mark(self.blocks[self.starts[place]], free=True)
         for left in (place, place - 1):
-            if not 0 <= left < len(self.blocks) - 1:
+            if not 0 <= left < len(self.starts) - 1:
                 continue
-            block, following = self.blocks[left], self.blocks[left + 1]
+            block, following = (self.blocks[start] for start in self.starts[left : left + 2])
             if block.free and following.free and block.segment == following.segment:
+                self._mark(block, free=False)
+                self._mark(following, free=False)
                 block.stop = following.stop
-                del self.blocks[left + 1]
+                self._mark(block, free=True)
+                del self.blocks[self.starts.pop(left + 1)]
 
     def reserve(self, offset: int, nbytes: int) -> None:
         """Keep segments clear of bytes."""
@@ -123,7 +156,7 @@ class Caching:
         self.segments += 1
         self.reserved += want
         self.end = block.stop
-        self.blocks.append(block)
+        self._add(block)
         return block
 
     def _clear(self, start: int, want: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """The free bytes of one address space, as sorted ranges that never touch.
 
-Ranges are half-open; the space ends at `stop`. O(ranges) for each call.
+Ranges are half-open; the space ends at `stop`. O(log ranges) for each call, and what a list moves.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,6 +15,14 @@ class FreeList:
 
     def __iter__(self) -> "zip[tuple[int, int]]":
         return zip(self.starts, self.stops, strict=True)
+
+    def touched(self, start: int, stop: int) -> list[int]:
+        """Return the starts of the free ranges that `[start, stop]` meets or touches."""
+        return self.starts[bisect_left(self.stops, start) : bisect_right(self.starts, stop)]
+
+    def end_of(self, start: int) -> int:
+        """Return where the free range that begins at `start` ends."""
+        return self.stops[bisect_left(self.starts, start)]
 
     def take(self, start: int, stop: int) -> None:
         """Take whatever of `[start, stop)` is free."""

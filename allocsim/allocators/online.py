@@ -73,7 +73,7 @@ def drive(name: str, problem: Problem, make: Make) -> Plan:
     """
     placed = footprints(problem)
     arenas = [make(arena.capacity, arena.alignment) for arena in problem.program.arenas]
-    offsets = np.zeros(len(placed), dtype=np.int64)
+    offsets = [0] * len(placed)
     _reserve(name, placed, arenas, offsets)
     start, stop, nbytes = placed.start.tolist(), placed.stop.tolist(), placed.nbytes.tolist()
     alignment, arena = placed.alignment.tolist(), placed.arena.tolist()
@@ -82,7 +82,7 @@ def drive(name: str, problem: Problem, make: Make) -> Plan:
     for row in np.argsort(placed.start, kind="stable").tolist():
         while dying and dying[0][0] <= start[row]:
             _, dead = heappop(dying)
-            arenas[arena[dead]].free(int(offsets[dead]), nbytes[dead])
+            arenas[arena[dead]].free(offsets[dead], nbytes[dead])
         if not solid[row] or decided[row]:
             continue
         at = arenas[arena[row]].alloc(nbytes[row], alignment[row])
@@ -90,31 +90,39 @@ def drive(name: str, problem: Problem, make: Make) -> Plan:
             raise no_room(name, placed, row)
         if isinstance(at, bool) or not isinstance(at, int | np.integer) or not -LIMIT <= at <= LIMIT:
             raise PlannerError(f"allocator {name!r}: alloc({nbytes[row]}, {alignment[row]}) returned {at!r}, no offset")
-        offsets[row] = at
+        offsets[row] = int(at)
         if stop[row] < LIMIT:
             heappush(dying, (stop[row], row))
-    return plan(name, placed, offsets, events=_events(placed))
+    return plan(name, placed, np.array(offsets, dtype=np.int64), events=_events(placed))
 
 
-def _events(placed: Footprints) -> list[tuple[int, int, int]]:
+def _events(placed: Footprints) -> Int64s:
     """Return (step, `Event`, buffer) of all solid footprints: at each moment what has died is
     freed, then what is born allocated.
     """
-    starts, stops, pinned = placed.problem.start, placed.problem.stop, placed.problem.pinned
-    keyed: list[tuple[tuple[int, int, int, int], tuple[int, int, int]]] = []
-    for row in np.flatnonzero(placed.solid).tolist():
-        chain = placed.buffers[row]
-        for place, buffer in enumerate(chain):
-            born, died = int(starts[buffer]), int(stops[buffer])
-            if place:
-                keyed.append(((born, 1, row, 2 * place - 1), (born, Event.FREE, chain[place - 1])))
-            keyed.append(((born, 1, row, 2 * place), (born, Event.ALLOC, buffer)))
-        if not pinned[chain[-1]]:
-            keyed.append(((died, 0, row, 0), (died - 1, Event.FREE, chain[-1])))
-    return [event for _, event in sorted(keyed)]
+    problem = placed.problem
+    rows = np.flatnonzero(placed.solid)
+    chains = [placed.buffers[row] for row in rows.tolist()]
+    first = np.array([chain[0] for chain in chains], dtype=np.int64)
+    last = np.array([chain[-1] for chain in chains], dtype=np.int64)
+    none = np.zeros(len(rows), dtype=np.int64)
+    born, died, ends = problem.start[first], problem.stop[last], ~problem.pinned[last]
+    # moment, whether born, row, place in the chain; step, event, buffer
+    births = np.stack([born, none + 1, rows, none, born, none + Event.ALLOC, first], axis=1)
+    deaths = np.stack([died, none, rows, none, died - 1, none + Event.FREE, last], axis=1)[ends]
+    links = [
+        (step, 1, row, 2 * place - (event == Event.FREE), step, event, buffer)
+        for row, chain in zip(rows.tolist(), chains, strict=True)
+        for place in range(1, len(chain))
+        for step in (int(problem.start[chain[place]]),)
+        for event, buffer in ((Event.FREE, chain[place - 1]), (Event.ALLOC, chain[place]))
+    ]
+    keyed = np.concatenate([births, deaths, np.array(links, dtype=np.int64).reshape(-1, 7)])
+    events: Int64s = keyed[np.lexsort(keyed[:, 3::-1].T)][:, 4:]
+    return events
 
 
-def _reserve(name: str, placed: Footprints, arenas: list[Online], offsets: Int64s) -> None:
+def _reserve(name: str, placed: Footprints, arenas: list[Online], offsets: list[int]) -> None:
     for row in np.flatnonzero((placed.fixed != FREE) & placed.solid).tolist():
         buffer, at = placed.buffers[row][0], int(placed.fixed[row])
         check_fits(placed.problem, name, buffer, at)

@@ -11,10 +11,10 @@ The rounding may pass by a block that would do; where no class has one, the free
 after all before there is no room, as the capacity is a hard limit here. A larger alignment than the
 arena's is met inside a block large enough for any start, and the front given back.
 
-Sound; no promise against `reference`, as good fit leaves blocks behind. O(classes) a call and
-O(free blocks) for the book. Source: Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory
-allocator for real-time systems", ECRTS 2004; used as a memory planner in tinygrad
-(tinygrad/runtime/support/memory.py and engine/runtime/plan_memory.py).
+Sound; no promise against `reference`, as good fit leaves blocks behind. A call is O(log free
+blocks), and what a list moves; O(free blocks) where no class has one. Source: Masmano, Ripoll,
+Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004; used as a
+memory planner in tinygrad (tinygrad/runtime/support/memory.py and engine/runtime/plan_memory.py).
 """
 
 from typing import Final
@@ -41,6 +41,8 @@ class Tlsf:
         self.book = FreeList(0, 0)
         self.classes: dict[int, dict[int, int]] = {}
         """Class -> start -> size of its free blocks, the one freed last at the end."""
+        self.filled = 0
+        """The classes that have a block, as bits."""
 
     def alloc(self, nbytes: int, alignment: int) -> int | None:
         """Return the offset of free bytes, from the first class that surely has them."""
@@ -72,8 +74,8 @@ class Tlsf:
     def _good(self, size: int) -> int | None:
         """Return the start of a block of the first class all of whose blocks hold `size` bytes."""
         least = _class(size) + (size != _floor(_class(size)))
-        found = min((c for c, blocks in self.classes.items() if c >= least and blocks), default=None)
-        return None if found is None else next(reversed(self.classes[found]))
+        higher = self.filled >> least
+        return next(reversed(self.classes[least + (higher & -higher).bit_length() - 1])) if higher else None
 
     def _any(self, size: int, alignment: int, nbytes: int) -> int | None:
         """Return the start of the lowest block that holds the request after all, the space grown if
@@ -101,17 +103,21 @@ class Tlsf:
                 self._give(low, top)
 
     def _give(self, start: int, stop: int) -> None:
-        for low, high in list(self.book):
-            if low <= stop and start <= high:
-                self._forget(low)
+        for low in self.book.touched(start, stop):
+            self._forget(low)
         low, high = self.book.give(start, stop)
         if low < high:
-            self.classes.setdefault(_class(high - low), {})[low] = high - low
+            index = _class(high - low)
+            self.classes.setdefault(index, {})[low] = high - low
+            self.filled |= 1 << index
 
     def _forget(self, block: int) -> int:
         """Take a free block out of its class; return where it ends."""
-        stop = self.book.stops[self.book.starts.index(block)]
-        del self.classes[_class(stop - block)][block]
+        stop = self.book.end_of(block)
+        index = _class(stop - block)
+        del self.classes[index][block]
+        if not self.classes[index]:
+            self.filled ^= 1 << index
         return stop
 
 

@@ -1,0 +1,75 @@
+"""The planners of the shelf that keep their free blocks sorted give the plans of those that look at all of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_shelf import PlainCaching, PlainMemory, PlainTlsf, plain_events, plain_share
+from strategies import arenas, recipes
+
+from allocsim.allocators import ALLOCATORS, Constraints, caching, ggml, online, slot_sharing, tlsf
+from allocsim.errors import CapacityError
+from allocsim.fuzzing.fuzz_case import same_plan
+from allocsim.fuzzing.program_recipes import assemble
+from allocsim.model import Arena, Problem
+from allocsim.programs.builder import ProgramBuilder
+
+PLAIN = {
+    "tlsf": (tlsf, "Tlsf", PlainTlsf),
+    "caching": (caching, "Caching", PlainCaching),
+    "ggml": (ggml, "Memory", PlainMemory),
+    "slot_sharing": (slot_sharing, "_share", plain_share),
+}
+"""Planner -> what of which module is said plainly."""
+
+
+def drawn(seed):
+    """Some hundred lives of a few sizes, so that many free blocks are equal, in an arena that may end."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(20, 300))
+    unit = int(rng.choice([1, 4, 64, 512]))
+    sizes = rng.choice([1, 2, 3, 5, 8, 40, 1 << 12, 1 << 15], count) * unit
+    capacity = int(sizes.sum() // rng.integers(1, 6)) if rng.random() < 0.5 else None
+    builder = ProgramBuilder("drawn", arenas=(Arena(name="a", alignment=unit, capacity=capacity),))
+    for size in sizes.tolist():
+        builder.buffer("b", size, alignment=unit * int(rng.choice([1, 1, 1, 2, 3])))
+    start = rng.integers(0, count, count)
+    stop = start + 1 + np.exp(rng.random(count) * np.log(count)).astype(np.int64)
+    fixed = {int(buffer): int(buffer) * 6 * unit for buffer in rng.integers(0, count, rng.integers(0, 3))}
+    return Problem.of(builder.build(), start=start, stop=stop, fixed=fixed if capacity is None else {})
+
+
+def planned(name, problem):
+    """The plan, or the words of a refusal."""
+    try:
+        return ALLOCATORS[name].place(problem)
+    except CapacityError as error:
+        return str(error)
+
+
+def same(name, problem):
+    """Whether a planner answers as its plain twin."""
+    module, what, plain = PLAIN[name]
+    found = planned(name, problem)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, what, plain)
+        patched.setattr(online, "_events", plain_events)
+        other = planned(name, problem)
+    return found == other if isinstance(found, str) or isinstance(other, str) else same_plan(found, other)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_kept_sorted_changes_no_plan(name):
+    wrong = [seed for seed in range(120) if not same(name, drawn(seed))]
+
+    assert not wrong
+
+
+@settings(max_examples=60)
+@given(recipes(max_size=20), arenas(), st.sampled_from(sorted(PLAIN)))
+def test_what_is_kept_sorted_changes_no_plan_of_a_program(drawn_ops, spaces, name):
+    """Pairs in place, pins, several arenas with capacities."""
+    program = assemble(drawn_ops, arenas=spaces)
+    problem = ALLOCATORS[name].believe(program, Constraints.of(program))
+
+    assert same(name, problem)
