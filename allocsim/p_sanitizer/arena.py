@@ -22,10 +22,11 @@ What this module does not see: a kernel that keeps a view and reads it in a late
 from there shows in a result.
 """
 
+import mmap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,14 @@ from allocsim.model import OWN, UNPLACED, Plan, Program, Value
 from allocsim.model.dtypes import DTYPE_CODES, WIDTHS
 from allocsim.model.layout import hull
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.incident_words import describe
+from allocsim.p_sanitizer.guard import Guard
+from allocsim.p_sanitizer.incident_words import told
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.monitor import Monitor
-from allocsim.p_sanitizer.pools import Pool, TrackedBlock
+from allocsim.p_sanitizer.pools import ALIGNMENT, Ends, Pool, TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range, needs_pool
 from allocsim.p_sanitizer.row_actions import Bytes, Other, Plain, RowExecutor, pattern
+from allocsim.p_sanitizer.scope import examined
 from allocsim.programs.placed_plans import Slots, placed
 
 Array = NDArray[Any]
@@ -50,6 +53,10 @@ NUMPY: Final[dict[str, str]] = {
     "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1", "bool": "?", "c64": "c8", "c128": "c16", "f8_e4m3": "u1", "f8_e5m2": "u1",
 }  # fmt: skip
 """numpy's dtype for each of a document's."""
+
+Pages = Literal["shared", "end", "begin"]
+"""How guard pages lie: under the plan's own slots, or between buffers that end or begin where one
+does."""
 
 SMALL: Final = 1_000_000
 """Bytes of memory up to which all of it is compared after each op, unless told otherwise."""
@@ -66,18 +73,18 @@ class Sanitized:
         executor: Callable[[Bytes], RowExecutor],
         every_op: bool | None,
         other: Other | None = None,
+        pages: Pages | None = None,
     ) -> None:
         program = plan.program
-        self.program, self.plan = program, plan
-        pool, blocks, origin = lay_out(plan)
+        self.program, self.plan, self.pages = program, plan, pages
+        pool, blocks, origin = lay_out(plan, pages)
         if other is not None:
             _dead(pool.memory, blocks, other)
-        self._pool = pool.memory
+        self._pool, self._base = pool.memory, int(pool.view.ctypes.data)
         self._facts = Facts(program=program, origin=origin, size=len(pool.memory))
         nbytes = program.buffers.nbytes.tolist()
-        self._arrays = [
-            _bind(value, pool.memory, origin[value.buffer], nbytes[value.buffer]) for value in program.values
-        ]
+        self._arrays = [_bind(value, pool.view, origin[value.buffer], nbytes[value.buffer]) for value in program.values]
+        self._guard = None if pages is None else Guard(pool.view, self._facts.declared)
         _lay(self._facts, pool.memory, content)
         every = len(pool.memory) <= SMALL if every_op is None else every_op
         self._monitor = Monitor(self._facts, pool.memory, blocks, executor=executor, every_op=every)
@@ -98,8 +105,10 @@ class Sanitized:
         return not self._monitor.incidents
 
     def report(self) -> str:
-        """Return all incidents as text, a block of lines each; `clean` where there are none."""
-        return "\n\n".join(describe(self.program, incident) for incident in self.incidents) or "clean"
+        """Return all incidents as text, a block of lines each, `clean` where there are none; and
+        what was examined.
+        """
+        return told(self.program, self.incidents, examined(self._facts, pages=self.pages))
 
     @property
     def size(self) -> int:
@@ -108,8 +117,12 @@ class Sanitized:
 
     @property
     def base(self) -> int:
-        """Address of the first byte of memory."""
-        return int(self._pool.ctypes.data)
+        """Address of the first byte of memory, as kernels see it."""
+        return self._base
+
+    def nearest(self, position: int, step: int) -> tuple[int, str, int] | None:
+        """As `Facts.nearest`."""
+        return self._facts.nearest(position, step)
 
     @property
     def origin(self) -> tuple[int, ...]:
@@ -136,7 +149,8 @@ class Sanitized:
         """Return the memory of a value: what lies there now, whether or not it is still that
         value.
         """
-        return self._arrays[index]
+        value = self.program.values[index]
+        return _bind(value, self._pool, self.origin[value.buffer], int(self.program.buffers.nbytes[value.buffer]))
 
     @contextmanager
     def run(self, skip: Collection[int | str] = ()) -> Iterator["Sanitized"]:
@@ -154,7 +168,15 @@ class Sanitized:
         self._skip = frozenset(self.steps_of(skip))
         self._monitor.begin(self._skip)
         self._next = 0
-        yield self
+        if self._guard is None:
+            yield self
+        else:
+            self._guard.arm()
+            try:
+                yield self
+                self._monitor.blame.touched(self._guard.leave())  # by who had still not ended
+            finally:
+                self._guard.release()
         self._pass_to(len(self.program.ops))
         self._monitor.end()
         self._next = None
@@ -176,9 +198,13 @@ class Sanitized:
         if step in self._skip:
             raise ModelError(f"ops[{step}]", "was named as an upload that is left out")
         self._pass_to(step)
-        op = self.program.ops[step]
+        op, guard = self.program.ops[step], self._guard
+        if guard is not None:
+            guard.enter(step)
         with np.errstate(all="ignore"):  # poison is made of NaNs; what comes of it is reported, not warned of
             yield tuple(self._arrays[v] for v in op.operands), tuple(self._arrays[v] for v in op.results)
+        if guard is not None:
+            self._monitor.blame.touched(guard.leave())
         self._leave(step)
 
     def _pass_to(self, step: int) -> None:
@@ -216,6 +242,7 @@ def sanitized(
     every_op: bool | None = None,
     compiled: bool = False,
     other: Other | None = None,
+    pages: Pages | None = None,
 ) -> Sanitized:
     """Lay memory out by a plan for your own kernels, and watch what they do to it.
 
@@ -233,20 +260,26 @@ def sanitized(
             compilation.
         other: a range of memory in which dead bytes hold another form of poison, and which
             (`p_sanitizer.watched`); never compiled.
+        pages: guard pages, so that what an op does not declare is a fault (`p_sanitizer.guard`):
+            those of the plan's own layout (`shared`), or for each buffer pages of its own that end
+            or begin it (`end`, `begin`), which says nothing of what the plan lays over what.
 
     Raises:
         ModelError: plan and program do not fit, a buffer in use has no slot or one outside its
             arena, a value reaches outside its buffer, a packed value does not fill its bytes (two
             values may then share one, and bytes are told by who wrote them last), or content of
-            another size.
+            another size; no page can be guarded on this system; pages of their own for buffers
+            that an op of the program joins (`same`).
     """
     made = placed(program, plan)
+    if pages in ("end", "begin") and made.program.same_ops.any():
+        raise ModelError("", "an op of the program makes buffers one (`same`): they cannot have pages of their own")
     executor: Callable[[Bytes], RowExecutor] = partial(Plain, other=other)
     if compiled and other is None:
         from allocsim.p_sanitizer.compiled_executor import Compiled  # noqa: PLC0415 - compiles
 
         executor = Compiled
-    return Sanitized(made, content or {}, executor=executor, every_op=every_op, other=other)
+    return Sanitized(made, content or {}, executor=executor, every_op=every_op, other=other, pages=pages)
 
 
 def _dead(memory: Bytes, blocks: Sequence[TrackedBlock], other: Other) -> None:
@@ -256,14 +289,15 @@ def _dead(memory: Bytes, blocks: Sequence[TrackedBlock], other: Other) -> None:
         memory[block.start : block.start + block.nbytes] = pattern(block.start, block.nbytes, poison.NEVER, other)
 
 
-def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
+def lay_out(plan: Plan, pages: Pages | None = None) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
     """Return a pool with a block for each arena and each buffer outside them, the blocks, and where
     each buffer begins.
     """
     program, needed = plan.program, needs_pool(plan.program)
-    sizes = program.buffers.nbytes.tolist()
+    sizes, alignments = program.buffers.nbytes.tolist(), program.buffers.alignment.tolist()
     arenas, offsets = plan.arena.tolist(), plan.offset.tolist()
     reach = [0] * len(program.arenas)
+    ends: Ends | None = None if pages == "shared" else pages
     for buffer, arena in enumerate(arenas):
         if not needed[buffer]:
             continue
@@ -279,21 +313,23 @@ def lay_out(plan: Plan) -> tuple[Pool, list[TrackedBlock], tuple[int, ...]]:
                 f"slots[{buffer}]", f"{name!r} [{offsets[buffer]}, {stop}) lies outside its arena, which is {limit}"
             )
         reach[arena] = max(reach[arena], stop)
-    own = [buffer for buffer, arena in enumerate(arenas) if needed[buffer] and arena == OWN]
-    pool = Pool.of([*reach, *(sizes[buffer] for buffer in own)])
+    own = [buffer for buffer, arena in enumerate(arenas) if needed[buffer] and (ends or arena == OWN)]
+    reach = [] if ends else reach
+    pool = Pool.of([*reach, *(sizes[buffer] for buffer in own)], mapped_twice=pages is not None, ends=ends)
     blocks: list[TrackedBlock] = []
-    for number, size in enumerate(reach):
-        start = pool.used
-        pool.take(size)
-        blocks.append(TrackedBlock(start=start, nbytes=size, arena=number))
-    origin = [ELSEWHERE] * len(sizes)
-    for buffer, arena in enumerate(arenas):
-        if needed[buffer] and arena >= 0:
-            origin[buffer] = blocks[arena].start + offsets[buffer]
+
+    def taken(nbytes: int, arena: int | None, alignment: int) -> int:
+        start = pool.position(pool.take(nbytes, alignment)) or 0
+        blocks.append(TrackedBlock(start=start, nbytes=nbytes, arena=arena))
+        return start
+
+    starts = [taken(size, number, ALIGNMENT) for number, size in enumerate(reach)]
+    origin = [
+        starts[arena] + offsets[buffer] if needed[buffer] and arena >= 0 and not ends else ELSEWHERE
+        for buffer, arena in enumerate(arenas)
+    ]
     for buffer in own:
-        origin[buffer] = pool.used
-        pool.take(sizes[buffer])
-        blocks.append(TrackedBlock(start=origin[buffer], nbytes=sizes[buffer], arena=None))
+        origin[buffer] = taken(sizes[buffer], None, min(alignments[buffer], mmap.PAGESIZE))
     return pool, blocks, tuple(origin)
 
 

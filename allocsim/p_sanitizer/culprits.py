@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from allocsim.model.layout import Int64s
 from allocsim.p_sanitizer import poison
+from allocsim.p_sanitizer.guard import Fault
 from allocsim.p_sanitizer.incident_words import tell
 from allocsim.p_sanitizer.incidents import KINDS, Incident
 from allocsim.p_sanitizer.pools import TrackedBlock
@@ -128,6 +129,19 @@ class Blame:
         """Tell of bytes of the pool that changed while op `step` ran; `changed` has all of it."""
         results = self._facts.results[step]
         self._overran(step, results[0] if results else None, _ranges(changed, 0))
+
+    def touched(self, faults: Iterable[Fault]) -> None:
+        """Tell of accesses beyond what ops declare, as the processor saw them."""
+        for fault in faults:
+            position, near = fault.position, self._facts.nearest(fault.position, fault.step)
+            ((_, _, tag, _),) = self._tracer().trace(stop=fault.step).planned.within(position, position + 1)
+            words = (near[1] if near else "", f"instruction {fault.instruction}", fault.thread)
+            self._report(
+                self._written([(position, position + 1)], tag),
+                op=fault.step,
+                kind=self._kind(fault.step, tag) if fault.write else "UndeclaredRead",
+                witness=", ".join(word for word in words if word),
+            )
 
     def undeclared(self, step: int, value: int, places: Sequence[Range]) -> None:
         """Tell that a result of op `step`, which has just run, depends on dead bytes of some ranges

@@ -3,6 +3,7 @@
 What this module does not see: how an incident was found.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +21,14 @@ def tell(facts: Facts, incident: Incident) -> Incident:
         incident,
         message=": ".join(part for part in (_headline(facts.program, incident), _found(facts, incident)) if part),
     )
+
+
+def told(program: Program, incidents: Iterable[Incident], examined: Iterable[str], more: Iterable[str] = ()) -> str:
+    """Return an answer: a block of lines for each incident, `clean` where there are none, and what
+    was examined.
+    """
+    blocks = [describe(program, incident) for incident in incidents] + list(more)
+    return "\n\n".join([*(blocks or ["clean"]), "\n".join(f"examined: {line}" for line in examined)]).rstrip()
 
 
 def describe(program: Program, incident: Incident) -> str:
@@ -88,7 +97,7 @@ def _headline(program: Program, incident: Incident) -> str:
         "OperandWritten": f"writes {what}, its operand",
         "ReadOnlyWritten": f"writes {what}, which is read-only",
     }
-    return f"{who} {verb[incident.kind]}"
+    return f"{who} {verb[incident.kind]}{f' ({incident.witness})' if incident.witness else ''}"
 
 
 def _found(facts: Facts, incident: Incident) -> str:

@@ -13,7 +13,7 @@ KINDS: Final[dict[str, str]] = {
     "OverwrittenRead": "an operand was overwritten within its own buffer by another value",
     "StaleRead": "an operand's bytes are another value's by now",
     "PoisonRead": "a result holds poison that no operand held: the kernel read bytes it does not declare",
-    "UndeclaredRead": "a result depends on dead bytes: the kernel read bytes it does not declare",
+    "UndeclaredRead": "the kernel read bytes it does not declare",
     "ResultUnwritten": "a kernel left bytes of its result as they were",
     "Overrun": "a kernel wrote outside its results",
     "OperandWritten": "a kernel wrote into an operand it may not write",
@@ -65,4 +65,8 @@ class Incident:
     want_op: int | None = None
     released_op: int | None = None
     """The op after which these bytes were released."""
+    witness: str = ""
+    """Of a fault at a guarded page: the byte, the instruction, and the thread where it is not the
+    op's.
+    """
     message: str = ""

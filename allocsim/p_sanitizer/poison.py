@@ -14,10 +14,11 @@ what is left of it in a float result was not written, and any other poison there
 number may have the same bits; it does not change from run to run as the word does, so a result of
 another dtype was left where two runs show it.
 
-`other` gives each word two more forms: a number of ordinary size, positive where the first is a
-NaN, and nought. Each byte differs from the first form's; what is computed from dead bytes differs
-between a run with the one and a run with the other, in every dtype, unless it is the same for all
-three.
+`drawn` gives dead bytes other forms, each word drawn by its place, by the word and by the form's
+number: floats of ordinary size above 0, bytes of 0 or 1, any bits, floats below 0, and any bits from
+there on. A question that each form answers either way with equal chance has the same answer in all
+of k forms with a chance of 2^-k. A form of its own, `AS_IT_LAY`, leaves dead bytes as they were, so
+that a question for one rare value is seen where that value lay.
 
 What this module does not see: who puts words where.
 """
@@ -37,8 +38,6 @@ NEVER: Final = BASE | INDICES
 ZONE: Final = BASE | (INDICES + 1)
 AWAITED: Final = BASE | (INDICES + 2)
 """Of the first run; in the rows of a trace it stands for that of any."""
-OTHER: Final = 0x4B000000
-"""Of form 1: as f32 about 8 million, as i32 about 1.3 billion, its third byte 0."""
 
 
 def released(buffer: int) -> int:
@@ -51,13 +50,29 @@ def awaited(run: int) -> int:
     return AWAITED + run * 37 % AWAITING
 
 
-FORMS: Final = (1, 2)
-"""Of a word beside its first."""
+FORMS: Final = 4
+"""Drawn, unless told otherwise; numbered from 1."""
+SIGNS: Final = {1: 0x42000000, 4: 0xC2000000}
+"""Of forms that are floats the least."""
+FLAGS: Final = 2
+AS_IT_LAY: Final = 0
+"""The form that leaves bytes as they were; those that nobody has written yet are 0."""
 
 
-def other(word: int, form: int) -> int:
-    """Return one of the other forms of a word."""
-    return OTHER | ~word & (1 << 14) - 1 if form == 1 else 0
+def drawn(first: int, count: int, word: int, form: int) -> NDArray[np.uint32]:
+    """Return what words `[first, first + count)` of the pool hold in a form in place of `word`."""
+    if form == AS_IT_LAY:
+        return np.zeros(count, np.uint32)
+    mixed = np.arange(first, first + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed += np.uint64((word * 0xBF58476D1CE4E5B9 + form * 0x94D049BB133111EB) % (1 << 64))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # splitmix64
+        mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(factor)
+    bits = mixed.astype(np.uint32)
+    if form == FLAGS:
+        return bits & np.uint32(0x01010101)
+    if form in SIGNS:
+        return np.uint32(SIGNS[form]) + bits % np.uint32(0x0A000000)  # from 32 to 2^25
+    return bits
 
 
 def found(values: NDArray[Any]) -> list[int]:

@@ -13,6 +13,10 @@ further than the red zones reach, and has left the pool, ends the process there,
 the host's own memory unseen. `p_sanitizer.watched` makes an incident of that. Where a system has no
 `mprotect` there are no guards (`Pool.guarded` says so).
 
+A pool can be mapped twice (`guard`): `memory` is the checker's view of the bytes, `view` the one that
+kernels are given; else they are one. It can give each block pages of its own (`Ends`), which end or
+begin where a page without a block does.
+
 What this module does not see: what lies in a block.
 """
 
@@ -20,13 +24,17 @@ import ctypes
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.p_sanitizer import poison
+from allocsim.p_sanitizer.guard import twice
 from allocsim.p_sanitizer.row_actions import Bytes, pattern
+
+Ends = Literal["end", "begin"]
+"""Where a block with pages of its own touches the page behind or before it."""
 
 ZONE_BYTES: Final = 256
 ALIGNMENT: Final = 64
@@ -41,56 +49,70 @@ class Pool:
     """A pool that blocks are cut from, one after the other."""
 
     memory: Bytes
-    """All of it; poisoned throughout."""
+    """All of it, as the checker sees it; poisoned throughout."""
+    view: Bytes
+    """The same bytes, as kernels are given them."""
+    ends: Ends | None = None
+    """How blocks lie on pages of their own; None where they share pages."""
     used: int = ZONE_BYTES
-    """Where the next block begins."""
+    """Where the next block begins, at the earliest."""
     guarded: bool = False
     """Whether guard pages lie round it."""
 
     @classmethod
-    def of(cls, sizes: Iterable[int]) -> "Pool":
+    def of(cls, sizes: Iterable[int], *, mapped_twice: bool = False, ends: Ends | None = None) -> "Pool":
         """Make a pool with room for blocks of these sizes.
 
-        Raises ModelError where there is not that much memory.
+        Raises ModelError where there is not that much memory, or no page can be mapped twice.
         """
-        needed = ZONE_BYTES + sum(-(-size // ALIGNMENT) * ALIGNMENT + ZONE_BYTES for size in sizes)
+        unit, between = (mmap.PAGESIZE, mmap.PAGESIZE) if ends else (ALIGNMENT, ZONE_BYTES)
+        needed = between + sum(-(-size // unit) * unit + between for size in sizes)
         nbytes = -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            memory, guarded = _between_guards(nbytes)
-            memory[:] = pattern(0, nbytes, poison.ZONE)
+            memory, view, guarded = _between_guards(nbytes, mapped_twice=mapped_twice or ends is not None)
+            memory.view("<u4")[:] = poison.ZONE
         except (MemoryError, ValueError, OverflowError, OSError) as error:
             raise ModelError("", f"{nbytes} bytes cannot be allocated") from error
-        return cls(memory, guarded=guarded)
+        return cls(memory, view, ends, between, guarded)
 
-    def take(self, nbytes: int) -> Bytes:
-        """Return the next block, filled with what says that nobody has written it."""
-        start = self.used
-        if start + nbytes + ZONE_BYTES > len(self.memory):
+    def take(self, nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
+        """Return the next block as kernels see it, filled with what says that nobody has written
+        it.
+        """
+        unit, between = (mmap.PAGESIZE, mmap.PAGESIZE) if self.ends else (ALIGNMENT, ZONE_BYTES)
+        start, room = self.used, -(-nbytes // unit) * unit
+        if start + room + between > -(-len(self.memory) // unit) * unit:
             raise ModelError("", f"no room for another block of {nbytes} bytes in a pool of {len(self.memory)}")
-        self.used = start + -(-nbytes // ALIGNMENT) * ALIGNMENT + ZONE_BYTES
-        block = self.memory[start : start + nbytes]
-        block[:] = pattern(start, nbytes, poison.NEVER)
-        return block
+        self.used = start + room + between
+        if self.ends == "end":
+            start += (room - nbytes) // alignment * alignment
+        self.memory[start : start + nbytes] = pattern(start, nbytes, poison.NEVER)
+        return self.view[start : start + nbytes]
 
     def position(self, array: Bytes) -> int | None:
-        """Return where in the pool an array begins, None if it lies elsewhere."""
-        offset = int(array.__array_interface__["data"][0]) - int(self.memory.__array_interface__["data"][0])
-        return offset if offset >= 0 and offset + array.nbytes <= len(self.memory) else None
+        """Return where in the pool an array that was taken begins, None if it lies elsewhere."""
+        offset = int(array.__array_interface__["data"][0]) - int(self.view.__array_interface__["data"][0])
+        return offset if offset >= 0 and offset + array.nbytes <= len(self.view) else None
 
 
-def _between_guards(nbytes: int) -> tuple[Bytes, bool]:
-    """Return whole pages of memory between two guards, and whether the system gave any.
+def _between_guards(nbytes: int, *, mapped_twice: bool) -> tuple[Bytes, Bytes, bool]:
+    """Return whole pages of memory between two guards, two views of them, and whether the system
+    gave any guards.
 
-    It is private: what a fork writes stays the fork's.
+    It is private, so that what a fork writes stays the fork's, unless it is mapped twice.
     """
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-    region = mmap.mmap(-1, nbytes + 2 * GUARD_BYTES, **private)
-    whole = np.frombuffer(region, dtype=np.uint8)
-    if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        region.madvise(mmap.MADV_HUGEPAGE, GUARD_BYTES, nbytes)
-    base = int(whole.ctypes.data)
-    guarded = all(_forbid(at) for at in (base, base + GUARD_BYTES + nbytes))
-    return whole[GUARD_BYTES : GUARD_BYTES + nbytes], guarded
+    size = nbytes + 2 * GUARD_BYTES
+    if mapped_twice:
+        views = twice(size)
+    else:
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+        region = mmap.mmap(-1, size, **private)
+        if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            region.madvise(mmap.MADV_HUGEPAGE, GUARD_BYTES, nbytes)
+        views = (np.frombuffer(region, dtype=np.uint8),) * 2
+    guarded = all(_forbid(int(view.ctypes.data) + at) for view in views for at in (0, GUARD_BYTES + nbytes))
+    memory, view = (view[GUARD_BYTES : GUARD_BYTES + nbytes] for view in views)
+    return memory, view, guarded
 
 
 def _forbid(address: int) -> bool:

@@ -126,6 +126,40 @@ class Facts:
         return found
 
     @cached_property
+    def declared(self) -> list[list[tuple[int, int, bool]]]:
+        """For each op the ranges of the pool that it reads, and writes (True)."""
+        return [
+            [
+                (self.origin[self.owner[value]] + low, self.origin[self.owner[value]] + high, written)
+                for values, written in ((reads, False), (writes, True))
+                for value in values
+                if self.origin[self.owner[value]] != ELSEWHERE
+                for low, high in self.runs[value]
+            ]
+            for reads, writes in zip(self.operands, self.results, strict=True)
+        ]
+
+    def nearest(self, position: int, step: int) -> tuple[int, str, int] | None:
+        """Return the buffer nearest to a position of the pool, those of the op first, where the
+        position lies, in words, and how many bytes it is away; None where there is no buffer.
+        """
+        ours = {self.owner[value] for value in (*self.operands[step], *self.results[step])}
+        rows = []
+        for buffer, start in enumerate(self.origin):
+            if start != ELSEWHERE:
+                stop = start + int(self.program.buffers.nbytes[buffer])
+                rows.append((max(start - position, position - stop + 1, 0), buffer not in ours, buffer, start, stop))
+        if not rows:
+            return None
+        away, _, buffer, start, stop = min(rows)
+        name = self.program.buffers.names[buffer]
+        if position < start:
+            return buffer, f"{start - position} bytes before {name}", away
+        if position >= stop:
+            return buffer, f"{position - stop} bytes behind the end of {name}", away
+        return buffer, f"byte {position - start} of {name}", away
+
+    @cached_property
     def reaching(self) -> list[bool]:
         """Which values reach outside their buffer: the kernel is handed bytes that are not its
         own.

@@ -40,7 +40,7 @@ HASH, HASH4, HASH8, HASHA, VERIFY, FILL, EXPECT, SNAP, SAME = range(9)
 
 Bytes = NDArray[np.uint8]
 Other = tuple[int, int, int]
-"""A range of the pool, and the form of poison in it (`poison.other`)."""
+"""A range of the pool, and the form of poison in it (`poison.drawn`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +170,19 @@ class Plain:
 
     def _fill(self, at: int, nbytes: int, key: int) -> bool:
         word = self._awaited if key == poison.AWAITED else key
-        self._pool[at : at + nbytes] = pattern(at, nbytes, word, self._other)
+        self._pool[at : at + nbytes] = self._dead(at, nbytes, word)
         return True
 
     def _expect(self, at: int, nbytes: int, key: int) -> bool:
-        return bool((self._pool[at : at + nbytes] == pattern(at, nbytes, key, self._other)).all())
+        return bool((self._pool[at : at + nbytes] == self._dead(at, nbytes, key)).all())
+
+    def _dead(self, at: int, nbytes: int, word: int) -> Bytes:
+        """Return what dead bytes are to hold: what is there where they stay as they lay."""
+        wanted = pattern(at, nbytes, word, self._other)
+        if self._other is not None and self._other[2] == poison.AS_IT_LAY:
+            low, high = max(self._other[0], at), min(self._other[1], at + nbytes)
+            wanted[low - at : max(high, low) - at] = self._pool[low : max(high, low)]
+        return wanted
 
     def _snap(self, at: int, nbytes: int, key: int) -> bool:
         self._snaps[key : key + nbytes] = self._view[at : at + nbytes]
@@ -192,11 +200,11 @@ def pattern(at: int, nbytes: int, word: int, other: Other | None = None) -> Byte
     In the range of `other` it is another form of the word.
     """
     shift = at % 4
-    words: Any = np.full((shift + nbytes + 3) // 4, word, dtype="<u4")
-    filled: Bytes = words.view(np.uint8)[shift : shift + nbytes]
+    count = (shift + nbytes + 3) // 4
+    filled: Bytes = np.full(count, word, dtype="<u4").view(np.uint8)[shift : shift + nbytes]
     if other is None:
         return filled
-    low, high, form = max(other[0] - at, 0), min(other[1] - at, nbytes), other[2]
+    low, high = max(other[0] - at, 0), min(other[1] - at, nbytes)
     if low < high:
-        filled[low:high] = pattern(at, nbytes, poison.other(word, form))[low:high]
+        filled[low:high] = poison.drawn(at // 4, count, word, other[2]).view(np.uint8)[shift:][low:high]
     return filled

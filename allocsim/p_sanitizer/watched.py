@@ -39,13 +39,14 @@ from allocsim.files.patience import Limit
 from allocsim.files.signals import signal_name
 from allocsim.model import VIEW, Op, Plan, Program
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.arena import Sanitized, sanitized
+from allocsim.p_sanitizer.arena import Pages, Sanitized, sanitized
 from allocsim.p_sanitizer.crashes import Page, catch, prepare
-from allocsim.p_sanitizer.incident_words import describe, op_words
+from allocsim.p_sanitizer.incident_words import op_words, told
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.pools import GUARD_BYTES
-from allocsim.p_sanitizer.program_facts import ELSEWHERE, Range
+from allocsim.p_sanitizer.program_facts import Facts, Range
 from allocsim.p_sanitizer.row_actions import Other
+from allocsim.p_sanitizer.scope import examined
 from allocsim.programs.placed_plans import Slots, placed
 
 Array = NDArray[Any]
@@ -74,6 +75,8 @@ class Watched:
     """In order of run and step; a crash is the last one."""
     unsettled: tuple[Key, ...] = ()
     """Results that differ between two equal runs: run, op, value."""
+    examined: tuple[str, ...] = ()
+    """Lines that say what was, and what was not."""
 
     @property
     def clean(self) -> bool:
@@ -81,11 +84,11 @@ class Watched:
         return not self.incidents
 
     def report(self) -> str:
-        """Return all incidents as text, a block of lines each; `clean` where there are none."""
-        blocks = [describe(self.program, incident) for incident in self.incidents]
-        if self.unsettled:
-            blocks.append(f"{len(self.unsettled)} results differ between two equal runs; of them nothing is said")
-        return "\n\n".join(blocks) or "clean"
+        """Return all incidents as text, a block of lines each, `clean` where there are none; and
+        what was examined.
+        """
+        differing = f"{len(self.unsettled)} results differ between two equal runs; of them nothing is said"
+        return told(self.program, self.incidents, self.examined, [differing] if self.unsettled else [])
 
 
 def watched(
@@ -97,6 +100,9 @@ def watched(
     skip: Sequence[Sequence[int | str]] = (),
     content: Mapping[str, Array] | None = None,
     twice: bool = False,
+    forms: int = poison.FORMS,
+    strict: bool = False,
+    pages: Pages | None = None,
     every_op: bool | None = None,
     compiled: bool = False,
     seconds: float | None = None,
@@ -111,6 +117,11 @@ def watched(
         skip: for each run the uploads that are left out; none where it is shorter.
         content: as `sanitized` takes it.
         twice: look for undeclared reads by other forms of poison.
+        forms: drawn forms that `twice` compares, beside dead bytes as they lay.
+        strict: do what `twice` does, and run all once more with each buffer on pages of its own,
+            ending at a guard page, and again beginning at one: what an op does not declare is a
+            fault.
+        pages: as `sanitized` takes it.
         every_op: as `sanitized` takes it.
         compiled: as `sanitized` takes it.
         seconds: the process is killed after so many, with all that it began, and that is a `Crash`;
@@ -123,16 +134,41 @@ def watched(
     if not hasattr(os, "fork"):
         raise ModelError("", "this system cannot fork a process to watch kernels in")
     made = placed(program, plan)
-    laid = {"content": content, "compiled": compiled, "every_op": every_op}
-    session = _Session(plan=made, kernel=kernel, runs=runs, skip=skip, laid=laid, seconds=seconds)
+    laid = {"content": content, "compiled": compiled, "every_op": every_op, "pages": pages}
+    session = _Session(plan=made, kernel=kernel, runs=runs, skip=skip, laid=laid, seconds=seconds, forms=forms)
     prepare()
     first = session.child()
-    if first.raised:
-        step = first.place[1]
-        raise ModelError(f"ops[{step}]", f"({made.program.ops.names[step]}) raised {first.raised}")
-    if first.crash is not None:
-        return Watched(program=made.program, incidents=(*first.incidents, first.crash))
-    return _compared(session, first) if twice else Watched(program=made.program, incidents=first.incidents)
+    found = _ended_well(made.program, first)
+    if first.crash is None and (twice or strict):
+        found = _compared(session, first)
+    for ends in ("end", "begin") if strict else ():
+        found = replace(found, incidents=_merged(found.incidents, session.child(pages=ends)))
+    facts = Facts(program=made.program, origin=first.origin, size=first.size)
+    lines = examined(facts, pages=pages, strict=strict, forms=forms if twice or strict else 0)
+    return replace(found, examined=tuple(lines))
+
+
+def _ended_well(program: Program, told: "_Told") -> Watched:
+    """Return what a child found; raise ModelError where its kernel raised."""
+    if told.raised:
+        step = told.place[1]
+        raise ModelError(f"ops[{step}]", f"({program.ops.names[step]}) raised {told.raised}")
+    return Watched(program=program, incidents=told.incidents + (() if told.crash is None else (told.crash,)))
+
+
+def _merged(known: tuple[Incident, ...], told: "_Told") -> tuple[Incident, ...]:
+    """Return what is known and what a strict child adds: faults at other bytes, and what no other
+    run has seen of an op.
+    """
+    kinds = {(i.run, i.op, i.kind) for i in known}
+    places = {(i.run, i.op, i.kind, i.buffer) for i in known if i.witness}
+    found = told.incidents if told.crash is None else (*told.incidents, told.crash)
+    more = [
+        i
+        for i in found
+        if (i.witness and (i.run, i.op, i.kind, i.buffer) not in places) or (i.run, i.op, i.kind) not in kinds
+    ]
+    return tuple(sorted((*known, *more), key=lambda i: (i.run, _at(i))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +183,9 @@ class _Told:
     """What its kernel raised."""
     place: tuple[int, int] = (-1, -1)
     """Run and op at which it was last."""
+    origin: tuple[int, ...] = ()
+    """Where its buffers began, in memory of so many bytes."""
+    size: int = 0
 
     @property
     def whole(self) -> bool:
@@ -168,13 +207,16 @@ class _Session:
     skip: Sequence[Sequence[int | str]]
     laid: Mapping[str, Any]
     seconds: float | None
+    forms: int
 
-    def child(self, other: Other | None = None, asked: Asked | None = None) -> _Told:
+    def child(self, other: Other | None = None, asked: Asked | None = None, pages: Pages | None = None) -> _Told:
         """Do all of it in a fork, with another form of poison in a range of the pool.
 
         Raises ModelError for an upload that does not exist.
         """
-        arena = sanitized(self.plan.program, self.plan, other=other, **self.laid)
+        arena = sanitized(
+            self.plan.program, self.plan, other=other, **{**self.laid, "pages": pages or self.laid["pages"]}
+        )
         for skip in self.skip:
             arena.steps_of(skip)
         page = Page()
@@ -189,7 +231,7 @@ class _Session:
         told, code = _heard(reading, self.seconds, process)
         digests = {key: digest for message in told if isinstance(message, dict) for key, digest in message.items()}
         incidents = next((message for message in reversed(told) if isinstance(message, tuple)), ())
-        seen = _Told(incidents=incidents, digests=digests, place=page.place)
+        seen = _Told(incidents=incidents, digests=digests, place=page.place, origin=arena.origin, size=arena.size)
         if told and isinstance(told[-1], str):
             return replace(seen, raised=told[-1])
         return seen if told and told[-1] is None else replace(seen, crash=_crash(arena, page, code, self.seconds))
@@ -312,39 +354,16 @@ def _crash(arena: Sanitized, page: Page, code: int | None, seconds: float | None
     if address is None or code >= 0:
         return incident
     position = address - arena.base
-    near = _nearest(arena, position, step)
-    if near is None:
+    near = arena.nearest(position, step)
+    if near is None or near[2] > 2 * GUARD_BYTES:
         return replace(
             incident, message=f"{incident.message} at address {address:#x}, far from all memory of the arena"
         )
-    buffer, where = near
+    buffer, where, _ = near
     return replace(incident, buffer=buffer, message=f"{incident.message} at address {address:#x}, {where}")
 
 
-def _nearest(arena: Sanitized, position: int, step: int) -> tuple[int, str] | None:
-    """Return the buffer nearest to a position, those of the op first, and how far it is."""
-    program, origin = arena.program, arena.origin
-    op, best = program.ops[step], None
-    ours = {int(program.values.buffer[value]) for value in (*op.operands, *op.results)}
-    for buffer, start in enumerate(origin):
-        if start == ELSEWHERE:
-            continue
-        stop = start + int(program.buffers.nbytes[buffer])
-        away = max(start - position, position - stop + 1, 0)
-        if best is None or (away, buffer not in ours) < best[0]:
-            best = ((away, buffer not in ours), buffer, start, stop)
-    if best is None or best[0][0] > 2 * GUARD_BYTES:
-        return None
-    (_, buffer, start, stop) = best[0], best[1], best[2], best[3]
-    name = program.buffers.names[buffer]
-    if position < start:
-        return buffer, f"{start - position} bytes before {name}"
-    if position >= stop:
-        return buffer, f"{position - stop} bytes behind the end of {name}"
-    return buffer, f"byte {position - start} of {name}"
-
-
-# --- two forms of poison
+# --- other forms of poison
 
 
 def _compared(session: _Session, first: _Told) -> Watched:
@@ -352,7 +371,7 @@ def _compared(session: _Session, first: _Told) -> Watched:
     program = session.plan.program
     suspects: dict[Key, int] = {}
     faults: dict[tuple[int, int], tuple[int, _Told]] = {}
-    for form in poison.FORMS:
+    for form in (*range(1, session.forms + 1), poison.AS_IT_LAY):
         second = session.child(other=(0, EVERYTHING, form))
         keys, fault = _unexplained(program, first, second)
         for key in keys:

@@ -56,7 +56,7 @@ def test_honest_kernels_are_clean_in_both_forms_of_poison():
         result = found({"neg": BASE["copy"]}, made=made, slots=[0, 512, 1024, 1536], twice=True)
         assert result.clean, result.report()
         assert result.unsettled == ()
-        assert result.report() == "clean"
+        assert result.report().startswith("clean\n\nexamined: reads of dead bytes: as they lay and in 4 drawn forms; ")
 
 
 @linux
