@@ -2,10 +2,11 @@
 
     python benchmarks/misdeeds.py [--honest N] [--language NAME ...] [--go-on] [--out FILE]
 
-A misdeed is a write or a read at an address that the op does not declare, or bytes of a result that it leaves. Each is committed by an op of a
-small program under a sound plan, in three languages, and looked for by `allocsim.watched` in one run (reads, and bytes that are left, with `twice`): it is
-found where an incident names that op. Then N honest runs of random programs under the planners of the shelf, two of each program, by kernels in each language in turn: each incident there is a
-false one. Exit status 1 where one was missed or one is false. What was run is written every `KEPT` programs; `--go-on` keeps the misdeeds of the file, and
+A misdeed is a write (undone or not) or a read at an address that the op does not declare, by the op or by a thread that it leaves behind, or bytes of a
+result that it leaves. Each is committed by an op of a small program under a sound plan, in three languages, and looked for by `allocsim.watched`, by poison
+alone (writes in one run, all else with `twice`) and in the strict mode: it is found where an incident names that op, or the thread that it began. Then N
+honest runs of random programs under the planners of the shelf, two of each program, by kernels in each language in turn: each incident there is a false one.
+Exit status 1 where the strict mode missed one or one is false. What was run is written every `KEPT` programs; `--go-on` keeps the misdeeds of the file, and
 goes on where its honest runs end.
 """
 
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -170,17 +172,46 @@ WRITES = {
 }
 """Name -> (buffer, offset in it, bytes) written."""
 
+RESTORED = ("a dead buffer", "into the operand", "a parameter", "one byte of a live buffer", "one byte behind the result",
+            "one byte before the result", "a live buffer far before")  # fmt: skip
+"""Of `WRITES` those that are also committed and undone."""
+
 READS = {
     "the byte behind the operand": ("h", SIZE),
+    "the byte before the operand": ("h", -1),
     "far behind the operand": ("h", SIZE + 130),
     "a dead buffer, read": ("gone", 5),
     "the last byte of a dead buffer": ("gone", SIZE - 1),
     "the red zone behind the arena, read": ("z", SIZE + 9),
     "the red zone before the arena, read": ("x", -9),
     "its own result before it is written": ("y", 40),
+    "the byte behind the result": ("y", SIZE),
+    "the byte before the result": ("y", -1),
     "memory behind the guards": ("z", SIZE + (1 << 20)),
+    "a live buffer": ("z", 5),
+    "a live buffer far before": ("x", 130),
+    "a parameter that it does not declare": ("w", 12),
 }
 """Name -> (buffer, offset) of a byte that decides what the op computes."""
+
+QUESTIONS: dict[str, Callable[[int, Any], Any]] = {
+    "its value": lambda seen, _: seen % 7,
+    "is it 1": lambda seen, _: seen == 1,
+    "a range": lambda seen, _: 100 <= seen < 110,
+    "clamped to one value": lambda seen, _: min(max(seen, 3), 3),
+    "an index": lambda seen, x: x[seen % COUNT],
+}
+"""What the op makes of the byte, beside its operand."""
+ASKED_OF_ALL = ("its value", "is it 1")
+ASKED_OF = (
+    "the byte behind the operand",
+    "a dead buffer, read",
+    "its own result before it is written",
+    "a live buffer",
+)
+
+LATE = {"its own result": ("y", 12, True), "its operand": ("h", 0, True), "a dead buffer": ("gone", 3, False)}
+"""Where a thread that the op leaves behind goes while the next op runs, and whether it writes."""
 
 LEAVES = {"one byte": (9, 10), "one element": (20, 24), "the first half": (0, SIZE // 2), "all": (0, SIZE)}
 """Name -> bytes of the result that are left as they were."""
@@ -196,14 +227,43 @@ def kernels(by: Language) -> dict[str, Callable[..., None]]:
             by.poke((0 if buffer is None else at(buffer)) + offset, count, 0x5A)
 
         found[f"write: {name}"] = write
-    for name, (buffer, offset) in READS.items():
+    for name in RESTORED:
+        buffer, offset, count = WRITES[name]
 
-        def read(at: Any, x: Any, out: Any, buffer: str = buffer, offset: int = offset) -> None:
-            seen = by.peek(at(buffer) + offset)
+        def restore(at: Any, x: Any, out: Any, *, buffer: Any = buffer, offset: int = offset) -> None:
             np.negative(x, out)
-            out[3] = seen % 7
+            there = at(buffer) + offset
+            seen = by.peek(there)
+            by.poke(there, 1, seen ^ 255)
+            by.poke(there, 1, seen)
 
-        found[f"read: {name}"] = read
+        found[f"write and undo: {name}"] = restore
+    for name, (buffer, offset) in READS.items():
+        for question, answer in QUESTIONS.items():
+            if question not in ASKED_OF_ALL and name not in ASKED_OF:
+                continue
+
+            def read(at: Any, x: Any, out: Any, *, b: str = buffer, offset: int = offset, answer: Any = answer) -> None:
+                seen = by.peek(at(b) + offset)
+                np.negative(x, out)
+                out[3] = answer(seen, x)
+
+            found[f"read: {name}: {question}"] = read
+    for name, (buffer, offset, writes) in LATE.items():
+
+        def late(at: Any, x: Any, out: Any, *, b: str = buffer, offset: int = offset, writes: bool = writes) -> None:
+            np.negative(x, out)
+            ready = threading.Event()
+
+            def behind() -> None:
+                ready.wait()
+                by.poke(at(b) + offset, 1, 7) if writes else by.peek(at(b) + offset)
+
+            thread = threading.Thread(target=behind)
+            thread.start()
+            LEFT.append((ready, thread))
+
+        found[f"a thread left behind: {name}"] = late
     for name, (low, high) in LEAVES.items():
 
         def leave(_at: Any, x: Any, out: Any, low: int = low, high: int = high) -> None:
@@ -227,27 +287,42 @@ def _performed(made: Any, misdeed: Callable[..., None], op: Any, operands: Any, 
         np.copyto(results[0], operands[0])
     elif op.kind == "add":
         np.add(*operands, results[0])
+    elif op.kind == "host.read":
+        for ready, thread in LEFT:
+            ready.set()
+            thread.join()
 
+
+LEFT: list[tuple[threading.Event, threading.Thread]] = []
+"""Threads that the op left behind, in this process."""
 
 ADDRESSES: dict[str, int] = {}
 """Of the buffers that ops were given so far, in this process."""
 
 
 def committed(made: Any, language: str, by: Language) -> list[dict[str, Any]]:
-    """Return a row for each misdeed of one language."""
+    """Return a row for each misdeed of one language: what finds it by poison alone, and in the strict mode."""
     rows = []
+    slots, content = [PLACES[buffer] for buffer in made.buffers.names], {"w": np.ones(COUNT, np.float32)}
     for name, misdeed in kernels(by).items():
-        slots = [PLACES[buffer] for buffer in made.buffers.names]
-        twice = not name.startswith("write")  # what changes a byte is seen in one run
-        content = {"w": np.ones(COUNT, np.float32)}
         kernel = partial(_performed, made, misdeed)
-        found = allocsim.watched(made, slots, kernel, runs=1, twice=twice, content=content)
-        hits = [i for i in found.incidents if i.op == BAD]
-        others = [i for i in found.incidents if i.op not in (BAD, None)]
-        kinds = sorted({i.kind for i in hits})
-        rows.append({"language": language, "misdeed": name, "found": kinds, "others": len(others)})
-        print(f"{language:6s} {name:44s} {', '.join(kinds) or 'MISSED'}", flush=True)
+        row: dict[str, Any] = {"language": language, "misdeed": name}
+        for mode, how in {"poison": {"twice": not name.startswith("write:")}, "strict": {"strict": True}}.items():
+            found = allocsim.watched(made, slots, kernel, runs=1, content=content, **how)
+            row[mode] = sorted({i.kind for i in found.incidents if _right(i)})
+            row[f"{mode} others"] = sum(i.op not in (BAD, None) and not _right(i) for i in found.incidents)
+        rows.append(row)
+        said = [f"{', '.join(row[mode]) or 'MISSED'}{' OTHERS' * bool(row[f'{mode} others'])}" for mode in MODES]
+        print(f"{language:6s} {name:60s} {said[0]:40s} {said[1]}", flush=True)
     return rows
+
+
+MODES = ("poison", "strict")
+
+
+def _right(incident: Any) -> bool:
+    """Return whether an incident names the op that misbehaves: as the one that did it, or that began the thread."""
+    return incident.op == BAD or f"which op {BAD} had begun" in incident.witness
 
 
 def honest(numbers: range, seed: int, by: Sequence[Language]) -> int:
@@ -326,13 +401,15 @@ def main() -> int:
         if not options.go_on:
             rows += [row for row in before.get("misdeeds", []) if options.language and row["language"] not in wanted]
             rows += [row for name, by in wanted.items() for row in committed(made, name, by)]
-        missed, others = [row for row in rows if not row["found"]], sum(row["others"] for row in rows)
+        missed = [row for row in rows if not row["strict"]]
+        others = sum(row["strict others"] for row in rows)
         done, false = (before["honest_runs"], before["false"] - others) if options.go_on else (0, 0)
         kept = [*range(done // RUNS, options.honest // RUNS, KEPT), options.honest // RUNS]
         for low, high in pairwise(kept):
             false += honest(range(low, high), options.seed, list(all_of_them.values()))
             about = {
                 "misdeeds": rows,
+                "missed by poison": sum(not row["poison"] for row in rows),
                 "missed": len(missed),
                 "honest_languages": list(all_of_them),
                 "honest_runs": high * RUNS,

@@ -17,6 +17,11 @@ each run verifies only the next `SHARE` bytes of them in turn, at most `COUNT` a
 parameter; `finish` verifies all. A parameter that changed is watched from then on after each op
 that reads it.
 
+With `strict` every tensor has pages of its own that end at a guard page, read-only parameters (a copy)
+too, and each op rights on those it declares (`allocsim.p_sanitizer.guard`): what it does not declare
+is a fault, with instruction and thread. The plan's slots are not laid then: kernels are examined, not
+what the plan lays over what (`examined` says it).
+
 What this module does not see: which scenario runs, and whether the plan is meant to be sound.
 """
 
@@ -26,14 +31,17 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.allocators import find
 from allocsim.model import HOST_WRITE, OWN, Plan, Role
 from allocsim.p_sanitizer.compiled_executor import Compiled
+from allocsim.p_sanitizer.guard import Guard
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.monitor import Monitor
 from allocsim.p_sanitizer.pools import Pool, TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
+from allocsim.p_sanitizer.scope import examined
 from engine.graph.lowering import Lowered
-from engine.runtime import Runtime
+from engine.runtime import Observer, Runtime
 from engine.runtime.plan_memory import arena_sizes
 
 Array = NDArray[Any]
@@ -58,22 +66,30 @@ class Sanitizer:
         parameters: Mapping[str, Array] | None = None,
         threads: int | None = 1,
         every_op: bool = False,
+        strict: bool = False,
     ) -> None:
         """Take guarded memory and bind the graph there.
 
-        Arguments and errors are those of `Runtime`.
+        Arguments and errors are those of `Runtime`; with `strict` ModelError where the system
+        guards no pages.
 
         `every_op` compares all memory after each op with what it was before, so that every change
         is pinned on its op in the first run, at O(pool) for each op.
         """
         program = lowered.program
         buffers = program.buffers
-        placed = (plan.arena == OWN) & ~((buffers.role == Role.PARAMETER) & buffers.read_only)
-        own = buffers.nbytes[placed].tolist()
-        self._pool = Pool.of([*arena_sizes(plan), *own])
-        self.runtime = Runtime(
-            lowered, plan, parameters=parameters, threads=threads, allocate=self._pool.take, suspect=True
-        )
+        given = dict(parameters or {})
+        outside = (buffers.role == Role.PARAMETER) & buffers.read_only
+        copied = {buffers.names[b]: b for b in np.flatnonzero(outside).tolist() if strict and buffers.names[b] in given}
+        plan = find("reference").plan(program) if strict else plan
+        own = buffers.nbytes[(plan.arena == OWN) & ~outside].tolist()
+        sizes = [*arena_sizes(plan), *own, *(given[name].nbytes for name in copied)]
+        self._pool = Pool.of(sizes, ends="end" if strict else None)
+        for name in copied:
+            memory = self._pool.take(given[name].nbytes)
+            memory[:] = given[name].reshape(-1).view(np.uint8)
+            given[name] = memory.view(given[name].dtype).reshape(given[name].shape)
+        self.runtime = Runtime(lowered, plan, parameters=given, threads=threads, allocate=self._pool.take, suspect=True)
         origin = tuple(_origin(self._pool, *block) for block in self.runtime.blocks)
         memory = self._pool.memory
         facts = Facts(program=program, origin=origin, size=len(memory))
@@ -84,6 +100,10 @@ class Sanitizer:
         self._monitor = Monitor(
             facts, memory, self._blocks(), executor=Compiled, outside=self._outside, every_op=every_op
         )
+        self._guard = Guard(self._pool.view, facts.declared) if strict else None
+        for step, kernel in enumerate(self.runtime.kernels):
+            if strict and kernel is not None:
+                self.runtime.call(step)  # whatever binding reads is read before rights are taken
         self._turn = 0
         self._digests = {buffer: self._monitor.digest(array) for buffer, array in self._outside.items()}
         self._readers: dict[int, list[int]] = {}
@@ -117,10 +137,41 @@ class Sanitizer:
             if step in watched:
                 self._verify(watched[step], step)
 
-        outputs = self.runtime.run(inputs, skip=skip, observer=observe_outside if watched else observe)
+        observer = observe_outside if watched else observe
+        outputs = (
+            self.runtime.run(inputs, skip=skip, observer=observer)
+            if self._guard is None
+            else self._guarded(self._guard, inputs, skip, observer)
+        )
         self._verify(self._share(), len(self._facts.operands) - 1)
         monitor.end()
         return outputs
+
+    def _guarded(
+        self, guard: Guard, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer
+    ) -> dict[str, Array]:
+        """Run with rights on what each op declares alone; the host reads after the last."""
+        last = len(self._facts.operands) - 1
+
+        def observe(step: int, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
+            self._monitor.blame.touched(guard.leave())
+            observer(step, operands, results)
+            if step == last:
+                guard.release()
+            else:
+                guard.enter(step + 1)
+
+        guard.arm()
+        try:
+            guard.enter(0)
+            return self.runtime.run(inputs, skip=skip, observer=observe)
+        finally:
+            guard.release()
+
+    @property
+    def examined(self) -> tuple[str, ...]:
+        """Lines that say what was examined, and what was not."""
+        return tuple(examined(self._facts, pages=None if self._guard is None else "end"))
 
     def finish(self) -> None:
         """Verify what the last run left unverified: all read-only parameters."""

@@ -13,6 +13,7 @@ What this module does not see: rows that came out well, and the order in which r
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from mmap import PAGESIZE
 from typing import Any, Final
 
 import numpy as np
@@ -135,11 +136,15 @@ class Blame:
         for fault in faults:
             position, near = fault.position, self._facts.nearest(fault.position, fault.step)
             ((_, _, tag, _),) = self._tracer().trace(stop=fault.step).planned.within(position, position + 1)
+            if fault.write and fault.during is not None:  # it is no doing of the op that ran
+                low = position // PAGESIZE * PAGESIZE
+                self._hurt.append((low, low + PAGESIZE, 2 * fault.during + 1))
             words = (near[1] if near else "", f"instruction {fault.instruction}", fault.thread)
             self._report(
                 self._written([(position, position + 1)], tag),
                 op=fault.step,
                 kind=self._kind(fault.step, tag) if fault.write else "UndeclaredRead",
+                during=fault.during,
                 witness=", ".join(word for word in words if word),
             )
 

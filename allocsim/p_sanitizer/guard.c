@@ -3,7 +3,8 @@
  * A guard is a stretch of pages, [low, high), that a kernel is given. `guard_enter` takes all rights from what the
  * op before had and gives those of the next; an access beyond them is a fault, which the handler writes into the
  * guard's log and then allows, so that the op goes on; what was allowed is taken back with the op's own rights.
- * A fault anywhere else goes on to whoever handled it before (`faulthandler`, a debugger, the system).
+ * Pages that are to be written first (FIRST) get their rights, a stretch at a time, as they are touched; a fault is
+ * logged there where that was a read. A fault anywhere else goes on to whoever handled it before (`faulthandler`, a debugger, the system).
  *
  * The handler calls nothing but mprotect and gettid. A log entry is whole once its `thread` is not 0. Where the log is
  * full, faults are counted only. What this module does not see: what lies on a page.
@@ -18,10 +19,14 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { MOST = 64, AGAIN = 64 };
+enum { MOST = 64, AGAIN = 64, FIRST = 8, STRETCH = 64 };
 
 struct fault { int64_t op, within, address, instruction, write, thread; };
-struct guard { int64_t low, high, page, op, within, count, room, closed; struct fault faults[]; };
+struct guard {
+    int64_t low, high, page, op, within, count, room, closed;
+    const int64_t *starts, *spans; /* rows starts[op] to starts[op + 1] of (low, high, rights) */
+    struct fault faults[];
+};
 
 static struct guard *guards[MOST];
 static struct sigaction before;
@@ -53,12 +58,33 @@ static int is_write(const ucontext_t *at) {
 }
 
 static void hand_on(int number, siginfo_t *told, void *context) {
+    struct sigaction usual;
+    memset(&usual, 0, sizeof usual); /* SIG_DFL is 0 */
+    if (before.sa_flags & SA_RESETHAND) sigaction(number, &usual, 0); /* as the system would have done */
     if (before.sa_flags & SA_SIGINFO) before.sa_sigaction(number, told, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) before.sa_handler(number);
     else { /* the instruction faults once more, or the signal comes once more, and ends the process */
-        sigaction(number, &before, 0);
+        sigaction(number, &usual, 0);
         if (told->si_code <= 0) raise(number);
     }
+}
+
+static int set(int64_t low, int64_t high, int rights) {
+    return low < high ? mprotect((void *)low, (size_t)(high - low), rights) : 0;
+}
+
+/* Allow an access; return whether that could be done. `first` is set where the page is to be written first. */
+static int allow(const struct guard *g, int64_t at, int write, int *first) {
+    int64_t low = at & -g->page, high = low + g->page;
+    if (g->within)
+        for (int64_t row = g->starts[g->op]; row < g->starts[g->op + 1]; row++) {
+            const int64_t *span = g->spans + 3 * row;
+            if (span[2] != FIRST || low < span[0] || low >= span[1]) continue;
+            *first = 1;
+            high = low + STRETCH * g->page < span[1] ? low + STRETCH * g->page : span[1];
+            return set(low, high, PROT_READ | PROT_WRITE) == 0;
+        }
+    return set(low, high, write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
 }
 
 static void on_fault(int number, siginfo_t *told, void *context) {
@@ -67,19 +93,17 @@ static void on_fault(int number, siginfo_t *told, void *context) {
     for (int i = 0; told->si_code > 0 && i < MOST; i++) {
         struct guard *g = guards[i];
         if (!g || at < g->low || at >= g->high) continue;
-        int write = is_write(context);
-        int64_t n = __atomic_fetch_add(&g->count, 1, __ATOMIC_RELAXED);
+        int write = is_write(context), first = 0, allowed = allow(g, at, write, &first);
+        if (!allowed) break;
+        int64_t n = write && first ? g->room : __atomic_fetch_add(&g->count, 1, __ATOMIC_RELAXED);
         if (n < g->room) {
             struct fault *f = &g->faults[n];
             f->op = g->op, f->within = g->within, f->address = at, f->write = write;
             f->instruction = instruction_of(context);
             __atomic_store_n(&f->thread, (int64_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
         }
-        int rights = write ? PROT_READ | PROT_WRITE : PROT_READ;
-        if (mprotect((void *)(at & -g->page), (size_t)g->page, rights) == 0) {
-            errno = kept;
-            return;
-        }
+        errno = kept;
+        return;
     }
     errno = kept;
     hand_on(number, told, context);
@@ -109,16 +133,12 @@ static void uninstall(void) {
     }
 }
 
-static int set(int64_t low, int64_t high, int rights) {
-    return low < high ? mprotect((void *)low, (size_t)(high - low), rights) : 0;
-}
-
 /* Take all rights, also those that faults were given: of the last ones once more, since a thread may be late. */
-int guard_leave(struct guard *g, const int64_t *starts, const int64_t *spans) {
+int guard_leave(struct guard *g) {
     int bad = 0;
     if (g->within)
-        for (int64_t row = starts[g->op]; row < starts[g->op + 1]; row++)
-            bad |= set(spans[3 * row], spans[3 * row + 1], PROT_NONE);
+        for (int64_t row = g->starts[g->op]; row < g->starts[g->op + 1]; row++)
+            bad |= set(g->spans[3 * row], g->spans[3 * row + 1], PROT_NONE);
     int64_t count = __atomic_load_n(&g->count, __ATOMIC_ACQUIRE);
     if (count > g->room) bad |= set(g->low, g->high, PROT_NONE);
     else
@@ -131,11 +151,12 @@ int guard_leave(struct guard *g, const int64_t *starts, const int64_t *spans) {
     return bad;
 }
 
-int guard_enter(struct guard *g, const int64_t *starts, const int64_t *spans, int64_t op) {
+int guard_enter(struct guard *g, int64_t op) {
     int bad = 0;
     g->op = op, g->within = 1;
-    for (int64_t row = starts[op]; row < starts[op + 1]; row++)
-        bad |= set(spans[3 * row], spans[3 * row + 1], (int)spans[3 * row + 2]);
+    for (int64_t row = g->starts[op]; row < g->starts[op + 1]; row++)
+        if (g->spans[3 * row + 2] != FIRST)
+            bad |= set(g->spans[3 * row], g->spans[3 * row + 1], (int)g->spans[3 * row + 2]);
     return bad;
 }
 

@@ -5,8 +5,8 @@ declare is a fault, with address, instruction and thread.
     guard = Guard(view, spans)                   # spans[step]: (low, high, may write), what the op declares, in bytes of the view
     guard.arm(); guard.enter(0); <op 0>; guard.leave(); ...; guard.release()
 
-Before an op its operands' pages may be read and its results' pages written; no other page of the
-view has any right, between two ops none at all. The handler (`guard.c`) is compiled at first use by
+Within an op its operands' pages may be read, and its results' pages written and, once that was
+done, read; no other page of the view has any right, between two ops none at all. The handler (`guard.c`) is compiled at first use by
 the system's C compiler into the user's cache folder. It logs a fault, allows that page until the op
 ends, and hands faults elsewhere on to whoever handled them before. Rights are back after `release`,
 and in a fork at once.
@@ -15,8 +15,9 @@ A thread that lived before an op and faults at a page that its own op declares i
 op; else to the op that runs, with the thread's.
 
 What this module does not see: a second access to a page by one op; what shares a page with declared
-bytes; a read of a result's page, since no page can be written and not be read; a thread that begins
-and ends within an op is known by its number alone. Linux on x86_64 and aarch64 (`why_not`).
+bytes; a read of a result once the op has written near (no page can be written and not be read);
+what the system reads and writes for a kernel, which is refused (EFAULT) where the kernel itself
+would have faulted. A thread that begins and ends within an op is known by its number alone. Linux on x86_64 and aarch64 (`why_not`).
 """
 
 import ctypes
@@ -47,11 +48,13 @@ Span = tuple[int, int, bool]
 
 ROOM: Final = 1024
 """Faults of one op that are told; others are counted."""
-HEAD: Final = ("low", "high", "page", "op", "within", "count", "room", "closed")
+HEAD: Final = ("low", "high", "page", "op", "within", "count", "room", "closed", "starts", "spans")
 FAULT: Final = ("op", "within", "address", "instruction", "write", "thread")
 """Of guard.c, each 8 bytes."""
+FIRST: Final = 8
+"""Of guard.c: the right to write, and to read what was written."""
 SOURCE: Final = Path(__file__).with_name("guard.c")
-TASKS: Final = Path("/proc/self/task")
+TASKS: Final = "/proc/self/task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,8 @@ class Fault:
 
     step: int
     """The op that is charged."""
+    during: int | None
+    """The op that ran, where a thread did it that the op had left behind."""
     position: int
     """Of the byte in the view."""
     write: bool
@@ -155,34 +160,44 @@ class Guard:
         self._rows = np.array(rows, np.int64).reshape(-1, 3)
         self._starts = np.array(starts, np.int64)
         self._state = np.zeros(len(HEAD) + ROOM * len(FAULT), np.int64)
-        self._state[: len(HEAD)] = (self._base, self._base + len(view), mmap.PAGESIZE, 0, 0, 0, ROOM, 0)
+        self._state[: len(HEAD)] = (
+            self._base,
+            self._base + len(view),
+            mmap.PAGESIZE,
+            0,
+            0,
+            0,
+            ROOM,
+            0,
+            self._starts.ctypes.data,
+            self._rows.ctypes.data,
+        )
         library = _library()
         place, step = ctypes.c_void_p, ctypes.c_int64
-        library.guard_enter.argtypes = (place, place, place, step)
-        library.guard_leave.argtypes = (place, place, place)
-        library.guard_arm.argtypes = library.guard_release.argtypes = (place,)
-        self._library = library
-        self._where = tuple(int(column.ctypes.data) for column in (self._state, self._starts, self._rows))
+        library.guard_enter.argtypes = (place, step)
+        library.guard_leave.argtypes = library.guard_arm.argtypes = library.guard_release.argtypes = (place,)
+        self._library, self._where = library, int(self._state.ctypes.data)
         self._threads: dict[int, int] = {}
-        self._alive, self._caller = 0, threading.get_native_id()
+        self._alive: list[str] = []
+        self._caller = 0
 
     def arm(self) -> None:
         """Take all rights; raise ModelError where that cannot be done."""
         _armed.add(self)
-        self._alive, self._caller = 0, threading.get_native_id()
+        self._alive, self._caller = [], threading.get_native_id()
         self._threads = {}
         self._census(-1)
-        self._held(self._library.guard_arm(self._where[0]))
+        self._held(self._library.guard_arm(self._where))
 
     def enter(self, step: int) -> None:
         """Give the rights of an op."""
-        self._held(self._library.guard_enter(*self._where, step))
+        self._held(self._library.guard_enter(self._where, step))
 
     def leave(self) -> tuple[Fault, ...]:
         """Take all rights; return the faults since the last call, one for each op, thread, kind of
         access and span of pages that touch.
         """
-        self._held(self._library.guard_leave(*self._where))
+        self._held(self._library.guard_leave(self._where))
         count = int(self._state[HEAD.index("count")])
         found = self._faults(min(count, ROOM)) if count else ()
         if count:
@@ -194,7 +209,7 @@ class Guard:
     def release(self) -> None:
         """Give all rights back."""
         _armed.discard(self)
-        self._library.guard_release(self._where[0])
+        self._library.guard_release(self._where)
 
     def _held(self, bad: int) -> None:
         if bad:
@@ -203,11 +218,10 @@ class Guard:
 
     def _census(self, step: int) -> None:
         """Note which op began the threads that are new."""
-        alive = TASKS.stat().st_nlink  # two more than there are threads; a hundredth of the cost of a listing
+        alive = os.listdir(TASKS)  # noqa: PTH208 - names alone, after each op
         if alive != self._alive:
             self._alive = alive
-            now = {int(path.name) for path in TASKS.iterdir()}
-            self._threads = {thread: self._threads.get(thread, step) for thread in now}
+            self._threads = {thread: self._threads.get(thread, step) for thread in map(int, alive)}
 
     def _faults(self, count: int) -> tuple[Fault, ...]:
         told: list[Fault] = []
@@ -220,6 +234,7 @@ class Guard:
                 told.append(
                     Fault(
                         step=charged,
+                        during=step if charged != step else None,
                         position=address - self._base,
                         write=bool(write),
                         instruction=_instruction(instruction),
@@ -246,10 +261,10 @@ class Guard:
 
 
 def _pages(declared: Sequence[Span], base: int) -> list[tuple[int, int, int]]:
-    """Return the pages of spans with their rights, disjoint and in order; a page that may be
-    written may be read.
+    """Return the pages of spans with their rights, disjoint and in order; what is written alone is
+    to be written first.
     """
-    size, rights = mmap.PAGESIZE, (mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE)
+    size, both = mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE
     edges: dict[int, list[int]] = {}
     for low, high, write in declared:
         if low < high:
@@ -259,7 +274,7 @@ def _pages(declared: Sequence[Span], base: int) -> list[tuple[int, int, int]]:
     depth, since = [0, 0], 0
     for edge in sorted(edges):
         if any(depth):
-            right = rights[depth[1] > 0]
+            right = mmap.PROT_READ if not depth[1] else both if depth[0] else FIRST
             if found and found[-1][1:] == (since, right):
                 found[-1] = (found[-1][0], edge, right)
             else:

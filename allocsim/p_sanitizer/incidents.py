@@ -69,4 +69,6 @@ class Incident:
     """Of a fault at a guarded page: the byte, the instruction, and the thread where it is not the
     op's.
     """
+    during: int | None = None
+    """The op that ran, where a thread did it that `op` had left behind."""
     message: str = ""

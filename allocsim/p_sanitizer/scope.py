@@ -38,7 +38,8 @@ def examined(facts: Facts, *, pages: str | None = None, strict: bool = False, fo
         yield (
             f"pages: each buffer on pages of its own{', ending and beginning at a guard page in turn' if strict else ''}; "
             f"{coarse} of {ops} ops share a page with bytes of their own buffer that they do not declare, or that its "
-            "alignment leaves before the guard page: not examined there as faults; reads of an op's own results neither"
+            "alignment leaves before the guard page: these were not examined as faults, nor reads of a result once the op "
+            "had begun to write it"
         )
     if len(facts.program.streams) > 1:
         yield f"ops of {len(facts.program.streams)} streams ran one after the other; what they do at once was not examined"

@@ -42,7 +42,7 @@ from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.arena import Pages, Sanitized, sanitized
 from allocsim.p_sanitizer.crashes import Page, catch, prepare
 from allocsim.p_sanitizer.incident_words import op_words, told
-from allocsim.p_sanitizer.incidents import Incident
+from allocsim.p_sanitizer.incidents import WRITES, Incident
 from allocsim.p_sanitizer.pools import GUARD_BYTES
 from allocsim.p_sanitizer.program_facts import Facts, Range
 from allocsim.p_sanitizer.row_actions import Other
@@ -158,7 +158,8 @@ def _ended_well(program: Program, told: "_Told") -> Watched:
 
 def _merged(known: tuple[Incident, ...], told: "_Told") -> tuple[Incident, ...]:
     """Return what is known and what a strict child adds: faults at other bytes, and what no other
-    run has seen of an op.
+    run has seen of an op; and take away writes that a thread turned out to have done that another
+    op had left behind.
     """
     kinds = {(i.run, i.op, i.kind) for i in known}
     places = {(i.run, i.op, i.kind, i.buffer) for i in known if i.witness}
@@ -168,6 +169,8 @@ def _merged(known: tuple[Incident, ...], told: "_Told") -> tuple[Incident, ...]:
         for i in found
         if (i.witness and (i.run, i.op, i.kind, i.buffer) not in places) or (i.run, i.op, i.kind) not in kinds
     ]
+    late = {(i.run, i.during) for i in more}
+    known = tuple(i for i in known if i.witness or i.kind not in WRITES or (i.run, i.op) not in late)
     return tuple(sorted((*known, *more), key=lambda i: (i.run, _at(i))))
 
 
