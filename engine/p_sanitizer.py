@@ -17,25 +17,26 @@ each run verifies only the next `SHARE` bytes of them in turn, at most `COUNT` a
 parameter; `finish` verifies all. A parameter that changed is watched from then on after each op
 that reads it.
 
-With `strict` every tensor has pages of its own that end at a guard page, read-only parameters (a copy)
-too, and each op rights on those it declares (`allocsim.p_sanitizer.guard`): what it does not declare
-is a fault, with instruction and thread. The plan's slots are not laid then: kernels are examined, not
-what the plan lays over what (`examined` says it).
+With `strict` every tensor has pages of its own that end at a guard page, read-only parameters (a
+copy) too, and each op rights on those it declares (`allocsim.p_sanitizer.guard`): what it does not
+declare is a fault, with instruction and thread. The plan's slots are not laid then: kernels are
+examined, not what the plan lays over what (`examined` says it).
 
 What this module does not see: which scenario runs, and whether the plan is meant to be sound.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocsim.allocators import find
-from allocsim.model import HOST_WRITE, OWN, Plan, Role
+from allocsim.model import HOST_WRITE, OWN, Plan, Program, Role
 from allocsim.p_sanitizer.compiled_executor import Compiled
-from allocsim.p_sanitizer.guard import Guard
-from allocsim.p_sanitizer.incidents import Incident
+from allocsim.p_sanitizer.guard import Guard, why_not
+from allocsim.p_sanitizer.incident_words import crash, op_words
+from allocsim.p_sanitizer.incidents import BY_KERNEL, Incident
+from allocsim.p_sanitizer.kernel_child import KernelChild, in_child
 from allocsim.p_sanitizer.monitor import Monitor
 from allocsim.p_sanitizer.pools import Pool, TrackedBlock
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
@@ -45,9 +46,16 @@ from engine.runtime import Observer, Runtime
 from engine.runtime.plan_memory import arena_sizes
 
 Array = NDArray[Any]
+At = Callable[[int, int], None]
 
 SHARE: Final = 1 << 25
 COUNT: Final = 32
+SECONDS: Final = 60.0
+MEMORY: Final = 1 << 32
+"""What a child with kernels of the user's may take, unless told otherwise."""
+OWN_KERNEL: Final = "own"
+"""The variant of kernels of the user's (`engine.front.custom_ops`)."""
+
 """Bytes, and number, of read-only parameters verified after each run: about as many, at least
 one."""
 
@@ -81,7 +89,7 @@ class Sanitizer:
         given = dict(parameters or {})
         outside = (buffers.role == Role.PARAMETER) & buffers.read_only
         copied = {buffers.names[b]: b for b in np.flatnonzero(outside).tolist() if strict and buffers.names[b] in given}
-        plan = find("reference").plan(program) if strict else plan
+        plan = _apart(program) if strict else plan
         own = buffers.nbytes[(plan.arena == OWN) & ~outside].tolist()
         sizes = [*arena_sizes(plan), *own, *(given[name].nbytes for name in copied)]
         self._pool = Pool.of(sizes, ends="end" if strict else None)
@@ -120,12 +128,22 @@ class Sanitizer:
         return self._monitor.incidents
 
     @property
+    def facts(self) -> Facts:
+        """The program as it is laid."""
+        return self._facts
+
+    @property
+    def base(self) -> int:
+        """Address of the first byte of memory, as kernels see it."""
+        return int(self._pool.view.ctypes.data)
+
+    @property
     def monitor(self) -> Monitor:
         """The monitor, for its counts."""
         return self._monitor
 
-    def run(self, inputs: Mapping[str, Array], *, skip: Collection[str] = ()) -> dict[str, Array]:
-        """Run as `Runtime.run` does, watched."""
+    def run(self, inputs: Mapping[str, Array], *, skip: Collection[str] = (), at: At | None = None) -> dict[str, Array]:
+        """Run as `Runtime.run` does, watched; `at` hears run and step of each op before it begins."""
         writes = np.flatnonzero(self.runtime.program.ops.is_kind(HOST_WRITE)).tolist()
         names = {self.runtime.lowered.tensors[step].name: step for step in writes}
         monitor, watched = self._monitor, self._watched
@@ -138,6 +156,8 @@ class Sanitizer:
                 self._verify(watched[step], step)
 
         observer = observe_outside if watched else observe
+        if at is not None:
+            observer = _telling(at, monitor.runs - 1, observer)
         outputs = (
             self.runtime.run(inputs, skip=skip, observer=observer)
             if self._guard is None
@@ -234,6 +254,76 @@ class Sanitizer:
                 for reader in self._readers.get(buffer, ()):
                     for at in {max(reader - 1, 0), reader}:
                         self._watched.setdefault(at, []).append(buffer)
+
+
+def _apart(program: Program) -> Plan:
+    """Return the plan that gives each buffer memory of its own, outside the arenas."""
+    count = len(program.buffers)
+    return Plan(
+        program=program,
+        arena=np.full(count, OWN, np.int32),
+        offset=np.zeros(count, np.int64),
+        nbytes=program.buffers.nbytes,
+    )
+
+
+def _telling(at: At, run: int, observer: Observer) -> Observer:
+    """Return an observer that says which op is next, and say that the first is."""
+    at(run, 0)
+
+    def observe(step: int, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
+        observer(step, operands, results)
+        at(run, step + 1)
+
+    return observe
+
+
+def foreign(
+    lowered: Lowered,
+    plan: Plan,
+    inputs: Mapping[str, Array],
+    *,
+    parameters: Mapping[str, Array] | None = None,
+    seconds: float = SECONDS,
+    memory: int = MEMORY,
+) -> tuple[Incident, ...]:
+    """Return what the kernels of the user's in a program do against what they declare, a crash, a
+    hang and an exception among it; nothing where the program has none of them.
+
+    One run in a child (`allocsim.p_sanitizer.kernel_child`), in the strict mode where the system
+    guards pages: none of these kernels has touched memory of this process.
+
+    Args:
+        lowered: the program; its kernels of variant `OWN_KERNEL` are the user's.
+        plan: where tensors lie where no page can be guarded.
+        inputs: as `Runtime.run` takes them.
+        parameters: as `Runtime` takes them.
+        seconds: the child may take.
+        memory: bytes that it may take beyond those it begins with.
+    """
+    kinds = {kind for kind, variant in lowered.variants.items() if variant == OWN_KERNEL}
+    program = lowered.program
+    mine = {op.step for op in program.ops if op.kind in kinds} if kinds else set()
+    if not mine:
+        return ()
+    with Sanitizer(lowered, plan, parameters=parameters, strict=not why_not()) as sanitizer:
+
+        def task(child: KernelChild) -> None:
+            try:
+                sanitizer.run(inputs, at=child.at)
+                sanitizer.finish()
+            finally:
+                child.say(sanitizer.incidents)
+
+        told = in_child(task, seconds=seconds, memory=memory)
+        found = [i for message in told.messages for i in message if i.op in mine and i.kind in BY_KERNEL]
+        if told.how and told.place[1] in mine:
+            found.append(crash(sanitizer.facts.nearest, sanitizer.base, program, told))
+    if told.raised and told.place[1] in mine:
+        run, step = told.place
+        message = f"{op_words(program, step, run)} raised {told.raised}"
+        found.append(Incident(kind="Crash", run=run, op=step, message=message))
+    return tuple(found)
 
 
 def _origin(pool: Pool, memory: NDArray[np.uint8], offset: int) -> int:

@@ -1,7 +1,9 @@
 """Run a scenario: train three ways, ask every detector, find the cure, reach the verdict.
 
 `run` is the pipeline of `repro.pipeline` from end to end: scenario -> experiment -> three training
-runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`).
+runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`). Kernels of the user's are run
+in a child first (`engine.p_sanitizer.foreign`); where they break what they declare, or their
+process, that is the evidence, and nothing is trained.
 
 What this module does not see: the terminal, files, and figures.
 """
@@ -14,6 +16,7 @@ from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential import compare
 from engine.d_differential.side_comparison import Progress, silent
+from engine.p_sanitizer import foreign
 from engine.training.measured_memory import MemoryOfRun
 from repro import mode_words
 from repro.detectors import LOCKSTEP_RUNS, ask
@@ -21,7 +24,7 @@ from repro.options import EngineOptions
 from repro.pipeline import MODES, prepare, train_three
 from repro.run_records import GradientRatio, TrainingSummary, agree, by_name, run_entry
 from repro.scenario import Scenario
-from repro.workload import Trained, Workload, measured
+from repro.workload import Trained, Workload, measured, session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class EngineResult:
     evidence: Evidence
     verdict: Verdict
     modes: Mapping[str, TrainingSummary]
+    """None where nothing was trained."""
     differential: tuple[dict[str, Any], ...] = ()
     """The further modes asked for, each with its rows by layer and step
     (`repro.mode_words.record`)."""
@@ -77,6 +81,13 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
     """Run a scenario and return its evidence and verdict; errors as of `repro.pipeline.prepare`."""
     experiment = prepare(scenario, options)
     workload = experiment.workload
+    plan = experiment.plans["default"]
+    hurt = foreign(workload.lowered, plan, workload.inputs, parameters=workload.parameters)
+    if hurt:  # kernels of the user's: not one more call in this process
+        evidence = Evidence(document=session(workload, plan, 1), sanitizer=hurt)
+        return EngineResult(
+            scenario=experiment.scenario, options=options, evidence=evidence, verdict=judge(evidence), modes={}
+        )
     sides = mode_words.sides_of(experiment, options.modes)
     trained = train_three(experiment, progress)
     evidence = ask(experiment, trained["default"], progress).evidence

@@ -13,14 +13,17 @@
 | `culprits` | what it means when it comes out bad |
 | `incidents`, `incident_words` | the record, and its words |
 | `pools`, `arena` | blocks with red zones, and views of them for kernels |
+| `guard` | rights on pages: an access that an op does not declare is a fault |
+| `scope` | what an answer examined, in lines that stand under it |
 
 It finds reads of stale, overwritten and unwritten bytes, as S does, by an analysis of its own; and
 what S cannot see: kernels that write outside their results, into operands or read-only memory, that
-leave results unwritten, or that read dead bytes they do not declare.
+leave results unwritten, or that read bytes they do not declare.
 
-What cannot be guarded: a kernel that writes to live bytes further than `trace.BAND` away is found
-when these are next verified, at the latest at the end of the run, with its suspects; one that reads
-live bytes it does not declare is never found; nor a write that leaves the bytes as they were.
+What this package does not see without guard pages: a kernel that writes to live bytes further than
+`trace.BAND` away is found when these are next verified, at the latest at the end of the run, with
+its suspects; one that reads live bytes it does not declare is never found; nor a write that leaves
+the bytes as they were.
 """
 
 import lazy_loader

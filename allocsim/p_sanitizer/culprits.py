@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from allocsim.model.layout import Int64s
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.guard import Fault
+from allocsim.p_sanitizer.guard import PageFault
 from allocsim.p_sanitizer.incident_words import tell
 from allocsim.p_sanitizer.incidents import KINDS, Incident
 from allocsim.p_sanitizer.pools import TrackedBlock
@@ -131,7 +131,7 @@ class Blame:
         results = self._facts.results[step]
         self._overran(step, results[0] if results else None, _ranges(changed, 0))
 
-    def touched(self, faults: Iterable[Fault]) -> None:
+    def touched(self, faults: Iterable[PageFault]) -> None:
         """Tell of accesses beyond what ops declare, as the processor saw them."""
         for fault in faults:
             position, near = fault.position, self._facts.nearest(fault.position, fault.step)

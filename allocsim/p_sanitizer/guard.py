@@ -6,10 +6,10 @@ declare is a fault, with address, instruction and thread.
     guard.arm(); guard.enter(0); <op 0>; guard.leave(); ...; guard.release()
 
 Within an op its operands' pages may be read, and its results' pages written and, once that was
-done, read; no other page of the view has any right, between two ops none at all. The handler (`guard.c`) is compiled at first use by
-the system's C compiler into the user's cache folder. It logs a fault, allows that page until the op
-ends, and hands faults elsewhere on to whoever handled them before. Rights are back after `release`,
-and in a fork at once.
+done, read; no other page of the view has any right, between two ops none at all. The handler
+(`guard.c`) is compiled at first use by the system's C compiler into the user's cache folder. It
+logs a fault, allows that page until the op ends, and hands faults elsewhere on to whoever handled
+them before. Rights are back after `release`, and in a fork at once.
 
 A thread that lived before an op and faults at a page that its own op declares is charged to that
 op; else to the op that runs, with the thread's.
@@ -17,7 +17,8 @@ op; else to the op that runs, with the thread's.
 What this module does not see: a second access to a page by one op; what shares a page with declared
 bytes; a read of a result once the op has written near (no page can be written and not be read);
 what the system reads and writes for a kernel, which is refused (EFAULT) where the kernel itself
-would have faulted. A thread that begins and ends within an op is known by its number alone. Linux on x86_64 and aarch64 (`why_not`).
+would have faulted. A thread that begins and ends within an op is known by its number alone. Linux
+on x86_64 and aarch64 (`why_not`).
 """
 
 import ctypes
@@ -58,7 +59,7 @@ TASKS: Final = "/proc/self/task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PageFault:
     """One access beyond what an op declares."""
 
     step: int
@@ -71,7 +72,7 @@ class Fault:
     instruction: str
     """Its address, and its place in a library where the system knows one."""
     thread: str
-    """Words where it is not the thread that called the op, or where the op had ended; else empty."""
+    """Words where it is not the thread that called the op, or where that op had ended."""
 
 
 def twice(nbytes: int) -> tuple[Bytes, Bytes]:
@@ -193,7 +194,7 @@ class Guard:
         """Give the rights of an op."""
         self._held(self._library.guard_enter(self._where, step))
 
-    def leave(self) -> tuple[Fault, ...]:
+    def leave(self) -> tuple[PageFault, ...]:
         """Take all rights; return the faults since the last call, one for each op, thread, kind of
         access and span of pages that touch.
         """
@@ -223,8 +224,8 @@ class Guard:
             self._alive = alive
             self._threads = {thread: self._threads.get(thread, step) for thread in map(int, alive)}
 
-    def _faults(self, count: int) -> tuple[Fault, ...]:
-        told: list[Fault] = []
+    def _faults(self, count: int) -> tuple[PageFault, ...]:
+        told: list[PageFault] = []
         seen: dict[tuple[int, int, int], int] = {}
         rows = self._state[len(HEAD) :].reshape(ROOM, len(FAULT))[:count].tolist()
         for step, within, address, instruction, write, thread in sorted(rows, key=lambda row: (row[0], row[4], row[2])):
@@ -232,7 +233,7 @@ class Guard:
             if thread and page - seen.get(key, -2) > 1:  # a span of pages is told by its first
                 charged, words = self._charged(step, address - self._base, thread, within=bool(within))
                 told.append(
-                    Fault(
+                    PageFault(
                         step=charged,
                         during=step if charged != step else None,
                         position=address - self._base,
@@ -302,4 +303,4 @@ def _instruction(address: int) -> str:
     return f"{address:#x} ({os.path.basename(place.file.decode(errors='replace'))}+{address - place.base:#x}{function})"  # noqa: PTH119
 
 
-__all__ = ["Fault", "Guard", "twice", "why_not"]
+__all__ = ["Guard", "PageFault", "twice", "why_not"]

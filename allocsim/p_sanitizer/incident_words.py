@@ -3,13 +3,18 @@
 What this module does not see: how an incident was found.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 from allocsim.model import Program
 from allocsim.p_sanitizer.incidents import KINDS, Incident
+from allocsim.p_sanitizer.kernel_child import Told
+from allocsim.p_sanitizer.pools import GUARD_BYTES
 from allocsim.p_sanitizer.program_facts import Facts
+
+Nearest = Callable[[int, int], tuple[int, str, int] | None]
+"""As `Facts.nearest`."""
 
 SHOWN: Final = 4
 """Byte ranges, or suspects, listed before the rest is counted."""
@@ -50,6 +55,23 @@ def describe(program: Program, incident: Incident) -> str:
     if incident.suspects is not None:
         lines.append(f"  one of: {suspects_words(program, incident)}")
     return "\n".join(lines)
+
+
+def crash(nearest: Nearest, base: int, program: Program, child: Told) -> Incident:
+    """Return the incident of a child that died in the middle of an op of `program`, in memory that
+    begins at an address.
+    """
+    (run, step), address = child.place, child.address
+    message = f"{op_words(program, step, run) if step >= 0 else 'the process'} {child.how}"
+    incident = Incident(kind="Crash", run=max(run, 0), op=step, message=message)
+    if address is None:
+        return incident
+    near = nearest(address - base, step)
+    far = near is None or near[2] > 2 * GUARD_BYTES
+    where = "far from all memory of the arena" if near is None or far else near[1]
+    return replace(
+        incident, buffer=None if near is None or far else near[0], message=f"{message} at address {address:#x}, {where}"
+    )
 
 
 def op_words(program: Program, op: int | None, run: int | None = None) -> str:

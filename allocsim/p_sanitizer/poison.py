@@ -15,10 +15,10 @@ number may have the same bits; it does not change from run to run as the word do
 another dtype was left where two runs show it.
 
 `drawn` gives dead bytes other forms, each word drawn by its place, by the word and by the form's
-number: floats of ordinary size above 0, bytes of 0 or 1, any bits, floats below 0, and any bits from
-there on. A question that each form answers either way with equal chance has the same answer in all
-of k forms with a chance of 2^-k. A form of its own, `AS_IT_LAY`, leaves dead bytes as they were, so
-that a question for one rare value is seen where that value lay.
+number: floats of ordinary size above 0, bytes of 0 or 1, any bits, floats below 0, and any bits
+from there on. A question that each form answers either way with equal chance has the same answer in
+all of k forms with a chance of 2^-k. A form of its own, `AS_IT_LAY`, leaves dead bytes as they
+were, so that a question for one rare value is seen where that value lay.
 
 What this module does not see: who puts words where.
 """

@@ -13,9 +13,9 @@ further than the red zones reach, and has left the pool, ends the process there,
 the host's own memory unseen. `p_sanitizer.watched` makes an incident of that. Where a system has no
 `mprotect` there are no guards (`Pool.guarded` says so).
 
-A pool can be mapped twice (`guard`): `memory` is the checker's view of the bytes, `view` the one that
-kernels are given; else they are one. It can give each block pages of its own (`Ends`), which end or
-begin where a page without a block does.
+A pool can be mapped twice (`guard`): `memory` is the checker's view of the bytes, `view` the one
+that kernels are given; else they are one. It can give each block pages of its own (`Ends`), which
+end or begin where a page without a block does.
 
 What this module does not see: what lies in a block.
 """

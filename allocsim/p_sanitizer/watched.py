@@ -9,7 +9,8 @@ what they read of dead bytes shows wherever it ends.
 signal, and how far the address lies from the nearest buffer. What the kernel changes in Python's
 memory is lost with its process.
 
-With `twice` all runs are repeated over the other forms of poison (`poison.other`). The first result
+With `twice` all runs are repeated over other forms of poison (`poison.drawn`), and with dead bytes
+left as they lay. The first result
 that differs, of an op whose operands are the same, was computed from dead bytes: an
 `UndeclaredRead`, whatever became of the value on the way. Which bytes it read is found by
 repetition, with the other form in a part of the memory only: the first and the last one of each
@@ -17,17 +18,18 @@ part that matters by itself, O(log bytes) runs. What differs between two equal r
 *unsettled*: nothing is said of it. An op that crashes or raises over another form only, and does so
 again, read dead bytes as well; what comes after it is not compared over that form.
 
-What this module does not see: a live byte that a kernel reads without declaring it; what a kernel
-leaves to itself from op to op; of undeclared readers in a chain, any but the first.
+With `strict` all is run once more with each buffer on pages of its own that end at a guard page,
+and again with pages that begin at one (`guard`): what an op does not declare is a fault there, dead
+or live, kept or undone, on whatever thread.
+
+What this module does not see: without `strict`, a live byte that a kernel reads without declaring
+it; what a kernel leaves to itself from op to op; of undeclared readers in a chain, any but the
+first.
 """
 
-import contextlib
-import os
-import pickle
-import select
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final
@@ -35,15 +37,12 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from allocsim.errors import ModelError
-from allocsim.files.patience import Limit
-from allocsim.files.signals import signal_name
 from allocsim.model import VIEW, Op, Plan, Program
 from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.arena import Pages, Sanitized, sanitized
-from allocsim.p_sanitizer.crashes import Page, catch, prepare
-from allocsim.p_sanitizer.incident_words import op_words, told
+from allocsim.p_sanitizer.incident_words import crash, op_words, told
 from allocsim.p_sanitizer.incidents import WRITES, Incident
-from allocsim.p_sanitizer.pools import GUARD_BYTES
+from allocsim.p_sanitizer.kernel_child import KernelChild, in_child
 from allocsim.p_sanitizer.program_facts import Facts, Range
 from allocsim.p_sanitizer.row_actions import Other
 from allocsim.p_sanitizer.scope import examined
@@ -131,12 +130,9 @@ def watched(
         ModelError: as `sanitized`; where the kernel raised, with the op and what it said; or where
             the system cannot fork.
     """
-    if not hasattr(os, "fork"):
-        raise ModelError("", "this system cannot fork a process to watch kernels in")
     made = placed(program, plan)
     laid = {"content": content, "compiled": compiled, "every_op": every_op, "pages": pages}
     session = _Session(plan=made, kernel=kernel, runs=runs, skip=skip, laid=laid, seconds=seconds, forms=forms)
-    prepare()
     first = session.child()
     found = _ended_well(made.program, first)
     if first.crash is None and (twice or strict):
@@ -222,40 +218,22 @@ class _Session:
         )
         for skip in self.skip:
             arena.steps_of(skip)
-        page = Page()
-        reading, writing = os.pipe()
-        process = os.fork()
-        if process == 0:
-            os.close(reading)
-            self._live(arena, page, writing, asked)
-        os.close(writing)
-        with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpgid(process, process)  # here too: it may be killed with its group before it has run at all
-        told, code = _heard(reading, self.seconds, process)
-        digests = {key: digest for message in told if isinstance(message, dict) for key, digest in message.items()}
-        incidents = next((message for message in reversed(told) if isinstance(message, tuple)), ())
-        seen = _Told(incidents=incidents, digests=digests, place=page.place, origin=arena.origin, size=arena.size)
-        if told and isinstance(told[-1], str):
-            return replace(seen, raised=told[-1])
-        return seen if told and told[-1] is None else replace(seen, crash=_crash(arena, page, code, self.seconds))
+        told = in_child(partial(self._perform, arena, asked), seconds=self.seconds)
+        digests = {
+            key: digest for message in told.messages if isinstance(message, dict) for key, digest in message.items()
+        }
+        incidents = next((message for message in reversed(told.messages) if isinstance(message, tuple)), ())
+        return _Told(
+            incidents=incidents,
+            digests=digests,
+            crash=crash(arena.nearest, arena.base, self.plan.program, told) if told.how else None,
+            raised=told.raised,
+            place=told.place,
+            origin=arena.origin,
+            size=arena.size,
+        )
 
-    def _live(self, arena: Sanitized, page: Page, writing: int, asked: Asked | None) -> None:
-        """Be the child; never return."""
-        try:
-            os.setpgid(0, 0)
-            catch(page)
-            pipe = os.fdopen(writing, "wb")  # closed by the exit alone: who hears the end of it kills what still lives
-            message = None
-            try:
-                self._perform(arena, page, pipe, asked)
-            except Exception as error:  # noqa: BLE001 - whatever a user's kernel raises
-                message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            pickle.dump(message, pipe)
-            pipe.flush()
-        finally:
-            os._exit(1)  # who says its last message is believed; the status is that of a child that did not
-
-    def _perform(self, arena: Sanitized, page: Page, pipe: Any, asked: Asked | None) -> None:
+    def _perform(self, arena: Sanitized, asked: Asked | None, child: KernelChild) -> None:
         """Send the digests of each op's results, and all incidents whenever there are more."""
         count = 0
         program = arena.program
@@ -266,104 +244,20 @@ class _Session:
                 for op in program.ops:
                     if op.kind == VIEW or op.step in left_out:
                         continue
-                    page.at(run, op.step)
+                    child.at(run, op.step)
                     with arena.op(op.step) as (operands, results):
                         self.kernel(op, operands, results)
                         images = {(run, op.step, value): arena.image(value) for value in op.results}
                         last = asked is not None and asked[0][:2] == (run, op.step)
                         if asked is not None and last and asked[1]:
                             arena.undeclared(op.step, asked[0][2], asked[1])
-                    pickle.dump({key: blake2b(image, digest_size=12).digest() for key, image in images.items()}, pipe)
+                    child.say({key: blake2b(image, digest_size=12).digest() for key, image in images.items()})
                     if len(arena.incidents) != count:
                         count = len(arena.incidents)
-                        pickle.dump(arena.incidents, pipe)
-                    pipe.flush()
+                        child.say(arena.incidents)
                     if last:
                         return
-        pickle.dump(arena.incidents, pipe)
-
-
-LOOK: Final = 0.05
-"""Seconds between two looks whether a child that is silent has ended."""
-
-
-def _heard(reading: int, seconds: float | None, process: int) -> tuple[list[Any], int | None]:
-    """Return the messages of a child, and how it ended: an exit status, a signal below 0, or None
-    where it was killed because its time was over.
-
-    What it began and left behind, which may hold the pipe open, ends with it.
-    """
-    limit = None if seconds is None else Limit(seconds=seconds, process=process)
-    data, code, late = bytearray(), None, False
-    try:
-        with os.fdopen(reading, "rb", buffering=0) as pipe:
-            while True:
-                ready = bool(select.select([pipe], [], [], 0 if code is not None else LOOK)[0])
-                piece = pipe.read(1 << 16) if ready else None
-                if piece:
-                    data += piece
-                if piece == b"" or (code is not None and not ready):
-                    break
-                if code is None and not ready:
-                    code = _ended(process, os.WNOHANG)
-                if code is None and limit is not None and not limit.left():
-                    late = True
-                    _end_all(process)
-                    code = _ended(process, 0)
-    finally:
-        _end_all(process)
-        if code is None:
-            code = _ended(process, 0)
-    return _unpacked(bytes(data)), None if late else code
-
-
-def _ended(process: int, how: int) -> int | None:
-    """Return how a child ended, None where it has not."""
-    found, status = os.waitpid(process, how)
-    return os.waitstatus_to_exitcode(status) if found else None
-
-
-def _end_all(process: int) -> None:
-    """Kill a child with all of its group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process, signal.SIGKILL)
-
-
-def _unpacked(data: bytes) -> list[Any]:
-    """Return the whole messages of a stream; one that the child's death cut short is none."""
-    from io import BytesIO  # noqa: PLC0415 - nothing else here needs it
-
-    stream, found = BytesIO(data), []
-    while stream.tell() < len(data):
-        try:
-            found.append(pickle.load(stream))  # noqa: S301 - our own fork wrote it
-        except (EOFError, pickle.UnpicklingError):
-            break
-    return found
-
-
-def _crash(arena: Sanitized, page: Page, code: int | None, seconds: float | None) -> Incident:
-    """Return the incident of a child that died in the middle of an op."""
-    run, step = page.place
-    program = arena.program
-    who = op_words(program, step, run) if step >= 0 else "the process"
-    if code is None:
-        return Incident(
-            kind="Crash", run=max(run, 0), op=step, message=f"{who} did not end within {seconds:g} s and was killed"
-        )
-    how = f"by {signal_name(-code)}" if code < 0 else f"with exit status {code}"
-    incident = Incident(kind="Crash", run=max(run, 0), op=step, message=f"{who} ended its process {how}")
-    address = page.address
-    if address is None or code >= 0:
-        return incident
-    position = address - arena.base
-    near = arena.nearest(position, step)
-    if near is None or near[2] > 2 * GUARD_BYTES:
-        return replace(
-            incident, message=f"{incident.message} at address {address:#x}, far from all memory of the arena"
-        )
-    buffer, where, _ = near
-    return replace(incident, buffer=buffer, message=f"{incident.message} at address {address:#x}, {where}")
+        child.say(arena.incidents)
 
 
 # --- other forms of poison

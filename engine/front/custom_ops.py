@@ -11,17 +11,19 @@
 
 The op is a row of the tables like any other: planned, judged, differentiated to any order (its
 derivative is made of ops), and, since its row states an alias contract, audited. Before it is
-believed it is *tried*: whether it writes all of its result and nothing else, its derivative
-against finite differences, the derivative of that against them too, and its kernel in place
-against its kernel apart (detector K). It is tried at the samples first, and again at each new
-combination of operand shapes before it is used there: a kernel may be right in one row and wrong
-behind its first vector. What fails is refused, with the entry or the layout; at the samples it is
-no op then.
+believed it is *tried*, first in a process of its own with guard pages round its arrays (one that
+leaves them, crashes, exits or hangs is refused without a call in this process): whether it writes
+all of its result and nothing else, its derivative against finite differences, the derivative of
+that against them too, and its kernel in place against its kernel apart (detector K). It is tried at
+the samples first, and again at each new combination of operand shapes before it is used there: a
+kernel may be right in one row and wrong behind its first vector. What fails is refused, with the
+entry or the layout; at the samples it is no op then.
 
 What this module does not see: plans.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -29,13 +31,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allocators import find
 from allocsim.errors import EngineError
 from engine.front.differences import directioncheck, gradcheck
 from engine.front.extension import unlearn_action
 from engine.front.functions import op as apply_op
 from engine.front.record import tracking, unlearn
 from engine.front.tensors import EagerTensor, tensor
-from engine.graph import Tensor
+from engine.graph import Graph, Tensor
+from engine.graph.lowering import lower
 from engine.k_audit import AuditCase, audit, contiguous
 from engine.k_audit.standing_cases import CASES, CallShapes
 from engine.kernels import KERNELS, Kernel, register
@@ -43,6 +47,7 @@ from engine.kernels.binding import Array, Arrays, Call, on_dense
 from engine.ops import OPS, ResultLayout, Rule
 from engine.ops.rule import Shape
 from engine.ops.shapes import floating, same_shape
+from engine.p_sanitizer import foreign
 
 Forward = Callable[..., object]
 """(out, *operands) -> nothing: writes every element of `out`."""
@@ -102,6 +107,7 @@ def custom_op(
 
     trials.made = made
     try:
+        _in_a_child(kind, tried)
         result = made(*(tensor(x) for x in tried))
         shapes = tuple(x.shape or (1,) for x in tried), result.shape
         _writes_its_result(kind, forward, tried, result.shape)
@@ -137,6 +143,22 @@ def _called(kind: str, what: str, function: Callable[..., object], words: tuple[
         signature.bind(*words)
     except TypeError:
         raise EngineError(f"{kind}: {what} is called as {what}({', '.join(words)}), and takes {signature}") from None
+
+
+def _in_a_child(kind: str, tried: list[Array]) -> None:
+    """Raise EngineError if a forward leaves its arrays, or does not come back: it is not called in
+    this process then.
+    """
+    if not hasattr(os, "fork"):
+        return
+    graph = Graph(kind)
+    inputs = {f"operand.{n}": x.reshape(x.shape or (1,)).astype(np.float32) for n, x in enumerate(tried)}
+    made = graph.op(kind, *(graph.input(name, x.shape) for name, x in inputs.items()))
+    graph.expand(made)
+    lowered = lower(graph, (made,))
+    for incident in foreign(lowered, find("reference").plan(lowered.program), inputs):
+        if incident.kind not in ("OperandWritten", "ResultUnwritten"):  # harmless here, and told with better words
+            raise EngineError(f"{kind}: its kernel is at fault: {incident.message}")
 
 
 def _writes_its_result(kind: str, forward: Forward, tried: list[Array], shape: Shape) -> None:
@@ -202,6 +224,7 @@ class _Trials:
             draw.choice(sample.reshape(-1), shape) if sample.size else np.zeros(shape)
             for sample, shape in zip(self.samples, operands, strict=True)
         ]
+        _in_a_child(self.kind, given)
         _writes_its_result(self.kind, self.forward, given, result)
         flows = self.differentiable and all(x.size for x in given)
         _try(self.kind, self.made, given, (operands, result), directioncheck if flows else None)
