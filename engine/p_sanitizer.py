@@ -143,7 +143,7 @@ class Sanitizer:
         return self._monitor
 
     def run(self, inputs: Mapping[str, Array], *, skip: Collection[str] = (), at: At | None = None) -> dict[str, Array]:
-        """Run as `Runtime.run` does, watched; `at` hears run and step of each op before it begins."""
+        """Run as `Runtime.run` does, watched; `at` hears run and step before each op."""
         writes = np.flatnonzero(self.runtime.program.ops.is_kind(HOST_WRITE)).tolist()
         names = {self.runtime.lowered.tensors[step].name: step for step in writes}
         monitor, watched = self._monitor, self._watched

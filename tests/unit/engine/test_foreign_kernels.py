@@ -149,7 +149,7 @@ def test_a_shape_at_which_a_kernel_writes_too_far_is_refused_and_nothing_of_it_r
     graph = Graph("own")
     try:
         with pytest.raises(
-            EngineError, match=r"^mine: its kernel is at fault: op 1 \(mine\) ended its process by SIGSEGV"
+            EngineError, match=r"mine: its kernel is at fault: op 1 \(mine\) ended its process by SIGSEGV"
         ):
             graph.op("mine", graph.input("x", (8, 16)))
     finally:
