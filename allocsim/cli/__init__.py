@@ -107,17 +107,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
-    except AllocsimError as error:
-        return _say(str(error), BAD_INPUT)
-    except OSError as error:
-        return _say(os_error_line(error), BAD_INPUT)
-    except ModuleNotFoundError as error:
-        return _say_missing(error)
-    except MemoryError:
-        return _say("there is not enough memory for this", BAD_INPUT)
     except Exception as error:  # noqa: BLE001  # the last one to see it: usage errors have no common public type
-        return _say_other(error)
+        return _said_of(error)
     return status
+
+
+def _said_of(error: Exception) -> int:
+    """Say one line of what ended a command, and return its exit status."""
+    match error:
+        case AllocsimError():
+            return _say(str(error), BAD_INPUT)
+        case OSError():
+            return _say(os_error_line(error), BAD_INPUT)
+        case ModuleNotFoundError():
+            return _say_missing(error)
+        case MemoryError():
+            return _say("there is not enough memory for this", BAD_INPUT)
+        case _:
+            return _say_other(error)
 
 
 def one_line(text: str) -> str:

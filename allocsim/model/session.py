@@ -154,26 +154,34 @@ def _check_run(place: str, index: int, run: Run, runs: int) -> None:
     made_for, found = len(run.plan.program.buffers), len(run.program.buffers)
     if made_for != found:
         raise ModelError(f"{place}.program", f"has {found} buffers; the plan was made for a program with {made_for}")
+    for name, given in (("after", run.after), ("read_after", run.read_after)):
+        if given is not None and run.program.version < 2:
+            raise ModelError(f"{place}.{name}", NEEDS_VERSION_2)
+    _check_skipped(place, run)
+    for position, earlier in enumerate(run.after or ()):
+        _check_other(f"{place}.after[{position}]", earlier, runs)
+        if earlier >= index:
+            raise ModelError(f"{place}.after[{position}]", f"run {earlier} is not earlier than run {index}")
+    if run.read_after is not None:
+        _check_other(f"{place}.read_after", run.read_after, runs)
+        if run.read_after <= index:
+            raise ModelError(f"{place}.read_after", f"run {run.read_after} is not later than run {index}")
+
+
+def _check_other(place: str, run: int, runs: int) -> None:
+    """Raise ModelError unless a run that is named exists."""
+    if not 0 <= run < runs:
+        raise ModelError(place, f"run {run} does not exist; there are {runs}")
+
+
+def _check_skipped(place: str, run: Run) -> None:
+    """Raise ModelError unless what a run leaves out are uploads of its program."""
     uploads = run.program.ops.is_kind(HOST_WRITE)
     for position, step in enumerate(run.skip):
         if not 0 <= step < len(uploads):
             raise ModelError(f"{place}.skip[{position}]", f"op {step} does not exist; there are {len(uploads)}")
         if not uploads[step]:
             raise ModelError(f"{place}.skip[{position}]", f"op {step} is no host.write")
-    for name, given in (("after", run.after), ("read_after", run.read_after)):
-        if given is not None and run.program.version < 2:
-            raise ModelError(f"{place}.{name}", NEEDS_VERSION_2)
-    for position, earlier in enumerate(run.after or ()):
-        if not 0 <= earlier < runs:
-            raise ModelError(f"{place}.after[{position}]", f"run {earlier} does not exist; there are {runs}")
-        if earlier >= index:
-            raise ModelError(f"{place}.after[{position}]", f"run {earlier} is not earlier than run {index}")
-    if run.read_after is None:
-        return
-    if not 0 <= run.read_after < runs:
-        raise ModelError(f"{place}.read_after", f"run {run.read_after} does not exist; there are {runs}")
-    if run.read_after <= index:
-        raise ModelError(f"{place}.read_after", f"run {run.read_after} is not later than run {index}")
 
 
 def _check_persistent(programs: tuple[Program, ...]) -> None:

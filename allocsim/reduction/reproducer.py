@@ -9,7 +9,7 @@ What this module does not see: how the document was found.
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -189,31 +189,37 @@ def _program(program: Program, variable: str, arenas: str) -> Iterator[str]:
             rest = _buffer(program, value.buffer)
             yield f"    {name} = {_call('b.tensor', _repr(value.name), _repr(value.dtype), _repr(value.shape), **rest)}"
     else:
-        buffers = _identifiers(list(program.buffers.names), suffix="_bytes")
-        for buffer, name in enumerate(buffers):
-            label, nbytes = _repr(program.buffers.names[buffer]), str(program.buffers.nbytes[buffer])
-            yield f"    {name} = {_call('b.buffer', label, nbytes, **_buffer(program, buffer))}"
-        for name, value in zip(names, values, strict=True):
-            rest = {} if value.offset == 0 else {"offset": _repr(value.offset)}
-            if value.bit_offset:
-                rest["bit_offset"] = _repr(value.bit_offset)
-            if value.strides != dense_strides(value.shape, value.width):
-                rest["strides"] = _repr(value.strides)
-            what = _repr(value.name), buffers[value.buffer], _repr(value.dtype), _repr(value.shape)
-            yield f"    {name} = {_call('b.value', *what, **rest)}"
+        yield from _buffers_and_values(program, names)
     for op in program.ops:
-        rest = {}
-        if op.name != op.kind:
-            rest["name"] = _repr(op.name)
-        if op.in_place is None or op.in_place:
-            rest["in_place"] = _repr(_pairs(op))
-        if op.stream:
-            rest["stream"] = _repr(op.stream)
-        if op.after:
-            rest["after"] = _repr(op.after)
         sides = [_tuple(names[value] for value in side) for side in (op.operands, op.results)]
-        yield f"    {_call('b.op', _repr(op.kind), *sides, **rest)}"
+        yield f"    {_call('b.op', _repr(op.kind), *sides, **_told(op))}"
     yield f"    {variable} = b.build()"
+
+
+def _buffers_and_values(program: Program, names: Sequence[str]) -> Iterator[str]:
+    buffers = _identifiers(list(program.buffers.names), suffix="_bytes")
+    for buffer, name in enumerate(buffers):
+        label, nbytes = _repr(program.buffers.names[buffer]), str(program.buffers.nbytes[buffer])
+        yield f"    {name} = {_call('b.buffer', label, nbytes, **_buffer(program, buffer))}"
+    for name, value in zip(names, program.values, strict=True):
+        rest = {} if value.offset == 0 else {"offset": _repr(value.offset)}
+        if value.bit_offset:
+            rest["bit_offset"] = _repr(value.bit_offset)
+        if value.strides != dense_strides(value.shape, value.width):
+            rest["strides"] = _repr(value.strides)
+        what = _repr(value.name), buffers[value.buffer], _repr(value.dtype), _repr(value.shape)
+        yield f"    {name} = {_call('b.value', *what, **rest)}"
+
+
+def _told(op: Op) -> dict[str, str]:
+    """Return what the builder is told of an op beside its kind and its sides."""
+    rows = (
+        ("name", op.name, op.name != op.kind),
+        ("in_place", _pairs(op), op.in_place is None or bool(op.in_place)),
+        ("stream", op.stream, bool(op.stream)),
+        ("after", op.after, bool(op.after)),
+    )
+    return {key: _repr(given) for key, given, is_told in rows if is_told}
 
 
 def _pairs(op: Op) -> Any:

@@ -95,19 +95,20 @@ def audit(
     """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is
     refused.
     """
-    if ggml is not None and (target is not None or variants):
-        raise typer.BadParameter("--ggml audits a library; it takes neither a table nor --variants")
-    if ggml is None and ops:
-        raise typer.BadParameter("--ops chooses from the in-place list of a library; it needs --ggml")
+    several = ggml is not None and (ggml == EVERY or "," in ggml)
+    for misused, rule in (
+        (ggml is not None and (target is not None or variants), "--ggml audits a library; it takes neither a table nor --variants"),
+        (ggml is None and ops, "--ops chooses from the in-place list of a library; it needs --ggml"),
+        (several and (picture is not None or out is not None), "--picture and --out are of one library; give one --ggml"),
+        (as_markdown and not several, "--markdown is of several libraries; give --ggml all or several"),
+        (graphs and not several, "--fuzz goes with several --ggml; `allocsim fuzz ggml --ggml NAME` fuzzes one"),
+    ):  # fmt: skip
+        if misused:
+            raise typer.BadParameter(rule)
     wanted = [op.strip().upper() for op in ops.split(",") if op.strip()] or None
-    if ggml is not None and (ggml == EVERY or "," in ggml):
-        if picture is not None or out is not None:
-            raise typer.BadParameter("--picture and --out are of one library; give one --ggml")
+    if several:
+        assert ggml is not None
         return print_versions(ggml, wanted, graphs, as_json=as_json, as_markdown=as_markdown)
-    if as_markdown:
-        raise typer.BadParameter("--markdown is of several libraries; give --ggml all or several")
-    if graphs:
-        raise typer.BadParameter("--fuzz goes with several --ggml; `allocsim fuzz ggml --ggml NAME` fuzzes one")
     if ggml is not None:
         found = _of_ggml(ggml, layouts, wanted)
     else:

@@ -25,7 +25,7 @@ What this module does not see: losses, optimizers, plans.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
 from typing import Any
 
@@ -89,12 +89,11 @@ def model(
     if isinstance(function, Module):
         if parameters is not None:
             raise EngineError(f"{named} is a module and has its own parameters; none are given")
-        net, parameters = function, function.parameters()
-        columns = _names(named, list(signature(net.forward).parameters.values()))
-
-        def forward(p: Mapping[str, EagerTensor], **given: EagerTensor) -> EagerTensor:
-            made: EagerTensor = net.using(p)(**given)
-            return made
+        parameters, columns = (
+            function.parameters(),
+            _names(named, list(signature(function.forward).parameters.values())),
+        )
+        forward = _using(function)
     else:
         forward, columns = function, _columns(named, function)
     if parameters is None:
@@ -105,35 +104,57 @@ def model(
     for what, given, known in (("column", kinds, columns), ("parameter", still, arrays)):
         if stranger := next((key for key in given if key not in known), None):
             raise UnknownNameError(f"{what} of {named}", stranger, known)
+    recordings = [
+        _Recordings(named=named, forward=forward, columns=columns, arrays=arrays, frozen=still, dtypes=kinds, used=used)
+        for used in (True, False)
+    ]
     shown = {key: np.asarray(rows) for key, rows in (example or {}).items()}
+    as_used, as_trained = (
+        Model(name=named, build=made.build, constants=made.constants_of, parameters=arrays, example=shown)
+        for made in recordings
+    )
+    return replace(as_trained, evaluation=as_used)
 
-    def as_it_runs(*, used: bool, twin: Model | None = None) -> Model:
-        """Return the model as it is used, or as it is trained, which knows its `twin`."""
-        seen: dict[tuple[tuple[str, tuple[int, ...]], ...], _Recorded] = {}
 
-        def recorded(shapes: Shapes) -> _Recorded:
-            if missing := next((column for column in columns if column not in shapes), None):
-                raise EngineError(f"{named} takes the column {missing!r}; the batch has {', '.join(shapes) or 'none'}")
-            key = tuple((column, tuple(shapes[column])) for column in columns)
-            if key not in seen:
-                blank = {column: np.zeros(shape, _dtype(column, kinds)) for column, shape in key}
-                with evaluation(used):
-                    made = _recorded(named, forward, arrays, still, blank)
-                    if not seen:
-                        _check_repeats(named, made, _recorded(named, forward, arrays, still, blank))
-                seen.clear()  # one shape after another: a recording holds a batch
-                seen[key] = made
-            return seen[key]
+@dataclass(slots=True, kw_only=True)
+class _Recordings:
+    """A function as a program for each shape of its columns, in one mode."""
 
-        def build(graph: Graph, shapes: Shapes) -> Tensor:
-            return _built(graph, recorded(shapes), still)
+    named: str
+    forward: Forward
+    columns: tuple[str, ...]
+    arrays: Mapping[str, Array]
+    frozen: frozenset[str]
+    dtypes: Mapping[str, Any]
+    used: bool
+    """Whether it is recorded as it is used; else as it is trained."""
+    seen: dict[tuple[tuple[str, tuple[int, ...]], ...], _Recorded] = field(default_factory=dict)
 
-        def constants(shapes: Shapes) -> Mapping[str, Array]:
-            return {key: node.array for node, key in recorded(shapes).constants.items()}
+    def build(self, graph: Graph, shapes: Shapes) -> Tensor:
+        """Add the ops to a graph and return the outputs."""
+        return _built(graph, self._of(shapes), self.frozen)
 
-        return Model(name=named, build=build, parameters=arrays, constants=constants, evaluation=twin, example=shown)
+    def constants_of(self, shapes: Shapes) -> Mapping[str, Array]:
+        """Return the arrays of the inputs that are no columns."""
+        return {key: node.array for node, key in self._of(shapes).constants.items()}
 
-    return as_it_runs(used=False, twin=as_it_runs(used=True))
+    def _of(self, shapes: Shapes) -> _Recorded:
+        if missing := next((column for column in self.columns if column not in shapes), None):
+            had = ", ".join(shapes) or "none"
+            raise EngineError(f"{self.named} takes the column {missing!r}; the batch has {had}")
+        key = tuple((column, tuple(shapes[column])) for column in self.columns)
+        if key not in self.seen:
+            made = self._made(key)
+            if not self.seen:
+                _check_repeats(self.named, made, self._made(key))
+            self.seen.clear()  # one shape after another: a recording holds a batch
+            self.seen[key] = made
+        return self.seen[key]
+
+    def _made(self, key: tuple[tuple[str, tuple[int, ...]], ...]) -> _Recorded:
+        blank = {column: np.zeros(shape, _dtype(column, self.dtypes)) for column, shape in key}
+        with evaluation(self.used):
+            return _recorded(self.named, self.forward, self.arrays, self.frozen, blank)
 
 
 def _check_repeats(named: str, first: _Recorded, second: _Recorded) -> None:
@@ -150,6 +171,16 @@ def _check_repeats(named: str, first: _Recorded, second: _Recorded) -> None:
             f"{named} was recorded twice, and the second time it has {what}: what it draws outside of the program "
             "would be the same in every step; fn.dropout, fn.uniform and fn.normal draw within it"
         )
+
+
+def _using(net: Module) -> Forward:
+    """Return a module as a function of its parameters and of columns."""
+
+    def forward(p: Mapping[str, EagerTensor], **given: EagerTensor) -> EagerTensor:
+        made: EagerTensor = net.using(p)(**given)
+        return made
+
+    return forward
 
 
 def _columns(named: str, function: Forward) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Program, Role
 from allocsim.programs.fingerprints import fingerprint
+from engine.graph import Tensor
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Call, Kernel, Workspace
 from engine.runtime.entrance import admit
@@ -298,14 +299,7 @@ class Runtime:
                     raise EngineError(f"{name!r} is resident, but its slot is in an arena of {plan!r}")
                 blocks.append((shared[name], 0))
                 continue
-            data: Array | None = None
-            if buffers.role[index] == Role.PARAMETER:
-                tensor = leafs[name]
-                if name not in parameters:
-                    raise EngineError(f"parameter {tensor} is not given")
-                data = check_array(name, parameters[name], tensor.shape, NUMPY_DTYPES[tensor.dtype])
-                if not data.flags.c_contiguous:
-                    raise EngineError(f"parameter {tensor} is given as an array that is not C-contiguous")
+            data = _content(leafs[name], parameters) if buffers.role[index] == Role.PARAMETER else None
             if arena >= 0:
                 blocks.append((self.arenas[arena], offset))
             elif data is not None and buffers.read_only[index]:
@@ -324,6 +318,16 @@ class Runtime:
                 f"buffer {name!r} [{offset}, {offset + nbytes}) lies outside its arena of {len(memory)} bytes"
             )
         memory[offset : offset + nbytes] = 0 if data is None else data.reshape(-1).view(np.uint8)
+
+
+def _content(leaf: Tensor, parameters: Mapping[str, Array]) -> Array:
+    """Return the array that a parameter starts from; raise EngineError for none that fits."""
+    if leaf.name not in parameters:
+        raise EngineError(f"parameter {leaf} is not given")
+    data = check_array(leaf.name, parameters[leaf.name], leaf.shape, NUMPY_DTYPES[leaf.dtype])
+    if not data.flags.c_contiguous:
+        raise EngineError(f"parameter {leaf} is given as an array that is not C-contiguous")
+    return data
 
 
 def _for(kernels: tuple[Kernel | None, ...], threads: int | None) -> tuple[Kernel | None, ...]:
