@@ -1,5 +1,7 @@
 """Which of several causes comes first: what the judge's places say, and, of equal weight, what tells their mends apart."""
 
+from dataclasses import replace
+
 import pytest
 
 from allocsim.cure.mends import Mend
@@ -40,7 +42,8 @@ def cause(first=FirstPlace(), places=1, **mend):  # noqa: B008 - it is frozen
 def test_causes_of_equal_weight_stand_in_one_order_however_they_were_found(first, second):
     dossier = Dossier(Evidence(document=Document.of(plan(MADE, ""))))
     one, other = cause(kind="kernel", **first), cause(kind="kernel", **second)
-    assert ordered(dossier, [other, one]) == ordered(dossier, [one, other]) == (one, other)
+    numbered = replace(one, number=1), replace(other, number=2)
+    assert ordered(dossier, [other, one]) == ordered(dossier, [one, other]) == numbered
 
 
 def test_a_wrong_belief_that_did_no_harm_comes_after_what_did():
