@@ -23,6 +23,7 @@ ELSEWHERE = {
     "allocsim/allocators/by_command.py": "no file: a pipe to a command that a person named, with a ceiling of its own",
     "allocsim/programs/networkx_graph.py": "no file: an attribute of a graph in memory",
     "allocsim/files/journal.py": "what it has just encoded itself",
+    "allocsim/cure/patch.py": "what it has just encoded itself",
     "allocsim/fuzzing/tracing.py": "a file that coverage has just written into a folder of ours",
     "allocsim/fuzzing/worker.py": "the kernel's numbers of this process, and a file of its parent's",
     "allocsim/fuzzing/target.py": "the kernel's numbers of a process of ours",
