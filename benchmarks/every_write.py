@@ -1,0 +1,271 @@
+"""Every call that writes, every moment, every fault: what is left is the old state or the new one, and foreign files are whole.
+
+    python benchmarks/every_write.py [--command NAME ...] [--stride N] [--out FILE]
+
+The commands are those of `benchmarks/kills.py`. Each is run once undisturbed in a fork, under a shim that lists its calls of open, mkdir, rename, replace,
+unlink, rmdir, fsync, chmod and write. Then for each call, before it and behind it (of a write: after half of it), and for each fault of `FAULTS`, it is begun
+in a fresh folder and stopped there: by KILL, INT or TERM, by an error ENOSPC or EIO of that call, or by a second process that runs the same command to its
+end in the middle. A folder of results holds files of the user and, where a report is replaced, an old report. What is left is read: each file has its old bytes, its new
+ones, or waits beside them; the user's files have theirs. Then the command is run again, and what it leaves is compared byte by byte with what it leaves
+undisturbed. `--stride N` takes every N-th pair of moment and fault; the table says how many there are and how many were tried. Exit status 1 where one is lost.
+
+SQLite's tests of crashes and of errors of the disk are the model (https://sqlite.org/testing.html).
+"""
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from kills import COMMANDS, Killed, command, draw_once, run  # noqa: E402 - after the paths above
+
+from allocsim.files import MARK, write_atomic  # noqa: E402
+from allocsim.files.folders import SWAP  # noqa: E402
+
+CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
+FAULTS = ("KILL", "INT", "TERM", "ENOSPC", "EIO", "second process")
+NOTES = {
+    "out/notes.txt": b"mine",
+    "out/figures/mine.png": b"mine too",
+    "c/notes": b"mine",
+    "o/notes": b"mine",
+    "r/notes": b"mine",
+    "e/notes": b"mine",
+}
+OLD_REPORT = {"out/report.json": b"{}\n", "out/report.md": b"old\n", "out/figures/loss.png": b"old\n"}
+
+
+def laid(folder: Path, name: str) -> dict[str, bytes]:
+    """Make a folder with files of the user, and an old report where one is replaced; return them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    there = {**NOTES, **(OLD_REPORT if name == "repro" else {})}
+    for place, data in there.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_bytes(data)
+    return there
+
+
+def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> None:
+    """Count the calls of this process; call `fault` at moment 2k before call k, at 2k + 1 behind it. Write each call's name into `told`."""
+    count = [0]
+    real = {name: getattr(os, name) for name in CALLS}
+    true_write, true_open = Path.write_bytes, Path.open
+    log = None if told is None else os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def begin(name: str) -> int:
+        number, count[0] = count[0], count[0] + 1
+        if log is not None:
+            os.write(log, f"{name}\n".encode())
+        if moment == 2 * number:
+            fault()
+        return number
+
+    def counted(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if name == "open" and not (arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+                return real[name](*arguments, **options)
+            number = begin(name)
+            answer = real[name](*arguments, **options)
+            if moment == 2 * number + 1:
+                fault()
+            return answer
+
+        return call
+
+    def write_bytes(self: Path, data: bytes) -> int:
+        number = begin("write")
+        if moment == 2 * number + 1:
+            true_write(self, data[: len(data) // 2])
+            fault()
+        return true_write(self, data)
+
+    def opened(self: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if mode == "ab":
+            number = begin("append")
+            if moment == 2 * number + 1:
+                file = true_open(self, mode, *more, **named)
+                real_write, file_write = file.write, [0]
+
+                class Half:
+                    """A journal's file of which half a line is written."""
+
+                    def __enter__(self) -> Self:
+                        return self
+
+                    def __exit__(self, *_: object) -> None:
+                        file.close()
+
+                    def __getattr__(self, name: str) -> Any:
+                        return getattr(file, name)
+
+                    def write(self, data: Any) -> int:
+                        file_write[0] += 1
+                        if file_write[0] == 1:
+                            real_write(data[: len(data) // 2])
+                            fault()
+                            return len(data) // 2
+                        return int(real_write(data))
+
+                return Half()
+        return true_open(self, mode, *more, **named)
+
+    for name in CALLS:
+        setattr(os, name, counted(name))
+    Path.write_bytes, Path.open = write_bytes, opened  # type: ignore[method-assign]
+
+    def taken_away() -> None:
+        for name in CALLS:
+            setattr(os, name, real[name])
+        Path.write_bytes, Path.open = true_write, true_open  # type: ignore[method-assign]
+
+    _taken_away.append(taken_away)
+
+
+_taken_away: list[Callable[[], None]] = []
+"""Of this process: what takes its shim away."""
+
+
+def fault_of(which: str, arguments: list[str]) -> Callable[[], None]:
+    """Return what happens at the moment."""
+    if which in ("ENOSPC", "EIO"):
+        number = getattr(errno, which)
+
+        def fail() -> None:
+            raise OSError(number, os.strerror(number))
+
+        return fail
+    if which == "second process":
+
+        def second() -> None:
+            child = os.fork()
+            if child == 0:
+                _taken_away[-1]()
+                status = 70
+                try:
+                    status = command(arguments)
+                finally:
+                    os._exit(status)
+            os.waitpid(child, 0)
+
+        return second
+    return lambda: os.kill(os.getpid(), getattr(signal, f"SIG{which}"))
+
+
+def lost(folder: Path, before: dict[str, bytes], whole: Path) -> str:
+    """Return what is neither old nor new, empty where nothing is."""
+    for place, mine in NOTES.items():
+        if not (folder / place).exists() or (folder / place).read_bytes() != mine:
+            return f"a file of the user is lost: {place}"
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if (
+            not path.is_file()
+            or MARK in path.name
+            or SWAP in path.parts
+            or path.suffix in (".jsonl", ".toml", ".safetensors")
+        ):
+            continue  # what waits, what grows and what goes from step to step is compared once the command was run again
+        new = (whole / name).read_bytes() if (whole / name).exists() else None
+        if (
+            path.read_bytes() not in (before.get(name), new)
+            and not (new or b"").startswith(path.read_bytes())
+            and "findings" not in name
+        ):
+            return f"neither old nor new: {name}"
+    gone = [
+        name
+        for name in before
+        if name not in NOTES and not (folder / name).exists() and not (folder / "out" / SWAP).exists()
+    ]
+    return f"gone: {gone}" if gone and any((whole / name).exists() for name in gone) else ""
+
+
+def problem(killed: Killed, folder: Path, measure: dict[str, Any], status: int, said: str) -> str:
+    """Run the command again; return what is not as it ought to be."""
+    if status == 70 or "Traceback" in said:
+        return f"exit status {status}: {said[-300:]}"
+    again, said, _ = run(killed.arguments(folder))
+    if again not in (0, 1):
+        return f"again, exit status {again}: {said[-200:]}"
+    found = killed.measured(folder)
+    if found != measure:
+        return f"other bytes in {[key for key in {**measure, **found} if found.get(key) != measure.get(key)]}"
+    left = [path.name for path in folder.rglob("*") if MARK in path.name or path.name == SWAP]
+    return f"left {left}" if left else ""
+
+
+def tried(name: str, stride: int) -> dict[str, Any]:
+    """Return the row of one command."""
+    killed, wrong, done = COMMANDS[name], [], Counter[str]()
+    with tempfile.TemporaryDirectory() as base:
+        whole, first, folder = (Path(base) / part for part in ("whole", "first", "w"))
+        for place in (first, whole):
+            laid(place, name)
+        with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+            command(killed.arguments(first))
+        calls = Path(base) / "calls"
+        status, said, _ = run(killed.arguments(whole), fault=lambda: shim(-1, lambda: None, calls))
+        assert status in (0, 1), said
+        measure, names = killed.measured(whole), calls.read_text().split()
+        cases = [(moment, which) for moment in range(2 * len(names)) for which in FAULTS]
+        for moment, which in cases[::stride]:
+            before = laid(folder, name)
+            arguments = killed.arguments(folder)
+            status, said, _ = run(arguments, fault=lambda m=moment, w=which, a=arguments: shim(m, fault_of(w, a)))
+            found = lost(folder, before, whole) or problem(killed, folder, measure, status, said)
+            done[which] += 1
+            if found:
+                wrong.append(
+                    {
+                        "call": moment // 2,
+                        "of": names[moment // 2],
+                        "behind": bool(moment % 2),
+                        "fault": which,
+                        "says": found[:300],
+                    }
+                )
+    return {
+        "command": name, "calls": len(names), "by_call": dict(Counter(names)), "moments_and_faults": len(cases), "tried": done.total(), "by_fault": dict(done),
+        "lost": len(wrong), "lost_ones": wrong[:20],
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Try all commands, print and write the table; return the exit status."""
+    parser = argparse.ArgumentParser(description="Every call that writes, every moment, every fault.")
+    parser.add_argument("--command", action="append", choices=list(COMMANDS))
+    parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "every_write.json")
+    options = parser.parse_args()
+    out = options.out.absolute()
+    draw_once()
+    rows = {row["command"]: row for row in json.loads(out.read_text())["commands"]} if out.exists() else {}
+    for name in options.command or list(COMMANDS):
+        with contextlib.chdir(tempfile.gettempdir()):
+            rows[name] = row = tried(name, options.stride)
+        print(
+            f"{name:8s} calls {row['calls']:4d}  cases {row['moments_and_faults']:5d}  tried {row['tried']:5d}  lost {row['lost']}",
+            flush=True,
+        )
+        for one in row["lost_ones"][:5]:
+            print(f"    {one}", flush=True)
+        write_atomic(
+            out, json.dumps({"commands": [rows[each] for each in COMMANDS if each in rows]}, indent=1).encode() + b"\n"
+        )
+    return int(any(row["lost"] for row in rows.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

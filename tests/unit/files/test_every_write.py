@@ -1,0 +1,30 @@
+"""A cut of `benchmarks/every_write.py`: every call that a command writes with, before and behind it, under every fault."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+import every_write
+
+
+def test_a_command_stopped_at_a_call_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """7 and the number of faults have no common divisor, so that the cut has each fault."""
+    monkeypatch.chdir(tmp_path)
+    row = every_write.tried("plan", 7)
+    assert {"open", "fsync", "write"} <= {*row["by_call"]}
+    assert {*row["by_fault"]} == {*every_write.FAULTS}
+    assert row["lost_ones"] == []
+
+
+def test_a_file_of_the_user_that_is_gone_or_changed_is_seen(tmp_path: Path) -> None:
+    """The harness itself: what is lost is said, by name; what is neither old nor new too."""
+    before = every_write.laid(tmp_path / "w", "repro")
+    every_write.laid(tmp_path / "whole", "repro")
+    assert every_write.lost(tmp_path / "w", before, tmp_path / "whole") == ""
+    (tmp_path / "w" / "out" / "report.md").write_bytes(b"half")
+    assert every_write.lost(tmp_path / "w", before, tmp_path / "whole") == "neither old nor new: out/report.md"
+    (tmp_path / "w" / "out" / "notes.txt").unlink()
+    assert every_write.lost(tmp_path / "w", before, tmp_path / "whole") == "a file of the user is lost: out/notes.txt"
