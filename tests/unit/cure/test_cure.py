@@ -184,7 +184,7 @@ def test_each_cause_has_its_own_cure_and_leaves_the_others_as_they_are():
 def test_json_of_a_cure_has_kinds_bytes_and_what_was_verified():
     (cause,) = verdict(late(a=(1, 2))).causes
     told = json.loads(json.dumps(cause.as_json()))
-    assert set(told) == {"class", "party", "places", "first", "mend", "cure"}
+    assert set(told) == {"number", "class", "party", "places", "first", "mend", "cure"}
     assert {"run", "step", "op", "value", "buffer", "bytes"} == set(told["first"])
     assert {"elements", "nbytes", "verified"} <= set(told["cure"])
     assert all(element["kind"] in KINDS for element in told["cure"]["elements"])
