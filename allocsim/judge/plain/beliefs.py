@@ -1,0 +1,58 @@
+"""What a planner believes of a program against what the program does: `LifetimeTooShort`,
+`MissingPin`, `LifetimeTooLong`, `BadSize`, `BadShare`.
+
+Judged for every problem, with no upload left out. One record for each (problem, buffer) or
+(problem, pair) and kind. Of a program without ops only sizes are judged.
+
+    LifetimeTooShort   `start` after the first access, `stop` not after the last one, or a gap covers a step of a segment
+    MissingPin         the same, where some reader is missed and every reader missed is a `host.read`
+    LifetimeTooLong    (warning) a believed step, gaps taken out, lies in no segment, unless the buffer is pinned or nothing accesses it
+
+`op` is the first reader missed, else the first writer missed, else the first access in or after the
+gap at fault.
+
+What this module does not see: plans.
+"""
+
+from collections.abc import Iterator
+
+from allocsim.judge.plain.in_place import permissible
+from allocsim.judge.plain.layouts import meet, without
+from allocsim.judge.plain.live import Liveness
+from allocsim.judge.plain.overlap import believed_life
+from allocsim.judge.plain.records import Problem
+from allocsim.judge.plain.trial import Trial
+from allocsim.judge.violations import Violation
+
+
+def check_beliefs(trial: Trial) -> Iterator[Violation]:
+    """Yield what problems believe wrongly."""
+    for index, problem in enumerate(trial.document.problems):
+        live = trial.liveness(problem.program)
+        at = {"program": problem.program, "problem": index}
+        for buffer, record in enumerate(live.program.buffers):
+            for kind, step in _lifetimes(live, problem, buffer) if live.program.ops else ():
+                yield Violation(kind=kind, buffer=buffer, step=step, op=step, **at)
+            if problem.nbytes[buffer] < record.nbytes:
+                yield Violation(kind="BadSize", buffer=buffer, **at)
+        for pair in dict.fromkeys(problem.may_share) if live.program.ops else ():
+            if not permissible(trial, live, pair):
+                yield Violation(kind="BadShare", buffer=pair[0], other_buffer=pair[1], **at)
+
+
+def _lifetimes(live: Liveness, problem: Problem, buffer: int) -> Iterator[tuple[str, int | None]]:
+    touched = live.accesses.of_buffer.get(buffer, {})
+    if not touched:
+        return
+    start, stop = problem.start[buffer], problem.stop[buffer]
+    missed = [step for step in touched if not start <= step < stop]
+    readers = [step for step in missed if touched[step][0]]
+    segments = live.segments(buffer)
+    gaps = [gap for gap in sorted(problem.gaps.get(buffer, ())) if meet((gap,), segments)]
+    if missed:
+        by_host = bool(readers) and all(live.program.ops[step].kind == "host.read" for step in readers)
+        yield "MissingPin" if by_host else "LifetimeTooShort", (readers or missed)[0]
+    elif gaps:
+        yield "LifetimeTooShort", next((step for step in touched if step >= gaps[0][0]), None)
+    if buffer not in problem.pinned and without(believed_life(problem, buffer), segments):
+        yield "LifetimeTooLong", None
