@@ -10,6 +10,7 @@ What this module does not see: sizes in between. Whatever is reported grows or s
 alone, so the ends are asked.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -87,8 +88,11 @@ def both(low: Report, high: Report, *, limit: int, of_each_kind: bool) -> Report
 def _joined(low: Sequence[Violation], high: Sequence[Violation]) -> tuple[Violation, ...]:
     found: dict[tuple[Any, ...], Violation] = {}
     for end, records in ((LOW, low), (HIGH, high)):
+        times: Counter[tuple[Any, ...]] = Counter()
         for record in records:
-            key = _key(record)
+            about = _key(record)
+            times[about] += 1
+            key = *about, times[about]  # an event told twice is at fault twice
             ends = (*(found[key].ends or ()), end) if key in found else (end,)
             found[key] = replace(found.get(key, record), ends=ends)
     return in_order(

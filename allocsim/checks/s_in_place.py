@@ -267,7 +267,7 @@ def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
     """Return the pairs that a `same` joins and a plan lays over each other."""
     gives, takes = hand_overs.moving
     live, arenas = hand_overs.live, len(plan.program.arenas)
-    nbytes = np.maximum(plan.nbytes, plan.program.buffers.nbytes)
+    nbytes = np.maximum(plan.nbytes, hand_overs.accesses.program.buffers.nbytes)
     sides, rows = [], []
     for of, step in ((gives, live.stop[gives] - 1), (takes, live.start[takes])):
         keep = plan.placed[live.buffer[of]] & (nbytes[live.buffer[of]] > 0)

@@ -101,7 +101,9 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
     # buffers that live several times may meet each time
-    once = np.sort(np.unique(pair, return_index=True)[1])
+    once = np.unique(pair, return_index=True)[1]
+    if trial.problem is None:  # records without a step stand in order of buffers
+        once.sort()
     pair, step = pair[once], step[once]
     return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=cut)
 

@@ -8,8 +8,8 @@
   the two share.
 * `ResultsOverlap`: two results of one op share a byte, as planned; one value listed twice does, if
   it has bytes. One record for each (run, op): the first result in order of position that shares a
-  byte with a later one; `other_buffer` is that of the first it shares with, `bytes` what the two
-  share.
+  byte with a later one; `other_buffer` is that of the first it shares with, `other_op` the op
+  itself, `bytes` what the two share.
 * `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer,
   empty or not. One record for each (run, op, value), with all its bytes.
 

@@ -1,6 +1,7 @@
 """The judge: whether a plan keeps what a program needs, seen from bytes and steps alone.
 
     violations   the kinds of defect, and the record of one
+    plain        the judge that is read in an evening: interval by interval, standard library only
 
 Nothing is imported here, so that these records are at hand where numpy is not installed.
 

@@ -74,6 +74,12 @@ def test_the_plain_judge_rests_on_numpy_and_the_vocabulary_alone(path):
     assert rooms(path) <= {"checks", "judge", "model", "errors"}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "allocsim" / "judge").rglob("*.py")), ids=lambda path: path.name)
+def test_the_judge_read_in_an_evening_rests_on_the_standard_library_alone(path):
+    assert not imported(path) - set(sys.stdlib_module_names) - {"allocsim"}
+    assert rooms(path) <= {"judge", "errors"}
+
+
 OPEN: Final = {"allocsim.checks", "allocsim.judge.violations", "allocsim.checks.facts"}
 """Modules of the judge that the rest of the program may import."""
 
@@ -104,11 +110,12 @@ HELP = tuple(name for name in HEAVY if name not in PACKAGES)
     [
         ("import allocsim", (*HEAVY, "numpy", "msgspec")),
         ("import allocsim.checks", (*HEAVY, "msgspec")),
+        ("import allocsim.judge.plain", (*HEAVY, "numpy", "msgspec")),
         ("import allocsim; allocsim.ProgramBuilder, allocsim.read, allocsim.check", HEAVY),
         ("import allocsim.cli; assert allocsim.cli.main(['--help']) == 0", (*HELP, "numpy", "msgspec")),
         ("import allocsim.cli; assert allocsim.cli.main(['schema']) == 0", tuple(PACKAGES[1:])),
     ],
-    ids=["package", "checks", "public names", "help", "a command of the core"],
+    ids=["package", "checks", "plain", "public names", "help", "a command of the core"],
 )
 def test_what_is_light_stays_light(statement, forbidden):
     code = f"import sys; {statement}; sys.stderr.write(' '.join(m for m in {forbidden!r} if m in sys.modules))"

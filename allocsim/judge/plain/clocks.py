@@ -13,7 +13,7 @@ Complexity: O(ops x streams), and O(runs x streams) for each late read.
 What this module does not see: which bytes are touched.
 """
 
-from allocsim.judge.plain.trial import Trial
+from allocsim.judge.plain.on_trial import OnTrial
 
 Clock = dict[tuple[int, int], int]
 Node = tuple[int, int]
@@ -23,7 +23,7 @@ Node = tuple[int, int]
 class Clocks:
     """The order of the ops of the runs of one memory."""
 
-    def __init__(self, trial: Trial, runs: range) -> None:
+    def __init__(self, trial: OnTrial, runs: range) -> None:
         self.trial = trial
         self._at_start: dict[int, Clock] = {}
         self._inner: dict[int, list[dict[int, int]]] = {}
@@ -36,12 +36,6 @@ class Clocks:
         run, step = node
         late = self.trial.document.runs[run].read_after is not None
         return late and self.trial.program(run).ops[step].kind == "host.read"
-
-    def position(self, node: Node) -> tuple[int, int, int, int]:
-        """Return a key that sorts nodes as the list has them, late reads behind their run k."""
-        run, step = node
-        after = self.trial.document.runs[run].read_after
-        return (after, 1, run, step) if after is not None and self.is_late(node) else (run, 0, 0, step)
 
     def before(self, one: Node, other: Node) -> bool:
         """Return whether one op happens before another."""

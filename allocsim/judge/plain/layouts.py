@@ -17,23 +17,24 @@ from typing import TYPE_CHECKING, Final
 from allocsim.errors import ModelError
 
 if TYPE_CHECKING:
-    from allocsim.judge.plain.records import Value
+    from allocsim.judge.plain.document_records import ValueRecord
 
 Ranges = tuple[tuple[int, int], ...]
 
 MAX_PIECES: Final = 1 << 22
 
 
-def element_0(value: "Value") -> int:
+def element_0(value: "ValueRecord") -> int:
     """Return the first bit of element 0 in the buffer."""
     return 8 * value.offset + value.bit_offset
 
 
-def pieces(value: "Value") -> Ranges:
+def pieces(value: "ValueRecord") -> Ranges:
     """Return the ranges of a value in row-major order of its elements, neighbours joined."""
     if 0 in value.shape:
         return ()
-    length, outer = value.width, []
+    length = value.width
+    outer: list[tuple[int, int]] = []
     for count, stride in reversed(_dims(value)):
         if count == 1:
             continue
@@ -45,13 +46,14 @@ def pieces(value: "Value") -> Ranges:
     return tuple((start, start + length) for start in starts)
 
 
-def runs_of(value: "Value") -> Ranges:
+def runs_of(value: "ValueRecord") -> Ranges:
     """Return the bits that a value covers."""
     if 0 in value.shape:
         return ()
     dims = [(count, stride) for count, stride in _dims(value) if count > 1 and stride != 0]
     low = element_0(value) + sum((count - 1) * stride for count, stride in dims if stride < 0)
-    length, outer = value.width, []
+    length = value.width
+    outer: list[tuple[int, int]] = []
     for count, stride in sorted(((n, abs(s)) for n, s in dims), key=lambda dim: dim[1]):
         if not outer and stride <= length:
             length += stride * (count - 1)
@@ -60,35 +62,14 @@ def runs_of(value: "Value") -> Ranges:
     return merged((start, start + length) for start in _starts(low, outer))
 
 
-def is_contiguous(value: "Value") -> bool:
-    """Return whether a value has the strides of a dense row-major layout; rows of packed elements
-    are whole bytes.
-    """
-    packed = value.width < 8 and bool(value.shape)
-    counts = value.shape[:-1] if packed else value.shape
-    step = -(-max(value.shape[-1], 1) * value.width // 8) if packed else value.width // 8
-    for count, stride in zip(reversed(counts), reversed(value.strides[: len(counts)]), strict=True):
-        if count > 1 and stride != step:
-            return False
-        step *= max(count, 1)
-    return True
-
-
-def dense_nbytes(value: "Value") -> int:
-    """Return the bytes of a value laid densely, rows of packed elements padded to whole bytes."""
-    if value.width < 8 and value.shape:
-        return prod(value.shape[:-1]) * -(-value.shape[-1] * value.width // 8)
-    return prod(value.shape) * max(value.width // 8, 1)
-
-
-def same_layout(one: "Value", other: "Value") -> bool:
+def same_layout(one: "ValueRecord", other: "ValueRecord") -> bool:
     """Return whether shapes, widths, places in the byte and all strides that matter agree."""
     if (one.shape, one.width, one.bit_offset) != (other.shape, other.width, other.bit_offset):
         return False
     return all(n <= 1 or s == t for n, s, t in zip(one.shape, one.strides, other.strides, strict=True))
 
 
-def overlaps_itself(value: "Value") -> bool:
+def overlaps_itself(value: "ValueRecord") -> bool:
     """Return whether two elements of a value share a bit."""
     return sum(high - low for low, high in runs_of(value)) != prod(value.shape) * value.width
 
@@ -148,7 +129,7 @@ def in_bytes(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return merged((low // 8, -(-high // 8)) for low, high in ranges)
 
 
-def _dims(value: "Value") -> list[tuple[int, int]]:
+def _dims(value: "ValueRecord") -> list[tuple[int, int]]:
     """Return (count, stride in bits) of each dimension."""
     dims = [(count, 8 * stride) for count, stride in zip(value.shape, value.strides, strict=True)]
     if value.width < 8 and dims:

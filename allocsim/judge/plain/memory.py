@@ -15,7 +15,7 @@ Held = TypeVar("Held")
 LOWEST: Final = -(1 << 80)
 
 
-class Memory(Generic[Held]):
+class HeldRanges(Generic[Held]):
     """Ranges of one address space; None where nothing was put."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Memory(Generic[Held]):
         ends = [*self._starts[1:], self._starts[-1]]
         return [row for row in zip(self._starts, ends, self._held, strict=True) if row[2] is not None]
 
-    def copy(self) -> "Memory[Held]":
+    def copy(self) -> "HeldRanges[Held]":
         """Return a memory that holds the same."""
-        other: Memory[Held] = Memory()
+        other: HeldRanges[Held] = HeldRanges()
         other._starts, other._held = self._starts.copy(), self._held.copy()
         return other

@@ -1,10 +1,10 @@
 """Which buffers a plan lays over each other while both live: `Overlap`.
 
 Two buffers with slots in one arena, whose bytes `[offset, offset + nbytes of the buffer)` share
-one, conflict at a step at which both are live, unless they may share there: by tags (`tags`), or by
-a pair handed over at that op (`in_place`). For a program without ops its problem stands in: believed
-lifetimes less the gaps, sizes, and pairs. One record for each (run, pair of buffers), at the first
-such step.
+one, conflict at a step at which both are live, unless they may share there: by tags (`tags`), or
+by a pair handed over at that op (`donations`). For a program without ops its problem stands in:
+believed lifetimes less the gaps, sizes, and pairs. One record for each (run, pair of buffers), at
+the first such step.
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 
@@ -15,19 +15,19 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
-from allocsim.judge.plain.in_place import permitted
+from allocsim.judge.plain.document_records import PlanRecord, ProblemRecord, ProgramRecord
+from allocsim.judge.plain.donations import permitted
 from allocsim.judge.plain.layouts import Ranges, merged, without
-from allocsim.judge.plain.records import Plan, Problem, Program
+from allocsim.judge.plain.on_trial import OnTrial, Place
 from allocsim.judge.plain.replay import Replay
 from allocsim.judge.plain.tags import agree, held
-from allocsim.judge.plain.trial import Trial
 from allocsim.judge.violations import Violation
 
 Common = dict[tuple[int, int], list[tuple[int, int]]]
 """Pair of buffers that share bytes, the lower index first -> ranges of steps at which both live."""
 
 
-def check_overlap(trial: Trial, replays: dict[int, Replay]) -> Iterator[Violation]:
+def check_overlap(trial: OnTrial, replays: dict[int, Replay]) -> Iterator[Violation]:
     """Yield the pairs of buffers of each run that conflict."""
     for index, run in enumerate(trial.document.runs):
         program, plan = trial.program(index), trial.plan(index)
@@ -37,12 +37,24 @@ def check_overlap(trial: Trial, replays: dict[int, Replay]) -> Iterator[Violatio
         live = trial.live(index)
         sizes = [buffer.nbytes for buffer in program.buffers]
         for pair, common in sorted(overlaps(plan, sizes, live.segments).items()):
-            step = _first_conflict(trial, replays[index], index, pair, common)
+            step = first_conflict(
+                trial, replays[index], index, pair, common, place=trial.place(index), orders=(pair, pair[::-1])
+            )
             if step is not None:
-                yield _record(run.program, run.plan, index, step, step, pair, shared(plan, sizes, pair))
+                yield Violation(
+                    kind="Overlap",
+                    program=run.program,
+                    plan=run.plan,
+                    run=index,
+                    step=step,
+                    op=step,
+                    buffer=pair[0],
+                    other_buffer=pair[1],
+                    bytes=shared(plan, sizes, pair),
+                )
 
 
-def overlaps(plan: Plan, sizes: list[int] | tuple[int, ...], lifetimes: Callable[[int], Ranges]) -> Common:
+def overlaps(plan: PlanRecord, sizes: list[int] | tuple[int, ...], lifetimes: Callable[[int], Ranges]) -> Common:
     """Return the pairs of buffers of one arena that share bytes and steps, with those steps."""
     rows = []
     for buffer, slot in enumerate(plan.slots):
@@ -76,40 +88,49 @@ def _meeting(
             yield here[place]
 
 
-def shared(plan: Plan, sizes: list[int] | tuple[int, ...], pair: tuple[int, int]) -> Ranges:
+def shared(plan: PlanRecord, sizes: list[int] | tuple[int, ...], pair: tuple[int, int]) -> Ranges:
     """Return the bytes that two buffers of one arena share, within the first."""
     one, other = (plan.slots[buffer].offset for buffer in pair)
     low, high = max(one, other), min(one + sizes[pair[0]], other + sizes[pair[1]])
     return ((low - one, high - one),) if low < high else ()
 
 
-def _first_conflict(
-    trial: Trial, replay: Replay, run: int, pair: tuple[int, int], common: list[tuple[int, int]]
+def first_conflict(
+    trial: OnTrial,
+    replay: Replay,
+    run: int,
+    pair: tuple[int, int],
+    common: list[tuple[int, int]],
+    *,
+    place: Place,
+    orders: tuple[tuple[int, int], ...],
 ) -> int | None:
-    """Return the first step at which two buffers are both live and may not share."""
-    live, plan, place = trial.live(run), trial.plan(run), trial.place(run)
+    """Return the first step of those given at which two buffers may not share, as laid; None if
+    there is none.
+    """
+    live = trial.live(run)
     last = len(live.program.ops)
     touched = {step for buffer in pair for step in live.accesses.of_buffer.get(buffer, ())}
-    by = 8 * (plan.slots[pair[1]].offset - plan.slots[pair[0]].offset)
+    by = place(pair[1])[1] - place(pair[0])[1]
     for start, stop in sorted(common):
         first = max(start, 0)
         changes = {first, *(step + more for step in touched for more in (0, 1))}
         for step in sorted(step for step in changes if first <= step < min(stop, last)):
-            if any(permitted(trial, live, step, order, place) for order in (pair, pair[::-1])):
+            if any(permitted(trial, live, step, order, place) for order in orders):
                 continue
-            if run in replay.at_start and agree(*(held(replay, run, buffer, step) for buffer in pair), by):
+            if run in replay.at_start and agree(held(replay, run, pair[0], step), held(replay, run, pair[1], step), by):
                 continue
             return step
     return None
 
 
-def believed_life(problem: Problem, buffer: int) -> Ranges:
+def believed_life(problem: ProblemRecord, buffer: int) -> Ranges:
     """Return the steps at which a buffer is believed to live: its lifetime less its gaps."""
     start, stop = problem.start[buffer], problem.stop[buffer]
     return without(((start, stop),), merged(problem.gaps.get(buffer, ()))) if start < stop else ()
 
 
-def _of_believed(trial: Trial, index: int) -> Iterator[Violation]:
+def _of_believed(trial: OnTrial, index: int) -> Iterator[Violation]:
     run, plan, program = trial.document.runs[index], trial.plan(index), trial.program(index)
     problem = believed(trial, plan, program)
     if problem is None:
@@ -117,37 +138,32 @@ def _of_believed(trial: Trial, index: int) -> Iterator[Violation]:
     for pair, common in sorted(overlaps(plan, problem.nbytes, lambda buffer: believed_life(problem, buffer)).items()):
         steps = sorted(common)
         for one, other in (pair, pair[::-1]):
-            if (one, other) in problem.may_share and _believed_handover(plan, program, problem, one, other):
+            if (one, other) in problem.may_share and believed_handover(plan, program, problem, one, other):
                 at = problem.stop[one] - 1
                 steps = [(a, b) for start, stop in steps for a, b in without(((start, stop),), ((at, at + 1),))]
         if steps:
-            yield _record(run.program, run.plan, index, steps[0][0], None, pair, shared(plan, problem.nbytes, pair))
+            yield Violation(
+                kind="Overlap",
+                program=run.program,
+                plan=run.plan,
+                run=index,
+                buffer=pair[0],
+                other_buffer=pair[1],
+                bytes=shared(plan, problem.nbytes, pair),
+            )
 
 
-def believed(trial: Trial, plan: Plan, program: Program) -> Problem | None:
+def believed(trial: OnTrial, plan: PlanRecord, program: ProgramRecord) -> ProblemRecord | None:
     """Return the problem that stands in for a program without ops, if its plan names one."""
     return None if plan.problem is None or program.ops else trial.document.problems[plan.problem]
 
 
-def _believed_handover(plan: Plan, program: Program, problem: Problem, donor: int, recipient: int) -> bool:
+def believed_handover(
+    plan: PlanRecord, program: ProgramRecord, problem: ProblemRecord, donor: int, recipient: int
+) -> bool:
+    """Return whether a believed pair may share, in a program without ops."""
     if program.buffers[donor].persistent or program.buffers[recipient].persistent:
         return False
     return (
         problem.stop[donor] - 1 == problem.start[recipient] and plan.slots[donor].offset == plan.slots[recipient].offset
-    )
-
-
-def _record(
-    program: int, plan: int, run: int, step: int, op: int | None, pair: tuple[int, int], ranges: Ranges
-) -> Violation:
-    return Violation(
-        kind="Overlap",
-        program=program,
-        plan=plan,
-        run=run,
-        step=step,
-        op=op,
-        buffer=pair[0],
-        other_buffer=pair[1],
-        bytes=ranges,
     )

@@ -12,15 +12,16 @@ What this module does not see: what the program reads and writes.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
-from allocsim.judge.plain.layouts import Ranges, meet, merged, moved
+from allocsim.judge.plain.document_records import OWN, UNPLACED, PlanRecord, ProblemRecord, ProgramRecord
+from allocsim.judge.plain.layouts import Ranges, meet
+from allocsim.judge.plain.on_trial import OnTrial
 from allocsim.judge.plain.overlap import believed_life, overlaps, shared
-from allocsim.judge.plain.records import OWN, UNPLACED, Plan, Problem, Program
-from allocsim.judge.plain.trial import Trial
 from allocsim.judge.violations import Violation
 
 
-def check_promises(trial: Trial) -> Iterator[Violation]:
+def check_promises(trial: OnTrial) -> Iterator[Violation]:
     """Yield what plans do against what their problems state."""
     for index in trial.plans_in_use:
         plan = trial.document.plans[index]
@@ -36,9 +37,13 @@ def check_promises(trial: Trial) -> Iterator[Violation]:
                 buffer=buffer,
                 other_buffer=other,
                 step=step,
+                op=step if other is not None and step is not None and step < len(told.program.ops) else None,
                 bytes=ranges,
             )
 
+
+LIMIT: Final = 1 << 62
+"""A step behind all others: what is pinned lives up to it."""
 
 Found = tuple[str, int, int | None, int | None, Ranges]
 """Kind, buffer, other buffer, step, bytes."""
@@ -47,29 +52,28 @@ Found = tuple[str, int, int | None, int | None, Ranges]
 class _Told:
     """A problem, and a plan made from it."""
 
-    def __init__(self, problem: Problem, program: Program, plan: Plan) -> None:
+    def __init__(self, problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> None:
         self.problem, self.program, self.plan = problem, program, plan
-        self.last = max(len(program.ops), *problem.stop, 1) - 1 if problem.stop else 0
+        self.lives = {"start", "stop"} <= problem.stated
 
-    def life(self, buffer: int, *, pins: bool = True) -> Ranges:
+    def life(self, buffer: int) -> Ranges:
         """Return the steps at which a buffer is stated to live."""
-        problem = self.problem
-        found: Ranges = ()
-        if {"start", "stop"} & problem.stated:
-            found = believed_life(problem, buffer)
-        if pins and buffer in problem.pinned:
-            stop = min(problem.stop[buffer], self.last) if {"start", "stop"} & problem.stated else self.last
-            found = merged((*found, (stop, self.last + 1)))
-        return found
+        return believed_life(self.problem, buffer) if self.lives else ()
+
+    def held_on(self, buffer: int) -> Ranges:
+        """Return the steps behind its life at which a pinned buffer keeps its bytes."""
+        stop = self.problem.stop[buffer] if self.lives else len(self.program.ops)
+        return ((stop, LIMIT),) if buffer in self.problem.pinned else ()
 
     def slots(self) -> Iterator[Found]:
         """Yield what is wrong with single slots."""
         problem = self.problem
         for buffer, slot in enumerate(self.plan.slots):
-            lives = bool(believed_life(problem, buffer)) or buffer in problem.pinned
+            lives = problem.start[buffer] < problem.stop[buffer]
             if buffer in problem.own and "own" in problem.stated and slot.arena >= 0:
                 yield "OwnIgnored", buffer, None, None, ()
-            if slot.arena == OWN and buffer not in problem.own and problem.nbytes[buffer] > 0 and lives:
+            untold = slot.arena == OWN and buffer not in problem.own and problem.nbytes[buffer] > 0
+            if untold and (lives or buffer in problem.pinned):
                 yield "OwnUntold", buffer, None, None, ()
             if buffer in problem.fixed and buffer not in problem.own:
                 elsewhere = slot.arena >= 0 and slot.offset != problem.fixed[buffer]
@@ -85,62 +89,56 @@ class _Told:
 
     def pairs(self) -> Iterator[Found]:
         """Yield buffers that share bytes and believed steps."""
-        problem = self.problem
-        took = self._took()
-        for pair, common in sorted(overlaps(self.plan, problem.nbytes, self.life).items()):
-            ranges = shared(self.plan, problem.nbytes, pair)
-            donors = [one for one, other in (pair, pair[::-1]) if other in took.get(one, ())]
-            unpinned = meet(*(self.life(buffer, pins=False) for buffer in pair))
-            if not donors and unpinned:
+        problem, direct = self.problem, set(self._pairs())
+        took = _one_after_the_other(direct)
+        everything = overlaps(self.plan, problem.nbytes, lambda buffer: (*self.life(buffer), *self.held_on(buffer)))
+        for pair, common in sorted(everything.items()):
+            by_belief = meet(*map(self.life, pair))
+            told = any(one in problem.pinned and (one, other) in direct for one, other in (pair, pair[::-1]))
+            fine = any(pair[1 - side] in took.get(pair[side], ()) for side in (0, 1))
+            steps = [] if fine or told else [low for low, _ in by_belief if not self._moves(pair, low)]
+            if steps:
                 if self.program.ops:
-                    yield "LifetimeIgnored", *pair, unpinned[0][0], ranges
+                    yield "LifetimeIgnored", *pair, steps[0], shared(self.plan, problem.nbytes, pair)
                 continue
-            pinned = [buffer for buffer in (donors or pair) if buffer in problem.pinned]
+            pinned = sorted(common) if told else sorted(set(common) - set(by_belief))
             if pinned:
-                other = pair[1] if pinned[0] == pair[0] else pair[0]
-                within = shared(self.plan, problem.nbytes, (pinned[0], other))
-                yield "PinIgnored", pinned[0], other, min(common)[0], within
+                one, other = pair if pair[0] in problem.pinned else pair[::-1]
+                yield "PinIgnored", one, other, pinned[0][0], shared(self.plan, problem.nbytes, (one, other))
 
-    def _took(self) -> dict[int, set[int]]:
-        """Return the buffers that take the place of each, directly or one after the other."""
-        direct: dict[int, set[int]] = {}
-        for donor, recipient in self._pairs():
-            direct.setdefault(donor, set()).add(recipient)
-        for donor in direct:
-            todo, seen = list(direct[donor]), set(direct[donor])
-            while todo:
-                more = direct.get(todo.pop(), set()) - seen
-                seen |= more
-                todo += more
-            direct[donor] = seen
-        return direct
+    def _moves(self, pair: tuple[int, int], step: int) -> bool:
+        """Return whether two buffers meet at a `same` that reads the one as its believed life ends
+        and makes the other as its life begins.
+        """
+        program, problem = self.program, self.problem
+        if step >= len(program.ops) or not program.ops[step].same:
+            return False
+        op, home = program.ops[step], [value.buffer for value in program.values]
+        return any(
+            problem.stop[donor] == step + 1
+            and problem.start[recipient] == step
+            and donor in {home[value] for value in op.operands}
+            and recipient in {home[value] for value in op.results}
+            for donor, recipient in (pair, pair[::-1])
+        )
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
         program, slots = self.program, self.plan.slots
         pairs = list(self.problem.may_share) if "may_share" in self.problem.stated else list(self._declared())
+        for op in program.ops:
+            sides = zip(op.operands, op.results, strict=True) if op.same else ()
+            pairs += [(program.values[one].buffer, program.values[other].buffer) for one, other in sides]
         for donor, recipient in pairs:
             one, other = slots[donor], slots[recipient]
-            if one.arena >= 0 and (one.arena, one.offset) == (other.arena, other.offset):
+            if donor != recipient and one.arena >= 0 and (one.arena, one.offset) == (other.arena, other.offset):
                 yield donor, recipient
-        for op in program.ops:
-            for operand, result in zip(op.operands, op.results, strict=True) if op.same else ():
-                donor, recipient = program.values[operand].buffer, program.values[result].buffer
-                one, other = slots[donor], slots[recipient]
-                there = moved(program.runs[result], 8 * (other.offset - one.offset))
-                if (
-                    donor != recipient
-                    and one.arena >= 0
-                    and one.arena == other.arena
-                    and program.runs[operand] == there
-                ):
-                    yield donor, recipient
 
     def _declared(self) -> Iterator[tuple[int, int]]:
         problem, values = self.problem, self.program.values
-        for op in self.program.ops:
+        for step, op in enumerate(self.program.ops):
             for i, j in op.in_place or ():
                 donor, recipient = values[op.operands[i]].buffer, values[op.results[j]].buffer
-                if donor != recipient and problem.stop[donor] - 1 == problem.start[recipient]:
+                if problem.stop[donor] == step + 1 and problem.start[recipient] == step:
                     yield donor, recipient
 
     def events(self) -> Iterator[Found]:
@@ -148,20 +146,37 @@ class _Told:
         of_buffer: dict[int, list[tuple[int, bool, int]]] = {}
         for number, (step, frees, buffer) in enumerate(self.plan.events):
             of_buffer.setdefault(buffer, []).append((step, frees, number))
-        found = []
+        found: list[tuple[int, int, int]] = []
+        last = max((len(self.program.ops), *self.problem.stop))
         for buffer, events in of_buffer.items():
-            life = self.life(buffer)
-            if events[0][1] or not life:
+            life = tuple(
+                (start, min(stop, last)) for start, stop in (*self.life(buffer), *self.held_on(buffer)) if start < last
+            )
+            if events[0][1]:
                 continue
-            free_from, at_fault = -1, events[0]
-            for event in (*events, (life[-1][1], False, -1)):
+            free_from: int | None = -1
+            at_fault = events[0]
+            for event in (*events, (last, False, -1)):
                 step, frees, _ = event
-                if not frees and free_from is not None:
-                    if meet(life, ((free_from + 1, step),)):
-                        chosen = event if free_from == -1 else at_fault
-                        found.append((chosen[2], buffer, chosen[0]))
-                    free_from = None
-                elif frees and free_from is None:
+                if frees and free_from is None:
                     free_from, at_fault = step, event
+                elif not frees and free_from is not None:
+                    if meet(life, ((free_from + 1, step),)):
+                        found.append((at_fault[2], buffer, at_fault[0]))
+                    free_from = None
         for _, buffer, step in sorted(found):
             yield "EventOutsideLifetime", buffer, None, step, ()
+
+
+def _one_after_the_other(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
+    """Return the buffers that take the place of each, directly or each from the one before."""
+    found: dict[int, set[int]] = {}
+    for donor, recipient in pairs:
+        found.setdefault(donor, set()).add(recipient)
+    for recipients in found.values():
+        todo = list(recipients)
+        while todo:
+            more = found.get(todo.pop(), set()) - recipients
+            recipients.update(more)
+            todo += more
+    return found

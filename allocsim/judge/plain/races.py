@@ -1,4 +1,4 @@
-"""Accesses that nothing orders: `Race`.
+"""TouchedBytes that nothing orders: `Race`.
 
 Two ops, neither of which happens before the other (`clocks`), touch a byte where the plan puts it,
 and at least one writes it. Whole bytes count, for hardware writes bytes. A pair of a `same` that
@@ -12,18 +12,25 @@ What this module does not see: how long ops take.
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Final, NamedTuple
 
 from allocsim.judge.plain.clocks import Clocks
+from allocsim.judge.plain.document_records import ProgramRecord
 from allocsim.judge.plain.layouts import Ranges, in_bytes, meet, merged, moved
-from allocsim.judge.plain.records import Program
-from allocsim.judge.plain.trial import Trial, stays
+from allocsim.judge.plain.on_trial import OnTrial, stays
 from allocsim.judge.violations import Violation
 
 WRITES: Final = 1
 
+SCHEDULE_LIMIT: Final = 1 << 20
+"""Ops in all schedules of one memory."""
 
-class Access(NamedTuple):
+Key = tuple[tuple[int, int], tuple[int, int], int, int]
+"""Run and step of the later op, of the earlier one, and the buffer of each."""
+
+
+class RacingAccess(NamedTuple):
     """One op's read or write of one value, as planned."""
 
     node: tuple[int, int]
@@ -36,27 +43,40 @@ class Access(NamedTuple):
     ranges: Ranges
     """Bytes within the space."""
 
+    def apart(self) -> Ranges:
+        """Return the bytes within the buffer."""
+        return moved(self.ranges, -self.base)
 
-def check_races(trial: Trial, runs: range) -> Iterator[Violation]:
+
+def check_races(trial: OnTrial, runs: range) -> Iterator[Violation]:
     """Yield the races among the runs of one memory."""
     if _in_order(trial, runs):
         return
     clocks = Clocks(trial, runs)
-    pairs: dict[tuple[tuple[int, int], tuple[int, int], int, int], list[tuple[Access, Access, Ranges]]] = {}
-    for accesses in _by_space(trial, runs).values():
+    spaces = _by_space(trial, runs)
+    of_op: dict[tuple[tuple[int, int], int], list[RacingAccess]] = {}
+    for access in (access for accesses in spaces.values() for access in accesses):
+        of_op.setdefault((access.node, access.buffer), []).append(access)
+    pairs: dict[Key, list[tuple[RacingAccess, RacingAccess, Ranges]]] = {}
+    for accesses in spaces.values():
         for one, other in _meeting(accesses):
             if one.node == other.node or clocks.before(one.node, other.node) or clocks.before(other.node, one.node):
                 continue
-            first, later = sorted((one, other), key=lambda access: clocks.position(access.node))
+            first, later = sorted((one, other), key=lambda access: access.node)
             ranges = moved(meet(first.ranges, later.ranges), -later.base)
             key = later.node, first.node, later.buffer, first.buffer
             if ranges:
-                pairs.setdefault(key, []).append((first, later, ranges))
+                pairs.setdefault(key, []).append((later, first, ranges))
+    left = SCHEDULE_LIMIT
     for key, met in sorted(pairs.items()):
-        yield _record(trial, key, met)
+        sides = product(of_op[key[0], key[2]], of_op[key[1], key[3]])
+        in_apart = any((one.writes or other.writes) and meet(one.apart(), other.apart()) for one, other in sides)
+        record = _record(trial, key, met, in_apart=in_apart, left=left)
+        left -= len(record.schedule or ())
+        yield record
 
 
-def _in_order(trial: Trial, runs: range) -> bool:
+def _in_order(trial: OnTrial, runs: range) -> bool:
     """Return whether every op happens before all that stand behind it in the list."""
     document = trial.document
     alone = all(trial.program(run).streams == 1 for run in runs)
@@ -66,8 +86,8 @@ def _in_order(trial: Trial, runs: range) -> bool:
     return alone and chained
 
 
-def _by_space(trial: Trial, runs: range) -> dict[int, list[Access]]:
-    found: dict[int, list[Access]] = {}
+def _by_space(trial: OnTrial, runs: range) -> dict[int, list[RacingAccess]]:
+    found: dict[int, list[RacingAccess]] = {}
     for run in runs:
         program, place = trial.program(run), trial.place(run)
         for step in trial.live(run).accesses.steps:
@@ -81,16 +101,16 @@ def _by_space(trial: Trial, runs: range) -> dict[int, list[Access]]:
                 buffer = program.values[value].buffer
                 space, base = place(buffer)
                 ranges = moved(in_bytes(program.runs[value]), base // 8)
-                access = Access((run, step), position, written[position], value, buffer, base // 8, ranges)
+                access = RacingAccess((run, step), position, written[position], value, buffer, base // 8, ranges)
                 found.setdefault(space, []).append(access)
     return found
 
 
-def _meeting(accesses: list[Access]) -> Iterator[tuple[Access, Access]]:
+def _meeting(accesses: list[RacingAccess]) -> Iterator[tuple[RacingAccess, RacingAccess]]:
     """Yield pairs of accesses whose hulls meet and of which one writes, by a sweep over
     addresses.
     """
-    active: tuple[list[Access], list[Access]] = ([], [])
+    active: tuple[list[RacingAccess], list[RacingAccess]] = ([], [])
     for access in sorted(accesses, key=lambda access: access.ranges[0][0]):
         low = access.ranges[0][0]
         for side in active:
@@ -102,18 +122,15 @@ def _meeting(accesses: list[Access]) -> Iterator[tuple[Access, Access]]:
 
 
 def _record(
-    trial: Trial,
-    key: tuple[tuple[int, int], tuple[int, int], int, int],
-    met: list[tuple[Access, Access, Ranges]],
+    trial: OnTrial, key: Key, met: list[tuple[RacingAccess, RacingAccess, Ranges]], *, in_apart: bool, left: int
 ) -> Violation:
     (run, step), (other_run, other_step), buffer, other_buffer = key
-    sorts = {
-        "write after read": any(later.writes and not first.writes for first, later, _ in met),
-        "read after write": any(first.writes and not later.writes for first, later, _ in met),
-        "write after write": any(first.writes and later.writes for first, later, _ in met),
-    }
-    identities = trial.document.identities
+    met.sort(key=lambda row: (row[0].position, row[1].position))
     record = trial.document.runs[run]
+    one = trial.document.identities[run][buffer] == trial.document.identities[other_run][other_buffer]
+    schedule = None
+    if run == other_run and record.read_after is None:
+        schedule = exchanged(trial.program(run), other_step, step)
     return Violation(
         kind="Race",
         program=record.program,
@@ -121,28 +138,35 @@ def _record(
         run=run,
         step=step,
         op=step,
-        value=min((later.position, later.value) for _, later, _ in met)[1],
+        value=met[0][0].value,
         buffer=buffer,
         other_run=other_run,
         other_op=other_step,
         other_buffer=other_buffer,
         bytes=merged(part for _, _, ranges in met for part in ranges),
-        in_apart=identities[run][buffer] == identities[other_run][other_buffer],
-        hazards=tuple(sort for sort, found in sorts.items() if found),
-        schedule=exchanged(trial.program(run), other_step, step) if run == other_run and other_step < step else None,
+        in_apart=one and in_apart,
+        hazards=tuple(dict.fromkeys(_hazard(later, first) for later, first, _ in met)),
+        schedule=schedule if schedule is not None and len(schedule) <= left else None,
     )
 
 
-def exchanged(program: Program, earlier: int, later: int) -> tuple[int, ...]:
-    """Return the ops from `earlier` to `later` in a legal order in which `later` runs first: what
-    it waits for, itself, the others.
+def _hazard(later: RacingAccess, first: RacingAccess) -> str:
+    if later.writes:
+        return "write after write" if first.writes else "write after read"
+    return "read after write"
+
+
+def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ...]:
+    """Return a legal order in which `later` runs before `earlier`: what it waits for of the ops
+    between the two, itself, then `earlier`; ops before them keep their place, the others come
+    behind.
     """
-    needed = {later}
-    streams = {program.ops[later].stream}
-    for step in range(later, earlier - 1, -1):
-        if step in needed or program.ops[step].stream in streams:
+    needed: set[int] = set()
+    streams: set[int] = {program.ops[later].stream}
+    for step in range(later, earlier, -1):
+        op = program.ops[step]
+        if step == later or step in needed or op.stream in streams:
             needed.add(step)
-            streams.add(program.ops[step].stream)
-            needed.update(program.ops[step].after)
-    between = range(earlier, later + 1)
-    return (*(step for step in between if step in needed), *(step for step in between if step not in needed))
+            streams.add(op.stream)
+            needed.update(before for before in op.after if before > earlier)
+    return (*sorted(needed), earlier)

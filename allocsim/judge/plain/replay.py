@@ -4,13 +4,14 @@ Kinds: `UninitialisedRead`, `OverwrittenRead`, `StaleRead`, `HistoryRead`. One r
 and (run, op, value).
 
 A *tag* is `(run, value, shift)`: bit `p` of a memory holds bit `p - shift` of what that run wrote
-as that value; content laid before the session is run `CONTENT` and the buffer's identity. Apart,
-memory is one for each identity; planned, one for each space (`trial.Place`).
+as that value; content laid before the session is run `CONTENT` and the buffer's identity. Behind it
+stands the run that put it there, which is a later one where a `same` moved it. Apart,
+memory is one for each identity; planned, one for each space (`on_trial.Place`).
 
     no tag apart                                                       `UninitialisedRead`
     the value's op (no view) gave another tag than apart holds         `OverwrittenRead`
     planned holds another tag than apart                               `StaleRead`
-    the tag apart is of another run, in a buffer that is not persistent `HistoryRead`, beside the others
+    another run put it there apart, and the buffer is not persistent   `HistoryRead`, beside the others
 
 Where the upload of a value was left out, content and any tag of the value will do. `bytes` are all
 bytes of the read with that defect; the witnesses are those of the first.
@@ -22,24 +23,24 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from allocsim.judge.plain.layouts import Ranges, in_bytes
-from allocsim.judge.plain.memory import Memory
-from allocsim.judge.plain.records import Program
-from allocsim.judge.plain.trial import Place, Trial, chunks, stays
+from allocsim.judge.plain.memory import HeldRanges
+from allocsim.judge.plain.on_trial import OnTrial, Place, stays
+from allocsim.judge.plain.reads_and_writes import chunks
 from allocsim.judge.violations import Violation
 
 CONTENT: Final = -1
 
-Tag = tuple[int, int, int]
+Tag = tuple[int, int, int, int]
 Row = tuple[int, int, Tag | None]
 """Bits `[low, high)` of a buffer, and what they hold."""
 
-Tags = Memory[Tag]
+Tags = HeldRanges[Tag]
 
 
 class Replay:
     """Both replays of the runs of one memory, and what the reads found."""
 
-    def __init__(self, trial: Trial, runs: range) -> None:
+    def __init__(self, trial: OnTrial, runs: range) -> None:
         self.trial = trial
         self.runs = runs
         self.violations: list[Violation] = []
@@ -61,7 +62,7 @@ class Replay:
         """Return what the op of a value gave to it in a run, apart."""
         if (run, value) in self.given:
             return self.given[run, value]
-        return [(low, high, (run, value, 0)) for low, high in self.trial.program(run).runs[value]]
+        return [(low, high, (run, value, 0, run)) for low, high in self.trial.program(run).runs[value]]
 
     def _lay_content(self) -> None:
         for run in self.runs:
@@ -71,8 +72,10 @@ class Replay:
                 if not buffer.persistent or identity in self._apart:
                     continue
                 space, base = place(number)
-                self._memory(self._apart, identity).put(0, 8 * buffer.nbytes, (CONTENT, identity, 0))
-                self._memory(self._planned, space).put(base, base + 8 * buffer.nbytes, (CONTENT, identity, base))
+                self._memory(self._apart, identity).put(0, 8 * buffer.nbytes, (CONTENT, identity, 0, CONTENT))
+                self._memory(self._planned, space).put(
+                    base, base + 8 * buffer.nbytes, (CONTENT, identity, base, CONTENT)
+                )
 
     def _replay(self, run: int) -> None:
         program, record = self.trial.program(run), self.trial.document.runs[run]
@@ -98,9 +101,9 @@ class Replay:
         program = self.trial.program(run)
         op = program.ops[step]
         if op.same:
-            every = [list(self._moved(program, step, i, memories, place)) for i in range(len(op.results))]
+            every = [list(self._moved(run, step, i, memories, place)) for i in range(len(op.results))]
         else:
-            every = [[(*part, (run, value, 0)) for part in program.runs[value]] for value in op.results]
+            every = [[(*part, (run, value, 0, run)) for part in program.runs[value]] for value in op.results]
         for position, (value, rows) in enumerate(zip(op.results, every, strict=True)):
             if op.same and memories is self._apart:
                 self.given[run, value] = rows
@@ -109,12 +112,11 @@ class Replay:
             space, base = place(program.values[value].buffer)
             memory = self._memory(memories, space)
             for low, high, tag in rows:
-                memory.put(low + base, high + base, tag and (tag[0], tag[1], tag[2] + base))
+                memory.put(low + base, high + base, tag and (*tag[:2], tag[2] + base, tag[3]))
 
-    def _moved(
-        self, program: Program, step: int, position: int, memories: dict[int, Tags], place: Place
-    ) -> Iterator[Row]:
+    def _moved(self, run: int, step: int, position: int, memories: dict[int, Tags], place: Place) -> Iterator[Row]:
         """Yield what a `same` gives to one result: the tags that its operand holds, bit by bit."""
+        program = self.trial.program(run)
         op = program.ops[step]
         source = program.values[op.operands[position]].buffer
         nbits = 8 * program.buffers[source].nbytes
@@ -125,19 +127,19 @@ class Replay:
                 if left < right:
                     yield left + by, right + by, None
             for left, right, tag in self._look(memories, place, source, ((max(low, 0), min(high, nbits)),)):
-                yield left + by, right + by, tag and (tag[0], tag[1], tag[2] + by)
+                yield left + by, right + by, tag and (*tag[:2], tag[2] + by, run)
 
     def _look(self, memories: dict[int, Tags], place: Place, buffer: int, ranges: Ranges) -> Iterator[Row]:
         space, base = place(buffer)
         memory = self._memory(memories, space)
         for low, high in ranges:
             for left, right, tag in memory.at(low + base, high + base):
-                yield left - base, right - base, tag and (tag[0], tag[1], tag[2] - base)
+                yield left - base, right - base, tag and (*tag[:2], tag[2] - base, tag[3])
 
     @staticmethod
     def _memory(memories: dict[int, Tags], space: int) -> Tags:
         if space not in memories:
-            memories[space] = Memory()
+            memories[space] = HeldRanges()
         return memories[space]
 
     def _judge(self, run: int, step: int, value: int, wanted: list[Row]) -> None:
@@ -149,14 +151,14 @@ class Replay:
             if tag is None:
                 wrong.setdefault("UninitialisedRead", []).append((low, high, None, None))
                 continue
-            if tag[0] not in (run, CONTENT) and not self._persistent(tag):
+            if tag[3] not in {run, CONTENT} and not program.buffers[buffer].persistent:
                 wrong.setdefault("HistoryRead", []).append((low, high, tag, None))
             for left, right, own in self._expected(run, value, low, high, tag):
-                if own != tag:
+                if differ(own, tag):
                     wrong.setdefault("OverwrittenRead", []).append((left, right, tag, self._own(run, value)))
                     continue
                 for at, end, found in self._look(self._planned, place, buffer, ((left, right),)):
-                    if found != tag:
+                    if differ(found, tag):
                         wrong.setdefault("StaleRead", []).append((at, end, found, tag))
         for kind, rows in wrong.items():
             self.violations.append(self._record(kind, run, step, value, rows))
@@ -169,17 +171,13 @@ class Replay:
             return [(low, high, tag)]
         if self.trial.live(run).accesses.producer(value) is None:
             same_program = tag[0] != CONTENT and self.trial.program(tag[0]) is program
-            will_do = tag[0] == CONTENT or (same_program and tag[1:] == (value, 0))
+            will_do = tag[0] == CONTENT or (same_program and tag[1:3] == (value, 0))
             return [(low, high, tag if will_do else None)]
         rows = [(max(low, a), min(high, b), given) for a, b, given in self.written(run, value)]
         return [row for row in rows if row[0] < row[1]]
 
     def _own(self, run: int, value: int) -> Tag | None:
-        return None if self.trial.live(run).accesses.producer(value) is None else (run, value, 0)
-
-    def _persistent(self, tag: Tag) -> bool:
-        program = self.trial.program(tag[0])
-        return program.buffers[program.values[tag[1]].buffer].persistent
+        return None if self.trial.live(run).accesses.producer(value) is None else (run, value, 0, run)
 
     def _record(
         self, kind: str, run: int, step: int, value: int, rows: list[tuple[int, int, Tag | None, Tag | None]]
@@ -212,15 +210,18 @@ class Replay:
         return tag[0], self.trial.program(tag[0]).made_by[tag[1]]
 
     def _seen_from(self, run: int, tag: Tag | None) -> int | None:
-        """Return the buffer of a write as the program of a run numbers it, if it has it."""
+        """Return the buffer of a write as its own program numbers it; that of content as the
+        program of a run does, if it has it.
+        """
         if tag is None:
             return None
-        program = self.trial.program(run)
         if tag[0] == CONTENT:
             mine = self.trial.document.identities[run]
             return mine.index(tag[1]) if tag[1] in mine else None
-        writer = self.trial.program(tag[0])
-        buffer = writer.values[tag[1]].buffer
-        if writer is program:
-            return buffer
-        return program.persistent.get(writer.buffers[buffer].name) if writer.buffers[buffer].persistent else None
+        program = self.trial.program(tag[0])
+        return program.values[tag[1]].buffer
+
+
+def differ(one: Tag | None, other: Tag | None) -> bool:
+    """Return whether two places hold different things, whoever put them there."""
+    return (one and one[:3]) != (other and other[:3])

@@ -2,14 +2,15 @@
 
 Two buffers may share at a step where every bit shared as planned that is live in both holds one tag
 in both, and there is such a bit. At the op that begins a stretch by a write a bit holds what is
-written, at all others what it held before. Of a persistent buffer all bits are live while it is.
+written, at all others what it held before. Of a persistent buffer all bits are live while it is; at
+an op that rewrites some, it holds what it held before and what is written.
 
 What this module does not see: how buffers came to lie over each other.
 """
 
-from allocsim.judge.plain.live import Stretch
-from allocsim.judge.plain.memory import Memory
+from allocsim.judge.plain.memory import HeldRanges
 from allocsim.judge.plain.replay import Replay, Row, Tags
+from allocsim.judge.plain.stretches import Stretch
 
 
 def held(replay: Replay, run: int, buffer: int, step: int) -> list[Row]:
@@ -30,23 +31,16 @@ def agree(one: list[Row], other: list[Row], by: int) -> bool:
         for other_low, other_high, other_tag in other:
             if max(low, other_low + by) >= min(high, other_high + by):
                 continue
-            if tag is None or other_tag is None or tag != (other_tag[0], other_tag[1], other_tag[2] + by):
+            if tag is None or other_tag is None or tag[:3] != (*other_tag[:2], other_tag[2] + by):
                 return False
             met = True
     return met
 
 
-def share_a_tag(one: list[Row], other: list[Row]) -> bool:
-    """Return whether some bit of the one and some bit of the other hold one tag, at whatever
-    places.
-    """
-    for low, high, tag in one:
-        for other_low, other_high, other_tag in other:
-            if tag is None or other_tag is None or tag[:2] != other_tag[:2]:
-                continue
-            if max(low - tag[2], other_low - other_tag[2]) < min(high - tag[2], other_high - other_tag[2]):
-                return True
-    return False
+def might_agree(one: list[Row], other: list[Row]) -> bool:
+    """Return whether there is a distance at which two buffers agree."""
+    tags = [{row[2] for row in rows if row[2] is not None} for rows in (one, other)]
+    return any(agree(one, other, a[2] - b[2]) for a in tags[0] for b in tags[1] if a[:2] == b[:2])
 
 
 def _in_stretch(replay: Replay, run: int, buffer: int, stretch: Stretch) -> list[Row]:
@@ -56,13 +50,19 @@ def _in_stretch(replay: Replay, run: int, buffer: int, stretch: Stretch) -> list
 
 
 def _whole(replay: Replay, run: int, buffer: int, step: int, stretch: Stretch) -> list[Row]:
+    """Return what a persistent buffer holds before an op, if it is live there, and after it, if
+    that writes.
+    """
     memory = _at_start(replay, run, buffer).copy()
-    for at, (_, writes) in replay.trial.live(run).accesses.of_buffer.get(buffer, {}).items():
-        if at < step or (at == step and at == stretch[0]):
-            for low, high, tag in [row for value in writes for row in replay.written(run, value)]:
-                memory.put(low, high, tag)
-    return memory.at(stretch[2], stretch[3])
+    touched = replay.trial.live(run).accesses.of_buffer.get(buffer, {})
+    rows: list[Row] = []
+    for at in [at for at, (_, writes) in touched.items() if writes and at <= step] + [step]:
+        if at == step and not rows and stretch[0] < step:
+            rows += memory.at(stretch[2], stretch[3])
+        for low, high, tag in [row for value in touched.get(at, ([], []))[1] for row in replay.written(run, value)]:
+            memory.put(low, high, tag)
+    return rows + memory.at(stretch[2], stretch[3])
 
 
 def _at_start(replay: Replay, run: int, buffer: int) -> Tags:
-    return replay.at_start[run].get(replay.trial.document.identities[run][buffer], Memory())
+    return replay.at_start[run].get(replay.trial.document.identities[run][buffer], HeldRanges())

@@ -15,9 +15,9 @@ What this module does not see: plans and tags.
 from collections.abc import Iterable
 from functools import cached_property
 
-from allocsim.judge.plain.accesses import Accesses
 from allocsim.judge.plain.layouts import Ranges, merged, without
-from allocsim.judge.plain.memory import Memory
+from allocsim.judge.plain.memory import HeldRanges
+from allocsim.judge.plain.reads_and_writes import TouchedBytes
 
 Stretch = tuple[int, int, int, int, int | None]
 
@@ -25,7 +25,7 @@ Stretch = tuple[int, int, int, int, int | None]
 class Liveness:
     """Segments and stretches of every buffer of one run."""
 
-    def __init__(self, accesses: Accesses) -> None:
+    def __init__(self, accesses: TouchedBytes) -> None:
         self.accesses = accesses
         self.program = accesses.program
         self._stretches: dict[int, list[Stretch]] = {}
@@ -62,7 +62,7 @@ class Liveness:
 
     def _by_bits(self, buffer: int) -> list[Stretch]:
         found: list[Stretch] = []
-        memory: Memory[tuple[int, int, int | None]] = Memory()
+        memory: HeldRanges[tuple[int, int, int | None]] = HeldRanges()
         named: dict[int, int] = {}
         for step, (reads, writes) in self.accesses.of_buffer.get(buffer, {}).items():
             for value in reads:
@@ -78,7 +78,8 @@ class Liveness:
                 if not runs:
                     found.append((step, step + 1, 0, 0, value))
                 for run in runs:
-                    found += _ended(memory.at(*run))
+                    # of two results of one op on one bit, the later one is what it holds
+                    found += [row for row in _ended(memory.at(*run)) if row[0] < step or row[4] is None]
                     memory.put(*run, (step, step, value))
         return found + _ended(memory.all())
 

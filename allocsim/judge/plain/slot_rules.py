@@ -11,14 +11,14 @@ What this module does not see: other slots.
 
 from collections.abc import Iterator
 
+from allocsim.judge.plain.document_records import UNPLACED, PlanRecord, ProgramRecord
 from allocsim.judge.plain.layouts import runs_of
+from allocsim.judge.plain.on_trial import OnTrial
 from allocsim.judge.plain.overlap import believed, believed_life
-from allocsim.judge.plain.records import UNPLACED, Plan, Program
-from allocsim.judge.plain.trial import Trial
 from allocsim.judge.violations import Violation
 
 
-def check_slots(trial: Trial) -> Iterator[Violation]:
+def check_slots(trial: OnTrial) -> Iterator[Violation]:
     """Yield what is wrong with each slot, kind by kind."""
     for plan_index, runs in trial.plans_in_use.items():
         plan = trial.document.plans[plan_index]
@@ -32,7 +32,7 @@ def check_slots(trial: Trial) -> Iterator[Violation]:
 
 
 def _wrong(
-    trial: Trial, plan: Plan, program: Program, index: int, runs: list[int]
+    trial: OnTrial, plan: PlanRecord, program: ProgramRecord, index: int, runs: list[int]
 ) -> Iterator[tuple[str, int, int | None]]:
     problem = believed(trial, plan, program)
     sizes = problem.nbytes if problem is not None else [buffer.nbytes for buffer in program.buffers]

@@ -2,7 +2,7 @@
 
 The rule, for every operand and every result of an op that share a bit, as laid:
 
-    safe      exact: both begin at one address and their layouts are the same; bytes: both begin at one address, both are contiguous,
+    safe      exact: both begin at one address and their layouts are the same; bytes: both begin at one address, both are one range of bits,
               the result is no larger in bytes; whole: anything. Of a `same`: both cover equal sets, or `whole`
     assumed   nobody knows what the op, no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
@@ -19,10 +19,10 @@ What this module does not see: runs, and what is reported.
 from collections.abc import Iterator
 from typing import Final
 
-from allocsim.judge.plain.layouts import Ranges, dense_nbytes, element_0, is_contiguous, meet, moved, same_layout
-from allocsim.judge.plain.live import Liveness
-from allocsim.judge.plain.records import Op, Program
-from allocsim.judge.plain.trial import DENIED, UNKNOWN, Place, Trial
+from allocsim.judge.plain.document_records import OpRecord, ProgramRecord
+from allocsim.judge.plain.layouts import Ranges, element_0, meet, moved, pieces, same_layout
+from allocsim.judge.plain.on_trial import DENIED, UNKNOWN, OnTrial, Place
+from allocsim.judge.plain.stretches import Liveness
 
 SAFE: Final = "safe"
 ASSUMED: Final = "assumed"
@@ -34,7 +34,7 @@ buffer.
 """
 
 
-def touching(trial: Trial, program: Program, op: Op, place: Place) -> Iterator[Touch]:
+def touching(trial: OnTrial, program: ProgramRecord, op: OpRecord, place: Place) -> Iterator[Touch]:
     """Yield every operand and result of an op that share a bit, in order of positions."""
     if op.kind == "view":
         return
@@ -47,11 +47,11 @@ def touching(trial: Trial, program: Program, op: Op, place: Place) -> Iterator[T
             there = moved(program.runs[result], other_base - base)
             shared = meet(program.runs[operand], there)
             if shared:
-                says = _says(trial, program, op, (i, j), other_base - base, program.runs[operand] == there)
+                says = _says(trial, program, op, (i, j), by=other_base - base, equal=program.runs[operand] == there)
                 yield i, j, says, shared
 
 
-def _says(trial: Trial, program: Program, op: Op, pair: tuple[int, int], by: int, equal: bool) -> str:
+def _says(trial: OnTrial, program: ProgramRecord, op: OpRecord, pair: tuple[int, int], *, by: int, equal: bool) -> str:
     """Return what the rule says of an operand and a result that share a bit; the result's buffer
     begins `by` bits behind the operand's.
     """
@@ -64,8 +64,11 @@ def _says(trial: Trial, program: Program, op: Op, pair: tuple[int, int], by: int
     if promised == DENIED or element_0(operand) != element_0(result) + by:
         return UNSAFE
     if promised == "bytes":
-        dense = is_contiguous(operand) and is_contiguous(result)
-        return SAFE if dense and dense_nbytes(result) <= dense_nbytes(operand) else UNSAFE
+        whole = [pieces(value) for value in (operand, result)]
+        if any(len(found) != 1 for found in whole):
+            return UNSAFE
+        room, needed = (-(-(found[0][1] - found[0][0]) // 8) for found in whole)
+        return SAFE if needed <= room else UNSAFE
     if not same_layout(operand, result):
         return UNSAFE
     return ASSUMED if promised == UNKNOWN else SAFE
@@ -79,7 +82,7 @@ def handed_over(live: Liveness, step: int) -> Iterator[tuple[int, int]]:
     if op.kind == "view" or step in live.accesses.skip:
         return
     reads = dict.fromkeys(program.values[value].buffer for value in op.operands)
-    writes = dict.fromkeys(program.values[value].buffer for value in op.results)
+    writes = dict.fromkeys(program.values[value].buffer for value in live.accesses.written(step))
     for donor in reads:
         if donor in writes or all(stop != step + 1 for _, stop in live.segments(donor)):
             continue
@@ -90,7 +93,7 @@ def handed_over(live: Liveness, step: int) -> Iterator[tuple[int, int]]:
                 yield donor, recipient
 
 
-def joins(trial: Trial, program: Program, step: int, pair: tuple[int, int], place: Place | None) -> bool:
+def joins(trial: OnTrial, program: ProgramRecord, step: int, pair: tuple[int, int], place: Place | None) -> bool:
     """Return whether an op joins a donor and a recipient: as laid, or, without a place, as a plan
     might lay them.
     """
@@ -108,30 +111,21 @@ def joins(trial: Trial, program: Program, step: int, pair: tuple[int, int], plac
             promised = trial.contract(op, (i, j))
             if promised not in {DENIED, UNKNOWN}:
                 return True
-            if promised == UNKNOWN and ((i, j) in assumed or (place is None and same_layout(one, other))):
+            if promised == UNKNOWN and (
+                (i, j) in assumed or (place is None and program.runs[operand] and same_layout(one, other))
+            ):
                 return True
     return False
 
 
-def sound(trial: Trial, program: Program, op: Op, place: Place) -> bool:
+def sound(trial: OnTrial, program: ProgramRecord, op: OpRecord, place: Place) -> bool:
     """Return whether an op breaks the rule nowhere, as laid."""
     return all(says != UNSAFE for _, _, says, _ in touching(trial, program, op, place))
 
 
-def permitted(trial: Trial, live: Liveness, step: int, pair: tuple[int, int], place: Place) -> bool:
+def permitted(trial: OnTrial, live: Liveness, step: int, pair: tuple[int, int], place: Place) -> bool:
     """Return whether an op lets a donor and a recipient share bytes at its step, as laid."""
     if pair not in set(handed_over(live, step)):
         return False
     program = live.program
     return joins(trial, program, step, pair, place) and sound(trial, program, program.ops[step], place)
-
-
-def permissible(trial: Trial, live: Liveness, pair: tuple[int, int]) -> bool:
-    """Return whether some op lets a donor and a recipient lie at one address, all others apart."""
-    donor, recipient = pair
-
-    def place(buffer: int) -> tuple[int, int]:
-        return (donor if buffer == recipient else buffer), 0
-
-    steps = [start for start, _ in live.segments(recipient) if start >= 0]
-    return any(permitted(trial, live, step, pair, place) for step in steps)

@@ -11,21 +11,21 @@ from math import prod
 from typing import Any, Final
 
 from allocsim.errors import ModelError
-from allocsim.judge.plain.layouts import overlaps_itself
-from allocsim.judge.plain.records import (
+from allocsim.judge.plain.document_records import (
     OWN,
     UNPLACED,
-    Arena,
-    Buffer,
-    Document,
-    Op,
-    Plan,
-    Problem,
-    Program,
-    Run,
-    Slot,
-    Value,
+    ArenaRecord,
+    BufferRecord,
+    DocumentRecord,
+    ExecutionRecord,
+    OpRecord,
+    PlanRecord,
+    ProblemRecord,
+    ProgramRecord,
+    SlotRecord,
+    ValueRecord,
 )
+from allocsim.judge.plain.layouts import Ranges, overlaps_itself
 
 LIMIT: Final = 1 << 62
 MAX_RANK: Final = 32
@@ -142,7 +142,7 @@ def _needed(at: _At, keys: dict[str, _At], key: str) -> _At:
     return keys[key]
 
 
-def read(json: Json) -> Document:
+def read(json: Json) -> DocumentRecord:
     """Return a native document, parsed from JSON, as records.
 
     Raises:
@@ -152,18 +152,20 @@ def read(json: Json) -> Document:
     keys = at.object("document")
     _needed(at, keys, "format").one_of(("allocsim",))
     version = _needed(at, keys, "version").integer(1, 2)
-    arenas = _or(keys, "arenas", lambda found: tuple(map(_arena, found.list())), (Arena(32),))
+    arenas = _or(keys, "arenas", lambda found: tuple(map(_arena, found.list())), (ArenaRecord(32),))
     if not arenas:
         raise keys["arenas"].refuse("there is none; at least one is needed")
     programs = tuple(_program(item, arenas, version) for item in _or(keys, "programs", _At.list, []))
     _check_persistent(programs)
     problems = tuple(_problem(item, programs) for item in _or(keys, "problems", _At.list, []))
     plans = tuple(_plan(item, programs, problems, len(arenas)) for item in _or(keys, "plans", _At.list, []))
-    runs = tuple(Run(index, plan.program) for index, plan in enumerate(plans))
+    runs = tuple(ExecutionRecord(index, plan.program) for index, plan in enumerate(plans))
     if "session" in keys:
         items = keys["session"].list()
-        runs = tuple(_run(item, index, len(items), programs, plans, version) for index, item in enumerate(items))
-    return Document(arenas, programs, problems, plans, runs, "session" in keys)
+        runs = tuple(
+            _run(item, index, len(items), programs, plans, version=version) for index, item in enumerate(items)
+        )
+    return DocumentRecord(arenas, programs, problems, plans, runs, "session" in keys)
 
 
 def read_kinds(json: Json | None) -> dict[str, dict[tuple[int, int], tuple[str, str]]]:
@@ -178,19 +180,19 @@ def read_kinds(json: Json | None) -> dict[str, dict[tuple[int, int], tuple[str, 
     return table
 
 
-def _arena(at: _At) -> Arena:
+def _arena(at: _At) -> ArenaRecord:
     keys = at.object("arena")
     capacity = _or(keys, "capacity", lambda found: None if found.json is None else found.integer(), None)
-    return Arena(_or(keys, "alignment", lambda found: found.integer(1), 1), capacity)
+    return ArenaRecord(_or(keys, "alignment", lambda found: found.integer(1), 1), capacity)
 
 
-def _program(at: _At, arenas: tuple[Arena, ...], version: int) -> Program:
+def _program(at: _At, arenas: tuple[ArenaRecord, ...], version: int) -> ProgramRecord:
     keys = at.object("program", version)
     buffers = tuple(_buffer(item, arenas, version) for item in _needed(at, keys, "buffers").list())
     values = tuple(_value(item, len(buffers), version) for item in _needed(at, keys, "values").list())
     streams = _or(keys, "streams", lambda found: len([item.text() for item in found.list()]), 1)
     items = _needed(at, keys, "ops").list()
-    ops: list[Op] = []
+    ops: list[OpRecord] = []
     made: dict[int, int] = {}
     for step, item in enumerate(items):
         ops.append(_op(item, step, values, streams, version))
@@ -204,17 +206,17 @@ def _program(at: _At, arenas: tuple[Arena, ...], version: int) -> Program:
     names = [buffer.name for buffer in buffers if buffer.persistent]
     if len(set(names)) != len(names):
         raise at.refuse("two persistent buffers have one name")
-    return Program(buffers, values, tuple(ops), streams)
+    return ProgramRecord(buffers, values, tuple(ops), streams)
 
 
-def _buffer(at: _At, arenas: tuple[Arena, ...], version: int) -> Buffer:
+def _buffer(at: _At, arenas: tuple[ArenaRecord, ...], version: int) -> BufferRecord:
     keys = at.object("buffer", version)
     nbytes = _needed(at, keys, "nbytes").integer()
     arena = _or(keys, "arena", lambda found: found.index("arena", len(arenas)), 0)
     ends = _or(keys, "nbytes_range", lambda found: found.integers(length=2), None)
     if ends is not None and not ends[0] <= nbytes <= ends[1]:
         raise keys["nbytes_range"].refuse(f"leaves out the buffer's own size, {nbytes}")
-    return Buffer(
+    return BufferRecord(
         name=_or(keys, "name", _At.text, ""),
         nbytes=nbytes,
         alignment=_or(keys, "alignment", lambda found: found.integer(1), arenas[arena].alignment),
@@ -225,7 +227,7 @@ def _buffer(at: _At, arenas: tuple[Arena, ...], version: int) -> Buffer:
     )
 
 
-def _value(at: _At, buffers: int, version: int) -> Value:
+def _value(at: _At, buffers: int, version: int) -> ValueRecord:
     keys = at.object("value", version)
     dtype = _needed(at, keys, "dtype").one_of(WIDTHS)
     if version < 2 and dtype in NEWER:
@@ -235,7 +237,7 @@ def _value(at: _At, buffers: int, version: int) -> Value:
     if len(shape) > MAX_RANK:
         raise keys["shape"].refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are supported")
     strides = _or(keys, "strides", lambda found: found.integers(-LIMIT, LIMIT, len(shape)), _dense(shape, width))
-    value = Value(
+    value = ValueRecord(
         buffer=_needed(at, keys, "buffer").index("buffer", buffers),
         width=width,
         shape=shape,
@@ -260,9 +262,9 @@ def _dense(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
     return tuple(reversed(strides[packed:])) + (0,) * packed
 
 
-def _op(at: _At, step: int, values: tuple[Value, ...], streams: int, version: int) -> Op:
+def _op(at: _At, step: int, values: tuple[ValueRecord, ...], streams: int, version: int) -> OpRecord:
     keys = at.object("op", version)
-    op = Op(
+    op = OpRecord(
         kind=_needed(at, keys, "kind").text(),
         operands=_or(keys, "operands", lambda found: found.indices("value", len(values)), ()),
         results=_or(keys, "results", lambda found: found.indices("value", len(values)), ()),
@@ -294,7 +296,7 @@ def _pairs(at: _At, version: int) -> dict[tuple[int, int], str] | None:
     return found
 
 
-def _broken(op: Op, values: tuple[Value, ...]) -> str:
+def _broken(op: OpRecord, values: tuple[ValueRecord, ...]) -> str:
     """Return the rule of its kind that an op breaks, empty if none."""
     counts = len(op.operands), len(op.results)
     if op.kind == "host.write" and counts[0]:
@@ -316,7 +318,7 @@ def _broken(op: Op, values: tuple[Value, ...]) -> str:
     return ""
 
 
-def _check_persistent(programs: tuple[Program, ...]) -> None:
+def _check_persistent(programs: tuple[ProgramRecord, ...]) -> None:
     known: dict[str, tuple[int, tuple[int, int] | None]] = {}
     for index, program in enumerate(programs):
         for name, buffer in program.persistent.items():
@@ -325,7 +327,7 @@ def _check_persistent(programs: tuple[Program, ...]) -> None:
                 raise ModelError(f"programs[{index}].buffers[{buffer}]", f"{name!r} has another size elsewhere")
 
 
-def _problem(at: _At, programs: tuple[Program, ...]) -> Problem:
+def _problem(at: _At, programs: tuple[ProgramRecord, ...]) -> ProblemRecord:
     keys = at.object("problem")
     number = _needed(at, keys, "program").index("program", len(programs))
     program = programs[number]
@@ -340,12 +342,13 @@ def _problem(at: _At, programs: tuple[Program, ...]) -> Problem:
         raise keys["may_share"].refuse("a buffer is its own donor")
     if sorted(_or(keys, "order", lambda found: found.indices("buffer", count, count), range(count))) != [*range(count)]:
         raise keys["order"].refuse("is no order of the buffers")
-    gaps = {
-        buffer: tuple(gap.integers(length=2) for gap in found.list()) for buffer, found in _map(keys, "gaps", count)
+    gaps: dict[int, Ranges] = {
+        buffer: tuple((low, high) for low, high in (gap.integers(length=2) for gap in found.list()))
+        for buffer, found in _map(keys, "gaps", count)
     }
     if any(low > high for found in gaps.values() for low, high in found):
         raise keys["gaps"].refuse("a gap ends before it starts")
-    return Problem(
+    return ProblemRecord(
         program=number,
         start=start,
         stop=stop,
@@ -373,7 +376,7 @@ def _map(keys: dict[str, _At], key: str, count: int) -> list[tuple[int, _At]]:
     ]
 
 
-def _plan(at: _At, programs: tuple[Program, ...], problems: tuple[Problem, ...], arenas: int) -> Plan:
+def _plan(at: _At, programs: tuple[ProgramRecord, ...], problems: tuple[ProblemRecord, ...], arenas: int) -> PlanRecord:
     keys = at.object("plan")
     program = _needed(at, keys, "program").index("program", len(programs))
     count = len(programs[program].buffers)
@@ -383,15 +386,15 @@ def _plan(at: _At, programs: tuple[Program, ...], problems: tuple[Problem, ...],
         if problems[problem].program != program:
             raise keys["problem"].refuse("was made for another program than the plan")
     slots = tuple(_slot(item, arenas) for item in _needed(at, keys, "slots").list(count))
-    return Plan(program, problem, slots, tuple(_event(item, count) for item in _or(keys, "events", _At.list, [])))
+    return PlanRecord(program, problem, slots, tuple(_event(item, count) for item in _or(keys, "events", _At.list, [])))
 
 
-def _slot(at: _At, arenas: int) -> Slot:
+def _slot(at: _At, arenas: int) -> SlotRecord:
     if at.json is None or at.json == "own":
-        return Slot(UNPLACED if at.json is None else OWN)
+        return SlotRecord(UNPLACED if at.json is None else OWN)
     keys = at.object("slot")
     arena = _or(keys, "arena", lambda found: found.index("arena", arenas), 0)
-    return Slot(arena, _needed(at, keys, "offset").integer(-LIMIT), _needed(at, keys, "nbytes").integer())
+    return SlotRecord(arena, _needed(at, keys, "offset").integer(-LIMIT), _needed(at, keys, "nbytes").integer())
 
 
 def _event(at: _At, buffers: int) -> tuple[int, bool, int]:
@@ -399,7 +402,9 @@ def _event(at: _At, buffers: int) -> tuple[int, bool, int]:
     return step.integer(), what.one_of(("alloc", "free")) == "free", buffer.index("buffer", buffers)
 
 
-def _run(at: _At, index: int, runs: int, programs: tuple[Program, ...], plans: tuple[Plan, ...], version: int) -> Run:
+def _run(
+    at: _At, index: int, runs: int, programs: tuple[ProgramRecord, ...], plans: tuple[PlanRecord, ...], *, version: int
+) -> ExecutionRecord:
     keys = at.object("run", version)
     plan = _needed(at, keys, "plan").index("plan", len(plans))
     made_for = plans[plan].program
@@ -413,4 +418,4 @@ def _run(at: _At, index: int, runs: int, programs: tuple[Program, ...], plans: t
     if late is not None and late <= index:
         raise keys["read_after"].refuse(f"run {late} is not later than run {index}")
     after = _or(keys, "after", lambda found: None if found.json is None else found.indices("earlier run", index), None)
-    return Run(plan, program, frozenset(skip), after, late)
+    return ExecutionRecord(plan, program, frozenset(skip), after, late)

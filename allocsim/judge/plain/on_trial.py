@@ -1,20 +1,18 @@
 """What is on trial: a document, and what the checks derive from it more than once.
 
     place      where the buffers of a run lie: (space, first bit); a space is an arena, or, below 0, memory of one buffer's own
-    chunks     how a `same` moves bits from an operand to a result
     contract   what the kernel of an op promises
 
 What this module does not see: what is wrong.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-from allocsim.judge.plain.accesses import Accesses
-from allocsim.judge.plain.layouts import pieces
-from allocsim.judge.plain.live import Liveness
-from allocsim.judge.plain.records import Document, Op, Plan, Program
+from allocsim.judge.plain.document_records import DocumentRecord, OpRecord, PlanRecord, ProgramRecord
+from allocsim.judge.plain.reads_and_writes import TouchedBytes, chunks
+from allocsim.judge.plain.stretches import Liveness
 
 Place = Callable[[int], tuple[int, int]]
 """Buffer -> (space, bit at which it begins)."""
@@ -23,18 +21,18 @@ UNKNOWN: Final = "unknown"
 DENIED: Final = "denied"
 
 
-class Trial:
+class OnTrial:
     """A document, its runs, and what is derived from a program and the uploads left out."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: DocumentRecord) -> None:
         self.document = document
         self._live: dict[tuple[int, frozenset[int]], Liveness] = {}
 
-    def program(self, run: int) -> Program:
+    def program(self, run: int) -> ProgramRecord:
         """Return the program of a run."""
         return self.document.programs[self.document.runs[run].program]
 
-    def plan(self, run: int) -> Plan:
+    def plan(self, run: int) -> PlanRecord:
         """Return the plan of a run."""
         return self.document.plans[self.document.runs[run].plan]
 
@@ -42,7 +40,7 @@ class Trial:
         """Return when the buffers of a program are live, uploads left out."""
         key = program, skip
         if key not in self._live:
-            self._live[key] = Liveness(Accesses(self.document.programs[program], skip))
+            self._live[key] = Liveness(TouchedBytes(self.document.programs[program], skip))
         return self._live[key]
 
     def live(self, run: int) -> Liveness:
@@ -51,11 +49,9 @@ class Trial:
 
     def place(self, run: int) -> Place:
         """Return where the buffers of a run lie."""
-        slots, identities = self.plan(run).slots, self.document.identities[run]
+        slots, homes = self.plan(run).slots, self.document.homes[run]
         return lambda buffer: (
-            (slots[buffer].arena, 8 * slots[buffer].offset)
-            if slots[buffer].arena >= 0
-            else (-1 - identities[buffer], 0)
+            (slots[buffer].arena, 8 * slots[buffer].offset) if slots[buffer].arena >= 0 else (-1 - homes[buffer], 0)
         )
 
     @cached_property
@@ -66,7 +62,7 @@ class Trial:
             found.setdefault(run.plan, []).append(index)
         return dict(sorted(found.items()))
 
-    def contract(self, op: Op, pair: tuple[int, int]) -> str:
+    def contract(self, op: OpRecord, pair: tuple[int, int]) -> str:
         """Return what the kernel promises of (operand position, result position): a strength,
         `DENIED` or `UNKNOWN`.
         """
@@ -76,25 +72,7 @@ class Trial:
         return {"safe": strength, "unsafe": DENIED}.get(says, UNKNOWN)
 
 
-def chunks(program: Program, op: Op, position: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (bit of the operand, bit of the result, how many) in row-major order, for one pair of a
-    `same`.
-    """
-    sources = pieces(program.values[op.operands[position]])
-    targets = pieces(program.values[op.results[position]])
-    i, j, done_i, done_j = 0, 0, 0, 0
-    while i < len(sources) and j < len(targets):
-        (low, high), (to, end) = sources[i], targets[j]
-        length = min(high - low - done_i, end - to - done_j)
-        yield low + done_i, to + done_j, length
-        done_i, done_j = done_i + length, done_j + length
-        if low + done_i == high:
-            i, done_i = i + 1, 0
-        if to + done_j == end:
-            j, done_j = j + 1, 0
-
-
-def stays(program: Program, op: Op, position: int, place: Place) -> bool:
+def stays(program: ProgramRecord, op: OpRecord, position: int, place: Place) -> bool:
     """Return whether both sides of one pair of a `same` lie at one address, so that nothing
     moves.
     """

@@ -3,7 +3,8 @@
 Everything refers to everything else by index, as in the native document (docs/format.md). Ranges
 are half-open; strides and offsets are bytes; widths and places of elements are bits.
 
-What this module does not see: where a document comes from (`reader`), and what is wrong with it.
+What this module does not see: where a document comes from (`native_reader`), and what is wrong
+with it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ UNPLACED: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Arena:
+class ArenaRecord:
     """One address space."""
 
     alignment: int = 1
@@ -28,7 +29,7 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class BufferRecord:
     """A number of bytes that belong together."""
 
     name: str
@@ -42,7 +43,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueRecord:
     """An array in a buffer."""
 
     buffer: int
@@ -55,7 +56,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class OpRecord:
     """One step: it reads all operands, then writes all results."""
 
     kind: str
@@ -70,12 +71,12 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramRecord:
     """Buffers, the values in them, and the ops that read and write values."""
 
-    buffers: tuple[Buffer, ...]
-    values: tuple[Value, ...]
-    ops: tuple[Op, ...]
+    buffers: tuple[BufferRecord, ...]
+    values: tuple[ValueRecord, ...]
+    ops: tuple[OpRecord, ...]
     streams: int
 
     @cached_property
@@ -95,7 +96,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemRecord:
     """What a planner believes of a program; each column has an entry for each buffer."""
 
     program: int
@@ -112,7 +113,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotRecord:
     """Where a buffer lies: an arena, or `OWN`, or `UNPLACED`."""
 
     arena: int
@@ -121,18 +122,18 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlanRecord:
     """A slot for each buffer, and what the planner did."""
 
     program: int
     problem: int | None
-    slots: tuple[Slot, ...]
+    slots: tuple[SlotRecord, ...]
     events: tuple[tuple[int, bool, int], ...] = ()
     """(step, whether it frees, buffer), in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ExecutionRecord:
     """One execution of a program with the slots of a plan."""
 
     plan: int
@@ -144,14 +145,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Document:
+class DocumentRecord:
     """Everything the judge looks at."""
 
-    arenas: tuple[Arena, ...]
-    programs: tuple[Program, ...]
-    problems: tuple[Problem, ...]
-    plans: tuple[Plan, ...]
-    runs: tuple[Run, ...]
+    arenas: tuple[ArenaRecord, ...]
+    programs: tuple[ProgramRecord, ...]
+    problems: tuple[ProblemRecord, ...]
+    plans: tuple[PlanRecord, ...]
+    runs: tuple[ExecutionRecord, ...]
     joined: bool
     """Whether the runs are a session, over one memory."""
     kinds: dict[str, dict[tuple[int, int], tuple[str, str]]] = field(default_factory=dict)
@@ -189,7 +190,22 @@ class Document:
             found.append(tuple(mine))
         return tuple(found)
 
-    def at_end(self, end: int) -> "Document":
+    @cached_property
+    def homes(self) -> tuple[tuple[int, ...], ...]:
+        """The memory of its own that each buffer of each run has where the plan gives it no slot.
+
+        One for all runs of a program; of a persistent buffer, for all programs that have its name.
+        """
+        known: dict[tuple[object, ...], int] = {}
+        found = []
+        for index, run in enumerate(self.runs):
+            alone = None if self.joined else index
+            buffers = self.programs[run.program].buffers
+            keys = [(alone, b.name) if b.persistent else (alone, run.program, i) for i, b in enumerate(buffers)]
+            found.append(tuple(known.setdefault(key, len(known)) for key in keys))
+        return tuple(found)
+
+    def at_end(self, end: int) -> "DocumentRecord":
         """Return the document with every buffer that has a range of sizes at its low (0) or high
         (1) end; believed sizes follow where the problem states none.
         """

@@ -7,22 +7,26 @@ those that an op joins, and those that hold the same by a `same`.
 What this module does not see: defects.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
 
-from allocsim.judge.plain.in_place import handed_over, joins
+from allocsim.judge.plain.document_records import PlanRecord
+from allocsim.judge.plain.donations import handed_over, joins
 from allocsim.judge.plain.layouts import Ranges
+from allocsim.judge.plain.on_trial import OnTrial
 from allocsim.judge.plain.overlap import believed, believed_life
-from allocsim.judge.plain.records import Plan
 from allocsim.judge.plain.replay import Replay
-from allocsim.judge.plain.tags import held, share_a_tag
-from allocsim.judge.plain.trial import Trial
+from allocsim.judge.plain.tags import held, might_agree
 from allocsim.judge.violations import Stats
+
+Sizes = Sequence[int]
 
 Pairs = Callable[[int, set[int]], list[tuple[int, int]]]
 """Step, buffers that live there -> pairs that might share bytes."""
 
 
-def stats(trial: Trial, replays: dict[int, Replay]) -> Stats:
+def stats(trial: OnTrial, replays: dict[int, Replay]) -> Stats:
     """Return the sizes of what was judged."""
     document = trial.document
     ran = sorted({run.program for run in document.runs}) or range(len(document.programs))
@@ -34,7 +38,7 @@ def stats(trial: Trial, replays: dict[int, Replay]) -> Stats:
     )
 
 
-def peak(plan: Plan) -> int:
+def peak(plan: PlanRecord) -> int:
     """Return the highest end of any slot, summed over arenas."""
     ends: dict[int, int] = {}
     for slot in plan.slots:
@@ -43,7 +47,7 @@ def peak(plan: Plan) -> int:
     return sum(ends.values())
 
 
-def _of_run(trial: Trial, replays: dict[int, Replay], run: int) -> int:
+def _of_run(trial: OnTrial, replays: dict[int, Replay], run: int) -> int:
     plan, program = trial.plan(run), trial.program(run)
     problem = believed(trial, plan, program)
     if problem is not None:
@@ -65,38 +69,44 @@ def _of_run(trial: Trial, replays: dict[int, Replay], run: int) -> int:
         here = step in live.accesses.skip or step < 0 or step >= len(program.ops)
         found = [] if here else [p for p in handed_over(live, step) if joins(trial, program, step, p, None)]
         if moving:
-            rows = [(buffer, held(replays[run], run, buffer, step)) for buffer in sorted(buffers)]
-            found += [(a, b) for i, (a, one) in enumerate(rows) for b, other in rows[:i] if share_a_tag(one, other)]
+            rows = {buffer: held(replays[run], run, buffer, step) for buffer in sorted(buffers)}
+            holders: dict[tuple[int, int], dict[int, None]] = {}
+            for buffer, tag in ((buffer, row[2]) for buffer, mine in rows.items() for row in mine):
+                if tag is not None:
+                    holders.setdefault(tag[:2], {})[buffer] = None
+            alike = {pair for mine in holders.values() for pair in combinations(mine, 2)}
+            found += [pair for pair in sorted(alike) if might_agree(rows[pair[0]], rows[pair[1]])]
         return found
 
-    return _largest(plan, [buffer.nbytes for buffer in program.buffers], live.segments, pairs)
+    sizes = [buffer.nbytes for buffer in program.buffers]
+    return _largest(plan, sizes, live.segments, pairs, len(program.ops) if moving else 0)
 
 
-def _largest(plan: Plan, sizes: list[int] | tuple[int, ...], life: Callable[[int], Ranges], pairs: Pairs) -> int:
-    """Return the largest sum over steps, by a sweep over the ends of segments."""
+def _largest(plan: PlanRecord, sizes: Sizes, life: Callable[[int], Ranges], pairs: Pairs, last: int = 0) -> int:
+    """Return the largest sum over steps, by a sweep over the ends of segments; pairs change behind
+    these, and at every step before `last`.
+    """
     changes: dict[int, list[tuple[int, int]]] = {}
     for buffer, slot in enumerate(plan.slots):
         if slot.arena >= 0 and sizes[buffer] > 0:
             for start, stop in life(buffer):
                 changes.setdefault(max(start, 0), []).append((buffer, 1))
                 changes.setdefault(max(stop, 0), []).append((buffer, -1))
-    steps = sorted(changes)
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     best = 0
-    for step in steps:
+    for step, following in pairwise([*sorted(changes), 1 << 62]):
         for buffer, more in changes[step]:
-            counts[buffer] = counts.get(buffer, 0) + more
+            counts[buffer] += more
         alive = {buffer for buffer, count in counts.items() if count > 0}
         total = sum(sizes[buffer] for buffer in alive)
-        if total > best:
-            best = max(best, _classes(sizes, alive, pairs(step, alive)))
-        if total > best and step + 1 not in changes:
-            best = max(best, _classes(sizes, alive, pairs(step + 1, alive)))
-        counts = {buffer: count for buffer, count in counts.items() if count > 0}
+        for at in range(step, max(min(following, last), min(step + 2, following))):
+            if total > best:
+                best = max(best, _classes(sizes, alive, pairs(at, alive)))
+        counts = +counts
     return best
 
 
-def _classes(sizes: list[int] | tuple[int, ...], alive: set[int], pairs: list[tuple[int, int]]) -> int:
+def _classes(sizes: Sizes, alive: set[int], pairs: list[tuple[int, int]]) -> int:
     """Return the bytes of live buffers, each class of those joined counted as its largest."""
     root = {buffer: buffer for buffer in alive}
 
