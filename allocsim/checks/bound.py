@@ -24,13 +24,13 @@ from itertools import pairwise
 import numpy as np
 
 from allocsim.checks.accesses import believed_lifetimes
-from allocsim.checks.intervals import distinct
+from allocsim.checks.intervals import among, distinct
 from allocsim.checks.s_in_place import joined, moved_by
 from allocsim.checks.s_overlap import believed_sharing
 from allocsim.checks.s_tags import shares_tags, ties
 from allocsim.checks.trial import Trial, TrialDocument
 from allocsim.judge.violations import Stats
-from allocsim.model import Bools, Plan
+from allocsim.model import Bools, Plan, Problem
 from allocsim.model.layout import LIMIT, Int64s
 
 
@@ -89,10 +89,20 @@ def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
     else:
         donor, recipient = np.divmod(believed_sharing(trial.problem, None), len(nbytes))
         op = trial.problem.start[recipient]
+        alive = ~(_in_a_gap(trial.problem, donor, op) | _in_a_gap(trial.problem, recipient, op))
+        op, donor, recipient = op[alive], donor[alive], recipient[alive]
     found = np.concatenate([np.stack([op, op + 1, donor, recipient], axis=1), tied])
     fine = (trial.plan.placed & (nbytes > 0))[found[:, 2:]].all(axis=1)
     kept: Int64s = found[fine]
     return kept
+
+
+def _in_a_gap(problem: Problem, buffer: Int64s, step: Int64s) -> Bools:
+    """Return which buffers are believed dead at a step of their lifetime."""
+    mask: Bools = np.zeros(len(buffer), dtype=np.bool_)
+    for row in np.flatnonzero(among(buffer, np.fromiter(problem.gaps, dtype=np.int64))).tolist():
+        mask[row] = any(low <= step[row] < high for low, high in problem.gaps[int(buffer[row])])
+    return mask
 
 
 def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:

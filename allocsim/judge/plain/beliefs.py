@@ -66,8 +66,6 @@ def permissible(trial: OnTrial, program: int, pair: tuple[int, int]) -> bool:
 
 def _lifetimes(live: Liveness, problem: ProblemRecord, buffer: int) -> Iterator[tuple[str, int | None]]:
     touched = live.accesses.of_buffer.get(buffer, {})
-    if not touched:
-        return
     start, stop = problem.start[buffer], problem.stop[buffer]
     missed = [step for step in touched if not start <= step < stop]
     readers = [step for step in missed if touched[step][0]]
@@ -78,5 +76,5 @@ def _lifetimes(live: Liveness, problem: ProblemRecord, buffer: int) -> Iterator[
         yield "MissingPin" if by_host else "LifetimeTooShort", (readers or missed)[0]
     elif gaps:
         yield "LifetimeTooShort", next((step for step in touched if step >= gaps[0][0]), None)
-    if buffer not in problem.pinned and without(believed_life(problem, buffer), segments):
+    if touched and buffer not in problem.pinned and without(believed_life(problem, buffer), segments):
         yield "LifetimeTooLong", None
