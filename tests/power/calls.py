@@ -66,14 +66,14 @@ add(
     **EARLY,
 )
 add(
-    "the carries of a loop lie in each other's slots",
+    "carries of a loop are moved one after the other into each other's slots",
     "",
     "C15 plan",
-    "x = host.write; a = f x; b = g x; c d = same a b; y = h c d; host.read y",
+    "x = host.write; a = f x; b = g x; c = same a; d = same b; y = h c d; host.read y",
     {"slots": "a=0 b=64 c=64 d=0"},
     slots="a=0 b=64 c=0 d=64 y=128",
     where="placement",
-    S="Overlap LifetimeIgnored",
+    **IGNORED,
 )
 add(
     "a placement lays a branch's result over another branch's",
