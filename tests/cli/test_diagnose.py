@@ -96,7 +96,7 @@ def test_a_file_and_a_folder_go_through_every_door(command, name, status, party,
     assert found == status
     assert party in {cause["party"] for cause in judged["causes"]}
     for cause in judged["causes"]:
-        assert set(cause) == {"class", "party", "places", "first", "mend", "cure"}
+        assert set(cause) == {"number", "class", "party", "places", "first", "mend", "cure"}
         assert set(cause["first"]) == FIRST
         assert cause["cure"] is None or {"elements", "nbytes", "verified"} <= set(cause["cure"])
         assert cause["cure"] is None or all("kind" in element for element in cause["cure"]["elements"])
