@@ -11,7 +11,7 @@ from allocsim.allocators.certificate import certificate
 from allocsim.systems import load
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 from worst import STEPS, drawn, problem  # noqa: E402 - after the path above
 
