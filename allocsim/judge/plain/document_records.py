@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from allocsim.judge.plain.layouts import Ranges, inside, runs_of
+from allocsim.judge.plain.layouts import Ranges, ValueRecord, inside, runs_of
 
 OWN: Final = -1
 """Arena of a slot in memory of its own, outside all arenas."""
@@ -40,19 +40,6 @@ class BufferRecord:
     read_only: bool
     ends: tuple[int, int] | None = None
     """Least and greatest size, where only the run decides it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValueRecord:
-    """An array in a buffer."""
-
-    buffer: int
-    width: int
-    """Bits of an element; those below 8 are packed along the last dimension."""
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    bit_offset: int
 
 
 @dataclass(frozen=True, slots=True)

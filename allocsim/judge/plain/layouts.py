@@ -10,26 +10,37 @@ What this module does not see: buffers, ops, plans.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from allocsim.errors import ModelError
-
-if TYPE_CHECKING:
-    from allocsim.judge.plain.document_records import ValueRecord
 
 Ranges = tuple[tuple[int, int], ...]
 
 MAX_PIECES: Final = 1 << 22
 
 
-def element_0(value: "ValueRecord") -> int:
+@dataclass(frozen=True, slots=True)
+class ValueRecord:
+    """An array in a buffer."""
+
+    buffer: int
+    width: int
+    """Bits of an element; those below 8 are packed along the last dimension."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    bit_offset: int
+
+
+def element_0(value: ValueRecord) -> int:
     """Return the first bit of element 0 in the buffer."""
     return 8 * value.offset + value.bit_offset
 
 
-def pieces(value: "ValueRecord") -> Ranges:
+def pieces(value: ValueRecord) -> Ranges:
     """Return the ranges of a value in row-major order of its elements, neighbours joined."""
     if 0 in value.shape:
         return ()
@@ -46,7 +57,7 @@ def pieces(value: "ValueRecord") -> Ranges:
     return tuple((start, start + length) for start in starts)
 
 
-def runs_of(value: "ValueRecord") -> Ranges:
+def runs_of(value: ValueRecord) -> Ranges:
     """Return the bits that a value covers."""
     if 0 in value.shape:
         return ()
@@ -62,14 +73,14 @@ def runs_of(value: "ValueRecord") -> Ranges:
     return merged((start, start + length) for start in _starts(low, outer))
 
 
-def same_layout(one: "ValueRecord", other: "ValueRecord") -> bool:
+def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
     """Return whether shapes, widths, places in the byte and all strides that matter agree."""
     if (one.shape, one.width, one.bit_offset) != (other.shape, other.width, other.bit_offset):
         return False
     return all(n <= 1 or s == t for n, s, t in zip(one.shape, one.strides, other.strides, strict=True))
 
 
-def overlaps_itself(value: "ValueRecord") -> bool:
+def overlaps_itself(value: ValueRecord) -> bool:
     """Return whether two elements of a value share a bit."""
     return sum(high - low for low, high in runs_of(value)) != prod(value.shape) * value.width
 
@@ -129,7 +140,7 @@ def in_bytes(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return merged((low // 8, -(-high // 8)) for low, high in ranges)
 
 
-def _dims(value: "ValueRecord") -> list[tuple[int, int]]:
+def _dims(value: ValueRecord) -> list[tuple[int, int]]:
     """Return (count, stride in bits) of each dimension."""
     dims = [(count, 8 * stride) for count, stride in zip(value.shape, value.strides, strict=True)]
     if value.width < 8 and dims:

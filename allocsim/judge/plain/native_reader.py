@@ -23,9 +23,8 @@ from allocsim.judge.plain.document_records import (
     ProblemRecord,
     ProgramRecord,
     SlotRecord,
-    ValueRecord,
 )
-from allocsim.judge.plain.layouts import Ranges, overlaps_itself
+from allocsim.judge.plain.layouts import Ranges, ValueRecord, overlaps_itself
 
 LIMIT: Final = 1 << 62
 MAX_RANK: Final = 32
