@@ -324,12 +324,22 @@ def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
         order=_flat([p.order + np.int32(at[k]) for k, p in enumerate(problems)]),
         may_share=_flat([p.may_share + np.int32(at[k]) for k, p in enumerate(problems)]),
         gaps={
-            buffer + at[k]: tuple((low + steps[k], high + steps[k]) for low, high in gaps)
+            buffer + at[k]: tuple((low + steps[k], high + steps[k]) for low, high in _own_gaps(p, buffer))
             for k, p in enumerate(problems)
-            for buffer, gaps in p.gaps.items()
+            for buffer in p.gaps
         },
         stated=problems[0].stated,
     )
+
+
+def _own_gaps(problem: Problem, buffer: int) -> tuple[tuple[int, int], ...]:
+    """Return the gaps of a buffer. Of one that the batch keeps to its end they are cut at the end
+    of the program: the steps behind are those of other programs, in which it lives.
+    """
+    gaps, end = problem.gaps[buffer], len(problem.program.ops)
+    if not problem.program.buffers.persistent[buffer]:
+        return gaps
+    return tuple((low, min(high, end)) for low, high in gaps if low < end)
 
 
 def starts(counts: Iterable[int]) -> Int64s:
