@@ -19,7 +19,7 @@ SIDE = """
 import gc, sys, time
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/benchmarks", sys.argv[1] + "/tests"]
 from checks import chained
-from allocsim.checks import check
+from allocsim.judge.fast import check
 spent = []
 for _ in range(3):
     document = chained(int(sys.argv[2]))

@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE.parent)]  # this checkout, installed or not
 
 from allocsim.allocators import exact, find  # noqa: E402 - after the path above
 from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
-from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 from allocsim.model import HOST_WRITE, Document, Plan, Problem, Program, Run  # noqa: E402 - as above
 from allocsim.verdict import judge  # noqa: E402 - as above
 from allocsim.verdict.evidence import Evidence  # noqa: E402 - as above

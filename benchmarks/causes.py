@@ -31,8 +31,8 @@ from strategies import documents  # noqa: E402
 from test_causes import wrong_with  # noqa: E402
 
 import allocsim.outcomes  # noqa: E402, F401 - first, so that what it imports is whole
-from allocsim.checks import check  # noqa: E402
 from allocsim.files import write_atomic  # noqa: E402
+from allocsim.judge.fast import check  # noqa: E402
 from allocsim.verdict import judge  # noqa: E402
 
 FAULTS, SEVERAL, DOCUMENTS, SEEDS, EXECUTED = 1000, 250, 100, 50, 100

@@ -32,9 +32,9 @@ from oracle2.generate import generate  # noqa: E402 - as above
 from terms_oracle import reaches_outside  # noqa: E402 - as above
 
 from allocsim.certificates import certificate_of, certificate_text, certified, terms_of, terms_text  # noqa: E402 - as above
-from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.document import loads  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 from allocsim.model import Document, Run  # noqa: E402 - as above
 from allocsim.systems import load  # noqa: E402 - as above
 

@@ -48,14 +48,14 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, 
 import hurtful  # noqa: E402 - after the path above
 import order as streams_benchmark  # noqa: E402
 
-from allocsim.checks import check  # noqa: E402
-from allocsim.checks.h_races import check_order  # noqa: E402
-from allocsim.checks.s_dataflow import check_dataflow  # noqa: E402
-from allocsim.checks.s_overlap import check_overlap  # noqa: E402
-from allocsim.checks.selector import SCREENED  # noqa: E402
-from allocsim.checks.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.document import read  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
+from allocsim.judge.fast import check  # noqa: E402
+from allocsim.judge.fast.h_races import check_order  # noqa: E402
+from allocsim.judge.fast.s_dataflow import check_dataflow  # noqa: E402
+from allocsim.judge.fast.s_overlap import check_overlap  # noqa: E402
+from allocsim.judge.fast.selector import SCREENED  # noqa: E402
+from allocsim.judge.fast.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.model import SAME, Document, Plan, Problem, Program  # noqa: E402
 
 Row = dict[str, Any]

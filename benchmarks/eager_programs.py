@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 import torch  # noqa: E402 - after the path above
 
-from allocsim.checks import check  # noqa: E402
+from allocsim.judge.fast import check  # noqa: E402
 from allocsim.systems.torch import record  # noqa: E402
 
 N = 12

@@ -17,8 +17,8 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from resumable import Row, campaign  # noqa: E402 - after the path above
 
-from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 from allocsim.model import Document  # noqa: E402 - as above
 from allocsim.systems.executorch import pte_program as executorch  # noqa: E402 - as above
 from allocsim.systems.executorch.pte_file import parse  # noqa: E402 - as above

@@ -14,8 +14,8 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from resumable import Row, campaign  # noqa: E402 - after the path above
 
-from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 from allocsim.systems.tinygrad import tinygrad_schedule  # noqa: E402 - as above
 
 FAR: Final = 1e-3

@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim import systems  # noqa: E402 - after the path above
-from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.errors import AllocsimError  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 
 BATCH: Final = 10
 """Models of one process: torch takes long to import."""

@@ -23,8 +23,8 @@ from typing import Any, Final
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim.checks import check  # noqa: E402 - after the path above
 from allocsim.errors import DocumentError  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - after the path above
 from allocsim.systems.iree.iree_stream import PASSES, loads  # noqa: E402 - as above
 
 OPTIONS: Final = (

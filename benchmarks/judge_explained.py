@@ -8,12 +8,12 @@ ONE_LENGTH: Final = (
 
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
-        "allocsim/checks/bound.py",
+        "allocsim/judge/fast/bound.py",
         "runs = {(trial.alike, trial.index if shares_tags(case, trial) else 0): trial for trial in case.trials}",
         "0 -> 1",
     ): "runs alike are of one program and one memory, so all of them share tags or none: the number never meets an index",
     (
-        "allocsim/checks/h_clocks.py",
+        "allocsim/judge/fast/h_clocks.py",
         "facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # lists are quicker to index",
         "1 -> 2",
     ): "it stands for no step, and is only compared with steps and with itself: any number below 0 does",
@@ -28,7 +28,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "len(chunks) > 2 -> len(chunks) >= 2",
     ): "of two pieces each is the complement of the other: the same two questions would be asked twice",
     (
-        "allocsim/checks/h_pairs.py",
+        "allocsim/judge/fast/h_pairs.py",
         "done = int(ends[begin - 1]) if begin else 0",
         "0 -> 1",
     ): "how many rows are looked at at once; what is found in them is the same",
@@ -48,7 +48,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "length *= 2 -> length += 2",
     ): "by how many the questions grow until the answer changes; what is found is cut back to the fewest all the same",
     (
-        "allocsim/checks/selector.py",
+        "allocsim/judge/fast/selector.py",
         "if len(start) < RECTANGLES_FROM:",
         "len(start) < RECTANGLES_FROM -> len(start) <= RECTANGLES_FROM",
     ): "from how many rows on a screen is asked; it says what the judge without it would say, only sooner",
@@ -63,12 +63,12 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "True -> False",
     ): ONE_LENGTH,
     (
-        "allocsim/checks/s_script.py",
+        "allocsim/judge/fast/s_script.py",
         "for trial, mine in zip(trials, self.of, strict=True):",
         "True -> False",
     ): ONE_LENGTH,
     (
-        "allocsim/checks/s_writes.py",
+        "allocsim/judge/fast/s_writes.py",
         "for first, second in zip(left[order].tolist(), right[order].tolist(), strict=True):",
         "True -> False",
     ): ONE_LENGTH,
@@ -104,7 +104,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "a write of some bytes to a file takes at least one or raises; none at all is said only of what is opened "
     "not to block",
     (
-        "allocsim/checks/holes.py",
+        "allocsim/judge/fast/holes.py",
         "left = np.arange(len(owner)) - begins[owner]",
         "np.arange(len(owner)) - begins[owner] -> np.arange(len(owner)) + begins[owner]",
     ): "the count of a value's pieces begins elsewhere in its round, which it goes round once all the same; what "

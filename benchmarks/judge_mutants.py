@@ -53,7 +53,7 @@ LAWS: Final = (
     *("version_2", "oracle2", "order", "batches"),
 )
 TESTS: Final = (
-    *(f"tests/unit/{name}" for name in ("checks", "verdict", "cure", "p_sanitizer", "files", "reduction")),
+    *(f"tests/unit/{name}" for name in ("judge", "verdict", "cure", "p_sanitizer", "files", "reduction")),
     *(f"tests/unit/fuzzing/test_{name}.py" for name in ("properties", "examination", "mutants", "cases")),
     "tests/unit/engine/test_p_sanitizer.py",
     "tests/sensitivity/test_planted_faults.py",
@@ -63,13 +63,13 @@ TESTS: Final = (
 COMPILED: Final = tuple(f"allocsim/p_sanitizer/{name}.py" for name in ("compiled_executor", "crashes", "row_actions"))
 """Modules of whose functions numba makes code, whose lines are never seen to run, and which it keeps."""
 OWN: Final = {
-    "allocsim/checks": (
-        "tests/unit/checks/",
+    "allocsim/judge/fast": (
+        "tests/unit/judge/",
         "tests/sensitivity/",
         "tests/laws/test_checks",
         "tests/laws/test_version_2",
     ),
-    "allocsim/screens": ("tests/unit/checks/test_screens", "tests/laws/test_batches"),
+    "allocsim/judge/fast/screens": ("tests/unit/judge/test_screens", "tests/laws/test_batches"),
     "allocsim/p_sanitizer": ("tests/unit/p_sanitizer/", "tests/laws/test_sanitizer", "tests/unit/engine/"),
 }
 """Folder -> the tests that are about it, where that is not only the folder of its name in `tests/unit`."""
@@ -185,7 +185,7 @@ def _compile_anew() -> None:
 
 def _screens_as_written() -> None:
     """Let the screens run as they are written, before any is loaded: numba's code shows no lines, and takes seconds to make."""
-    compiling = importlib.import_module("allocsim.screens.compiling")
+    compiling = importlib.import_module("allocsim.judge.fast.screens.compiling")
     compiling.compiled = lambda function: function  # type: ignore[attr-defined]
 
 

@@ -18,8 +18,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "verdict": ("allocsim/verdict/*.py",),
     "cure": ("allocsim/cure/*.py",),
-    "checks": ("allocsim/checks/*.py",),
-    "screens": ("allocsim/screens/*.py",),
+    "checks": ("allocsim/judge/fast/*.py",),
+    "screens": ("allocsim/judge/fast/screens/*.py",),
     "sanitizer": ("allocsim/p_sanitizer/*.py",),
     "properties": tuple(
         f"allocsim/fuzzing/{name}.py"

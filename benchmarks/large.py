@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim.allocators import ALLOCATORS  # noqa: E402 - after the path above
-from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 from allocsim.model import Arena, Document, Plan, Problem, Program  # noqa: E402 - as above
 from allocsim.programs.builder import ProgramBuilder  # noqa: E402 - as above
 

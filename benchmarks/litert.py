@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim.checks import check  # noqa: E402 - after the path above
+from allocsim.judge.fast import check  # noqa: E402 - after the path above
 from allocsim.systems.litert import litert_pointers  # noqa: E402
 
 BATCH = 500

@@ -23,8 +23,8 @@ from allocsim import Arena, Document, Problem, ProgramBuilder  # noqa: E402 - af
 from allocsim.allocators import find  # noqa: E402
 from allocsim.allocators.live_planners import LIVE_PLANNERS  # noqa: E402
 from allocsim.allocators.lower_bounds import lower_bound  # noqa: E402
-from allocsim.checks import check  # noqa: E402
 from allocsim.errors import PlannerError  # noqa: E402
+from allocsim.judge.fast import check  # noqa: E402
 
 ALIGNMENT = 64
 SHELF = ("greedy_by_size", "tlsf", "best_fit")

@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim import systems  # noqa: E402 - after the path above
-from allocsim.checks import check  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
 from allocsim.files.sizes import in_bytes  # noqa: E402
+from allocsim.judge.fast import check  # noqa: E402
 from allocsim.model import Role  # noqa: E402
 from allocsim.systems.torch.peak_lines import peak_bytes  # noqa: E402
 

@@ -31,7 +31,7 @@ from allocsim.allocators import ALLOCATORS, branch_and_bound, exact  # noqa: E40
 from allocsim.allocators.comparison import compare  # noqa: E402 - as above
 from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
 from allocsim.allocators.lower_bounds import lower_bound  # noqa: E402 - as above
-from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 from allocsim.model import Document, Plan, Problem, Program  # noqa: E402 - as above
 
 MEBIBYTE = 1 << 20

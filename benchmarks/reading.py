@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim import systems  # noqa: E402 - after the path above
-from allocsim.checks import check  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 
 BASE: Final = 0x7F0000000000
 BLOCK: Final = 512

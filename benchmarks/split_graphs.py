@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.capture.graph_document import document

@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 import engine  # noqa: E402 - after the path above
 from allocsim.allocators import ALLOCATORS  # noqa: E402
-from allocsim.checks import check  # noqa: E402
+from allocsim.judge.fast import check  # noqa: E402
 from engine import tensor  # noqa: E402
 from engine.front import functions as fn  # noqa: E402
 from engine.runtime import entrance  # noqa: E402

@@ -13,7 +13,7 @@ the one apart is the plan's doing; then, and where nothing differs, the answer i
 Complexity: one run of each side, every operand and result compared once. Memory: the arenas, and
 every buffer once more.
 
-What this module does not see: graphs, and plans that are not sound (`allocsim.checks`).
+What this module does not see: graphs, and plans that are not sound (`allocsim.judge`).
 """
 
 from collections.abc import Mapping

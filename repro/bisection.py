@@ -19,8 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.programs.builder import read_at_end
 from allocsim.reduction import Reduction, reduce, script

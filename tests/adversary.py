@@ -6,7 +6,7 @@ runs of a document are replayed twice, with each buffer in memory of its own and
 the reads that find another tag in the second, or a byte of their own result in the second only. What is written is right in both, so one fault is
 not counted again by those who read it on.
 
-This is `oracle.replay` and `facts.unsafe` over again, in arrays, for programs of real size. It shares no code with `allocsim.checks`.
+This is `oracle.replay` and `facts.unsafe` over again, in arrays, for programs of real size. It shares no code with `allocsim.judge.fast`.
 Bytes outside a value's buffer do not exist here.
 """
 

@@ -11,8 +11,8 @@ from oracle2 import judge, key
 from oracle2.generate import generate, table
 
 from allocsim import document as native
-from allocsim.checks import check
-from allocsim.checks.s_promises import PROMISE_KINDS
+from allocsim.judge.fast import check
+from allocsim.judge.fast.s_promises import PROMISE_KINDS
 
 FIELDS = ("kind", "run", "op", "value", "buffer", "other_run", "other_op", "other_buffer", "plan", "problem", "step")
 LEFT_OUT = ("AllocOverLive", *PROMISE_KINDS)

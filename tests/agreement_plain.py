@@ -10,10 +10,10 @@ import json
 from oracle2.generate import generate, table
 
 from allocsim import document as native
-from allocsim.checks import check, selector
 from allocsim.judge import plain
+from allocsim.judge.fast import check, selector
+from allocsim.judge.fast.screens import reads
 from allocsim.judge.violations import Violation
-from allocsim.screens import reads
 
 WORDS = {"message", "names"}
 FIELDS = tuple(each.name for each in dataclasses.fields(Violation) if each.name not in WORDS)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from allocsim.allocators import Constraints, exact, find
-from allocsim.checks import check
 from allocsim.cure.pairs import used_pairs
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.programs.builder import ProgramBuilder

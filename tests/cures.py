@@ -3,9 +3,9 @@
 from typing import Any
 
 from allocsim import document as native
-from allocsim.checks import check
 from allocsim.cure import CURABLE
 from allocsim.cure.defects import keys_of
+from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence

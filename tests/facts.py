@@ -2,7 +2,7 @@
 
 Layouts are walked element by element, lifetimes are sets of steps, addresses are pairs (space, byte), and whether a pair of
 buffers may overlap is found by looking at every byte both have. Quadratic or worse, on purpose: this is what `oracle.py` and
-`strategies.py` stand on, and it shares no code with `allocsim.checks`, `allocsim.model.layout` or `allocsim.liveness`.
+`strategies.py` stand on, and it shares no code with `allocsim.judge.fast`, `allocsim.model.layout` or `allocsim.liveness`.
 What was found of a program (frozen, known by identity) is kept, for each pair of buffers asks it again.
 """
 

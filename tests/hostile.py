@@ -474,7 +474,7 @@ def _record(folder: Path) -> Path:
 
 
 def _judged(document: Any) -> None:
-    from allocsim.checks import check  # noqa: PLC0415 - heavy
+    from allocsim.judge.fast import check  # noqa: PLC0415 - heavy
     from allocsim.verdict import judge  # noqa: PLC0415 - heavy
     from allocsim.verdict.evidence import Evidence  # noqa: PLC0415 - heavy
 

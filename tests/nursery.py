@@ -6,7 +6,7 @@ from the planners as they are is judged twice, by replay and by the judge.
 * A planner's *answer* is its belief (lifetimes, sizes, pins, pairs) and its plan (arena, offset), or the error in its place. `liveness`
   stands beside the planners as a belief made of `lifetimes` and `permissible_pairs`, placed by size.
 * *Unsound* is what `adversary.late_reads` says of two runs of the plan over one memory, and knows nothing of the judge; *convicted* is what
-  `allocsim.checks` (S and L) finds in the same document. An answer that is unsound from the planners as they are is no test of a mutant.
+  `allocsim.judge.fast` (S and L) finds in the same document. An answer that is unsound from the planners as they are is no test of a mutant.
 * Outcomes, the worst of a mutant's answers: `unsound`; `wrong belief` (the judge finds fault, replay does not: the lifetime or pair is wrong and
   no byte is lost yet); `other plan` (others, all sound and clean); `error` (a planner refuses or raises); `endless`; `broken` (cannot be
   imported); `same`.
@@ -39,9 +39,9 @@ from mutation import ROOT, Mutant
 from oracle import judge
 
 from allocsim import allocators
-from allocsim.checks import check
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.program_recipes import ACTIONS, assemble, listed
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Plan, Problem, Program, Run
 from allocsim.systems import load
 

@@ -1,6 +1,6 @@
 """The judge's twin: every check of format.md, one byte at a time.
 
-Written from format.md alone ("Meaning", "What a check must say") and sharing no code with `allocsim.checks`; the record types
+Written from format.md alone ("Meaning", "What a check must say") and sharing no code with `allocsim.judge.fast`; the record types
 of `allocsim.judge.violations` are the common interface. Memory is a dict from (space, byte address) to the tag of its last
 writer, layouts are walked element by element from their definition, lifetimes and pairs are found by trying. Everything is
 quadratic or worse, on purpose: it is to be trusted by reading, and it sees only small documents.

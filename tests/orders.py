@@ -1,6 +1,6 @@
 """The orders in which the ops of a program may run, from the definition: transitive closure, and every legal order spelled out.
 
-Written from the document's specification and sharing no code with `allocsim.checks`. Exponential on purpose: programs here have a handful of ops.
+Written from the document's specification and sharing no code with `allocsim.judge.fast`. Exponential on purpose: programs here have a handful of ops.
 """
 
 from collections.abc import Callable, Iterator

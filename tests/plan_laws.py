@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from allocsim.checks import check
 from allocsim.document import dumps, loads
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, SAME, VIEW, Document, Role
 from allocsim.outcomes import JudgeRules, judge_file
 

@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from allocsim.allocators import Constraints, find
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Role, Run
 from repro.overlooked_reads import without_read
 from repro.pipeline import prepare

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from oracle import judge
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document
 
 JUDGES: dict[str, Callable[[Document], Counter[str]]] = {

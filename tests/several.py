@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from culprits import PLANTS, Ground, Planted, ground
 
-from allocsim.checks import Violation, check
-from allocsim.checks.s_promises import PROMISE_KINDS
 from allocsim.cure import CURABLE
 from allocsim.cure.defects import key_of
+from allocsim.judge.fast import Violation, check
+from allocsim.judge.fast.s_promises import PROMISE_KINDS
 from allocsim.model import Document
 from allocsim.programs.streams import branches, on_streams
 from allocsim.verdict.evidence import Evidence

@@ -9,7 +9,7 @@
     plan = allocator.place(edited(problem))       # a cure: deny pairs, pin, extend lifetimes, place again
 
 `plan.problem` is the belief the plan was made from, `plan.source` the allocator's name. A plan that
-is not sound is returned, not refused: judging it is the business of `allocsim.checks`.
+is not sound is returned, not refused: judging it is the business of `allocsim.judge`.
 `PlannerError` means that there is no plan, `CapacityError` that it does not fit.
 """
 

@@ -6,7 +6,7 @@ whether the plan is sound.
 Every planner is told what the document's first problem for a program tells (pins, memory of its
 own, fixed offsets) and believes the rest by itself; a program without ops is placed by its problem.
 All are measured against one bound, that of the exact belief (`allocsim.allocators.lower_bounds`),
-or the judge's own where a sound plan goes below that one; and judged by `allocsim.checks`, beliefs
+or the judge's own where a sound plan goes below that one; and judged by `allocsim.judge`, beliefs
 included. A plan of the document that names its own problem is measured against that one. A peak
 below what the judge counts as live at once is never sound, whatever else it finds: bytes that lie
 in no arena are in no peak.
@@ -30,8 +30,8 @@ import numpy as np
 from allocsim.allocators import ALLOCATORS, Constraints, Planner, exact, find, plan_program
 from allocsim.allocators.branch_and_bound import proof
 from allocsim.allocators.lower_bounds import lower_bound
-from allocsim.checks import check
 from allocsim.errors import PlannerError
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, Document, Plan, Problem, Program
 from allocsim.model.layout import LIMIT, Int64s
 from allocsim.programs.builder import ProgramBuilder

@@ -6,7 +6,7 @@ it lies in. Policies are functions from a program to a mask over its buffers; `P
 the command line.
 
 What this module does not see: lifetimes and offsets. Whether a planner heeds what it is told is for
-`allocsim.checks` to say.
+`allocsim.judge` to say.
 """
 
 from collections.abc import Callable, Iterable, Mapping

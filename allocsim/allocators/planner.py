@@ -7,7 +7,7 @@ A *belief* is a function `(Program, Constraints) -> Problem`, a *placement* a fu
 Whatever a planner returns is looked at before it is passed on, because it may be a stranger's:
 type, program, length, whole numbers, capacity. What is wrong in one of these ways is no plan and
 raises `PlannerError` in one line with the allocator's name. What is merely *unsound* is a plan;
-`allocsim.checks` judges it.
+`allocsim.judge` judges it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -22,7 +22,7 @@ wrong (the service `explore_orders`). A file whose ops the engine cannot run is 
 `--certificate` writes which write each read must find (`allocsim.certificates`), whatever is found
 here: `allocsim certify` says whether it is so.
 
-What this module does not see: how plans are judged (`allocsim.checks`) and what is said of it
+What this module does not see: how plans are judged (`allocsim.judge`) and what is said of it
 (`allocsim.outcomes.telling`).
 """
 
@@ -35,13 +35,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from allocsim.certificates import certificate_of, certificate_text, terms_of
-from allocsim.checks.facts import rows_of
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.output import print_error, print_json, print_line
 from allocsim.errors import AllocsimError, DocumentError, ModelError
 from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.files.sizes import bytes_of
+from allocsim.judge.fast.facts import rows_of
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from allocsim.checks import check
 from allocsim.fuzzing import PROPERTIES, BrokenProperty, CampaignResult, Explorer, FuzzCase, Target
 from allocsim.fuzzing.broken_property import told_of
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.target import Asker
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Program
 from allocsim.outcomes.description import describe, describe_program
 from allocsim.programs.builder import ProgramBuilder

@@ -10,7 +10,7 @@ What this module does not see: what a mend changes.
 
 from collections.abc import Callable, Iterable
 
-from allocsim.checks import Report, Violation, check
+from allocsim.judge.fast import Report, Violation, check
 from allocsim.model import Document
 
 Key = tuple[object, ...]

@@ -16,7 +16,7 @@ says version 2 only where it holds something that version 1 has not.
     versions  what version 2 has and version 1 has not
 
 What this package does not see: other formats (`allocsim.systems`) and whether a plan is any good
-(`allocsim.checks`).
+(`allocsim.judge`).
 """
 
 import re

@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from allocsim.checks import Defects, defects
 from allocsim.errors import ModelError
+from allocsim.judge.fast import Defects, defects
 from allocsim.model import OWN, Arena, Buffers, Document, Ops, Plan, Problem, Program, Values
 from allocsim.model.layout import Int64s
 

@@ -26,10 +26,10 @@ from typing import Final
 import numpy as np
 
 from allocsim.allocators import exact, pin_reads
-from allocsim.checks import defects
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.properties import with_pins_read
+from allocsim.judge.fast import defects
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Document, Plan, Program
 
 JUDGED: Final = frozenset({"sound", "pins", "kept", "told"})

@@ -23,12 +23,12 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks import check, defects
 from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE
 from allocsim.fuzzing.told_constraints import accessed
+from allocsim.judge.fast import check, defects
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import last_writes

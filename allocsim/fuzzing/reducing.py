@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import defects
 from allocsim.errors import AllocsimError
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.examination import Examiner
 from allocsim.fuzzing.fuzz_case import FuzzCase
+from allocsim.judge.fast import defects
 from allocsim.model import Document, Program
 from allocsim.reduction import reduce
 

@@ -18,7 +18,7 @@ join. A joined pair is *permissible* if with both at one address the op breaks t
 docs/format.md nowhere. Arenas do not matter to that.
 
 Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about
-1e4 buffers. Nothing here is shared with `allocsim.checks`, which derives the same facts again:
+1e4 buffers. Nothing here is shared with `allocsim.judge`, which derives the same facts again:
 neither can hide the other's mistake.
 
 What this module does not see: plans, so offsets (`allocsim.liveness.explanation` puts the two

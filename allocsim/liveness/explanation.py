@@ -6,7 +6,7 @@ also says who has the buffer's bytes before, while and after it lives; with a pr
 planner believed, and whether that leaves out an access.
 
 What this module does not see: bytes within a buffer. Sharing is judged by whole slots;
-`allocsim.checks` judges bytes.
+`allocsim.judge` judges bytes.
 """
 
 from dataclasses import dataclass

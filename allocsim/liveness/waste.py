@@ -9,7 +9,7 @@ surest to the most telling:
                    without pairs in place goes below it
     peak           what a planner makes of the problem, and of the same problem with these lifetimes cut to what they are; pairs are the believed ones
 
-What this module does not see: lifetimes that are too short (those are faults: `allocsim.checks`),
+What this module does not see: lifetimes that are too short (those are faults: `allocsim.judge`),
 and whether the plan is sound.
 """
 

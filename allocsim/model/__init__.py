@@ -16,7 +16,7 @@ Invariants
 ----------
 Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises
 `ModelError`; an instance that exists is well-formed. What can be *wrong* about a well-formed
-program or plan is a defect, and found by `allocsim.checks`.
+program or plan is a defect, and found by `allocsim.judge`.
 
 Each module imports only those before it:
 

@@ -3,7 +3,7 @@
 Offsets count bytes from the start of an arena. Construction checks that every buffer has one entry
 and that indices exist, and raises `ModelError` with the place as a document spells it.
 
-What this module does not see: how a plan was made, and whether it is any good. `allocsim.checks`
+What this module does not see: how a plan was made, and whether it is any good. `allocsim.judge`
 decides that.
 """
 

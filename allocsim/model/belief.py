@@ -4,7 +4,7 @@ Lifetimes are half-open ranges `[start, stop)` of steps; every column has an ent
 of the program. Construction checks that columns and indices fit and raises `ModelError` with the
 place as a document spells it.
 
-What this module does not see: whether a belief is true. `allocsim.checks` compares it with the
+What this module does not see: whether a belief is true. `allocsim.judge` compares it with the
 program.
 """
 

@@ -2,7 +2,7 @@
 
 Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises
 `ModelError`; an instance that exists is well-formed. What can be *wrong* about a well-formed
-program is a defect, and found by `allocsim.checks`.
+program is a defect, and found by `allocsim.judge`.
 
 What this module does not see: plans, runs, and what a kernel computes.
 """

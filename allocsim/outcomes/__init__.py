@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from allocsim.checks import check
-from allocsim.checks.facts import KindsTable
 from allocsim.errors import AllocsimError, os_error_line
+from allocsim.judge.fast import check
+from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Program
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
@@ -140,7 +140,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRules:
-    """How the judge is asked; the fields are those of `allocsim.checks.check`."""
+    """How the judge is asked; the fields are those of `allocsim.judge.fast.check`."""
 
     limit: int | None = None
     """Violations listed at most; None is the judge's own limit."""

@@ -1,7 +1,7 @@
 """Facts about a program before it runs: where its bytes lie, and the last use of each buffer.
 
 Derived from the ops alone, by this module alone: no belief of a planner enters, and no code of
-`allocsim.checks` or `allocsim.liveness`, so that neither can hide a mistake of the other.
+`allocsim.judge` or `allocsim.liveness`, so that neither can hide a mistake of the other.
 
 Conventions
 -----------

@@ -2,7 +2,7 @@
 
 An access is an operand or a result of an op that is no `view`; accesses of the host count as any
 others. A value is an access to its buffer, so reading a view is one to the buffer it lies in. The
-judge (`allocsim.checks`) and the sanitizer (`allocsim.p_sanitizer`) find their own, so that no
+judge (`allocsim.judge`) and the sanitizer (`allocsim.p_sanitizer`) find their own, so that no
 mistake here can hide a mistake there.
 
 What this module does not see: pins, roles and streams; time is the order of the list.

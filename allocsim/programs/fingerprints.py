@@ -12,7 +12,7 @@ buffers are numbered otherwise is another one. What does not count: names, `meta
 
 The hash is BLAKE2b over the columns as little-endian 64-bit integers with their lengths, so it is
 the same on every machine and in every version of this module that begins with the same `VERSION`.
-Two programs of one fingerprint take the same slots with the same findings of `allocsim.checks` (up
+Two programs of one fingerprint take the same slots with the same findings of `allocsim.judge` (up
 to names).
 
 A plan is *stamped* by a `fingerprint` in its `meta` (`allocsim plan -o` does it): with that, a plan

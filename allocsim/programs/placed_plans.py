@@ -1,7 +1,7 @@
 """A plan of a program from what a caller has: a `Plan`, offsets by buffer, or a plan of an equal
 program.
 
-What this module does not see: whether the plan is right (`allocsim.checks`).
+What this module does not see: whether the plan is right (`allocsim.judge`).
 """
 
 from dataclasses import replace

@@ -32,8 +32,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.checks import check
 from allocsim.errors import ModelError
+from allocsim.judge.fast import check
 from allocsim.model import HOST_WRITE, Document, Plan, Program, Role, Run
 from allocsim.programs.fingerprints import fingerprint, same_program
 from allocsim.verdict.attribution import leading
@@ -131,7 +131,7 @@ class Static:
 
 
 def judged(case: ReplayCase) -> Static:
-    """Ask S. As `allocsim.checks.check`; a few times that where something is wrong."""
+    """Ask S. As `allocsim.judge.fast.check`; a few times that where something is wrong."""
     document = Document.of(*case.runs)
     report = check(document, limit=1)
     if report.clean:

@@ -10,8 +10,8 @@ alone.
 
 from dataclasses import dataclass
 
-from allocsim.checks import check
 from allocsim.cure.defects import key_of
+from allocsim.judge.fast import check
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_by_violation, causes_of

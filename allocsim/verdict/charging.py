@@ -36,9 +36,9 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.checks import Violation
 from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.mends import Mend
+from allocsim.judge.fast import Violation
 from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by
 from allocsim.verdict.dossier import Dossier

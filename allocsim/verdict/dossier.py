@@ -1,6 +1,6 @@
 """The evidence of one judgement, with what charging and naming ask of it computed once.
 
-Every question about right and wrong goes to the judge (`allocsim.checks.check`): the report of the
+Every question about right and wrong goes to the judge (`allocsim.judge.fast`): the report of the
 document itself, of the document with every buffer apart, with every upload done, of a plan on its
 own program, and of one run with all buffers apart but a few. The rest are look-ups.
 
@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from allocsim.checks import KINDS, Report, Violation
 from allocsim.cure.defects import Judged, Key, key_of, listed
 from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
+from allocsim.judge.fast import KINDS, Report, Violation
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s

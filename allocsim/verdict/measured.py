@@ -21,8 +21,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from allocsim.checks.facts import read_twice
 from allocsim.cure.mends import Mend
+from allocsim.judge.fast.facts import read_twice
 from allocsim.model import Ops, Program
 from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
 from allocsim.programs.slots import slots_of

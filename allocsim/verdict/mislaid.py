@@ -11,8 +11,8 @@ What this module does not see: the program against itself, and the order.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
+from allocsim.judge.fast import Violation
 from allocsim.model import Event
 from allocsim.verdict.blame import life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from allocsim.checks import Violation
+from allocsim.judge.fast import Violation
 from allocsim.model import VIEW, Program
 from allocsim.verdict.dossier import Dossier
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
+from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, HOST_WRITE, Role
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.moves import lost_to

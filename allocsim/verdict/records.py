@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from allocsim.checks import Report, Violation
+from allocsim.judge.fast import Report, Violation
 
 if TYPE_CHECKING:  # a clean document needs no cure: `check` of one is not to wait for it
     from allocsim.cure import Cure

@@ -7,7 +7,7 @@ What this module does not see: causes.
 from collections.abc import Sequence
 from typing import Final
 
-from allocsim.checks import Report, Violation
+from allocsim.judge.fast import Report, Violation
 from allocsim.model import Run
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})

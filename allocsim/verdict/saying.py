@@ -6,8 +6,8 @@ What this module does not see: how violations were charged and named.
 
 from collections.abc import Sequence
 
-from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
+from allocsim.judge.fast import Violation
 from allocsim.model import Document, Program
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.naming import NamingRow, told_most

@@ -12,9 +12,9 @@ anyway, but for how far a wait reaches.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from allocsim.checks import Violation
 from allocsim.cure.mends import Mend
 from allocsim.cure.waits import Ordered, covering, pruned
+from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ
 from allocsim.verdict.dossier import Dossier
 

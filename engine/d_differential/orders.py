@@ -14,7 +14,7 @@ NaNs agree.
 Complexity: a run for each order, two more for each that shows a difference; memory for three
 runtimes and a hash of each operand.
 
-What this module does not see: how races are found (`allocsim.checks.h_races`), and timing.
+What this module does not see: how races are found (`allocsim.judge.fast.h_races`), and timing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.array_difference import relative_error, same_bits
-from allocsim.checks import Violation, check
-from allocsim.checks.facts import exchanged_order
+from allocsim.judge.fast import Violation, check
+from allocsim.judge.fast.facts import exchanged_order
 from allocsim.model import HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.programs.streams import branches, on_streams, preferring, shuffled
 from engine.graph.lowering import Lowered

@@ -22,7 +22,7 @@ some 0.02 us an op, and binds alike ops at once. Whoever looks at single ops (an
 `execute`, `operands`, `results`) is served by calls bound when first asked for, whatever the
 executor.
 
-What this module does not see: what makes a plan sound (`allocsim.checks`) and what the ops mean
+What this module does not see: what makes a plan sound (`allocsim.judge`) and what the ops mean
 (`engine.kernels`).
 """
 

@@ -1,4 +1,4 @@
-"""The one entrance of plans into the engine: a plan is judged by `allocsim.checks` before anything
+"""The one entrance of plans into the engine: a plan is judged by `allocsim.judge` before anything
 runs in the memory it gives.
 
     plan = planned("mine:plan", program)    # plan, judge; PlannerError in one line, with the first violation, for a plan that is not sound
@@ -10,7 +10,7 @@ sanitizer, replays, the modes of `repro`; their findings stand beside the judge'
 
 A plan is judged once: what was found sound is remembered by the object (as long as it lives) and,
 for the `KEPT` latest, by a hash of everything the judge looks at, so that a structure met again is
-not judged again. O(columns) for a plan that is known, else as `allocsim.checks.check`. What comes
+not judged again. O(columns) for a plan that is known, else as the judge (`check`). What comes
 back has slots in memory of its own, so that nobody who made the plan can change it after it was
 judged; a plan whose slots somebody else may write is judged by its content each time. Safe from any
 number of threads.
@@ -28,8 +28,8 @@ from weakref import WeakSet
 import numpy as np
 
 from allocsim.allocators import Planner, find
-from allocsim.checks import check
 from allocsim.errors import ModelError, PlannerError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Plan, Program
 from allocsim.programs.fingerprints import fingerprint, same_program
 

@@ -10,7 +10,7 @@ What this module does not see: what anybody expects.
 from collections.abc import Mapping
 from typing import Final
 
-from allocsim.checks import KINDS
+from allocsim.judge.fast import KINDS
 from allocsim.p_sanitizer.incidents import KINDS as INCIDENTS
 from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from allocsim import document
-from allocsim.checks import check
 from allocsim.cli import main
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from repro.small.words import plan, program
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
-from allocsim.checks import check, defects
 from allocsim.fuzzing import batch as batches
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.exhaustive import Odometer, total
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, faulty, mistaken
 from allocsim.fuzzing.properties import with_pins_read
+from allocsim.judge.fast import check, defects
 from allocsim.model import HOST_WRITE, Document
 from allocsim.programs.builder import ProgramBuilder, plan_of
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from retelling import merged_of
 from strategies import documents
 
-from allocsim.checks import check
 from allocsim.cure import CURABLE
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import judge

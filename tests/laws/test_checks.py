@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import judge, place
 
-from allocsim.checks import check, selector
+from allocsim.judge.fast import check, selector
+from allocsim.judge.fast.screens import reads as screen
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Plan, Problem, Program, Run
-from allocsim.screens import reads as screen
 
 FIELDS = (
     "kind", "run", "program", "plan", "problem", "step", "op", "value", "buffer", "other_run", "other_op", "other_buffer",

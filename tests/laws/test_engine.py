@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS, find
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Role, Run
 from allocsim.programs.builder import plan_of
 from engine.autodiff import backward, jvp

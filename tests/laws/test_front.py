@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import find
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from engine import tensor
 from engine.autodiff import backward

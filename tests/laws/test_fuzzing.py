@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import check
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.bulk import batches as bulk_batches
@@ -30,6 +29,7 @@ from allocsim.fuzzing.strategies import (
     runnable_programs,
     sessions,
 )
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document
 from engine.d_differential.execution import apart, execute
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import allocsim
-from allocsim.checks import check
 from allocsim.cure.defects import key_of
+from allocsim.judge.fast import check
 from allocsim.outcomes import junit, outcome_of, sarif
 from allocsim.outcomes.telling import lines_of
 from allocsim.verdict import judge

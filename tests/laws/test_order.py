@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from oracle import judge_races
 from orders import is_legal, legal_orders, observe
 
-from allocsim.checks import check, selector
-from allocsim.checks import h_clocks as clocks
-from allocsim.checks import h_pairs as races
+from allocsim.judge.fast import check, selector
+from allocsim.judge.fast import h_clocks as clocks
+from allocsim.judge.fast import h_pairs as races
 from allocsim.judge.violations import Violation
 from allocsim.model import OWN, UNPLACED, VIEW, Arena, Document, Plan, Program, Run
 from allocsim.outcomes.verification import verify_program

@@ -16,9 +16,9 @@ from strategies import SMALL, arenas, recipes
 
 from allocsim import document as native
 from allocsim.allocators import ALLOCATORS, Constraints, plan_program
-from allocsim.checks import check
-from allocsim.checks.s_promises import PROMISE_KINDS
 from allocsim.fuzzing.program_recipes import assemble, listed
+from allocsim.judge.fast import check
+from allocsim.judge.fast.s_promises import PROMISE_KINDS
 from allocsim.model import OWN, Document, Event, Plan, Problem
 from allocsim.model.belief import STATABLE
 from allocsim.programs.builder import plan_of

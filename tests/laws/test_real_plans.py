@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from allocsim import document
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import SAME, VIEW
 from allocsim.systems import load
 from allocsim.verdict import causes_of

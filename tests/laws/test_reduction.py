@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import documents
 
-from allocsim.checks import check
 from allocsim.document import dumps, loads
 from allocsim.errors import AllocsimError
+from allocsim.judge.fast import check
 from allocsim.outcomes.description import describe
 from allocsim.reduction import reduce, same_fault, script
 from allocsim.reduction.cut import cut

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import documents
 
-from allocsim.checks import check
 from allocsim.errors import ModelError
+from allocsim.judge.fast import check
 from allocsim.model import VIEW, Document, Run
 from allocsim.p_sanitizer import BY_KERNEL, sanitized
 

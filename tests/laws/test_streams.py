@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orders import is_legal
 
-from allocsim.checks import check
 from allocsim.errors import ModelError
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Program
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.streams import (

@@ -15,7 +15,7 @@ from generation import lot
 from oracle import judge as oracle
 from orders import legal_orders
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import VIEW, Document, Plan, Program, Run
 
 FIELDS = (

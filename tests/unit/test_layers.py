@@ -68,29 +68,31 @@ def named_at_run_time(path):
     return {word.partition(".")[0] for word in words} & set(PACKAGES)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "allocsim" / "checks").rglob("*.py")), ids=lambda path: path.name)
-def test_the_plain_judge_rests_on_numpy_and_the_vocabulary_alone(path):
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "allocsim" / "judge" / "fast").glob("*.py")), ids=lambda path: path.name
+)
+def test_the_judge_rests_on_numpy_and_the_vocabulary_alone(path):
     assert not imported(path) - set(sys.stdlib_module_names) - {"numpy", "allocsim"}
-    assert rooms(path) <= {"checks", "judge", "model", "errors"}
+    assert rooms(path) <= {"judge", "model", "errors"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "allocsim" / "judge").rglob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "allocsim" / "judge" / "plain").rglob("*.py")), ids=lambda path: path.name
+)
 def test_the_judge_read_in_an_evening_rests_on_the_standard_library_alone(path):
     assert not imported(path) - set(sys.stdlib_module_names) - {"allocsim"}
     assert rooms(path) <= {"judge", "errors"}
 
 
-OPEN: Final = {"allocsim.checks", "allocsim.judge.violations", "allocsim.checks.facts"}
+OPEN: Final = {"allocsim.judge.fast", "allocsim.judge.violations", "allocsim.judge.fast.facts"}
 """Modules of the judge that the rest of the program may import."""
 
 
-def test_nobody_reaches_into_the_judge_but_the_screens():
+def test_nobody_reaches_into_the_judge():
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            inside = {
-                name for name in modules(path) if name.partition(".checks")[0] == "allocsim" and ".checks" in name
-            }
-            if path.parent.name not in {"checks", "screens"}:
+            inside = {name for name in modules(path) if name.startswith("allocsim.judge.fast")}
+            if "fast" not in path.parts:
                 assert inside <= OPEN, path
 
 
@@ -109,13 +111,13 @@ HELP = tuple(name for name in HEAVY if name not in PACKAGES)
     ("statement", "forbidden"),
     [
         ("import allocsim", (*HEAVY, "numpy", "msgspec")),
-        ("import allocsim.checks", (*HEAVY, "msgspec")),
+        ("import allocsim.judge.fast", (*HEAVY, "msgspec")),
         ("import allocsim.judge.plain", (*HEAVY, "numpy", "msgspec")),
         ("import allocsim; allocsim.ProgramBuilder, allocsim.read, allocsim.check", HEAVY),
         ("import allocsim.cli; assert allocsim.cli.main(['--help']) == 0", (*HELP, "numpy", "msgspec")),
         ("import allocsim.cli; assert allocsim.cli.main(['schema']) == 0", tuple(PACKAGES[1:])),
     ],
-    ids=["package", "checks", "plain", "public names", "help", "a command of the core"],
+    ids=["package", "judge", "plain", "public names", "help", "a command of the core"],
 )
 def test_what_is_light_stays_light(statement, forbidden):
     code = f"import sys; {statement}; sys.stderr.write(' '.join(m for m in {forbidden!r} if m in sys.modules))"

@@ -10,7 +10,7 @@ import oracle
 import pytest
 from facts import accesses, as_ranges, bytes_of, live_steps, permissible
 
-from allocsim import checks
+from allocsim.judge import fast
 from allocsim.judge.violations import Stats
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
@@ -18,7 +18,7 @@ from allocsim.programs.builder import ProgramBuilder, plan_of
 BYTES = (Arena(name="cpu", alignment=1),)
 
 
-@pytest.fixture(params=[oracle.judge, checks.check], ids=["oracle", "checks"])
+@pytest.fixture(params=[oracle.judge, fast.check], ids=["oracle", "fast"])
 def judge(request):
     return request.param
 

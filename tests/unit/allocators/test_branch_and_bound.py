@@ -7,8 +7,8 @@ import pytest
 from allocsim import systems
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.branch_and_bound import place
-from allocsim.checks import check
 from allocsim.errors import CapacityError
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder
 

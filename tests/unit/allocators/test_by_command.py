@@ -12,12 +12,12 @@ from small_programs import RECIPES
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.allocators.by_command import question
-from allocsim.checks import check
 from allocsim.cli import main
 from allocsim.document import loads, read, write
 from allocsim.errors import CapacityError, PlannerError
 from allocsim.fuzzing import CampaignSpec, FuzzCase, Target, campaign
 from allocsim.fuzzing.program_recipes import assemble
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document
 
 PLANNERS = Path(__file__).parents[3] / "docs" / "planners"

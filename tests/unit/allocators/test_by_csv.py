@@ -7,10 +7,10 @@ import pytest
 from small_programs import RECIPES
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
-from allocsim.checks import check
 from allocsim.errors import CapacityError, PlannerError
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.program_recipes import assemble
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.minimalloc import solver_instance as minimalloc

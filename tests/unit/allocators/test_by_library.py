@@ -9,11 +9,11 @@ import pytest
 from compilers import needs
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
-from allocsim.checks import check
 from allocsim.errors import CapacityError, PlannerError
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.bulk import batches
 from allocsim.fuzzing.program_recipes import assemble
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document
 
 PLANNERS = Path(__file__).parents[3] / "docs" / "planners"

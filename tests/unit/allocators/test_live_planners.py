@@ -11,8 +11,8 @@ from allocsim import Arena, Document, ProgramBuilder
 from allocsim.allocators import find, find_installed
 from allocsim.allocators.by_command import CommandPlanner
 from allocsim.allocators.live_planners import ASKING, LIVE_PLANNERS, ROOMS, VARIABLE, find_live
-from allocsim.checks import check
 from allocsim.errors import CapacityError, PlannerError, UnknownNameError
+from allocsim.judge.fast import check
 
 STACKING = """
 from asking import serve

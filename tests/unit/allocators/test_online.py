@@ -10,8 +10,8 @@ from allocsim.allocators.caching import Caching
 from allocsim.allocators.free_list import FreeList
 from allocsim.allocators.online import allocator, drive
 from allocsim.allocators.tlsf import Tlsf
-from allocsim.checks import check
 from allocsim.errors import CapacityError, PlannerError
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Event, Problem
 
 ALLOC, FREE = Event.ALLOC, Event.FREE

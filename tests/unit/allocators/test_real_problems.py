@@ -11,7 +11,7 @@ import pytest
 from allocsim import systems
 from allocsim.allocators import ALLOCATORS, Constraints, branch_and_bound, plan_program
 from allocsim.allocators.lower_bounds import lower_bound
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document
 from engine.graph.lowering import lower
 from repro import lora_setup

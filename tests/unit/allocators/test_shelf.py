@@ -4,8 +4,8 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS, Constraints
 from allocsim.allocators.footprints import footprints
-from allocsim.checks import check
 from allocsim.errors import CapacityError
+from allocsim.judge.fast import check
 from allocsim.model import UNPLACED, Arena, Document, Problem
 
 

@@ -10,8 +10,8 @@ from oracle2.generate import generate
 from terms_oracle import reaches_outside
 
 from allocsim.certificates import certificate_of, certificate_text, certified, proved, terms_of, terms_text
-from allocsim.checks import check
 from allocsim.document import loads
+from allocsim.judge.fast import check
 
 IN_PLACE = ("UnsafeInPlace", "AssumedInPlace")
 READS = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap")

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from allocsim import cure
 from allocsim.allocators import Constraints, exact, find
-from allocsim.checks import Violation, check
 from allocsim.cure.apart import all_apart
 from allocsim.cure.cured import words_of
 from allocsim.cure.defects import key_of
 from allocsim.cure.elements import KINDS, Wait
 from allocsim.cure.pairs import positions_of, used_pairs, without_positions
 from allocsim.cure.waits import Ordered, covering
+from allocsim.judge.fast import Violation, check
 from allocsim.model import Arena, Document, Role, Run
 from allocsim.verdict import judge
 from allocsim.verdict.causes import causes_of, cure_all

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import Violation
 from allocsim.cure import drafting, few
 from allocsim.cure.cured import Demand
 from allocsim.cure.drafting import Draft, built, denials_of, in_other_plans, meeting_in_place, replan
@@ -15,6 +14,7 @@ from allocsim.cure.elements import Place
 from allocsim.cure.mending import edges_of, with_beliefs
 from allocsim.cure.mends import Mend
 from allocsim.cure.room import Rigour, Room
+from allocsim.judge.fast import Violation
 from allocsim.model import OWN, Document, Role, Run
 from repro.small.words import belief, plan, program
 

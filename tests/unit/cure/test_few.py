@@ -3,9 +3,9 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from allocsim.checks import check
 from allocsim.cure import few
 from allocsim.cure.room import Rigour, Room
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge

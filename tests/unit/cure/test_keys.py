@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
-from allocsim.checks import check
 from allocsim.cure import defects
 from allocsim.cure.cured import FEW_WAITS, words_of
 from allocsim.cure.defects import key_of
 from allocsim.cure.elements import Lifetime, Wait
+from allocsim.judge.fast import check
 from allocsim.judge.violations import Violation
 from allocsim.model import Document
 from repro.small.words import belief, plan, program

@@ -10,10 +10,10 @@ import pytest
 from culprits import PLANTS, culprits
 
 from allocsim import loads
-from allocsim.checks import check
 from allocsim.cure.defects import keys_of
 from allocsim.cure.patch import patch
 from allocsim.document import dumps, read
+from allocsim.judge.fast import check
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
 

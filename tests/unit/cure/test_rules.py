@@ -8,9 +8,9 @@ from renumbering import shuffled
 
 from allocsim import cure as cures
 from allocsim import document as native
-from allocsim.checks import check
 from allocsim.cure.apart import all_apart
 from allocsim.cure.elements import AllApart, Place
+from allocsim.judge.fast import check
 from allocsim.outcomes import JudgeRules, outcome_of
 from allocsim.verdict import judge
 from allocsim.verdict.causes import found_in, with_cures

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import find
-from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from engine import gradcheck, no_grad, tensor
 from engine.autodiff import backward, get_grad, get_grad_acc, jvp, keeping, reset

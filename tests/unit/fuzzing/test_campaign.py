@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from allocsim import check
-from allocsim.checks import defects
 from allocsim.document import read
 from allocsim.errors import ClusterError, OutputError, PlannerError
 from allocsim.files import write_atomic
@@ -32,6 +31,7 @@ from allocsim.fuzzing import (
 from allocsim.fuzzing import corpus as corpora
 from allocsim.fuzzing.cluster import go_through
 from allocsim.fuzzing.tally import BY_NUMBER
+from allocsim.judge.fast import defects
 
 ROOT = Path(__file__).parents[3]
 LINE = next(

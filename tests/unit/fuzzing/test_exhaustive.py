@@ -5,8 +5,8 @@ from itertools import pairwise, permutations
 import pytest
 
 from allocsim.allocators import ALLOCATORS, Constraints
-from allocsim.checks import check
 from allocsim.fuzzing.exhaustive import Odometer, batches, stretches, total
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document
 from engine.d_differential.execution import apart
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, find
-from allocsim.checks import check
 from allocsim.fuzzing import CampaignSpec, Target
 from allocsim.fuzzing import exercised as exercising
 from allocsim.fuzzing.batch import join
@@ -17,6 +16,7 @@ from allocsim.fuzzing.features import marks, names
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.tally import Tally
+from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import ALLOCATORS, pin_all
-from allocsim.checks import check
 from allocsim.fuzzing.batch import join, join_plans
 from allocsim.fuzzing.broken_property import case_of, told_of
 from allocsim.fuzzing.bulk import Cut, batch_of
@@ -12,6 +11,7 @@ from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
 from allocsim.fuzzing.told_constraints import gapped, told_in
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of, read_at_end
 

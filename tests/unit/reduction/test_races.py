@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.streams import without_wait

@@ -8,8 +8,8 @@ from columns import difference
 
 import allocsim
 from allocsim.allocators import find
-from allocsim.checks import check
 from allocsim.errors import ModelError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction import reduce, script

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from plan_laws import PLANS
 
 from allocsim import systems
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Problem, Run
 from allocsim.outcomes import outcome_of
 from allocsim.programs.builder import ProgramBuilder, plan_of

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from allocsim import liveness, systems
-from allocsim.checks import check
 from allocsim.errors import ModelError, UnknownNameError
+from allocsim.judge.fast import check
 from allocsim.judge.violations import Report, Stats, Violation
 from allocsim.model import Document, Run
 from reports.figures import FIGURES, categories, chain, interference, lifetimes, live_bytes, memory_map

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports.interactive import boxes, html

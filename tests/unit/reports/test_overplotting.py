@@ -7,7 +7,7 @@ from hypothesis import given
 from matplotlib.image import AxesImage
 from strategies import documents
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from reports.figures import memory_map
 from reports.figures.overplotting import DEPTH, GRID, covered, topmost
 from reports.figures.scene import scene

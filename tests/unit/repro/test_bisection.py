@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.reduction import Reduction
 from engine.r_replay import diverging
 from repro import scenarios

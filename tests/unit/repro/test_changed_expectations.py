@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from repro import scenarios
 from repro.small.small_document import SmallDocument, document
 from repro.small_runs import run

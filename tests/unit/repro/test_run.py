@@ -8,8 +8,8 @@ import pytest
 from scenario_runs import ALL, PAIRS, THREE, small
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import check
 from allocsim.errors import AllocsimError, ModelError, PlannerError
+from allocsim.judge.fast import check
 from allocsim.verdict import judge
 from repro import scenarios
 from repro.options import EngineOptions

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from allocsim.verdict import attribution, judge
 from allocsim.verdict.attribution import charges as charges_of

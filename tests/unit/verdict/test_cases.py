@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from allocsim import document as native
-from allocsim.checks import check
 from allocsim.cure.defects import keys_of
+from allocsim.judge.fast import check
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence, load
 

@@ -8,7 +8,7 @@ import pytest
 from encodings_2 import case, exchanged, permuted
 
 from allocsim import loads
-from allocsim.checks import Violation
+from allocsim.judge.fast import Violation
 from allocsim.model import Document, Event, Role, Run
 from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of

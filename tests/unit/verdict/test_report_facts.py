@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocsim.checks import Violation, check
+from allocsim.judge.fast import Violation, check
 from allocsim.model import Document, Run
 from allocsim.verdict.report_facts import at_once, only_later
 from repro.small.words import plan, program

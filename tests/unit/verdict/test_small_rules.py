@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from allocsim.checks import Violation, check
 from allocsim.cure.mends import Mend
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import Violation, check
 from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import attribution, judge

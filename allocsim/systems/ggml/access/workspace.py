@@ -12,7 +12,7 @@ Contract
 * ggml asserts abort the process: run what may assert in `allocsim.systems.ggml.access.child`.
 
 Time is ggml's node order. What this module does not see: what a plan means (`capture`), whether it
-is right (`allocsim.checks`).
+is right (`allocsim.judge`).
 """
 
 import ctypes

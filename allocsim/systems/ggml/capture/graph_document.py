@@ -12,7 +12,7 @@ Contract
   A binding that hides its `ggml_cgraph` pointer is refused with the reason.
 
 O(nodes x sources). What this module does not see: whether the plan is sound
-(`allocsim.checks`).
+(`allocsim.judge`).
 """
 
 import re

@@ -31,10 +31,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from allocsim.checks import check
 from allocsim.errors import EngineError, OutputError
 from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
+from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.programs.slots import slots_of
 from allocsim.systems.ggml.access.child import Child, ChildDiedError

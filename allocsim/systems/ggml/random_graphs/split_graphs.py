@@ -6,7 +6,7 @@ stay together more or less often. Leafs in memory of their own stay where they a
 the task that plans, captures and runs a recipe so and says which outputs differ from a run in
 memory of its own for each tensor; `split_run` does it for a graph that is built and unplanned.
 
-What this module does not see: whether the plan is right (`allocsim.checks`).
+What this module does not see: whether the plan is right (`allocsim.judge`).
 """
 
 import random

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import find
-from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Role, Run
 from engine.autodiff import backward
 from engine.autodiff.recomputation import arena_nbytes, crossing

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from allocsim.allocators import find
-from allocsim.checks import check
 from allocsim.document import read, write
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.streams import branches, on_streams, preferring, said_of, waits_of, without_wait

@@ -9,8 +9,8 @@ import pytest
 
 import engine
 from allocsim.allocators import ALLOCATORS, find
-from allocsim.checks import check
 from allocsim.errors import PlannerError
+from allocsim.judge.fast import check
 from allocsim.model import Document
 from engine.front import reverse
 from engine.graph import Graph

@@ -5,7 +5,7 @@ import pytest
 from plan_laws import PLANS, causes, law_of_elide, law_of_shift
 
 from allocsim import systems
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document, Problem
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.placed_plans import plan_of

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from allocsim.checks import check
 from allocsim.errors import AllocsimError, DocumentError
+from allocsim.judge.fast import check
 
 exir = pytest.importorskip(
     "executorch.exir", reason="executorch is not installed; programs recorded from it are tested without"

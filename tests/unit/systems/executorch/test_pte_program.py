@@ -7,8 +7,8 @@ import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of_shift, shifts
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Role
 from allocsim.systems.executorch import pte_program as executorch
 from allocsim.systems.executorch.pte_blocks import blocks

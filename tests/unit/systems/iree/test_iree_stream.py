@@ -4,8 +4,8 @@ import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.systems.iree.iree_stream import loads
 
 FOLDER = PLANS / "iree"

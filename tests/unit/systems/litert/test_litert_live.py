@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.litert import litert_pointers
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed; files of it are tested without")

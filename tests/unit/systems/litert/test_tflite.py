@@ -6,8 +6,8 @@ import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.model import SAME
 from allocsim.outcomes import judge_file
 from allocsim.systems.litert import litert_pointers, tflite

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from allocsim import systems
 from allocsim.allocators import ALLOCATORS, find, plan_program
-from allocsim.checks import check
 from allocsim.errors import DocumentError, OutputError, UnknownNameError
+from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.systems.minimalloc.solver_instance import dumps, loads, looks_like

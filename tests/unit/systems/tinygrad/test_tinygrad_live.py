@@ -8,7 +8,7 @@ import pytest
 from plan_laws import law_of_elide, law_of_shift
 
 from allocsim.allocators.live_planners import ROOMS
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.systems.tinygrad.tinygrad_schedule import loads
 

@@ -6,8 +6,8 @@ import pytest
 from plan_laws import PLANS, causes, law_of_damage, law_of_elide, law_of_shift
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Role
 from allocsim.systems.tinygrad.tinygrad_schedule import GRANULE, loads
 

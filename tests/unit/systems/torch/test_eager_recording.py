@@ -4,8 +4,8 @@ import pytest
 
 import allocsim.systems.torch
 from allocsim import Role
-from allocsim.checks import check
 from allocsim.errors import AllocsimError, ModelError
+from allocsim.judge.fast import check
 
 torch = pytest.importorskip("torch", reason="the recorder records torch; the ledger beneath is tested without")
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 import allocsim.systems.torch
-from allocsim.checks import check
 from allocsim.errors import AllocsimError
+from allocsim.judge.fast import check
 from allocsim.systems.torch.device_streams import CudaStreams
 from allocsim.systems.torch.ledger import HOST
 from allocsim.verdict import judge

@@ -4,8 +4,8 @@ import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.model.tables import STRENGTHS
 from allocsim.systems.torch.inductor import loads
 

@@ -3,7 +3,7 @@
 import pytest
 
 from allocsim import Role
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.torch.ledger import Extent, Ledger
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence

@@ -3,7 +3,7 @@
 from plan_laws import PLANS, law_of_elide, law_of_shift
 
 from allocsim import systems
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.liveness.holding import holding
 from allocsim.systems.torch.peak_lines import lines_of, peak_bytes
 

@@ -9,8 +9,8 @@ import pytest
 from plan_laws import law_of_damage
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.systems.torch.torch_snapshot import loads, looks_like
 
 BASE = 0x7F0000000000

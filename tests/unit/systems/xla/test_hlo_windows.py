@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from plan_laws import PLANS, causes
 
 from allocsim import systems
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.xla.hlo_in_place import KEEPING
 from allocsim.systems.xla.hlo_text import parse_module
 from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through

@@ -6,8 +6,8 @@ import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, shifts
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.systems.xla import xla_dump
 from allocsim.systems.xla.hlo_assignment import parse_assignment
 from allocsim.systems.xla.hlo_text import parse_module, parse_shape

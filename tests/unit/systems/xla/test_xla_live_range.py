@@ -7,8 +7,8 @@ import pytest
 from plan_laws import PLANS, law_of_damage, law_of_elide, law_of_shift
 
 from allocsim import systems
-from allocsim.checks import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.systems.xla.hlo_live_range import _first_outside, parse_live_ranges
 
 FOLDER = PLANS / "xla" / "live"

@@ -24,8 +24,8 @@ from ggml_tasks import (
 from gguf_models import write_model
 
 from allocsim import document as native
-from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.systems.ggml.capture.computed_graphs import ComputedGraphs, named_apart, session
 from allocsim.systems.ggml.capture.graph_document import graphs_of
 from allocsim.systems.ggml.capture.graph_rebuilding import skipped, sources_of

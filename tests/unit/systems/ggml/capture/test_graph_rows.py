@@ -17,8 +17,8 @@ from ggml_tasks import (
     walk_what_is_no_graph,
 )
 
-from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.systems.ggml.access.child import ChildDiedError
 from allocsim.systems.ggml.access.probe import checked
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace

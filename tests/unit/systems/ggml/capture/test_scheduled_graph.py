@@ -8,8 +8,8 @@ from ggml_live import BOTH, live
 from ggml_tasks import two_backends
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.checks import check
 from allocsim.errors import DocumentError, EngineError
+from allocsim.judge.fast import check
 from allocsim.model import SAME
 from allocsim.systems.ggml.capture.capture_hints import hints_of
 from allocsim.systems.ggml.capture.graph_document import document

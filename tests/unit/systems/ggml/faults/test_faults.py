@@ -3,8 +3,8 @@
 import pytest
 from ggml_live import BOTH, live
 
-from allocsim.checks import check
 from allocsim.errors import EngineError
+from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.faults import FAULTS, evidence, repaired

@@ -3,7 +3,7 @@
 import pytest
 from ggml_live import BOTH, live
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.k_audit.allocator_reach import RIVALS, VICTIMS, reach
 from allocsim.systems.ggml.k_audit.library_audit import audit

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from ggml_live import BOTH, live
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.random_graphs.graph_generator import generate
 from allocsim.systems.ggml.random_graphs.joined_graphs import joined

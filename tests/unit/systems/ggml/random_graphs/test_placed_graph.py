@@ -4,7 +4,7 @@ import ggml_tasks
 import pytest
 from ggml_live import BOTH, live
 
-from allocsim.checks import check
+from allocsim.judge.fast import check
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.random_graphs.graph_generator import generate
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step

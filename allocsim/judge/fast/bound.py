@@ -1,0 +1,187 @@
+"""How large what was judged is: ops, buffers, the peak of the plans, and a bound no sound plan can
+go below.
+
+* `ops`, `buffers`: of all programs that some run executes; of all programs of the document if
+  nothing runs.
+* `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
+* `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that
+  live there and have a slot in an arena. A class of buffers that might share bytes there, by an op
+  that joins them (`s_in_place`) or by holding the same (`s_tags`), whatever their offsets,
+  counts once, as its largest: whatever a plan makes of the class, it needs that many bytes for it.
+
+When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has
+no ops. Sums are Python ints and do not wrap.
+
+Complexity: O(buffers log buffers + pairs) for runs alike.
+
+What this module does not see: defects.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from allocsim.judge.fast.accesses import believed_lifetimes
+from allocsim.judge.fast.intervals import among, distinct
+from allocsim.judge.fast.s_in_place import joined, moved_by
+from allocsim.judge.fast.s_overlap import believed_sharing
+from allocsim.judge.fast.s_tags import shares_tags, ties
+from allocsim.judge.fast.trial import Trial, TrialDocument
+from allocsim.judge.violations import Stats
+from allocsim.model import Bools, Plan, Problem
+from allocsim.model.layout import LIMIT, Int64s
+
+
+def stats(case: TrialDocument) -> Stats:
+    """Return the sizes of what the case is about."""
+    programs = {trial.program_index: trial.program for trial in case.trials}
+    judged = list(programs.values()) or list(case.document.programs)
+    runs = {(trial.alike, trial.index if shares_tags(case, trial) else 0): trial for trial in case.trials}
+    plans = {trial.plan_index: trial.plan for trial in case.trials}
+    return Stats(
+        ops=sum(len(program.ops) for program in judged),
+        buffers=sum(len(program.buffers) for program in judged),
+        peak_bytes=max((_peak(plan) for plan in plans.values()), default=0),
+        lower_bound_bytes=max((_lower_bound(case, trial) for trial in runs.values()), default=0),
+    )
+
+
+def _peak(plan: Plan) -> int:
+    last = plan.offset + (plan.nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
+    return sum(int(last[plan.arena == arena].max(initial=-1)) + 1 for arena in range(len(plan.program.arenas)))
+
+
+def _lower_bound(case: TrialDocument, trial: Trial) -> int:
+    derived = trial.problem is None
+    lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
+    nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
+    rows = trial.plan.placed[lives.buffer] & (nbytes[lives.buffer] > 0)
+    buffer, start, stop = lives.buffer[rows], lives.start[rows], lives.stop[rows]
+    if derived:
+        start, stop = np.maximum(start, 0), np.minimum(stop, len(trial.program.ops))
+    if not len(buffer):
+        return 0
+    amount = nbytes[buffer]
+    if float(amount.sum(dtype=np.float64)) > LIMIT:
+        amount = amount.astype(object)
+    times, change = np.concatenate([start, stop]), np.concatenate([amount, -amount])
+    order = np.argsort(times, kind="stable")
+    times, live = times[order], np.cumsum(change[order])
+    pairs = _pairs(case, trial, nbytes)
+    # the sum rises only where a buffer is born, and where a class ends or its buffers part
+    steps = distinct(np.concatenate([start, pairs[:, 0], pairs[:, 1]]))
+    sums = np.concatenate([live[:1] * 0, live])[np.searchsorted(times, steps, side="right")]
+    return int((sums - _savings(pairs, steps, nbytes)).max())
+
+
+def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
+    """Return (n, 4): first step, stop, and two buffers with slots that might share bytes in
+    between.
+    """
+    tied = np.empty((0, 4), dtype=np.int64)
+    if trial.problem is None:
+        sharing = case.kept(("joined", id(trial.accesses)), lambda: joined(case.hand_overs(trial.accesses)))
+        sharing = sharing.beside(moved_by(case.hand_overs(trial.accesses), trial.plan.placed & (nbytes > 0)))
+        op, donor, recipient = sharing.op, sharing.donor, sharing.recipient
+        tied = ties(case, trial)
+    else:
+        donor, recipient = np.divmod(believed_sharing(trial.problem, None), len(nbytes))
+        op = trial.problem.start[recipient]
+        alive = ~(_in_a_gap(trial.problem, donor, op) | _in_a_gap(trial.problem, recipient, op))
+        op, donor, recipient = op[alive], donor[alive], recipient[alive]
+    found = np.concatenate([np.stack([op, op + 1, donor, recipient], axis=1), tied])
+    fine = (trial.plan.placed & (nbytes > 0))[found[:, 2:]].all(axis=1)
+    kept: Int64s = found[fine]
+    return kept
+
+
+def _in_a_gap(problem: Problem, buffer: Int64s, step: Int64s) -> Bools:
+    """Return which buffers are believed dead at a step of their lifetime."""
+    mask: Bools = np.zeros(len(buffer), dtype=np.bool_)
+    for row in np.flatnonzero(among(buffer, np.fromiter(problem.gaps, dtype=np.int64))).tolist():
+        mask[row] = any(low <= step[row] < high for low, high in problem.gaps[int(buffer[row])])
+    return mask
+
+
+def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
+    """Return by how much classes are smaller than their buffers at each of some steps.
+
+    The bounds of all pairs are among them.
+    """
+    first, last = np.searchsorted(steps, pairs[:, 0]), np.searchsorted(steps, pairs[:, 1])
+    weight = np.minimum(nbytes[pairs[:, 2]], nbytes[pairs[:, 3]])
+    much = float(nbytes[distinct(pairs[:, 2:].ravel())].sum(dtype=np.float64)) > LIMIT
+    change: Int64s = np.zeros(len(steps) + 1, dtype=object if much else np.int64)
+    # a pair that meets no other is a class of its own; the others make classes, which change only
+    # where one of them begins or ends
+    tangled = _tangled(first, last, pairs[:, 2:])
+    np.add.at(change, first[~tangled], weight[~tangled])
+    np.subtract.at(change, last[~tangled], weight[~tangled])
+    for group in _groups(np.flatnonzero(tangled).tolist(), pairs[:, 2:]):
+        rows = sorted(group, key=first.__getitem__)
+        at, open_ = 0, list[int]()
+        for low, high in pairwise(sorted({*first[rows].tolist(), *last[rows].tolist()})):
+            while at < len(rows) and first[rows[at]] <= low:
+                open_.append(rows[at])
+                at += 1
+            open_ = [row for row in open_ if last[row] > low]
+            saved = saving(pairs[open_, 2:].tolist(), nbytes) if open_ else 0
+            change[low] += saved
+            change[high] -= saved
+    most: Int64s = np.cumsum(change)[:-1]
+    return most
+
+
+def _tangled(first: Int64s, last: Int64s, pairs: Int64s) -> Bools:
+    """Return which pairs have a buffer in common with another at some step."""
+    buffer, row = pairs.T.ravel(), np.tile(np.arange(len(pairs)), 2)
+    order = np.lexsort((first[row], buffer))
+    buffer, row = buffer[order], row[order]
+    meets = (buffer[1:] == buffer[:-1]) & (first[row[1:]] < last[row[:-1]])
+    mask = np.zeros(len(pairs), dtype=np.bool_)
+    # of those of one buffer, in order of start, the longest so far may reach beyond the one before
+    width = int(last.max(initial=0)) + 1
+    rank = np.cumsum(np.append(False, buffer[1:] != buffer[:-1]))
+    reach = np.maximum.accumulate(rank * width + last[row]) % width
+    meets |= (buffer[1:] == buffer[:-1]) & (first[row[1:]] < reach[:-1])
+    mask[row[1:][meets]] = mask[row[:-1][meets]] = True
+    return mask
+
+
+def _groups(rows: list[int], pairs: Int64s) -> list[list[int]]:
+    """Return some pairs in groups that have no buffer in common."""
+    head, found = _Heads(), defaultdict[int, list[int]](list)
+    for row in rows:
+        head.join(*pairs[row].tolist())
+    for row in rows:
+        found[head.of(int(pairs[row, 0]))].append(row)
+    return list(found.values())
+
+
+class _Heads(dict[int, int]):
+    """Sets of buffers that pairs join, each with one buffer as its head."""
+
+    def of(self, buffer: int) -> int:
+        """Return the head of the set of a buffer."""
+        while self.setdefault(buffer, buffer) != buffer:
+            self[buffer] = buffer = self[self[buffer]]
+        return buffer
+
+    def join(self, one: int, other: int) -> None:
+        """Make one set of those of two buffers."""
+        self[self.of(one)] = self.of(other)
+
+
+def saving(pairs: Iterable[tuple[int, int]], nbytes: Int64s) -> int:
+    """Return by how much the classes that pairs of buffers make, each as its largest, are smaller
+    than the buffers together.
+    """
+    head = _Heads()
+    for one, other in pairs:
+        head.join(one, other)
+    largest: dict[int, int] = defaultdict(int)
+    for buffer in list(head):
+        largest[head.of(buffer)] = max(largest[head.of(buffer)], int(nbytes[buffer]))
+    return sum(int(nbytes[buffer]) for buffer in head) - sum(largest.values())

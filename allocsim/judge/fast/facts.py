@@ -1,0 +1,45 @@
+"""What the rest of the program may ask of the judge beside `check`: facts that must have one answer
+everywhere.
+
+    exchanged_order(program, earlier, later)   the ops, from step `earlier` on, in a legal order in which `later` runs first
+    read_twice(program, step)                  the operands of an op that share a byte with another of its operands
+    rows_of(table), KindsTable                 a table of what kernels promise, parsed and checked
+
+Only this module, `violations` and `check` itself are imported from outside this folder (a test).
+
+What this module does not see: plans and runs.
+"""
+
+from allocsim.judge.fast.accesses import Extents
+from allocsim.judge.fast.contract import KindsTable, rows_of
+from allocsim.judge.fast.h_clocks import Order
+from allocsim.judge.fast.h_races import exchanged
+from allocsim.judge.fast.owners import shared
+from allocsim.model import Program
+
+__all__ = ["KindsTable", "exchanged_order", "read_twice", "rows_of"]
+
+
+def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ...]:
+    """Return how ops run from step `earlier` on so that `later` runs before it: legal if nothing
+    orders the two (`h_races.exchanged`).
+    """
+    return exchanged(Order.of(program.ops), earlier, later)
+
+
+def read_twice(program: Program, step: int) -> frozenset[int]:
+    """Return the positions of the operands of an op that share a byte with another of its
+    operands.
+    """
+    values, operands = program.values, program.ops[step].operands
+    if len(set(values.buffer[list(operands)].tolist())) == len(operands):
+        return frozenset()
+    extents = Extents(program)
+    lie = [(int(values.buffer[value]), extents.runs(value)) for value in operands]
+    return frozenset(
+        position
+        for position, (buffer, runs) in enumerate(lie)
+        if any(
+            other != position and home == buffer and shared(runs, others) for other, (home, others) in enumerate(lie)
+        )
+    )

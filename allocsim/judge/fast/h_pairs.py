@@ -1,0 +1,307 @@
+"""Pairs of ops that race in one run, or in several that overlap in time, as planned: who is late
+(`h_clocks`), joined with what it is late against.
+
+Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least
+one writes it, and neither op happens before the other. Buffers outside all arenas have memory of
+their own. The two accesses of one op are in order: it reads, then writes.
+
+A late access asks for accesses of its source stream in a window: the ops there that its own op does
+not know and that stand before it in the list. Windows are joined with the accesses in them whose
+bytes meet (`intervals.join`), on each level of a segment tree over the source's ops, a window at no
+more than two nodes of a level.
+
+Complexity: that of `h_clocks` for a run without races. Otherwise, beyond that,
+O((late + byte runs) log^2 byte runs + pairs) for each batch of late accesses; at most
+`PAIR_LIMIT` pairs and what one batch adds are listed, in order.
+
+What this module does not see: runs, and what a record says of a race (`h_races`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from allocsim.judge.fast.accesses import Accesses
+from allocsim.judge.fast.h_clocks import Late, Order, Touched, late_accesses
+from allocsim.judge.fast.intervals import Ranges, among, distinct, join
+from allocsim.judge.fast.selector import Selector
+from allocsim.model import Bools
+from allocsim.model.layout import Int64s
+
+PAIR_LIMIT: Final = 1_000_000
+"""Pairs counted exactly (format.md)."""
+
+BATCH: Final = 1 << 12
+"""Late accesses looked at in one go, to begin with."""
+
+ROWS: Final = 1 << 22
+"""Byte runs, and pairs of them, looked at in one go: a bound on memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Races:
+    """Pairs of accesses without an order, one row for each pair of ops and of buffers, in order of
+    its columns.
+    """
+
+    op: Int64s
+    """The later op in the list."""
+    other: Int64s
+    """The earlier one."""
+    buffer: Int64s
+    """Where `op` touches the bytes they share."""
+    other_buffer: Int64s
+    cut: bool = False
+    """Whether there may be more, all of later ops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RacingPart:
+    """What one run brings into a table: its accesses, and where they stand in the order and in
+    memory.
+    """
+
+    accesses: Accesses
+    """In bytes."""
+    node: Int64s
+    """int64 (ops,): place of each op in the order."""
+    space: Int64s
+    base: Int64s
+    """int64 (buffers,): address space, and base address in bytes."""
+    written: Bools
+    """bool (writes,): which writes change memory as planned.
+
+    A `same` between values at one address does not.
+    """
+
+
+def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Races:
+    """Return the races among some runs.
+
+    Ops go by their place in `order`, buffers by their number in the parts one behind the other.
+    """
+    empty = np.empty(0, dtype=np.int64)
+    none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
+    if order.streams < 2:
+        return none
+    table = _Table(parts, order)
+    if not len(table.op):
+        return none
+    late = late_accesses(order, table.touched, selector)
+    return table.pairs(late) if len(late.access) else none
+
+
+class _Table:
+    """The accesses of some runs that could race, in order of op, and the pairs among them."""
+
+    def __init__(self, parts: Sequence[RacingPart], order: Order) -> None:
+        self.order = order
+        ops, writes, values, buffers, spaces = [], [], [], [], []
+        owners, lows, highs, homes, bases = [], [], [], [], []
+        value_base = buffer_base = 0
+        for part in parts:
+            accesses, extents = part.accesses, part.accesses.extents
+            count = len(accesses.program.values)
+            # each value once for each op and side, reads before writes
+            key = distinct(
+                np.concatenate(
+                    [
+                        2 * accesses.read_op * count + accesses.read_value,
+                        ((2 * accesses.write_op + 1) * count + accesses.write_value)[part.written],
+                    ]
+                )
+            )
+            op, write, value = key // count // 2, key // count % 2, key % count
+            kept = extents.low[value] < extents.high[value]
+            op, write, value = op[kept], write[kept], value[kept]
+            ops.append(part.node[op])
+            writes.append(write)
+            values.append(value + value_base)
+            buffers.append(extents.buffer[value] + buffer_base)
+            spaces.append(part.space[extents.buffer[value]])
+            used = distinct(value)
+            owner, low, high = _runs(accesses, used)
+            owners.append(owner + value_base)
+            lows.append(low)
+            highs.append(high)
+            homes.append(part.space[extents.buffer[owner]])
+            bases.append(part.base[extents.buffer[owner]])
+            value_base += count
+            buffer_base += len(accesses.program.buffers)
+        op, write, value, buffer, space = (np.concatenate(column) for column in (ops, writes, values, buffers, spaces))
+        if len(parts) > 1:
+            turn = np.lexsort((value, write, op))
+            op, write, value, buffer, space = (column[turn] for column in (op, write, value, buffer, space))
+        keep = _shared(space, write, order.stream[op], int(space.max(initial=0)) + 1)[space]
+        self.op: Int64s = op[keep]
+        self.value: Int64s = value[keep]
+        self.write: Int64s = write[keep]
+        self.buffer: Int64s = buffer[keep]
+        owner, low, high, home, base = (np.concatenate(column) for column in (owners, lows, highs, homes, bases))
+        there = among(owner, distinct(self.value))
+        owner, low, high, home, base = (column[there] for column in (owner, low, high, home, base))
+        rank = _ranked(home, base, low, high)
+        self.touched = Touched(
+            starts=np.searchsorted(self.op, np.arange(len(order.stream) + 1)).astype(np.int64),
+            value=self.value,
+            write=self.write,
+            run_starts=np.searchsorted(owner, np.arange(value_base + 1)).astype(np.int64),
+            low=rank.low,
+            high=rank.high,
+            ranks=int(rank.high.max(initial=0)) + 1,
+        )
+
+    @cached_property
+    def places(self) -> Int64s:
+        """int64 (ops,), sorted: `stream * ops + op` of every op.
+
+        The rank of an op here is its place.
+        """
+        places: Int64s = np.sort(self.order.stream * len(self.order.stream) + np.arange(len(self.order.stream)))
+        return places
+
+    def pairs(self, late: Late) -> Races:
+        """Return the pairs that the late accesses are part of."""
+        listed = np.empty((4, 0), dtype=np.int64)
+        start, size, cut = 0, BATCH, late.cut
+        while start < len(late.access):
+            rows = np.arange(start, min(start + size, len(late.access)))
+            found, total = self._meetings(late, rows)
+            if total > ROWS and size > 1:
+                size //= 2
+                continue
+            cut |= total > ROWS
+            # a pair may be met again in the next batch, if that begins with the same op
+            listed = _distinct(np.concatenate([listed, found], axis=1))
+            start, size = start + len(rows), size if total > ROWS // 4 else 2 * size
+            if listed.shape[1] > PAIR_LIMIT:
+                cut |= start < len(late.access)
+                break
+        op, other, buffer, other_buffer = listed
+        return Races(op=op, other=other, buffer=buffer, other_buffer=other_buffer, cut=cut)
+
+    def _meetings(self, late: Late, rows: Int64s) -> tuple[Int64s, int]:
+        """Return int64 (4, n) columns of `Races` for some late accesses, some more than once, and
+        how many rows they are of.
+        """
+        ops = len(self.order.stream)
+        access, source = late.access[rows], late.source[rows]
+        first = np.searchsorted(self.places, source * ops + late.known[rows] + 1)
+        last = np.searchsorted(self.places, source * ops + self.op[access])
+        inside = np.zeros(ops + 1, dtype=np.int64)
+        np.add.at(inside, first, 1)
+        np.add.at(inside, last, -1)
+        place = np.searchsorted(self.places, self.order.stream[self.op] * ops + self.op)
+        asked: Bools = np.cumsum(inside)[place] > 0
+        found, total = [np.empty((4, 0), dtype=np.int64)], 0
+        for side in (0, 1):
+            window = np.flatnonzero(self.write[access] == side)
+            for comers in self._slices(np.flatnonzero(asked & ((side == 1) | (self.write == 1)))):
+                holder, window_ranges = self._expand(access[window])
+                comer, ranges = self._expand(comers)
+                left, right, count = _stabs(
+                    first[window][holder], last[window][holder], window_ranges, place[comers][comer], ranges
+                )
+                total += count
+                mine, other = access[window][holder[left]], comers[comer[right]]
+                found.append(np.stack([self.op[mine], self.op[other], self.buffer[mine], self.buffer[other]]))
+                if total > ROWS:
+                    return np.concatenate(found, axis=1), total
+        return np.concatenate(found, axis=1), total
+
+    def _slices(self, accesses: Int64s) -> Iterator[Int64s]:
+        """Cut a column of accesses where its byte runs would be more than `ROWS`."""
+        starts = self.touched.run_starts
+        ends = np.cumsum(starts[self.value[accesses] + 1] - starts[self.value[accesses]])
+        begin = 0
+        while begin < len(accesses):
+            done = int(ends[begin - 1]) if begin else 0
+            end = max(int(np.searchsorted(ends, done + ROWS, side="right")), begin + 1)
+            yield accesses[begin:end]
+            begin = end
+
+    def _expand(self, accesses: Int64s) -> tuple[Int64s, Ranges]:
+        """Return the byte runs of some accesses: the row each is of, and the ranges of ranks."""
+        starts = self.touched.run_starts
+        first, counts = starts[self.value[accesses]], starts[self.value[accesses] + 1] - starts[self.value[accesses]]
+        owner = np.repeat(np.arange(len(accesses)), counts)
+        run = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+        return owner, Ranges(key=owner, low=self.touched.low[run], high=self.touched.high[run])
+
+
+def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
+    """Return which address spaces several streams touch and somebody writes.
+
+    Elsewhere nothing can race.
+    """
+    written = np.bincount(space[write == 1], minlength=spaces) > 0
+    streams = int(stream.max(initial=0)) + 1
+    visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)
+    several: Bools = written & (visitors > 1)
+    return several
+
+
+def _runs(accesses: Accesses, values: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the byte runs of some values within their buffers, in order: the value each is of, low
+    and high.
+    """
+    extents = accesses.extents
+    dense, holes = extents.dense[values], extents.holes
+    row = np.where(dense, 0, holes.row[values])
+    counts = np.where(dense, 1, np.diff(holes.starts, append=0)[row])
+    owner = np.repeat(np.arange(len(values)), counts)
+    run = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    low, high = extents.low[values][owner], extents.high[values][owner]
+    strided = ~dense[owner]
+    place = holes.starts[row][owner[strided]] + run[strided]
+    low[strided], high[strided] = holes.low[place], holes.high[place]
+    return values[owner], low, high
+
+
+def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:
+    """Return ranges of bytes as ranges of ranks on one axis, the spaces one behind the other."""
+    laid = Ranges.laid(space, base, low, high)
+    points, owner = np.concatenate([laid.low, laid.high]), np.concatenate([space, space])
+    order = np.lexsort((points, owner))
+    fresh = np.ones(len(order), dtype=np.bool_)
+    fresh[1:] = (points[order[1:]] != points[order[:-1]]) | (owner[order[1:]] != owner[order[:-1]])
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.cumsum(fresh) - 1
+    return Ranges(key=space, low=rank[: len(low)], high=rank[len(low) :])
+
+
+def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: Ranges) -> tuple[Int64s, Int64s, int]:
+    """Return (row of `windows`, row of `comers`) where the place lies in `[first, last)` and the
+    ranges meet, and how many there are.
+
+    No more than `ROWS` are listed. Each place has one node on each level of a tree, a window at
+    most two, and they meet on one level.
+    """
+    count = int(max(last.max(initial=0), place.max(initial=-1) + 1))
+    low, high, node = first + count, np.maximum(first, last) + count, place + count
+    left, right, total = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], 0
+    while np.any(open_ := low < high):
+        at_low, at_high = open_ & (low & 1 == 1), open_ & (high & 1 == 1)
+        owner = np.concatenate([np.flatnonzero(at_low), np.flatnonzero(at_high)])
+        nodes = np.concatenate([low[at_low], high[at_high] - 1])
+        asked = np.flatnonzero(among(node, nodes))
+        held = Ranges(key=nodes, low=windows.low[owner], high=windows.high[owner])
+        found = join(held, Ranges(key=node[asked], low=comers.low[asked], high=comers.high[asked]), cap=ROWS)
+        left.append(owner[found.left])
+        right.append(asked[found.right])
+        total += found.total
+        if total > ROWS:
+            break
+        low, high, node = (low + at_low) >> 1, (high - at_high) >> 1, node >> 1
+    return np.concatenate(left), np.concatenate(right), total
+
+
+def _distinct(rows: Int64s) -> Int64s:
+    """Return the distinct columns of int64 (4, n), in order."""
+    rows = rows[:, np.lexsort(rows[::-1])]
+    fresh = np.ones(rows.shape[1], dtype=np.bool_)
+    fresh[1:] = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
+    return rows[:, fresh]

@@ -1,0 +1,231 @@
+"""Which ranges intersect: joins of half-open ranges and of rectangles, output-sensitive and
+vectorised.
+
+    join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
+    conflicts(r)         pairs of rectangles (time x address) that share a point
+
+Both return every pair exactly once, and whether there are more: both stop listing at `cap` pairs,
+so that a million rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles
+must not be empty: an empty range intersects nothing, and the caller leaves it out.
+
+Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), by a join on
+each level of a segment tree over time: a rectangle `i` covers the start of a later rectangle `j`
+in exactly one node of its canonical decomposition, and that is where the pair is met; so no pair is
+met twice and none is missed. For many rectangles a screen says which pairs to compare (`selector`).
+
+What this module does not see: buffers, ops, plans.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocsim.judge.fast.selector import Selector
+from allocsim.model import Bools
+from allocsim.model.layout import Int64s
+
+TOP = (1 << 63) - 1
+"""Where sums of two numbers of the model saturate.
+
+Above every start of a range, so no comparison changes.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Keyed, half-open, non-empty ranges, one row each; `low` and `high` may be any int64."""
+
+    key: Int64s
+    low: Int64s
+    high: Int64s
+
+    @classmethod
+    def laid(cls, key: Int64s, base: Int64s, low: Int64s, high: Int64s) -> "Ranges":
+        """Return the ranges `[base + low, base + high)`, for 0 <= low < high."""
+        return cls(key=key, low=end_of(base, low), high=end_of(base, high))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Rows of the left and of the right side that intersect."""
+
+    left: Int64s
+    right: Int64s
+    total: int
+    """How many there are, those left out as well.
+
+    Of rectangles, no more than one beyond the cap.
+    """
+
+
+def end_of(base: Int64s, length: Int64s) -> Int64s:
+    """Return `base + length` for non-negative lengths, saturated at `TOP` instead of wrapping."""
+    ends: Int64s = base + np.minimum(length, TOP - np.maximum(base, 0))
+    return ends
+
+
+def distinct(column: Int64s) -> Int64s:
+    """Return each number once, in order.
+
+    Where most are distinct, `np.unique` takes ten times as long, for it hashes them.
+    """
+    ordered = np.sort(column)
+    fresh = np.ones(len(ordered), dtype=np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
+
+
+def among(column: Int64s, others: Int64s) -> Bools:
+    """Return which numbers of a column are among others, as `np.isin` does, which hashes them."""
+    if not len(others):
+        return np.zeros(len(column), dtype=np.bool_)
+    ordered = np.sort(others)
+    mask: Bools = ordered[np.minimum(np.searchsorted(ordered, column), len(ordered) - 1)] == column
+    return mask
+
+
+def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
+    """Return the pairs (row of `left`, row of `right`) of equal key whose ranges share a point.
+
+    At most `cap` are listed.
+    """
+    if not len(left.low) or not len(right.low):
+        return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
+    points = distinct(np.concatenate([left.low, left.high, right.low, right.high]))
+    keys = distinct(np.concatenate([left.key, right.key]))
+    ranked_left, ranked_right = (
+        Ranges(
+            key=np.searchsorted(keys, side.key),
+            low=np.searchsorted(points, side.low),
+            high=np.searchsorted(points, side.high),
+        )
+        for side in (left, right)
+    )
+    return _join_ranked(ranked_left, ranked_right, width=len(points) + 1, cap=cap)
+
+
+def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector) -> Pairs:
+    """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point.
+
+    `left` is the one that starts first.
+
+    Of two that start together `left` is the lower row. At most `cap` pairs are listed: those that
+    come first in order of (start of `right`, `right`, start of `left`, `left`).
+    """
+    columns = start, stop, low, high
+    order = np.argsort(start, kind="stable")
+    pairs = _meeting(columns, order, cap, selector)
+    if pairs.total <= cap:
+        return pairs
+    # more than are listed: the rows that fit whole, and of the next row those that start first
+    fits, over = 0, len(order)
+    while over - fits > 1:
+        middle = (fits + over) // 2
+        fits, over = (middle, over) if _meeting(columns, order[:middle], cap, selector).total <= cap else (fits, middle)
+    pairs, last = _meeting(columns, order[:fits], cap, selector), order[fits]
+    others = order[:fits]
+    others = others[(stop[others] > start[last]) & (low[others] < high[last]) & (low[last] < high[others])]
+    others = others[: cap - len(pairs.left)]
+    right = np.concatenate([pairs.right, np.full(len(others), last)])
+    return Pairs(left=np.concatenate([pairs.left, others]), right=right, total=cap + 1)
+
+
+def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
+    """Return the pairs among some rows, which are in order of start.
+
+    What it lists of more than `cap` is of no order.
+    """
+    start, stop, low, high = (column[rows] for column in columns)
+    selected = selector.rectangles(start, stop, low, high, cap)
+    if selected is None:
+        found = _by_levels(start, stop, low, high, cap)
+    else:
+        left, right, more = selected
+        met = (
+            (start[left] < stop[right])
+            & (start[right] < stop[left])
+            & (low[left] < high[right])
+            & (low[right] < high[left])
+        )
+        found = Pairs(left=left[met], right=right[met], total=int(met.sum()) + more)
+    return Pairs(left=rows[found.left], right=rows[found.right], total=found.total)
+
+
+def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int) -> Pairs:
+    """Return the pairs of rectangles in order of start that share a point: a join on each level of
+    a segment tree over time.
+    """
+    count = len(start)
+    points = distinct(np.concatenate([low, high]))
+    width = len(points) + 1
+    lows, highs = np.searchsorted(points, low), np.searchsorted(points, high)
+    # row i is alive at the starts of the later rows i + 1 .. until[i]
+    node_low = np.arange(1, count + 1, dtype=np.int64)
+    node_high = np.maximum(np.searchsorted(start, stop, side="left"), node_low)
+    query = np.arange(count, dtype=np.int64)
+    node_low += count
+    node_high += count
+    query += count
+    empty = np.empty(0, dtype=np.int64)
+    listed_left, listed_right, total, room = [empty], [empty], 0, cap
+    while np.any(open_ := node_low < node_high):
+        at_low, at_high = open_ & ((node_low & 1) == 1), open_ & ((node_high & 1) == 1)
+        owners = np.concatenate([np.flatnonzero(at_low), np.flatnonzero(at_high)])
+        nodes = np.concatenate([node_low[at_low], node_high[at_high] - 1])
+        if len(owners):
+            present = np.zeros(2 * count + 1, dtype=np.bool_)
+            present[nodes] = True
+            asked = np.flatnonzero(present[query])
+            holders = Ranges(key=nodes, low=lows[owners], high=highs[owners])
+            comers = Ranges(key=query[asked], low=lows[asked], high=highs[asked])
+            found = _join_ranked(holders, comers, width=width, cap=room)
+            listed_left.append(owners[found.left])
+            listed_right.append(asked[found.right])
+            room -= len(found.left)
+            total += found.total
+        node_low = (node_low + at_low) >> 1
+        node_high = (node_high - at_high) >> 1
+        query >>= 1
+    return Pairs(left=np.concatenate(listed_left), right=np.concatenate(listed_right), total=total)
+
+
+def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
+    """Join ranges whose ends are ranks below `width`: for each of b the ones of a that begin in it,
+    then for each of a the ones of b.
+
+    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection;
+    of two that begin together, the one of a counts as beginning in the one of b.
+    """
+    base_a, base_b = a.key * width, b.key * width
+    low_a, high_a, low_b, high_b = base_a + a.low, base_a + a.high, base_b + b.low, base_b + b.high
+    order_a, order_b = np.argsort(low_a, kind="stable"), np.argsort(low_b, kind="stable")
+    sorted_a, sorted_b = low_a[order_a], low_b[order_b]
+    first_b, last_b = np.searchsorted(sorted_a, low_b, side="left"), np.searchsorted(sorted_a, high_b, side="left")
+    first_a, last_a = np.searchsorted(sorted_b, low_a, side="right"), np.searchsorted(sorted_b, high_a, side="left")
+    last_a = np.maximum(last_a, first_a)
+    total = int((last_b - first_b).sum()) + int((last_a - first_a).sum())
+    b_rows, a_at = _expand(first_b, last_b, cap)
+    a_rows, b_at = _expand(first_a, last_a, cap - len(b_rows))
+    return Pairs(
+        left=np.concatenate([order_a[a_at], a_rows]),
+        right=np.concatenate([b_rows, order_b[b_at]]),
+        total=total,
+    )
+
+
+def _expand(first: Int64s, last: Int64s, cap: int) -> tuple[Int64s, Int64s]:
+    """Return (row, position) for every position in `[first[row], last[row])`, at most `cap` of
+    them.
+    """
+    rows = np.flatnonzero(last > first)
+    lengths = (last - first)[rows]
+    ends = np.cumsum(lengths)
+    if len(ends) and ends[-1] > cap:
+        fit = int(np.searchsorted(ends, cap, side="left")) + 1
+        rows, lengths = rows[:fit], lengths[:fit].copy()
+        lengths[-1] -= ends[fit - 1] - cap
+        ends = np.cumsum(lengths)
+    repeated = np.repeat(rows, lengths)
+    positions = np.arange(len(repeated)) - np.repeat(ends - lengths, lengths) + np.repeat(first[rows], lengths)
+    return repeated, positions

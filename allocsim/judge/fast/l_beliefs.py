@@ -1,0 +1,267 @@
+"""What a planner believes of a program against what the program does.
+
+Kinds: `LifetimeTooShort`, `MissingPin`, `LifetimeTooLong`, `BadSize`, `BadShare`.
+
+Judged for every problem of the document, whether a plan was made from it or not, against the
+accesses of its program with no upload left out. One record for each (problem, buffer), or for each
+(problem, pair).
+
+    LifetimeTooShort   `start` after the first access or `stop` not after the last one; or a believed gap covers a step of a segment
+    MissingPin         the first of these, where some reader is missed and every reader missed is a `host.read`
+    LifetimeTooLong    (warning) some step believed, gaps taken out, lies in no segment of the buffer (`live`), unless it is pinned; a
+                       buffer that nothing accesses has no lifetime to exceed
+    BadSize            believed nbytes below the buffer's
+    BadShare           a believed pair that is not permissible (`s_in_place`)
+
+Of the first two, `op` is the first reader missed, or the first writer missed where no reader is;
+where a gap is at fault and an access outside the lifetime is not, the first access in or after the
+gap. `buffer` of a `BadShare` is the donor, `other_buffer` the recipient.
+
+A program without ops has nothing to hold lifetimes and pairs against: they stand for facts, and
+only sizes are judged.
+
+Complexity: O(accesses log accesses), vectorised.
+
+What this module does not see: plans.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.accesses import Accesses
+from allocsim.judge.fast.intervals import among
+from allocsim.judge.fast.live import LiveSegments
+from allocsim.judge.fast.owners import Range, left_over, merged, shared
+from allocsim.judge.fast.s_in_place import HandOvers
+from allocsim.judge.fast.s_tags import agreement, spans_alone
+from allocsim.judge.fast.trial import Findings, TrialDocument
+from allocsim.judge.violations import Violation
+from allocsim.model import HOST_READ, Bools, Problem, Program
+from allocsim.model.layout import Int64s
+
+
+def check_beliefs(case: TrialDocument, findings: Findings) -> None:
+    """Report every belief of every problem that the program contradicts."""
+    for index in range(len(case.document.problems)):
+        for kind, bad, make in _rows(case, index):
+            for row in np.flatnonzero(bad).tolist():
+                findings.report(kind, partial(make, kind, row))
+
+
+Make = Callable[[str, int], Violation]
+
+
+def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
+    """Return, for each kind, which buffers or pairs have it, and what makes the record of one."""
+    problem = case.document.problems[index]
+    accesses = case.accesses(problem.program)
+    book = _Book(problem, case.hand_overs(accesses), program=case.problem_programs[index], problem_index=index)
+    rows: list[tuple[str, Bools, Make]] = [("BadSize", problem.nbytes < problem.program.buffers.nbytes, book.bad_size)]
+    if not len(problem.program.ops):
+        return rows
+    touched, live = accesses.touched, case.hand_overs(accesses).live
+    gapped, dead = gaps_over_life(problem, live)
+    short = touched & ((problem.start > accesses.first) | (problem.stop <= accesses.last))
+    pin = short & ~gapped & _only_host_missed(problem, accesses)
+    long = touched & (_believed_dead(problem, live) > dead)
+    book.gapped = gapped & ~short
+    short |= gapped
+    return [
+        ("LifetimeTooShort", short & ~pin, book.too_short),
+        ("MissingPin", pin, book.too_short),
+        ("LifetimeTooLong", long & ~problem.pinned, book.too_long),
+        *rows,
+        ("BadShare", _bad_pairs(case, problem, accesses), book.bad_share),
+    ]
+
+
+def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
+    """Return, for each buffer, the first of the ops given that lies outside its believed lifetime.
+
+    `len(ops)` if none does.
+    """
+    first = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
+    missed = (op < problem.start[buffer]) | (op >= problem.stop[buffer])
+    np.minimum.at(first, buffer[missed], op[missed])
+    return first
+
+
+def gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]:
+    """Return which buffers a gap is believed in while they live, and how many steps outside all
+    segments gaps take out of each lifetime.
+    """
+    mask, dead = np.zeros(len(problem.start), dtype=np.bool_), np.zeros(len(problem.start), dtype=np.int64)
+    for buffer, gaps in problem.gaps.items():
+        believed = [(int(problem.start[buffer]), int(problem.stop[buffer]))]
+        cut = list(merged(sorted(gaps)))
+        mask[buffer] = bool(shared(cut, live.of(buffer)))
+        inside = shared(cut, believed)
+        dead[buffer] = sum(high - low for low, high in inside) - sum(
+            high - low for low, high in shared(list(inside), live.of(buffer))
+        )
+    return mask, dead
+
+
+def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
+    """Return how many steps of each believed lifetime lie in no segment."""
+    start, stop = problem.start[live.buffer], problem.stop[live.buffer]
+    inside = np.maximum(np.minimum(stop, live.stop) - np.maximum(start, live.start), 0)
+    steps: Int64s = np.maximum(problem.stop - problem.start, 0)
+    np.subtract.at(steps, live.buffer, inside)
+    return steps
+
+
+def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
+    """Return for which buffers some read lies outside the believed lifetime, and all that do are
+    the host's.
+    """
+    by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
+    never = len(problem.program.ops)
+    host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never
+    other = _first_missed(problem, accesses.read_op[~by_host], accesses.read_buffer[~by_host]) < never
+    mask: Bools = host & ~other
+    return mask
+
+
+def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Bools:
+    """Return which rows of `may_share` are not permissible.
+
+    A pair listed again is not judged again.
+    """
+    count, fine, live = len(problem.start), case.permissible(accesses), case.hand_overs(accesses).live
+    pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
+    bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
+    times = np.diff(live.rows)
+    several = (times[problem.may_share] > 1).any(axis=1) | (bad & accesses.program.same_ops.any())
+    for row in np.flatnonzero(several).tolist():
+        donor, recipient = problem.may_share[row].tolist()
+        common = shared(live.of(donor), live.of(recipient))
+        steps = fine.op[(fine.donor == donor) & (fine.recipient == recipient)].tolist()
+        left = left_over(common, [*((step, step + 1) for step in steps), *_agreeing(case, accesses, donor, recipient)])
+        bad[row] = not common or any(max(low, 0) < min(high, len(accesses.program.ops)) for low, high in left)
+    once = np.zeros(len(pair), dtype=np.bool_)
+    once[np.unique(pair, return_index=True)[1]] = True
+    return bad & once
+
+
+def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
+    """Return the steps at which two buffers of a program on its own hold the same, laid at one
+    address.
+    """
+    if not accesses.program.same_ops.any():
+        return []
+    spans = case.kept(("alone", id(accesses)), lambda: spans_alone(accesses, case.hand_overs(accesses).live))
+    same, differ = agreement(spans.get(one, []), spans.get(other, []), 0)
+    return left_over(same, differ)
+
+
+class _Book:
+    """Makes the records of one problem."""
+
+    def __init__(self, problem: Problem, hand_overs: HandOvers, *, program: int, problem_index: int) -> None:
+        accesses = hand_overs.accesses
+        self.problem = problem
+        self.program: Program = problem.program
+        self.accesses = accesses
+        self.index = problem_index
+        self.program_index = program
+        self.readers_missed = _first_missed(problem, accesses.read_op, accesses.read_buffer)
+        self.writers_missed = _first_missed(problem, accesses.write_op, accesses.write_buffer)
+        self.hand_overs, self.live = hand_overs, hand_overs.live
+        self.gapped: Bools = np.zeros(len(problem.start), dtype=np.bool_)
+        """Buffers at fault by a gap alone."""
+
+    def too_short(self, kind: str, buffer: int) -> Violation:
+        problem, program = self.problem, self.program
+        start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
+        if self.gapped[buffer]:
+            return self._gap(kind, buffer)
+        first, last = int(self.accesses.first[buffer]), int(self.accesses.last[buffer])
+        late = int(self.readers_missed[buffer])
+        op = late if late < len(program.ops) else int(self.writers_missed[buffer])
+        verb, values = ("reads", program.ops[op].operands) if late == op else ("writes", program.ops[op].results)
+        value = next(v for v in values if program.values.buffer[v] == buffer)
+        message = (
+            f"{wording.buffer(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses "
+            f"are in [{first}, {last + 1}): "
+            f"{wording.op(program, op)} {verb} {wording.value(program, value)}"
+        )
+        return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
+
+    def _gap(self, kind: str, buffer: int) -> Violation:
+        """Return the record of a gap believed where a buffer lives."""
+        gaps, accesses = list(merged(sorted(self.problem.gaps[buffer]))), self.accesses
+        step = shared(gaps, self.live.of(buffer))[0][0]
+        touching = np.concatenate(
+            [accesses.read_op[accesses.read_buffer == buffer], accesses.write_op[accesses.write_buffer == buffer]]
+        )
+        later = touching[touching >= step]
+        op = int(later.min()) if len(later) else None
+        words = ", ".join(f"[{low}, {high})" for low, high in gaps[:3])
+        message = (
+            f"{wording.buffer(self.program, buffer)} is believed to be free in steps {words}; it is live in "
+            f"{_segment_words(self.live, buffer)}, so at step {max(step, 0)}"
+        )
+        return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
+
+    def too_long(self, kind: str, buffer: int) -> Violation:
+        start, stop = int(self.problem.start[buffer]), int(self.problem.stop[buffer])
+        needed = f"it is live in {_segment_words(self.live, buffer)}"
+        message = f"{wording.buffer(self.program, buffer)} is believed to live in steps [{start}, {stop}); {needed}"
+        return self._record(kind=kind, buffer=buffer, message=message)
+
+    def bad_size(self, kind: str, buffer: int) -> Violation:
+        believed, size = int(self.problem.nbytes[buffer]), int(self.program.buffers.nbytes[buffer])
+        message = (
+            f"{wording.buffer(self.program, buffer)} is believed to have {believed} bytes; it has {size}: "
+            f"{size - believed} are lost"
+        )
+        return self._record(kind=kind, buffer=buffer, message=message)
+
+    def bad_share(self, kind: str, row: int) -> Violation:
+        donor, recipient = self.problem.may_share[row].tolist()
+        program = self.program
+        message = (
+            f"{wording.buffer(program, recipient)} is believed to be free to take the place of "
+            f"{wording.buffer(program, donor)}, "
+            f"and must not: {_why(self.hand_overs, donor, recipient)}"
+        )
+        return self._record(kind=kind, buffer=donor, other_buffer=recipient, message=message)
+
+    def _record(self, **fields: Any) -> Violation:
+        return wording.named(Violation(program=self.program_index, problem=self.index, **fields), self.program)
+
+
+def _segment_words(live: LiveSegments, buffer: int) -> str:
+    """Return `[0, 3), [5, 9)`, at most three segments and how many more."""
+    found = [(low, min(high, live.steps)) for low, high in live.of(buffer)]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(f"[{max(low, 0)}, {high})" for low, high in found[:3]) + more
+
+
+def _why(hand_overs: HandOvers, donor: int, recipient: int) -> str:
+    """Say which condition of a permissible pair fails first."""
+    accesses, live = hand_overs.accesses, hand_overs.live
+    program = accesses.program
+    if not (len(live.of(donor)) and len(live.of(recipient))):
+        return "one of them is never accessed"
+    gives = np.flatnonzero((accesses.read_buffer == donor) & (live.ending(accesses.read_buffer, accesses.read_op) >= 0))
+    takes = np.flatnonzero(
+        (accesses.write_buffer == recipient) & (live.beginning(accesses.write_buffer, accesses.write_op) >= 0)
+    )
+    meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
+    if not len(meeting):
+        return (
+            f"at no op does a segment of the donor, {_segment_words(live, donor)}, end and one of the recipient, "
+            f"{_segment_words(live, recipient)}, begin"
+        )
+    op = wording.op(program, int(meeting[0]))
+    if not np.any(hand_overs.given[gives] >= 0):
+        return f"{op} does not only read the donor"
+    if not np.any(hand_overs.taken[takes] >= 0):
+        return f"{op} does not only write the recipient"
+    return f"{op} declares no such pair, or would read bytes that it has written"

@@ -1,0 +1,179 @@
+"""Memory with every buffer on its own: who wrote each unit last, and what a `same` handed on.
+
+A *mark* says which write a unit holds, in one number, in either replay:
+
+    NEVER                    nothing wrote it
+    CONTENT - identity       the content laid before the first run
+    number of a write        `first number of the run + value`, where what was written has not moved since
+    beyond all of these      a moved mark: (number, shift, run) in the table of `Marks`
+
+A unit of a mark with shift s, at place p of its memory, holds unit `p - s` of the buffer that the
+write wrote. So two units hold one tag exactly if number and `p - s` agree: a value never moves
+within its buffer, and only a `same` moves what a value wrote.
+
+Most buffers are written whole and keep one mark; the others are `OwnerAxis`.
+
+What this module does not see: plans, and what is right (`s_dataflow`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over
+from allocsim.model.layout import Int64s
+
+MIXED: Final = -2
+"""In place of a mark: the units of the buffer were written by several writes.
+
+They are in an axis.
+"""
+
+CONTENT: Final = -3
+"""Content of buffer identity k has mark `CONTENT - k`."""
+
+UNCLEAR: Final = frozenset((NEVER, MIXED))
+
+
+class Marks:
+    """The numbers of the writes of some runs, and the marks that a `same` moved."""
+
+    def __init__(self, values: Iterable[int]) -> None:
+        self.first: list[int] = []
+        """The first number of each run."""
+        self.count = 0
+        for number in values:
+            self.first.append(self.count)
+            self.count += number
+        self._moved: list[tuple[int, int, int]] = []
+        self._known: dict[tuple[int, int, int], int] = {}
+
+    def run_of(self, number: int) -> int:
+        """Return the run that a (non-negative) number of a write belongs to."""
+        return bisect_right(self.first, number) - 1
+
+    def moved(self, number: int, shift: int, run: int) -> int:
+        """Return the mark of what a `same` of a run put somewhere else."""
+        key = number, shift, run
+        if key not in self._known:
+            self._known[key] = self.count + len(self._moved)
+            self._moved.append(key)
+        return self._known[key]
+
+    def known(self, number: int, shift: int) -> int | None:
+        """Return the mark of what was put somewhere else, if anything was.
+
+        As planned, where nobody asks which run did.
+        """
+        return self._known.get((number, shift, NEVER))
+
+    def of(self, mark: int) -> tuple[int, int | None, int | None]:
+        """Return number, shift (None where it is that of the buffer) and run (None where it is that
+        of the number) of a mark.
+        """
+        if mark < self.count:
+            return mark, None, None
+        return self._moved[mark - self.count]
+
+    def tag(self, mark: int) -> tuple[int, int]:
+        """Return number and shift of a mark apart, where what has not moved has shift 0."""
+        return (mark, 0) if mark < self.count else self._moved[mark - self.count][:2]
+
+    def number(self, mark: int) -> int:
+        """Return the number of the write whose tag a mark is."""
+        return mark if mark < self.count else self._moved[mark - self.count][0]
+
+    def writer(self, mark: int) -> int:
+        """Return the run that wrote what holds a mark: that of the `same` which put it there.
+
+        NEVER for content and nothing.
+        """
+        if mark >= self.count:
+            return self._moved[mark - self.count][2]
+        return self.run_of(mark) if mark >= 0 else NEVER
+
+
+class ApartMemory:
+    """The marks of every buffer, by identity."""
+
+    def __init__(self, marks: Marks, low: list[int], high: list[int]) -> None:
+        self.marks = marks
+        self.low, self.high = low, high
+        """The stretch of each buffer that anything touches."""
+        self.uniform = [NEVER] * len(low)
+        self.mixed: dict[int, OwnerAxis] = {}
+
+    def write(self, identity: int, runs: list[Range], mark: int) -> None:
+        """Give some units of a buffer to one mark."""
+        if len(runs) == 1 and runs[0] == (self.low[identity], self.high[identity]):
+            self.uniform[identity] = mark
+        elif runs:
+            self._axis(identity).write_runs(runs, mark)
+
+    def put(self, identity: int, pieces: list[Piece]) -> None:
+        """Give each piece of a buffer to its mark."""
+        if len(pieces) == 1:
+            self.write(identity, [pieces[0][:2]], pieces[0][2])
+            return
+        for low, high, mark in pieces:
+            self._axis(identity).write(low, high, mark)
+
+    def pieces(self, identity: int, runs: list[Range]) -> Iterator[Piece]:
+        """Yield what some units of a buffer hold, cut where the mark changes."""
+        if self.uniform[identity] != MIXED:
+            return iter([(low, high, self.uniform[identity]) for low, high in runs])
+        axis = self.mixed[identity]
+        return (piece for low, high in runs for piece in axis.walk(low, high))
+
+    def handed_on(self, identity: int, source: Iterable[tuple[int, int, int]], run: int) -> list[Piece]:
+        """Return what a `same` of a run puts into its result: `source` has the start in the
+        operand, in the result, and the length.
+        """
+        found: list[Piece] = []
+        for start, target, length in source:
+            by = target - start
+            for low, high, mark in self.pieces(identity, [(start, start + length)]):
+                number, shift, _ = self.marks.of(mark)
+                kept = NEVER if mark == NEVER else self.marks.moved(number, (shift or 0) + by, run)
+                found.append((low + by, high + by, kept))
+        return joined_pieces(sorted(found))
+
+    def _axis(self, identity: int) -> OwnerAxis:
+        if self.uniform[identity] != MIXED:
+            axis = self.mixed[identity] = OwnerAxis()
+            if self.uniform[identity] != NEVER:
+                axis.write(self.low[identity], self.high[identity], self.uniform[identity])
+            self.uniform[identity] = MIXED
+        return self.mixed[identity]
+
+
+def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return sorted pieces with neighbours of one mark joined."""
+    out: list[Piece] = []
+    for low, high, mark in pieces:
+        if out and out[-1][1] == low and out[-1][2] == mark:
+            out[-1] = out[-1][0], high, mark
+        elif low < high:
+            out.append((low, high, mark))
+    return out
+
+
+def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room: int) -> list[tuple[int, int, int]]:
+    """Return stretches (start in the one buffer, start in the other, length) cut to both
+    buffers.
+    """
+    first = np.maximum(0, np.maximum(-starts, -ends))
+    last = np.minimum(lengths, np.minimum(room - starts, other_room - ends))
+    kept = first < last
+    return list(zip(*((column[kept]).tolist() for column in (starts + first, ends + first, last - first)), strict=True))
+
+
+def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
+    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they
+    hold no tag.
+    """
+    return [
+        (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
+    ]

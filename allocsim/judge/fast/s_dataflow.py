@@ -1,0 +1,496 @@
+"""The pair of replays: what every read finds where the plan puts it, against what it must find.
+
+Ground truth
+    Two replays of the same runs. *Apart*, every buffer has memory of its own. *Planned*, buffers
+    lie where the plan of the run puts them; those with no slot in an arena have memory of their own
+    there too. Runs of a session are joined over one memory; without a session each run has fresh
+    memory. A buffer is the same from run to run of its program; a parameter or state is the same in
+    all programs that have one of its name.
+Tags
+    Every unit (byte, or bit where packed values share bytes) carries the write that wrote it last:
+    (run, value, unit of the value). A write is one value made by one op in one run. The content of
+    a parameter or state is a write before the first run, laid in order of (first run that has it,
+    buffer) where that run's plan puts the buffer. A `same` reads all its operands, then puts the
+    tags it found into its results, unit by unit in row-major order; where both sides lie at one
+    address it writes nothing. `s_apart` has the marks that stand for tags.
+Each read, of each value that an op (no view, not skipped) has among its operands, once for each
+(run, op, value)
+    no tag apart                                                            -> `UninitialisedRead`
+    made by an op other than `view`, and apart holds another tag than that
+        op gave (an upload left out gave none: a tag of the value will do)  -> `OverwrittenRead`
+    otherwise, planned differs from apart                                   -> `StaleRead`
+    written in another run, apart, and neither parameter nor state          -> `HistoryRead` (warning, beside the others)
+    Content counts as no other value where the host left out the upload that would replace it.
+    A `host.read` of a run with `read_after: k` wants what apart holds at its own place, and finds
+    what planned holds after run k.
+Records
+    `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the
+    lowest such byte: `other_*` the write found (none if nothing did; run and op none if it is
+    content, its buffer as the reader's program numbers it, if it has it), `want_*` the write
+    wanted. For `OverwrittenRead` the write wanted is the value's own in this run, none if its
+    upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
+
+How: memory is `OwnerAxis`, one for each arena, holding marks; apart, most buffers are written whole
+and keep one. A read is right if two lookups agree; only where they do not are units compared. Of
+many reads a screen may say first which need that at all (`selector`), and where it says none,
+nothing is replayed here.
+
+A bound: of the reads of one memory (a session's, or a run's without one) that may be wrong,
+`PIECES` pieces, each a range with one last writer, are looked at in all. From then on each read is
+looked at up to its first piece with a violation: it is reported by that, says so, and makes counts
+a lower bound; a warning ends no look. When `MOST` pieces have been looked at, each read gets `FEW`.
+One that has more, and no violation among them, has no verdict, and if no read has one, the document
+has none either: ModelError.
+
+Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
+defect.
+
+What this module does not see: kernels (an op is opaque) and orders other than that of the list.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.accesses import pieces_moved
+from allocsim.judge.fast.intervals import distinct
+from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece
+from allocsim.judge.fast.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
+from allocsim.judge.fast.s_script import Runs, Script, Step
+from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
+from allocsim.judge.violations import Violation
+from allocsim.model import HOST_READ, Bools, Program
+from allocsim.model.layout import Int64s
+
+PIECES: Final = 1 << 20
+"""Pieces looked at in all the reads that may be wrong, before each ends at its first violation: a
+bound on what is listed.
+"""
+
+MOST: Final = 1 << 24
+"""Pieces looked at in all, before each read is cut short: a bound on time."""
+
+FEW: Final = 64
+"""Pieces looked at in each read from then on."""
+
+GUILTY: Final = ("UninitialisedRead", "OverwrittenRead", "StaleRead")
+"""Violations of a read; `HistoryRead` is a warning, and says nothing of the pieces behind it."""
+
+
+def check_dataflow(case: TrialDocument, findings: Findings) -> None:
+    """Replay all runs and report every read that finds other bytes than it must."""
+    groups = [case.trials] if case.joined else [[trial] for trial in case.trials]
+    undecided = 0
+    for trials in groups:
+        if any(len(trial.accesses.read_op) for trial in trials):
+            runs = Runs.of(trials)
+            looks = case.selector.reads(runs)
+            if looks is None or any(len(rows) for rows in looks):
+                memory = _Memory(runs, findings)
+                memory.replay(looks)
+                undecided += memory.undecided
+    if undecided and not any(findings.counts[kind] for kind in GUILTY):
+        rule = (
+            f"{undecided} reads of more pieces than can be looked at, {MOST} in all; what was looked at is right, "
+            "and there is no verdict"
+        )
+        raise ModelError("runs", rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Units of one read with one defect: the range, the mark found and the mark wanted."""
+
+    low: int
+    high: int
+    found: int
+    wanted: int
+
+
+Look = tuple[int, int, int, str | None, bool]
+"""Of a piece of a read, apart: low, high, mark, what is wrong with it, and whether another run
+wrote it.
+"""
+
+
+class _Memory:
+    """Both replays of one group of runs over one memory."""
+
+    def __init__(self, runs: Runs, findings: Findings) -> None:
+        self.runs, self.findings = runs, findings
+        self.trials = runs.identities.trials
+        self.identities = runs.identities
+        self.persistent: list[bool] = runs.identities.persistent.tolist()
+        self.marks = Marks(len(trial.program.values) for trial in self.trials)
+        self.apart = ApartMemory(self.marks, *(column.tolist() for column in runs.identities.reach))
+        self.spaces: dict[int, OwnerAxis] = {}
+        for script in runs.scripts:
+            for space in distinct(script.places[0]).tolist():
+                self.spaces.setdefault(space, OwnerAxis())
+        self.given: dict[int, list[Piece]] = {}
+        """Number of a value that a `same` made -> what it gave, within its buffer."""
+        self.given_whole: dict[int, int] = {}
+        """The same, where it gave one mark."""
+        self.moving = any(script.same_ops.any() for script in runs.scripts)
+        self.late: dict[int, list[tuple[int, Step, list[Look]]]] = defaultdict(list)
+        """Run -> reads that come after it: the position of their own run, and what they want."""
+        self.looked = 0
+        """Pieces looked at so far."""
+        self.undecided = 0
+        """Reads cut short with nothing found."""
+        self.cut = False
+        """Whether some read was not looked at to its end."""
+        self.staged: tuple[int, int, list[Any]] = NEVER, NEVER, []
+        """Run and op of the `same` at hand, and what it is to write."""
+        self.reports: list[tuple[int, int, str, Callable[[], Violation]]] = []
+        self._lay_content()
+
+    def _lay_content(self) -> None:
+        for identity in np.flatnonzero(self.identities.persistent).tolist():
+            self.apart.uniform[identity] = CONTENT - identity
+            position, buffer = self.identities.home(identity)
+            room = int(self.trials[position].accesses.extents.room[buffer])
+            space, base = self._place(position, buffer)
+            if space >= 0 and room:
+                self.spaces[space].write(base, base + room, CONTENT - identity)
+
+    def _place(self, position: int, buffer: int) -> tuple[int, int]:
+        """Return address space (-1 where it stays) and base address of a buffer in one run."""
+        space, base = self.runs.scripts[self.runs.follows[position]].places
+        return int(space[buffer]), int(base[buffer])
+
+    def replay(self, looks: list[Int64s] | None) -> None:
+        """Run every op of every run through both memories.
+
+        Look at all reads, or at those in the rows given for each run.
+        """
+        last = (
+            len(self.trials)
+            if looks is None
+            else max((run + 1 for run, rows in enumerate(looks) if len(rows)), default=0)
+        )
+        for position in range(last):
+            script = self.runs.scripts[self.runs.follows[position]]
+            chosen = None
+            if looks is not None:
+                chosen = script.write.copy()
+                chosen[looks[position]] = True
+                chosen |= script.same_ops[script.op]
+            self._run(position, script, chosen)
+            for run, step, wanted in self.late.pop(position, ()):
+                self._compare(run, step, wanted)
+        self.reports.sort(key=lambda report: report[:2])
+        for _, _, kind, make in self.reports:
+            self.findings.report(kind, make)
+        self.findings.bounded |= self.cut
+
+    def _run(self, position: int, script: Script, chosen: Bools | None) -> None:
+        first, trial = self.marks.first[position], self.trials[position]
+        apart, uniform, spaces = self.apart, self.apart.uniform, self.spaces
+        reach_low, reach_high, persistent = apart.low, apart.high, self.persistent
+        late = trial.program.ops.is_kind(HOST_READ) if trial.read_after is not None else None
+        hands_on: set[int] = set(np.flatnonzero(script.same_ops).tolist())
+        moving, given = self.moving, self.given_whole
+        seen: tuple[int, set[int]] = -1, set()
+        for step in script.steps(chosen):
+            is_write, op, value, identity, low, high, dense, made, space, base = step
+            mark = first + value
+            if is_write:
+                if op in hands_on:
+                    self._hand_on(position, script, op, put=True)
+                    continue
+                if dense and low == reach_low[identity] and high == reach_high[identity]:
+                    uniform[identity] = mark
+                else:
+                    apart.write(identity, trial.accesses.extents.runs(value), mark)
+                if space < 0:
+                    continue
+                if dense:
+                    spaces[space].write(base + low, base + high, mark)
+                else:
+                    runs = trial.accesses.extents.runs(value)
+                    spaces[space].write_runs([(base + a, base + b) for a, b in runs], mark)
+                continue
+            if op in hands_on and self.staged[:2] != (position, op):
+                self._hand_on(position, script, op, put=False)
+            wanted = uniform[identity]
+            if wanted >= first:
+                clean = not made or wanted == (given.get(mark, mark) if moving else mark)
+                clean = clean and (not moving or self.marks.writer(wanted) == position)
+            else:
+                clean = wanted not in UNCLEAR and not made and persistent[identity]
+            if clean and space >= 0:
+                here = wanted if wanted >= first and not moving else self._as_planned(wanted, base)
+                clean = here is not None and spaces[space].holds(base + low, base + high, here)
+            if clean and late is None:
+                continue
+            if seen[0] != op:
+                seen = op, set()
+            if value in seen[1]:
+                continue
+            seen[1].add(value)
+            looks = self._looks_apart(position, step)
+            if late is not None and late[op]:
+                self.late[trial.read_after or 0].append((position, step, list(looks)))
+            else:
+                self._compare(position, step, looks)
+
+    def _hand_on(self, position: int, script: Script, op: int, *, put: bool) -> None:
+        """Find what a `same` reads, before it writes anything; with `put`, write it."""
+        if self.staged[:2] != (position, op):
+            self.staged = position, op, list(self._handed_on(position, script, op))
+        if not put:
+            return
+        for identity, pieces, space, planned in self.staged[2]:
+            if pieces is not None:
+                self.apart.put(identity, pieces)
+            for low, high, mark in planned:
+                self.spaces[space].write(low, high, mark)
+        self.staged = position, op, []
+
+    def _handed_on(
+        self, position: int, script: Script, op: int
+    ) -> Iterator[tuple[int, list[Piece] | None, int, list[Piece]]]:
+        """Yield, for each result of a `same`: identity and pieces apart (None where it writes
+        nothing), space and pieces as planned.
+        """
+        trial, extents = self.trials[position], self.trials[position].accesses.extents
+        space, base = script.places
+        row = trial.program.ops[op]
+        for source, target in zip(row.operands, row.results, strict=True):
+            one, other = int(extents.buffer[source]), int(extents.buffer[target])
+            starts, ends, lengths = pieces_moved(extents, source, target)
+            cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
+            still = one == other and bool(np.all(starts == ends))
+            none = bare(extents.runs(target), cut)
+            found = sorted(self.apart.handed_on(int(script.buffers[one]), cut, position) + none)
+            if still:
+                stretches = [(start, start + length) for start, _, length in cut]
+                found = joined_pieces(sorted(self.apart.pieces(int(script.buffers[one]), stretches)))
+            self._give(self.marks.first[position] + target, found)
+            a, b = int(base[one]), int(base[other])
+            at_rest = space[one] == space[other] and bool(np.all(starts + a == ends + b))
+            planned: list[Piece] = []
+            if not at_rest:
+                planned = self._moved_as_planned(int(space[one]), [(x + a, y + b, n) for x, y, n in cut])
+                planned += [(low + b, high + b, NEVER) for low, high, _ in none]
+            yield int(script.buffers[other]), None if still else found, int(space[other]), planned
+
+    def _give(self, number: int, pieces: list[Piece]) -> None:
+        """Note what a `same` gave a value."""
+        self.given[number] = pieces
+        self.given_whole.pop(number, None)
+        if len(pieces) == 1:
+            self.given_whole[number] = pieces[0][2]
+
+    def _moved_as_planned(self, space: int, cut: list[tuple[int, int, int]]) -> list[Piece]:
+        """Return what a `same` puts, as planned, from stretches of one space elsewhere: start, new
+        start, length.
+        """
+        found: list[Piece] = []
+        for start, target, length in cut:
+            by = target - start
+            for low, high, mark in self.spaces[space].walk(start, start + length):
+                number, shift, _ = self.marks.of(mark)
+                if mark == NEVER:
+                    found.append((low + by, high + by, NEVER))
+                    continue
+                base = self._base_of(number)
+                moved = (base if shift is None else shift) + by
+                found.append((low + by, high + by, number if moved == base else self.marks.moved(number, moved, NEVER)))
+        return found
+
+    def _as_planned(self, wanted: int, base: int) -> int | None:
+        """Return the mark that units hold, as planned, in a buffer at `base` if they hold the tag
+        that `wanted` is apart; None if none can.
+        """
+        number, shift, _ = self.marks.of(wanted)
+        place = base + (shift or 0)
+        return number if self._base_of(number) == place else self.marks.known(number, place)
+
+    def _base_of(self, number: int) -> int:
+        """Return where the buffer of a write began in its space when it was written."""
+        if number <= CONTENT:
+            return self._place(*self.identities.home(CONTENT - number))[1]
+        position = self.marks.run_of(number)
+        value = number - self.marks.first[position]
+        return self._place(position, int(self.trials[position].program.values.buffer[value]))[1]
+
+    def _compare(self, position: int, step: Step, looks: Iterable[Look]) -> None:
+        """Compare one read unit by unit (piece by piece) and report what is wrong with it."""
+        _, op, value, *_ = step
+        wrong: dict[str, list[_Found]] = {}
+        pieces, guilty, told = self._defects(step, looks, self.marks.first[position]), False, True
+        for number, defects in enumerate(pieces, 1):
+            self.looked += 1
+            full = self.looked <= PIECES or number <= FEW
+            for kind, place in defects:
+                guilty |= kind in GUILTY
+                if full or kind not in wrong:
+                    wrong.setdefault(kind, []).append(place)
+                else:
+                    told = False
+            if (guilty and self.looked >= PIECES) or (self.looked >= MOST and number >= FEW):
+                break
+        cut = next(pieces, None) is not None
+        self.cut |= cut
+        self.undecided += cut and not guilty
+        for kind, places in wrong.items():
+            make = partial(self._record, kind, position, op, value, places, cut=cut or not told)
+            self._report(position, op, kind, make)
+
+    def _report(self, position: int, op: int, kind: str, make: Callable[[], Violation]) -> None:
+        """Report a defect, in order of (run, step): late reads are found after what stands behind
+        them, and wait till the end.
+        """
+        if self.identities.ordered:
+            self.findings.report(kind, make)
+        else:
+            self.reports.append((position, op, kind, make))
+
+    def _looks_apart(self, position: int, step: Step) -> Iterator[Look]:
+        """Yield the pieces of a read, cut where the mark or what its op gave changes apart, and
+        what is wrong with each there.
+        """
+        _, _, value, identity, _, _, _, made, _, _ = step
+        trial, number = self.trials[position], self.marks.first[position] + value
+        given = self.given.get(number) if self.moving else None
+        skipped = made and int(trial.program.producer[value]) in trial.skip
+        for low, high, mark in self.apart.pieces(identity, trial.accesses.extents.runs(value)):
+            if mark == NEVER:
+                yield low, high, mark, "UninitialisedRead", False
+                continue
+            old = not self.persistent[identity] and self.marks.writer(mark) not in {NEVER, position}
+            if given is not None:
+                for a, b, gave in _against(low, high, given):
+                    other = gave == NEVER or self.marks.tag(gave) != self.marks.tag(mark)
+                    yield a, b, mark, "OverwrittenRead" if other else None, old
+                continue
+            lost = made and not (self._is_value(mark, trial, value) if skipped else self.marks.tag(mark) == (number, 0))
+            yield low, high, mark, "OverwrittenRead" if lost else None, old
+
+    def _defects(self, step: Step, looks: Iterable[Look], first: int) -> Iterator[tuple[tuple[str, _Found], ...]]:
+        """Yield the defects of every piece of a read, cut where its mark changes apart or as
+        planned; none where it is right.
+        """
+        space, base = step[8], step[9]
+        for low, high, wanted, wrong, late in looks:
+            old: tuple[tuple[str, _Found], ...] = ()
+            if late:
+                old = (("HistoryRead", _Found(low=low, high=high, found=wanted, wanted=NEVER)),)
+            if wrong is not None:
+                yield (*old, (wrong, _Found(low=low, high=high, found=wanted, wanted=NEVER)))
+                continue
+            if space < 0:
+                yield old
+                continue
+            here = wanted if wanted >= first and not self.moving else self._as_planned(wanted, base)
+            for a, b, found in self.spaces[space].walk(base + low, base + high):
+                if here is None or found != here:
+                    yield (*old, ("StaleRead", _Found(low=a - base, high=b - base, found=found, wanted=wanted)))
+                else:
+                    yield old
+                old = ()
+
+    def _is_value(self, mark: int, trial: Trial, value: int) -> bool:
+        """Return whether a mark is of a value where it was written, whatever run wrote it, or
+        content.
+        """
+        number, shift = self.marks.tag(mark)
+        if number <= CONTENT:
+            return True
+        position = self.marks.run_of(number)
+        return (
+            shift == 0
+            and self.trials[position].program is trial.program
+            and number - self.marks.first[position] == value
+        )
+
+    # records --------------------------------------------------------------------------------------
+
+    def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found], *, cut: bool) -> Violation:
+        trial = self.trials[position]
+        program, buffer = trial.program, int(trial.program.values.buffer[value])
+        ranges = trial.accesses.extents.in_bytes((place.low, place.high) for place in places)
+        found = self.marks.number(places[0].found)
+        wanted = self._own_write(position, value) if kind == "OverwrittenRead" else self.marks.number(places[0].wanted)
+        finder, wanter = self._witness(found, trial), self._witness(wanted, trial)
+        read = (
+            f"{wording.op(program, op)} reads {wording.ranges(ranges)} of {wording.buffer(program, buffer)} as "
+            f"{wording.value(program, value)}"
+        )
+        where = wording.slot(program, trial.plan, buffer)
+        messages = {
+            "UninitialisedRead": f"{read}: nothing wrote them before",
+            "OverwrittenRead": f"{read}: the program itself wrote over them, by {finder.words}",
+            "StaleRead": f"{read} in {where}: they hold what {finder.words} left there, not what {wanter.words} did",
+            "HistoryRead": f"{read}: they date from an earlier run, by {finder.words}",
+        }
+        return trial.record(
+            kind,
+            op=op,
+            value=value,
+            buffer=buffer,
+            bytes=ranges,
+            other_run=finder.run,
+            other_op=finder.op,
+            other_buffer=finder.buffer,
+            want_run=wanter.run,
+            want_op=wanter.op,
+            message=messages[kind] + ("; more of its pieces may be wrong" if cut else ""),
+            other=finder.program,
+            wanted=wanter.program,
+        )
+
+    def _own_write(self, position: int, value: int) -> int:
+        """Return the number of the write of a value in one run, `NEVER` if its upload was left
+        out.
+        """
+        trial = self.trials[position]
+        return NEVER if int(trial.program.producer[value]) in trial.skip else self.marks.first[position] + value
+
+    def _witness(self, number: int, reader: Trial) -> "_Witness":
+        if number == NEVER:
+            return _Witness(words="nobody")
+        if number <= CONTENT:
+            position, buffer = self.identities.home(CONTENT - number)
+            words = f"the content laid for {wording.buffer(self.trials[position].program, buffer)}"
+            # content has no run, so its buffer is named as the reader knows it
+            mine = np.flatnonzero(self.identities.of[reader.index - self.trials[0].index] == CONTENT - number)
+            known = int(mine[0]) if len(mine) else None
+            return _Witness(program=reader.program, buffer=known, words=words)
+        position = self.marks.run_of(number)
+        trial = self.trials[position]
+        value = number - self.marks.first[position]
+        op = int(trial.program.producer[value])
+        return _Witness(
+            run=trial.index,
+            op=op,
+            buffer=int(trial.program.values.buffer[value]),
+            program=trial.program,
+            words=f"{wording.op(trial.program, op)} of run {trial.index} ({wording.value(trial.program, value)})",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Witness:
+    """A write as a record names it."""
+
+    words: str
+    run: int | None = None
+    op: int | None = None
+    buffer: int | None = None
+    program: Program | None = None
+
+
+def _against(low: int, high: int, given: list[Piece]) -> Iterator[Piece]:
+    """Yield `[low, high)` cut where what was given changes."""
+    for a, b, mark in given:
+        if max(a, low) < min(b, high):
+            yield max(a, low), min(b, high), mark

@@ -1,0 +1,165 @@
+"""What a planner did, held against itself and its slots: `DoubleFree`, `FreeOfUnallocated`,
+`AllocOverLive`.
+
+Judged for every plan that some run uses and that lists events, in list order, whatever their steps.
+`buffer` is the one allocated or freed, `step` the event's own. One record for each event at fault;
+of an allocation over several buffers, one for each of these.
+
+    DoubleFree           a free of a buffer that was freed after its last allocation
+    FreeOfUnallocated    a free of a buffer that was never allocated
+    AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
+                         allocated; `other_buffer` is that one
+
+A donor hands its bytes over to a recipient: where a plan may lay the pair over each other
+(`s_overlap`) and their slots share a byte, allocating the recipient over the donor is no defect.
+From then on the bytes are the recipient's; the planner may still free the donor, once.
+
+Complexity: O(events + conflicts + slots log^2 slots).
+
+What this module does not see: what the program accesses, but for hand-overs.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.intervals import conflicts, end_of
+from allocsim.judge.fast.s_overlap import permitted_pairs
+from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
+from allocsim.judge.violations import Violation
+from allocsim.model import Event, Plan
+
+NEVER, ALLOCATED, HANDED, FREED = range(4)
+
+
+def check_events(case: TrialDocument, findings: Findings) -> None:
+    """Report every event of every plan in use that its other events or its slots contradict."""
+    for index in sorted({trial.plan_index for trial in case.trials}):
+        plan = case.document.plans[index]
+        if len(plan.events):
+            _Book(case, index, plan).judge(findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A stretch of events during which a buffer is allocated, and its bytes its own."""
+
+    buffer: int
+    first: int
+    stop: int
+
+
+class _Book:
+    """Follows the events of one plan."""
+
+    def __init__(self, case: TrialDocument, index: int, plan: Plan) -> None:
+        self.plan = plan
+        self.index = index
+        self.selector = case.selector
+        self.program_index = case.program_index(plan.program)
+        self.donors: dict[int, list[int]] = defaultdict(list)
+        count = len(plan.arena)
+        for pair in permitted_pairs(case, plan.program, plan).tolist():
+            self.donors[pair % count].append(pair // count)
+
+    def judge(self, findings: Findings) -> None:
+        """Report the events at fault in list order."""
+        events, plan = self.plan.events, self.plan
+        since: dict[int, int] = {}
+        state = [NEVER] * len(plan.arena)
+        held: list[_Held] = []
+        faults: list[tuple[int, str, int | None]] = []
+        for number, (_, event, buffer) in enumerate(events.tolist()):
+            if event == Event.FREE:
+                if state[buffer] in (NEVER, FREED):
+                    faults.append((number, "DoubleFree" if state[buffer] == FREED else "FreeOfUnallocated", None))
+                    continue
+                if state[buffer] == ALLOCATED:
+                    held.append(_Held(buffer=buffer, first=since[buffer], stop=number))
+                state[buffer] = FREED
+                continue
+            for donor in self.donors.get(buffer, ()):
+                if state[donor] == ALLOCATED and self._shared(donor, buffer):
+                    held.append(_Held(buffer=donor, first=since[donor], stop=number))
+                    state[donor] = HANDED
+            if state[buffer] == ALLOCATED:
+                held.append(_Held(buffer=buffer, first=since[buffer], stop=number))
+                faults.append((number, "AllocOverLive", buffer))
+            state[buffer], since[buffer] = ALLOCATED, number
+        held += [_Held(buffer=b, first=since[b], stop=len(events)) for b, now in enumerate(state) if now == ALLOCATED]
+        overlaid, beyond = self._overlaid(held)
+        faults += [(number, "AllocOverLive", other) for number, other in overlaid]
+        faults.sort(key=lambda fault: fault[0])
+        for number, kind, over in faults:
+            findings.report(kind, partial(self._record, kind, number, over))
+        if beyond:
+            findings.more("AllocOverLive", beyond)
+
+    def _overlaid(self, held: list[_Held]) -> tuple[list[tuple[int, int]], int]:
+        """Return, for each allocation over live bytes, its event and each buffer that is there.
+
+        And how many are not listed.
+        """
+        plan = self.plan
+        columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)
+        found: list[tuple[int, int]] = []
+        beyond = 0
+        for arena in range(len(plan.program.arenas)):
+            rows = columns[(plan.arena[columns[:, 0]] == arena) & (plan.nbytes[columns[:, 0]] > 0)]
+            low = plan.offset[rows[:, 0]]
+            pairs = conflicts(
+                rows[:, 1],
+                rows[:, 2],
+                low,
+                end_of(low, plan.nbytes[rows[:, 0]]),
+                cap=COUNT_LIMIT + 1,
+                selector=self.selector,
+            )
+            beyond += pairs.total - len(pairs.left)
+            order = np.lexsort((rows[pairs.left, 1], rows[pairs.right, 1]))
+            found += zip(rows[pairs.right[order], 1].tolist(), rows[pairs.left[order], 0].tolist(), strict=True)
+        return found, beyond
+
+    def _shared(self, buffer: int, other: int) -> tuple[tuple[int, int], ...]:
+        """Return the bytes of `buffer`'s slot that lie in the slot of `other`."""
+        plan = self.plan
+        if plan.arena[buffer] != plan.arena[other] or not plan.placed[buffer]:
+            return ()
+        shift = int(plan.offset[other]) - int(plan.offset[buffer])
+        low, high = max(shift, 0), min(int(plan.nbytes[buffer]), shift + int(plan.nbytes[other]))
+        return ((low, high),) if low < high else ()
+
+    def _record(self, kind: str, number: int, other: int | None) -> Violation:
+        plan, program = self.plan, self.plan.program
+        step, _, buffer = self.plan.events[number].tolist()
+        what = (
+            f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} "
+            f"{wording.buffer(program, buffer)}"
+        )
+        ranges: tuple[tuple[int, int], ...] = ()
+        if kind == "DoubleFree":
+            message = f"{what}, which was freed already"
+        elif kind == "FreeOfUnallocated":
+            message = f"{what}, which was never allocated"
+        elif other == buffer:
+            message = f"{what}, which is still allocated"
+        else:
+            ranges = self._shared(buffer, other or 0)
+            message = (
+                f"{what} in {wording.slot(program, plan, buffer)} over {wording.buffer(program, other or 0)} in "
+                f"{wording.slot(program, plan, other or 0)}, which is still allocated; they share "
+                f"{wording.ranges(ranges)} of the first"
+            )
+        record = Violation(
+            kind=kind,
+            program=self.program_index,
+            plan=self.index,
+            step=step,
+            buffer=buffer,
+            other_buffer=other,
+            message=message,
+        )
+        return wording.named(record, program)

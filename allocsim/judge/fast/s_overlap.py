@@ -1,0 +1,192 @@
+"""Which buffers a plan lays over each other while both live: `Overlap`.
+
+Two buffers with slots in one arena are in conflict at a step of a run if their bytes
+`[offset, offset + nbytes of the buffer)` share one and both are live there, unless they may share.
+When they are live is derived (`live`); for a program without ops it is what its problem believes,
+less the gaps. Zero-byte buffers overlap nothing; memory of its own overlaps nothing. Buffers are
+compared whole: to share a part of one, make it two. Between runs there is no overlap: what a later
+run reads, `s_dataflow` judges.
+
+They may share at a step
+    by tags      every byte that is live in both holds one tag in both, and there is such a byte (`s_tags`)
+    by a pair    joined by the op at which a segment of the donor ends and one of the recipient begins, which breaks the in-place rule
+                 nowhere as planned (`s_in_place`). In a program without ops: a pair the problem
+                 believes may share, of which neither is persistent, the donor's last believed step
+                 is the recipient's first, and both begin at one address.
+
+One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher,
+`bytes` what they share, within `buffer`; `op` and `step` the first op at which both are live and
+may not share.
+
+Complexity, once for runs alike: O(segments log segments + conflicts listed). At most `COUNT_LIMIT`
+pairs of segments of a run, and as many as there are permitted pairs, are listed; if there are more,
+the count is a lower bound.
+
+What this module does not see: whether the bytes shared are ever read (`dataflow`).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.accesses import believed_lifetimes
+from allocsim.judge.fast.intervals import among, conflicts, distinct, end_of
+from allocsim.judge.fast.owners import left_over
+from allocsim.judge.fast.s_in_place import as_planned, permitted
+from allocsim.judge.fast.s_tags import Copies, agreement, shares_tags, spans
+from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, Trial, TrialDocument, problem_of
+from allocsim.judge.violations import Violation
+from allocsim.model import Plan, Problem, Program
+from allocsim.model.layout import Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Conflicts:
+    """Pairs of buffers in conflict, in order of step."""
+
+    step: Int64s
+    buffer: Int64s
+    other: Int64s
+    cut: bool = False
+    """Whether there may be more."""
+
+
+def check_overlap(case: TrialDocument, findings: Findings) -> None:
+    """Report every pair of buffers that a run has over each other while both live."""
+    known: dict[object, _Conflicts] = {}
+    for trial in case.trials:
+        key = (trial.alike, trial.index) if shares_tags(case, trial) else trial.alike
+        if key not in known:
+            known[key] = _conflicts(case, trial)
+        found = known[key]
+        listed = min(findings.room("Overlap"), len(found.step))
+        for row in range(listed):
+            findings.report("Overlap", partial(_record, trial, found, row))
+        findings.counts["Overlap"] += len(found.step) - listed
+        if found.cut:
+            findings.more("Overlap", 0)
+
+
+def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
+    lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
+    nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
+    allowed = _allowed(case, trial)
+    count = len(trial.program.buffers)
+    lefts, rights, cut = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], False
+    arena, occupied = trial.plan.arena[lives.buffer], nbytes[lives.buffer] > 0
+    for space in range(len(trial.program.arenas)):
+        rows = np.flatnonzero((arena == space) & occupied)
+        if len(rows) < 2:
+            continue
+        low = trial.plan.offset[lives.buffer[rows]]
+        high = end_of(low, nbytes[lives.buffer[rows]])
+        cap = COUNT_LIMIT + len(allowed) + 1
+        found = conflicts(lives.start[rows], lives.stop[rows], low, high, cap=cap, selector=case.selector)
+        cut |= found.total > len(found.left)
+        lefts.append(rows[found.left])
+        rights.append(rows[found.right])
+    left, right = np.concatenate(lefts), np.concatenate(rights)
+    if trial.problem is None:
+        one, other, width = left, right, len(lives.buffer)
+    else:
+        one, other, width = lives.buffer[left], lives.buffer[right], count
+    keep = ~among(_unordered(one, other, width), _unordered(allowed // width, allowed % width, width))
+    left, right = left[keep], right[keep]
+    step = np.maximum(np.maximum(lives.start[left], lives.start[right]), 0)
+    if trial.problem is None and len(left) and shares_tags(case, trial):
+        left, right, step = _without_copies(case, trial, left, right, step)
+    pair = _unordered(lives.buffer[left], lives.buffer[right], count)
+    order = np.lexsort((pair, step))
+    pair, step = pair[order], step[order]
+    # buffers that live several times may meet each time
+    once = np.unique(pair, return_index=True)[1]
+    if trial.problem is None:  # records without a step stand in order of buffers
+        once.sort()
+    pair, step = pair[once], step[once]
+    return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=cut)
+
+
+def _without_copies(
+    case: TrialDocument, trial: Trial, left: Int64s, right: Int64s, step: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the pairs of segments, and the first steps, at which the two buffers do not hold the
+    same.
+    """
+    live = case.hand_overs(trial.accesses).live
+    one, other = live.buffer[left], live.buffer[right]
+    delta = (trial.plan.offset[other] - trial.plan.offset[one]) * trial.unit
+    keep = ~Copies.of(trial.accesses).agree(one, other, delta)
+    known = spans(case, trial) if keep.any() else {}
+    stop = np.minimum(np.minimum(live.stop[left], live.stop[right]), len(trial.program.ops))
+    for row in np.flatnonzero(keep).tolist():
+        a, b = int(one[row]), int(other[row])
+        if a in known and b in known:
+            same, differ = agreement(known[a], known[b], int(delta[row]))
+            bad = left_over([(int(step[row]), int(stop[row]))], left_over(same, differ))
+            keep[row] = bool(bad)
+            step[row] = bad[0][0] if bad else step[row]
+    return left[keep], right[keep], step[keep]
+
+
+def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:
+    """Return the pairs `plan` may lay over each other in a whole run of its program, as
+    `donor * buffers + recipient`.
+    """
+    problem = problem_of(program, plan, case.document.problems)
+    if not len(program.ops):
+        return np.empty(0, dtype=np.int64) if problem is None else believed_sharing(problem, plan)
+    accesses = case.accesses(program)
+    sharing = permitted(case.hand_overs(accesses), as_planned(accesses, plan), plan)
+    return distinct(sharing.donor * len(program.buffers) + sharing.recipient)
+
+
+def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
+    """Return the pairs of segments permitted in a run, as `row of donor * rows + row of recipient`.
+
+    Of believed lives, as buffers.
+    """
+    if trial.problem is not None:
+        return believed_sharing(trial.problem, trial.plan)
+    hand_overs = case.hand_overs(trial.accesses)
+    sharing = permitted(hand_overs, case.touches(trial), trial.plan)
+    return sharing.donor_row * len(hand_overs.live.buffer) + sharing.recipient_row
+
+
+def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
+    return np.minimum(a, b) * count + np.maximum(a, b)
+
+
+def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:
+    """Return the pairs a problem lets meet in one step, as `donor * buffers + recipient`.
+
+    Of a plan, those at one address.
+    """
+    donor, recipient = problem.may_share[:, 0].astype(np.int64), problem.may_share[:, 1].astype(np.int64)
+    persistent = problem.program.buffers.persistent
+    fine = (problem.stop[donor] - 1 == problem.start[recipient]) & ~persistent[donor] & ~persistent[recipient]
+    if plan is not None:
+        fine &= (plan.arena[donor] == plan.arena[recipient]) & (plan.offset[donor] == plan.offset[recipient])
+    return distinct((donor * len(persistent) + recipient)[fine])
+
+
+def _record(trial: Trial, found: _Conflicts, row: int) -> Violation:
+    program, plan = trial.program, trial.plan
+    buffer, other, step = int(found.buffer[row]), int(found.other[row]), int(found.step[row])
+    nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
+    shift = int(plan.offset[other]) - int(plan.offset[buffer])
+    shared = ((max(shift, 0), min(int(nbytes[buffer]), shift + int(nbytes[other]))),)
+    at = f"when {wording.op(program, step)} runs" if len(program.ops) else f"at step {step}"
+    return trial.record(
+        "Overlap",
+        op=step if len(program.ops) else None,
+        buffer=buffer,
+        other_buffer=other,
+        bytes=shared,
+        message=(
+            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)} and "
+            f"{wording.buffer(program, other)} in "
+            f"{wording.slot(program, plan, other)} both live {at}; they share {wording.ranges(shared)} of the first"
+        ),
+    )

@@ -1,0 +1,461 @@
+"""Whether a plan keeps what its own problem told and believed: the placement by itself, whatever
+the program does.
+
+Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`, `SizeIgnored`,
+`EventOutsideLifetime`.
+
+Judged for every plan that some run uses and that names its problem, against that problem and the
+program of both, once. A plan without a problem was told nothing, and nothing is asked of it here. A
+plan is held to what its problem states (`Problem.stated`), not to what a list left out has by
+default: without `start` and `stop` nothing is said of when a buffer lives but that a pinned one
+lives at the end, without `nbytes` there is no `SizeIgnored`, without `own` no `OwnIgnored`, and
+without `may_share` the pairs that ops declare in place may be used, where the donor's life ends and
+the recipient's begins.
+
+    LifetimeIgnored       the bytes of two slots in one arena, `[offset, offset + believed nbytes)`, and the believed lifetimes of
+                          their buffers, less the gaps, both intersect, and neither took the other's
+                          place by believed pairs
+    PinIgnored            the same, but only since one of the two is pinned: it lives on to the end of the run, whatever its
+                          `stop`, and gives its bytes to nobody
+    SizeIgnored           the slot's nbytes below the stated ones
+    FixedIgnored          the slot of a buffer told `fixed` and not `own` begins at another offset of an arena; or there is none,
+                          though the buffer is believed to live
+    OwnIgnored            a buffer stated as `own` has a slot in an arena
+    OwnUntold             a buffer of some believed bytes, believed to live or pinned, is answered `own` and was not told so
+    EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
+
+A buffer takes another's place by a pair of `may_share` at one address, or as the result of a `same`
+whose operand lies there, or by several, each recipient the donor of the next. Whatever the
+lifetimes, such a placement does as it was told; whether the program bears the pair is asked of the
+belief (`BadShare`). Any result of a `same` takes the place of any operand whose believed life ends
+there, as its own begins: a `same` reads all before it writes any. A pinned donor gives its bytes to
+nobody all the same: the caller told the pin.
+
+Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
+free, both included. Steps between a free and the next allocation, before the first one and after
+the last free must be none in which the buffer is believed to live; a pinned one lives to the last
+step. A buffer without events, and one whose first event is a free, says nothing.
+
+Where the belief stands in for a program without ops, `LifetimeIgnored` and `SizeIgnored` are what
+`Overlap` and `Undersized` say there, and are not said twice.
+
+One record for each (plan, buffer), for each (plan, pair of buffers), for each event at fault.
+`problem` is the plan's, `run` is none. Of a pair, `buffer` is the lower index, of one that is
+pinned the pinned one; `bytes` what they share, within `buffer`; `step` the first step in which both
+are believed to live. Of an event, `step` is its own.
+
+Complexity: O(buffers log buffers + conflicts listed + events). At most `COUNT_LIMIT` conflicts of
+an arena, and as many as there are pairs, are listed; if there are more, the count is a lower bound.
+
+What this module does not see: what the program reads and writes. A plan may break no promise and be
+wrong, and the reverse.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.accesses import believed_lifetimes
+from allocsim.judge.fast.intervals import TOP, among, conflicts, end_of
+from allocsim.judge.fast.owners import Range
+from allocsim.judge.fast.selector import Selector
+from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
+from allocsim.judge.violations import Violation
+from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
+from allocsim.model.layout import Int64s
+
+PROMISE_KINDS: Final = (
+    "PinIgnored",
+    "OwnIgnored",
+    "OwnUntold",
+    "FixedIgnored",
+    "LifetimeIgnored",
+    "SizeIgnored",
+    "EventOutsideLifetime",
+)
+"""What is said of a plan against its own problem."""
+
+
+def check_promises(case: TrialDocument, findings: Findings) -> None:
+    """Report every slot and event of every plan in use that its own problem contradicts."""
+    standing_in = {
+        trial.plan_index for trial in case.trials if trial.problem is not None and trial.problem is trial.plan.problem
+    }
+    numbers = {id(problem): index for index, problem in reversed(list(enumerate(case.document.problems)))}
+    for index in sorted({trial.plan_index for trial in case.trials}):
+        plan = case.document.plans[index]
+        if plan.problem is None:
+            continue
+        book = _Promises(
+            plan,
+            plan.problem,
+            plan_index=index,
+            problem_index=numbers[id(plan.problem)],
+            program=case.program_index(plan.program),
+            selector=case.selector,
+        )
+        book.judge(findings, standing_in=index in standing_in)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meetings:
+    """Pairs of buffers that lie over each other though both are believed to live, in order of
+    step.
+    """
+
+    step: Int64s
+    buffer: Int64s
+    other: Int64s
+    by_pin: Bools
+    """Whether it is the pin of `buffer` alone that forbids it."""
+    beyond: int
+    """How many meetings were not listed, at least."""
+    cut: bool
+
+
+class _Promises:
+    """One plan against its problem."""
+
+    def __init__(
+        self, plan: Plan, problem: Problem, *, plan_index: int, problem_index: int, program: int, selector: Selector
+    ) -> None:
+        self.plan = plan
+        self.selector = selector
+        self.problem = problem
+        self.lives = problem if {"start", "stop"} <= problem.stated else _without_lives(problem)
+        """The problem with the lifetimes that a plan is held to."""
+        self.index = plan_index
+        self.problem_index = problem_index
+        self.program = program
+
+    def judge(self, findings: Findings, *, standing_in: bool) -> None:
+        """Report what is broken.
+
+        `standing_in`: lifetimes and sizes are judged elsewhere, as facts.
+        """
+        plan, problem = self.plan, self.problem
+        keeps = ((problem.start < problem.stop) | problem.pinned) & (problem.nbytes > 0)
+        at = np.array([problem.fixed.get(buffer, 0) for buffer in range(len(plan.arena))], dtype=np.int64)
+        decided = np.zeros(len(plan.arena), dtype=np.bool_)
+        decided[list(problem.fixed)] = True
+        decided &= ~problem.own
+        elsewhere = plan.placed & (plan.offset != at)
+        missing = (plan.arena == UNPLACED) & (problem.start < problem.stop)
+        sized = "nbytes" in problem.stated and not standing_in
+        rows = (
+            ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & sized, self._size),
+            ("FixedIgnored", decided & (elsewhere | missing), self._fixed),
+            ("OwnIgnored", problem.own & plan.placed & ("own" in problem.stated), self._own_ignored),
+            ("OwnUntold", (plan.arena == OWN) & ~problem.own & keeps, self._own_untold),
+        )
+        for kind, bad, make in rows:
+            for buffer in np.flatnonzero(bad).tolist():
+                findings.report(kind, partial(make, kind, buffer))
+        self._report_meetings(findings, standing_in=standing_in)
+        for number, first in self._early_events():
+            findings.report("EventOutsideLifetime", partial(self._event, number, first))
+
+    # two buffers over each other ------------------------------------------------------------------
+
+    def _report_meetings(self, findings: Findings, *, standing_in: bool) -> None:
+        found = self._meetings()
+        for row, by_pin in enumerate(found.by_pin.tolist()):
+            if by_pin or not standing_in:
+                findings.report("PinIgnored" if by_pin else "LifetimeIgnored", partial(self._meeting, found, row))
+        if found.cut and not standing_in:
+            findings.more("LifetimeIgnored", found.beyond)
+        elif found.cut:
+            findings.more("PinIgnored", 0)
+
+    def _meetings(self) -> _Meetings:
+        """Return what meets: the rows of `believed_lifetimes`, and of each pinned buffer one more,
+        from its `stop` on.
+        """
+        plan, problem = self.plan, self.lives
+        lives = believed_lifetimes(problem)
+        pinned = np.flatnonzero(problem.pinned)
+        buffer = np.concatenate([lives.buffer, pinned])
+        start = np.concatenate([lives.start, problem.stop[pinned]])
+        stop = np.concatenate([lives.stop, np.full(len(pinned), TOP)])
+        held = np.arange(len(buffer)) >= len(lives.buffer)
+        handed = self._believed_pairs()
+        count = len(plan.arena)
+        pairs, steps, by_pin, beyond = [], [], [], 0
+        for arena in range(len(plan.program.arenas)):
+            rows = np.flatnonzero((plan.arena[buffer] == arena) & (problem.nbytes[buffer] > 0))
+            if len(rows) < 2:
+                continue
+            low = plan.offset[buffer[rows]]
+            met = conflicts(
+                start[rows],
+                stop[rows],
+                low,
+                end_of(low, problem.nbytes[buffer[rows]]),
+                cap=COUNT_LIMIT + 2 * len(handed) + 1,
+                selector=self.selector,
+            )
+            left, right = rows[met.left], rows[met.right]
+            beyond += met.total - len(left)
+            pairs.append(_unordered(buffer[left] * count + buffer[right], count))
+            steps.append(np.maximum(start[left], start[right]))
+            by_pin.append(held[left] | held[right])
+        empty = np.empty(0, dtype=np.int64)
+        pair, step, pin = (
+            np.concatenate([empty, *pairs]),
+            np.concatenate([empty, *steps]),
+            np.concatenate([empty == 1, *by_pin]),
+        )
+        by_pair = among(pair, _unordered(handed[problem.pinned[handed // count]], count))
+        fine = ~pin & ~by_pair & (self._took_its_place(pair, handed) | self._moved(pair, step))
+        pin |= by_pair
+        pair, step, pin = pair[~fine], step[~fine], pin[~fine]
+        # a pair may meet several times: with gaps, and beyond a pin; its first meeting names it,
+        # one without a pin before others
+        order = np.lexsort((step, pin, pair))
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = pair[order][1:] != pair[order][:-1]
+        kept = order[first]
+        kept = kept[np.lexsort((pair[kept], step[kept]))]
+        pair, step, pin = pair[kept], step[kept], pin[kept]
+        one, other = pair // count, pair % count
+        swap = pin & ~problem.pinned[one]
+        return _Meetings(
+            step=step,
+            buffer=np.where(swap, other, one),
+            other=np.where(swap, one, other),
+            by_pin=pin,
+            beyond=0 if len(problem.gaps) or len(pinned) else max(beyond - len(handed), 0),
+            cut=beyond > 0,
+        )
+
+    def _believed_pairs(self) -> Int64s:
+        """Return the believed pairs that lie at one address, as `donor * buffers + recipient`."""
+        plan, problem = self.plan, self.problem
+        stated = problem.may_share if "may_share" in problem.stated else _declared_hand_overs(problem)
+        pairs = np.concatenate([stated.astype(np.int64), _sides(plan.program)])
+        donor, recipient = pairs.T
+        fine = (
+            plan.placed[donor]
+            & (plan.arena[donor] == plan.arena[recipient])
+            & (plan.offset[donor] == plan.offset[recipient])
+        )
+        packed: Int64s = (donor * len(plan.arena) + recipient)[fine]
+        return packed
+
+    def _took_its_place(self, pair: Int64s, handed: Int64s) -> Bools:
+        """Return which pairs of buffers are joined by believed pairs at one address, each recipient
+        the donor of the next.
+        """
+        count = len(self.plan.arena)
+        mask = among(pair, _unordered(handed, count))
+        recipients: dict[int, list[int]] = defaultdict(list)
+        for donor, recipient in zip((handed // count).tolist(), (handed % count).tolist(), strict=True):
+            recipients[donor].append(recipient)
+        reached: dict[int, set[int]] = {}
+        for row in np.flatnonzero(~mask).tolist():
+            one, other = divmod(int(pair[row]), count)
+            for donor, last in ((one, other), (other, one)):
+                if donor in recipients and donor not in reached:
+                    reached[donor] = _reached(donor, recipients)
+                mask[row] |= last in reached.get(donor, ())
+        return mask
+
+    def _moved(self, pair: Int64s, step: Int64s) -> Bools:
+        """Return which pairs of buffers meet, by belief, at a `same` alone, which reads the one and
+        makes the other.
+        """
+        program, lives, count = self.plan.program, self.lives, len(self.plan.arena)
+        mask = np.zeros(len(pair), dtype=np.bool_)
+        rows = np.flatnonzero(step < len(program.ops))
+        rows = rows[program.same_ops[step[rows]]]
+        if not len(rows):
+            return mask
+        home, ops = program.values.buffer, program.ops
+        reads, writes = (
+            np.repeat(np.arange(len(ops)), np.diff(starts)) * count + home[values]
+            for starts, values in ((ops.operand_starts, ops.operands), (ops.result_starts, ops.results))
+        )
+        at, one, other = step[rows], pair[rows] // count, pair[rows] % count
+        for donor, recipient in ((one, other), (other, one)):
+            ends = (lives.stop[donor] == at + 1) & (lives.start[recipient] == at)
+            mask[rows] |= ends & among(at * count + donor, reads) & among(at * count + recipient, writes)
+        return mask
+
+    def _meeting(self, found: _Meetings, row: int) -> Violation:
+        plan, problem, program = self.plan, self.problem, self.plan.program
+        buffer, other, step = int(found.buffer[row]), int(found.other[row]), int(found.step[row])
+        shift = int(plan.offset[other]) - int(plan.offset[buffer])
+        shared = ((max(shift, 0), min(int(problem.nbytes[buffer]), shift + int(problem.nbytes[other]))),)
+        by_pin = bool(found.by_pin[row])
+        lives = "is pinned" if by_pin else f"believed to live in steps {_span(problem, buffer)}"
+        known = {"start", "stop"} <= problem.stated
+        lives_too = f"believed to live in steps {_span(problem, other)}" if known else "pinned as well"
+        message = (
+            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}, {lives}, and "
+            f"{wording.buffer(program, other)} in "
+            f"{wording.slot(program, plan, other)}, {lives_too}, share {wording.ranges(shared)} of the first "
+            f"from step {step} on"
+        )
+        return self._record(
+            "PinIgnored" if by_pin else "LifetimeIgnored",
+            step=step,
+            op=step if step < len(program.ops) else None,
+            buffer=buffer,
+            other_buffer=other,
+            bytes=shared,
+            message=message,
+        )
+
+    # one slot -------------------------------------------------------------------------------------
+
+    def _size(self, kind: str, buffer: int) -> Violation:
+        room, believed = int(self.plan.nbytes[buffer]), int(self.problem.nbytes[buffer])
+        return self._slot(kind, buffer, f"is believed to have {believed} bytes; its slot has {room}")
+
+    def _fixed(self, kind: str, buffer: int) -> Violation:
+        return self._slot(
+            kind, buffer, f"was told to lie at offset {self.problem.fixed[buffer]}; it has {self._place(buffer)}"
+        )
+
+    def _own_ignored(self, kind: str, buffer: int) -> Violation:
+        return self._slot(kind, buffer, f"was told to lie in memory of its own; it has {self._place(buffer)}")
+
+    def _own_untold(self, kind: str, buffer: int) -> Violation:
+        nbytes = int(self.problem.nbytes[buffer])
+        return self._slot(
+            kind,
+            buffer,
+            f"is answered with memory of its own, which nobody told; its {nbytes} bytes are in no arena and in no peak",
+        )
+
+    def _place(self, buffer: int) -> str:
+        place = wording.slot(self.plan.program, self.plan, buffer)
+        return place if self.plan.arena[buffer] < 0 else f"a slot in {place}"
+
+    def _slot(self, kind: str, buffer: int, words: str) -> Violation:
+        return self._record(kind, buffer=buffer, message=f"{wording.buffer(self.plan.program, buffer)} {words}")
+
+    # events ---------------------------------------------------------------------------------------
+
+    def _early_events(self) -> list[tuple[int, int]]:
+        """Return the events after, or before, which a buffer is free though believed to live, and
+        the first such step, in list order.
+        """
+        problem = self.lives
+        of_buffer: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for number, (step, event, buffer) in enumerate(self.plan.events.tolist()):
+            of_buffer[buffer].append((number, step, event))
+        last = max(len(self.plan.program.ops), int(problem.stop.max(initial=0)))
+        found = []
+        for buffer, told in of_buffer.items():
+            if told[0][2] == Event.FREE:
+                continue
+            lives = _lives(problem, buffer, last)
+            idle = [(told[0][0], 0, told[0][1])]
+            for place, (number, step, event) in enumerate(told):
+                following = (after for after in told[place + 1 :] if after[2] == Event.ALLOC)
+                if event == Event.FREE and told[place - 1][2] == Event.ALLOC:
+                    idle.append((number, step + 1, next(following, (0, last, 0))[1]))
+            for number, low, high in idle:
+                missed = min(
+                    (max(low, start) for start, stop in lives if max(low, start) < min(high, stop)), default=None
+                )
+                if missed is not None:
+                    found.append((number, missed))
+        return sorted(found)
+
+    def _event(self, number: int, missed: int) -> Violation:
+        step, event, buffer = self.plan.events[number].tolist()
+        done = "allocates" if event == Event.ALLOC else "frees"
+        pin = " and is pinned" if self.problem.pinned[buffer] else ""
+        message = (
+            f"event {number} (step {step}) {done} {wording.buffer(self.plan.program, buffer)}, which is "
+            "believed to live in steps "
+            f"{_span(self.problem, buffer)}{pin}: it is nowhere in step {missed}"
+        )
+        return self._record("EventOutsideLifetime", step=step, buffer=buffer, message=message)
+
+    def _record(self, kind: str, **fields: Any) -> Violation:
+        record = Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
+        return wording.named(record, self.plan.program)
+
+
+def _without_lives(problem: Problem) -> Problem:
+    """Return the problem with lifetimes that say nothing: a pinned buffer lives at the end, and no
+    other at any step.
+    """
+    end = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
+    return replace(problem, start=end, stop=end)
+
+
+def _declared_hand_overs(problem: Problem) -> Int64s:
+    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to
+    begin there. O(pairs).
+    """
+    ops, home = problem.program.ops, problem.program.values.buffer
+    step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
+    donor = home[ops.operands[ops.operand_starts[step] + ops.in_place[:, 0]]].astype(np.int64)
+    recipient = home[ops.results[ops.result_starts[step] + ops.in_place[:, 1]]].astype(np.int64)
+    there = (problem.stop[donor] == step + 1) & (problem.start[recipient] == step) & (donor != recipient)
+    found: Int64s = np.stack([donor, recipient], axis=1)[there]
+    return found
+
+
+def _sides(program: Program) -> Int64s:
+    """Return (operand's buffer, result's buffer) of every `same`: what holds one content may lie at
+    one address, whatever is believed of it. O(operands of `same`).
+    """
+    home = program.values.buffer.astype(np.int64)
+    rows = [
+        (home[operand], home[result])
+        for step in np.flatnonzero(program.ops.is_kind(SAME)).tolist()
+        for operand, result in zip(program.ops[step].operands, program.ops[step].results, strict=True)
+        if home[operand] != home[result]
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 2)
+
+
+def _unordered(pair: Int64s, count: int) -> Int64s:
+    """Return pairs packed as `a * count + b` with the lower index first."""
+    one, other = pair // count, pair % count
+    packed: Int64s = np.minimum(one, other) * count + np.maximum(one, other)
+    return packed
+
+
+def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
+    """Return all that took the place of `donor`, or of what took it."""
+    found: set[int] = set()
+    waiting = [donor]
+    while waiting:
+        fresh = [recipient for recipient in recipients.get(waiting.pop(), ()) if recipient not in found]
+        found.update(fresh)
+        waiting += fresh
+    return found
+
+
+def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
+    """Return the steps in which one buffer is believed to live, less its gaps.
+
+    If it is pinned, up to `last` as well.
+    """
+    start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
+    lives = []
+    for low, high in sorted(problem.gaps.get(buffer, ())):
+        if low < high:
+            lives.append((start, min(low, stop)))
+            start = max(start, high)
+    lives.append((start, stop))
+    if problem.pinned[buffer]:
+        lives.append((int(problem.stop[buffer]), last))
+    return [(low, high) for low, high in lives if low < high]
+
+
+def _span(problem: Problem, buffer: int) -> str:
+    gaps = ", ".join(f"[{low}, {high})" for low, high in problem.gaps.get(buffer, ())[:2])
+    more = " and more" if len(problem.gaps.get(buffer, ())) > 2 else ""
+    return f"[{problem.start[buffer]}, {problem.stop[buffer]})" + (f" less {gaps}{more}" if gaps else "")

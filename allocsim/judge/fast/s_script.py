@@ -1,0 +1,249 @@
+"""What the runs of one memory do, as columns: the accesses of a run in order, and one numbering of
+the buffers of several programs.
+
+* An *identity* is a buffer as it persists: a run has the buffers of the last run of its program
+  that it waits for, else fresh ones; a parameter or state is the same in all programs that have one
+  of its name. Identities are dense, in order of (first run that has them, buffer).
+* A *script* lists the accesses of a run that touch bytes: of each op first its reads, then its
+  writes. A value that stands twice among the operands is read twice. Runs of equal `Trial.alike`
+  have one script.
+* Address spaces: the arenas, then one for each identity in memory of its own. Identities that no
+  run has in an arena *stay*: their memory is the same in both replays, and their space is -1.
+
+Complexity: O(accesses + buffers) for each script, vectorised.
+
+What this module does not see: tags, and what is right.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.judge.fast.accesses import Extents
+from allocsim.judge.fast.trial import Trial
+from allocsim.model import VIEW, Bools
+from allocsim.model.layout import Int64s
+
+Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
+"""write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1,
+base address.
+"""
+
+MAX_RUNS: Final = 1 << 25
+"""Byte runs of strided values that the ops of one run may read and write in all: a bound on
+time.
+"""
+
+STRETCH: Final = 1 << 16
+"""Rows of a script that are made Python numbers in one go: a bound on memory."""
+
+
+class Identities:
+    """The buffers of several runs as one dense numbering, and which of them some run has in an
+    arena.
+    """
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self.trials = trials
+        self.ordered = all(trial.waits is None and trial.read_after is None for trial in trials)
+        """Whether every run waits for all before it, and reads in its place."""
+        self.of: list[Int64s] = []
+        """Of each run, the identity of each buffer of its program."""
+        self.home_run: list[int] = []
+        """Of each run, the first of those whose buffers it has."""
+        self._own: dict[int, Int64s] = {}
+        self._names: dict[str, int] = {}
+        latest: dict[int, int] = {}
+        homes = [np.empty((2, 0), dtype=np.int64)]
+        count = 0
+        for position, trial in enumerate(trials):
+            before = latest.get(trial.program_index)
+            if trial.waits is not None:
+                own = [
+                    p
+                    for p in range(position)
+                    if trials[p].program_index == trial.program_index and trials[p].index in trial.waits
+                ]
+                before = own[-1] if own else None
+            if before is None:
+                numbers, fresh = self._numbered(trial, count)
+                homes.append(np.stack([np.full(len(fresh), position, dtype=np.int64), fresh]))
+                count += len(fresh)
+            self.of.append(numbers if before is None else self.of[before])
+            self.home_run.append(position if before is None else self.home_run[before])
+            self._own.setdefault(trial.program_index, self.of[position])
+            latest[trial.program_index] = position
+        self._home: Int64s = np.concatenate(homes, axis=1)
+        self.count = count
+        self.persistent: Bools = np.zeros(count, dtype=np.bool_)
+        hands_on = any(trial.program.same_ops.any() for trial in trials)
+        self.moves: Bools = np.full(count, hands_on or not self.ordered, dtype=np.bool_)
+        """Whether some run has it in an arena; the others have the same memory in both replays."""
+        for trial, mine in zip(trials, self.of, strict=True):
+            self.moves[mine[trial.plan.placed]] = True
+            self.persistent[mine[trial.program.buffers.persistent]] = True
+
+    def _numbered(self, trial: Trial, count: int) -> tuple[Int64s, Int64s]:
+        """Return the identity of each buffer of a program, from `count` on where it is new, and the
+        buffers that are.
+        """
+        buffers = trial.program.buffers
+        named = np.flatnonzero(buffers.persistent).tolist()
+        known = [
+            (buffer, self._names[buffers.names[buffer]]) for buffer in named if buffers.names[buffer] in self._names
+        ]
+        fresh = np.ones(len(buffers), dtype=np.bool_)
+        fresh[[buffer for buffer, _ in known]] = False
+        mine = (np.cumsum(fresh) - 1 + count).astype(np.int64)
+        for buffer, identity in known:
+            mine[buffer] = identity
+        self._names |= {buffers.names[buffer]: int(mine[buffer]) for buffer in named}
+        return mine, np.flatnonzero(fresh)
+
+    def home(self, identity: int) -> tuple[int, int]:
+        """Return the position of the first run that has a buffer, and its index there."""
+        position, buffer = self._home[:, identity].tolist()
+        return position, buffer
+
+    @cached_property
+    def reach(self) -> tuple[Int64s, Int64s]:
+        """The stretch of each buffer that any run accesses, or has a value in: what lies outside it
+        is nobody's concern.
+        """
+        low, high = np.full(self.count, 1 << 62, dtype=np.int64), np.zeros(self.count, dtype=np.int64)
+        for position in dict.fromkeys(self.home_run):
+            extents = self.trials[position].accesses.extents
+            rows = np.flatnonzero(extents.low < extents.high)
+            identity = self.of[position][extents.buffer[rows]]
+            np.minimum.at(low, identity, extents.low[rows])
+            np.maximum.at(high, identity, extents.high[rows])
+        return low, high
+
+    def places(self, position: int) -> tuple[Int64s, Int64s]:
+        """Return address space and base address of each buffer of a run, as planned.
+
+        Space -1 where the buffer stays.
+
+        In memory of its own a buffer is one for all runs of its program.
+        """
+        trial, mine = self.trials[position], self.of[position]
+        own = len(trial.program.arenas) + self._own[trial.program_index]
+        space = np.where(trial.plan.placed, trial.plan.arena, own)
+        return np.where(self.moves[mine], space, -1), np.where(trial.plan.placed, trial.plan.offset * trial.unit, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The accesses of a run in order, one row each."""
+
+    program: int
+    """Index of the program."""
+    same_ops: Bools
+    buffers: Int64s
+    """int64 (buffers of the program,): identities."""
+    extents: Extents
+    places: tuple[Int64s, Int64s]
+    """Address space and base address of each buffer of the program."""
+    write: Bools
+    op: Int64s
+    value: Int64s
+    buffer: Int64s
+    """Index within the program."""
+    identity: Int64s
+    low: Int64s
+    high: Int64s
+    """Bytes within the buffer: `[low, high)` is not empty."""
+    dense: Bools
+    made: Bools
+    """Whether an op other than `view` makes the value."""
+    space: Int64s
+    base: Int64s
+    runs: int
+    """Byte runs of the values with holes that these rows read and write."""
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @classmethod
+    def of(cls, position: int, identities: Identities) -> "Script":
+        """Return the script of a run."""
+        trial = identities.trials[position]
+        accesses, extents, program = trial.accesses, trial.accesses.extents, trial.program
+        op = np.concatenate([accesses.read_op, accesses.write_op])
+        value = np.concatenate([accesses.read_value, accesses.write_value])
+        write = np.arange(len(op)) >= len(accesses.read_op)
+        order = np.argsort(2 * op + write, kind="stable")  # two sorted stretches: a merge
+        order = order[(extents.low < extents.high)[value[order]]]
+        op, value, write = op[order], value[order], write[order]
+        strided = value[~extents.dense[value]]
+        runs = int(np.diff(extents.holes.starts, append=0)[extents.holes.row[strided]].sum())
+        if runs > MAX_RUNS:
+            rule = f"read and write {runs} byte runs of values with holes; at most {MAX_RUNS} are supported"
+            raise ModelError(f"programs[{trial.program_index}].ops", rule)
+        buffer = extents.buffer[value]
+        space, base = places = identities.places(position)
+        made = program.producer >= 0
+        made[made] = ~program.ops.is_kind(VIEW)[program.producer[made]]
+        return cls(
+            program=trial.program_index,
+            same_ops=program.same_ops,
+            buffers=identities.of[position],
+            extents=extents,
+            places=places,
+            write=write,
+            op=op,
+            value=value,
+            buffer=buffer,
+            identity=identities.of[position][buffer],
+            low=extents.low[value],
+            high=extents.high[value],
+            dense=extents.dense[value],
+            made=made[value],
+            space=space[buffer],
+            base=base[buffer],
+            runs=runs,
+        )
+
+    def steps(self, chosen: Bools | None) -> Iterator[Step]:
+        """Return the rows, or those chosen, in order, as Python numbers."""
+        columns = (
+            self.write, self.op, self.value, self.identity, self.low, self.high, self.dense, self.made, self.space, self.base,
+        )  # fmt: skip
+
+        def stretch(begin: int) -> Iterator[Step]:
+            part = slice(begin, begin + STRETCH)
+            rows: slice | Int64s = part if chosen is None else np.flatnonzero(chosen[part]) + begin
+            return zip(*(column[rows].tolist() for column in columns), strict=True)
+
+        return chain.from_iterable(map(stretch, range(0, len(self), STRETCH)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """The runs of one memory with their scripts."""
+
+    identities: Identities
+    scripts: Sequence[Script]
+    """The distinct ones."""
+    follows: list[int]
+    """Which of them each run follows."""
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial]) -> "Runs":
+        """Write down what runs over one memory do."""
+        identities = Identities(trials)
+        known: dict[object, int] = {}
+        scripts: list[Script] = []
+        follows = []
+        for position, trial in enumerate(trials):
+            key = trial.alike, identities.home_run[position]
+            if key not in known:
+                known[key] = len(scripts)
+                scripts.append(Script.of(position, identities))
+            follows.append(known[key])
+        return cls(identities=identities, scripts=scripts, follows=follows)

@@ -1,0 +1,149 @@
+"""Whether each slot is a slot for its buffer: `OutOfBounds`, `Undersized`, `Misaligned`,
+`WrongArena`, `Unplaced`.
+
+Judged for every plan that some run uses, against the buffers of the program run: one record for
+each (plan, buffer), about the first program of which it is true. Where a program has no ops, the
+believed sizes and lifetimes of its problem stand in: a buffer is used if it is believed to live.
+
+    OutOfBounds   the slot's offset is negative, or its end beyond the arena's capacity; or a value reaches outside the buffer
+    Undersized    the slot's nbytes below the buffer's
+    Misaligned    the offset no multiple of the buffer's alignment
+    WrongArena    the slot in another arena than the buffer's
+    Unplaced      no slot (`null`) for a buffer that some op of a run reads or writes
+
+The first four are about slots in an arena (but for values that reach out, wherever the buffer is).
+Of `OutOfBounds`, `value` is the first value that reaches out, none if the slot itself is at fault.
+`bytes` are empty: they are ranges within a buffer, and what is at fault here lies outside of it.
+
+Complexity: O(buffers + values) for each (plan, program), vectorised.
+
+What this module does not see: other slots (`s_overlap`).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
+from allocsim.judge.violations import Violation
+from allocsim.model import UNPLACED, Bools
+from allocsim.model.layout import Int64s
+
+
+def check_slots(case: TrialDocument, findings: Findings) -> None:
+    """Report every slot that does not fit its buffer or its arena."""
+    together: dict[tuple[int, int], list[Trial]] = {}
+    for trial in case.trials:
+        together.setdefault((trial.plan_index, trial.program_index), []).append(trial)
+    said: set[tuple[str, int, int]] = set()
+    for (plan, _), trials in sorted(together.items(), key=lambda item: item[0][0]):
+        for kind, bad, make in _defects(trials):
+            for buffer in np.flatnonzero(bad).tolist():
+                if (kind, plan, buffer) in said:
+                    continue
+                said.add((kind, plan, buffer))
+                findings.report(kind, partial(make, trials[0], buffer))
+
+
+def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int], Violation]]]:
+    """Return, for each kind, which buffers have it, and what makes the record of one."""
+    trial = trials[0]
+    plan, buffers, placed = trial.plan, trial.program.buffers, trial.plan.placed
+    reaching = _reaching_out(trial)
+    used = np.logical_or.reduce([_used(trial) for trial in trials])
+    return [
+        (
+            "OutOfBounds",
+            (placed & ((plan.offset < 0) | _beyond(trial))) | (reaching >= 0),
+            partial(_out_of_bounds, reaching),
+        ),
+        ("Undersized", placed & (plan.nbytes < _sizes(trial)), _undersized),
+        ("Misaligned", placed & (plan.offset % buffers.alignment != 0), _misaligned),
+        ("WrongArena", placed & (plan.arena != buffers.arena), _wrong_arena),
+        ("Unplaced", (plan.arena == UNPLACED) & used, _unplaced),
+    ]
+
+
+def _beyond(trial: Trial) -> Bools:
+    """Return which slots end beyond the capacity of their arena.
+
+    As a difference, since a sum might wrap.
+    """
+    limits = np.array(
+        [-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64
+    )
+    capacity = limits[np.maximum(trial.plan.arena, 0)]
+    mask: Bools = (capacity >= 0) & (trial.plan.offset > capacity - trial.plan.nbytes)
+    return mask
+
+
+def _reaching_out(trial: Trial) -> Int64s:
+    """Return for each buffer the first of its values that has bytes outside of it, -1 if none
+    has.
+    """
+    hulls, home = trial.program.values.hulls, trial.accesses.extents.buffer
+    nbytes = trial.program.buffers.nbytes
+    values = np.flatnonzero((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes[home])))
+    first = np.full(len(nbytes), -1, dtype=np.int64)
+    first[home[values[::-1]]] = values[::-1]
+    return first
+
+
+def _sizes(trial: Trial) -> Int64s:
+    return trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
+
+
+def _used(trial: Trial) -> Bools:
+    return trial.accesses.touched if trial.problem is None else trial.problem.start < trial.problem.stop
+
+
+def _slot(trial: Trial, kind: str, buffer: int, message: str, *, value: int | None = None) -> Violation:
+    """Return the record of a slot: it is about a plan, not about a run."""
+    return trial.record(kind, op=None, value=value, buffer=buffer, message=message, run=None)
+
+
+def _out_of_bounds(reaching: Int64s, trial: Trial, buffer: int) -> Violation:
+    plan, program = trial.plan, trial.program
+    words = wording.buffer(program, buffer)
+    first = int(reaching[buffer])
+    reasons = (
+        [f"{wording.value(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"]
+        if first >= 0
+        else []
+    )
+    offset, end = int(plan.offset[buffer]), int(plan.offset[buffer]) + int(plan.nbytes[buffer])
+    arena = program.arenas[max(plan.arena[buffer], 0)]
+    at_fault = []
+    if plan.placed[buffer] and offset < 0:
+        at_fault.append(f"its slot begins {-offset} bytes before {arena.name}")
+    if plan.placed[buffer] and arena.capacity is not None and end > arena.capacity:
+        at_fault.append(f"its slot ends at {end}, {arena.name} at {arena.capacity}")
+    value = None if at_fault else first
+    return _slot(trial, "OutOfBounds", buffer, f"{words}: {'; '.join(at_fault + reasons)}", value=value)
+
+
+def _undersized(trial: Trial, buffer: int) -> Violation:
+    room, size = int(trial.plan.nbytes[buffer]), int(_sizes(trial)[buffer])
+    message = f"{wording.buffer(trial.program, buffer)} needs {size} bytes; its slot has {room}"
+    return _slot(trial, "Undersized", buffer, message)
+
+
+def _misaligned(trial: Trial, buffer: int) -> Violation:
+    alignment = int(trial.program.buffers.alignment[buffer])
+    place = wording.slot(trial.program, trial.plan, buffer)
+    message = f"{wording.buffer(trial.program, buffer)} in {place} does not begin at a multiple of {alignment}"
+    return _slot(trial, "Misaligned", buffer, message)
+
+
+def _wrong_arena(trial: Trial, buffer: int) -> Violation:
+    arenas, program = trial.program.arenas, trial.program
+    wanted, found = arenas[program.buffers.arena[buffer]].name, arenas[trial.plan.arena[buffer]].name
+    return _slot(
+        trial, "WrongArena", buffer, f"{wording.buffer(program, buffer)} belongs in {wanted}; its slot is in {found}"
+    )
+
+
+def _unplaced(trial: Trial, buffer: int) -> Violation:
+    return _slot(trial, "Unplaced", buffer, f"{wording.buffer(trial.program, buffer)} is used and has no slot")

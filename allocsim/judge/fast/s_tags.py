@@ -1,0 +1,381 @@
+"""Which buffers hold the same at a step, apart, because a `same` handed it on: such buffers may
+share bytes.
+
+Two buffers may share at a step where some shared unit (byte, or bit) is live in both, and every
+such unit holds one tag in both. A unit is live from a write to its last read, as in `live`; of a
+persistent buffer all units are, while the buffer is. At the op that begins a stretch by a write the
+unit holds what is written, at all others what it held before: so a last read and a rewrite at one
+op never agree. Units that nothing wrote hold no tag, and agree with none.
+
+Two ways to the one answer. Where a buffer is written once in a run, whole, and only read whole, it
+has one tag; where such a buffer is the result of a `same` of another, columns say that they agree
+(`Copies`). All other buffers that a `same` touches are followed stretch by stretch (`Spans`),
+through all runs of their memory.
+
+Complexity: O(buffers) in columns; O(accesses to buffers that a `same` touches, times their pieces)
+where columns do not suffice.
+
+What this module does not see: plans.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from allocsim.judge.fast.accesses import Accesses, pieces_moved
+from allocsim.judge.fast.live import LiveSegments
+from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over, merged
+from allocsim.judge.fast.s_apart import CONTENT, ApartMemory, Marks, bare, inside
+from allocsim.judge.fast.s_script import Runs, Script
+from allocsim.judge.fast.trial import Trial, TrialDocument
+from allocsim.model import OWN, Bools, Plan
+from allocsim.model.layout import Int64s
+
+Span = tuple[int, int, int, int, tuple[int, int] | None]
+"""low, high, first and last step, and the tag: number of a write and shift; None for no tag."""
+
+PAIRS: Final = 1 << 20
+"""Pairs of buffers, and of stretches of them at some distance, compared for one bound.
+
+Those beyond count as one class, and the bound is lower than it might be.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Copies:
+    """Buffers with one tag each in a run."""
+
+    plain: Bools
+    """bool (buffers,): touched by a `same`, written once, whole, and only read whole."""
+    root: Int64s
+    """int64 (buffers,): the buffer whose write a plain buffer holds."""
+    shift: Int64s
+    """int64 (buffers,): by how much it lies further in this buffer than in the root."""
+
+    @classmethod
+    def of(cls, accesses: Accesses) -> "Copies":
+        """Return the plain buffers of a run, found once."""
+        if accesses not in _COPIES:
+            _COPIES[accesses] = cls._found(accesses)
+        return _COPIES[accesses]
+
+    @classmethod
+    def _found(cls, accesses: Accesses) -> "Copies":
+        extents, program, ops = accesses.extents, accesses.program, accesses.program.ops
+        count = len(program.buffers)
+        low, high = np.full(count, 1 << 62, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        handed = np.zeros(count, dtype=np.bool_)
+        handed[accesses.read_buffer[program.same_ops[accesses.read_op]]] = True
+        handed[accesses.write_buffer[program.same_ops[accesses.write_op]]] = True
+        reads, writes = np.flatnonzero(handed[accesses.read_buffer]), np.flatnonzero(handed[accesses.write_buffer])
+        buffer = np.concatenate([accesses.read_buffer[reads], accesses.write_buffer[writes]])
+        value = np.concatenate([accesses.read_value[reads], accesses.write_value[writes]])
+        np.minimum.at(low, buffer, extents.low[value])
+        np.maximum.at(high, buffer, extents.high[value])
+        plain = handed & ~program.buffers.persistent & (np.bincount(accesses.write_buffer, minlength=count) == 1)
+        plain &= accesses.first_write < accesses.first_read
+        bad = (
+            ~extents.dense[value]
+            | (extents.low[value] != low[buffer])
+            | (extents.high[value] != high[buffer])
+            | ~extents.whole[value]
+        )
+        bad |= extents.low[value] >= extents.high[value]
+        plain[buffer[bad]] = False
+        root, shift = np.arange(count), np.zeros(count, dtype=np.int64)
+        rows = np.flatnonzero(program.same_ops[accesses.write_op])
+        target = accesses.write_value[rows]
+        place = accesses.write_row[rows] - ops.result_starts[accesses.write_op[rows]]
+        source = ops.operands[ops.operand_starts[accesses.write_op[rows]] + place].astype(np.int64)
+        one, other = extents.buffer[source], extents.buffer[target]
+        fits = extents.contiguous[source] & extents.contiguous[target] & (one != other)
+        plain[other[~(fits & plain[one])]] = False
+        while np.any(lost := plain[other] & ~plain[one]):
+            plain[other[lost]] = False
+        kept = plain[other]
+        root[other[kept]] = one[kept]
+        shift[other[kept]] = (extents.start[target] - extents.start[source])[kept]
+        while np.any(root[root] != root):
+            shift, root = shift + shift[root], root[root]
+        return cls(plain=plain, root=root, shift=shift)
+
+    def agree(self, one: Int64s, other: Int64s, delta: Int64s) -> Bools:
+        """Return which pairs of buffers hold the same wherever both live, the other one laid
+        `delta` units behind the one.
+        """
+        same: Bools = self.plain[one] & self.plain[other] & (self.root[one] == self.root[other])
+        same &= self.shift[one] == self.shift[other] + delta
+        return same
+
+
+_COPIES: Final[WeakKeyDictionary[Accesses, Copies]] = WeakKeyDictionary()
+"""Those of the accesses that still are: the replay's screen, the bound and the overlaps all ask."""
+
+
+class Spans:
+    """Of each run, the stretches of units and steps of the buffers that some `same` touches, with
+    their tags.
+    """
+
+    def __init__(self, runs: Runs, lives: Sequence[LiveSegments]) -> None:
+        self.runs, self.lives = runs, lives
+        identities = runs.identities
+        self.marks = Marks(len(trial.program.values) for trial in identities.trials)
+        self.apart = ApartMemory(self.marks, *(column.tolist() for column in identities.reach))
+        for identity in np.flatnonzero(identities.persistent).tolist():
+            self.apart.uniform[identity] = CONTENT - identity
+        self.involved = np.zeros(identities.count, dtype=np.bool_)
+        for script in runs.scripts:
+            self.involved[script.identity[script.same_ops[script.op]]] = True
+        self.of: list[dict[int, list[Span]]] = [self._followed(position) for position in range(len(runs.follows))]
+        """Of each run: buffer -> its spans."""
+
+    def _followed(self, position: int) -> dict[int, list[Span]]:
+        script = self.runs.scripts[self.runs.follows[position]]
+        trial = self.runs.identities.trials[position]
+        extents, first = script.extents, self.marks.first[position]
+        persistent = trial.program.buffers.persistent.tolist()
+        held: dict[int, OwnerAxis] = defaultdict(OwnerAxis)
+        facts: list[tuple[int, int, tuple[int, int] | None, bool]] = []
+        found: dict[int, list[Span]] = defaultdict(list)
+        written: dict[int, set[int]] = defaultdict(set)
+
+        def put(buffer: int, step: int, pieces: list[Piece]) -> None:
+            for low, high, mark in pieces:
+                emit(buffer, low, high, step)
+                facts.append((step, step, None if mark == NEVER else self.marks.tag(mark), True))
+                held[buffer].write(low, high, len(facts) - 1)
+
+        def emit(buffer: int, low: int, high: int, step: int) -> None:
+            """Note what `[low, high)` held until an op wrote over it."""
+            for a, b, fact in held[buffer].pieces(low, high):
+                if fact != NEVER:
+                    since, last, tag, written_then = facts[fact]
+                    if written_then and since == step:
+                        continue  # two results of one op on one byte: the later one is what it holds
+                    found[buffer].append((a, b, since, step if persistent[buffer] else last, tag))
+
+        for buffer in np.flatnonzero(trial.program.buffers.persistent & self.involved[script.buffers]).tolist():
+            runs = [(0, int(extents.room[buffer]))]
+            put(
+                buffer,
+                -1,
+                [piece for piece in self.apart.pieces(int(script.buffers[buffer]), runs) if piece[0] < piece[1]],
+            )
+        done = -1
+        for is_write, op, value, identity, *_ in script.steps(self.involved[script.identity]):
+            buffer = int(extents.buffer[value])
+            if is_write and script.same_ops[op]:
+                if done != op:
+                    done = op
+                    for home, target, pieces in self._handed_on(position, script, op):
+                        written[home].add(op)
+                        self.apart.put(target, pieces)
+                        put(home, op, pieces)
+            elif is_write:
+                pieces = [(low, high, first + value) for low, high in extents.runs(value)]
+                written[buffer].add(op)
+                self.apart.put(identity, pieces)
+                put(buffer, op, pieces)
+            elif not persistent[buffer]:
+                for low, high, mark in list(self.apart.pieces(identity, extents.runs(value))):
+                    for a, b, fact in held[buffer].pieces(low, high):
+                        since, by_write = (facts[fact][0], facts[fact][3]) if fact != NEVER else (op, False)
+                        facts.append((since, op, None if mark == NEVER else self.marks.tag(mark), by_write))
+                        held[buffer].write(a, b, len(facts) - 1)
+        for buffer in list(held):
+            emit(buffer, 0, int(extents.room[buffer]), len(trial.program.ops))
+        for buffer in [buffer for buffer in found if persistent[buffer]]:
+            found[buffer] = _while_live(found[buffer], self.lives[position].of(buffer), written[buffer])
+        return dict(found)
+
+    def _handed_on(self, position: int, script: Script, op: int) -> list[tuple[int, int, list[Piece]]]:
+        """Return buffer, identity and pieces of each result that a `same` writes."""
+        trial, extents = self.runs.identities.trials[position], script.extents
+        row, done = trial.program.ops[op], []
+        for source, target in zip(row.operands, row.results, strict=True):
+            one, other = int(extents.buffer[source]), int(extents.buffer[target])
+            starts, ends, lengths = pieces_moved(extents, source, target)
+            if one == other and np.all(starts == ends):
+                continue
+            cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
+            pieces = self.apart.handed_on(int(script.buffers[one]), cut, position) + bare(extents.runs(target), cut)
+            done.append((other, int(script.buffers[other]), sorted(pieces)))
+        return done
+
+
+def shares_tags(case: TrialDocument, trial: Trial) -> bool:
+    """Return whether some op of the runs that share the memory of a run is a `same`.
+
+    Found once for all runs of its memory.
+    """
+    group = case.group(trial)
+
+    def some() -> bool:
+        programs = {id(other.program): other.program for other in group}
+        return any(program.same_ops.any() for program in programs.values())
+
+    found: bool = case.kept(("shares tags", group[0].index), some)
+    return found
+
+
+def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
+    """Return the spans of the buffers that a `same` touches, in one run.
+
+    Found once for all runs of its memory.
+    """
+    group = case.group(trial)
+    lives = [case.hand_overs(other.accesses).live for other in group]
+    found: Spans = case.kept(("spans", group[0].index), lambda: Spans(Runs.of(group), lives))
+    return found.of[trial.index - group[0].index]
+
+
+def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
+    """Return the spans of a program that runs once, on fresh memory, with every buffer in memory of
+    its own.
+    """
+    program = accesses.program
+    nothing = np.zeros(len(program.buffers), dtype=np.int64)
+    plan = Plan(
+        program=program, arena=np.full(len(nothing), OWN, dtype=np.int32), offset=nothing, nbytes=program.buffers.nbytes
+    )
+    trial = Trial(
+        index=0,
+        program=program,
+        program_index=0,
+        plan=plan,
+        plan_index=0,
+        skip=frozenset(),
+        waits=None,
+        read_after=None,
+        accesses=accesses,
+        problem=None,
+    )
+    return Spans(Runs.of([trial]), [live]).of[0]
+
+
+def ties(case: TrialDocument, trial: Trial) -> Int64s:
+    """Return (n, 4): first step, stop, and two buffers that hold the same from the one to the
+    other, laid at some distance.
+
+    At each step the buffers that hold the same are connected by the rows that cover it; not every
+    two of them have a row.
+    """
+    none = np.empty((0, 4), dtype=np.int64)
+    if not shares_tags(case, trial):
+        return none
+    plain, live = Copies.of(trial.accesses), case.hand_overs(trial.accesses).live
+    chosen = trial.plan.placed & (trial.program.buffers.nbytes > 0)
+    rows = np.flatnonzero((plain.plain & chosen)[live.buffer])
+    buffer = live.buffer[rows]
+    rows = rows[np.lexsort((live.start[rows], plain.root[buffer]))]
+    buffer = live.buffer[rows]
+    fresh = np.ones(len(rows), dtype=np.bool_)
+    fresh[1:] = plain.root[buffer[1:]] != plain.root[buffer[:-1]]
+    start, stop = live.start[rows], live.stop[rows]
+    # whoever of a class lives now is outlived by the longest so far: classes go by number, so that
+    # the reach of one never counts in the next
+    reach = np.cumsum(fresh) * (len(trial.program.ops) + 2) + stop
+    until = np.maximum.accumulate(reach)
+    longest = np.maximum.accumulate(np.where(np.append(True, reach[1:] > until[:-1]), np.arange(len(rows)), 0))
+    met = 1 + np.flatnonzero(~fresh[1:] & (start[1:] < stop[longest[:-1]]))
+    before = longest[met - 1]
+    found = [np.stack([start[met], np.minimum(stop[met], stop[before]), buffer[before], buffer[met]], axis=1)]
+    if np.any(_strange(case, trial, plain)):
+        found.append(np.array(_ties_by_spans(case, trial, plain, chosen), dtype=np.int64).reshape(-1, 4))
+    return np.concatenate(found)
+
+
+def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
+    """Return which buffers a `same` of this run or another may touch and columns do not suffice
+    for.
+    """
+    mask = np.zeros(len(plain.plain), dtype=np.bool_)
+    kept: set[str] = set()
+    for other in case.group(trial):
+        accesses, buffers = other.accesses, other.program.buffers
+        touched = np.zeros(len(buffers), dtype=np.bool_)
+        touched[accesses.read_buffer[other.program.same_ops[accesses.read_op]]] = True
+        touched[accesses.write_buffer[other.program.same_ops[accesses.write_op]]] = True
+        kept.update(buffers.names[buffer] for buffer in np.flatnonzero(touched & buffers.persistent).tolist())
+        if other.program is trial.program:
+            mask |= touched
+    persistent = np.flatnonzero(trial.program.buffers.persistent).tolist() if kept else []
+    mask[[buffer for buffer in persistent if trial.program.buffers.names[buffer] in kept]] = True
+    return mask & ~plain.plain
+
+
+def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Bools) -> list[tuple[int, int, int, int]]:
+    """Return the same for pairs of which one is not plain."""
+    known = spans(case, trial)
+    holders: dict[int, dict[int, None]] = defaultdict(dict)
+    for buffer, mine in known.items():
+        for *_, tag in mine if chosen[buffer] else ():
+            if tag is not None:
+                holders[tag[0]][buffer] = None
+    pairs = {pair for buffers in holders.values() for pair in combinations(sorted(buffers), 2)}
+    if len(pairs) > PAIRS:
+        steps = len(trial.program.ops)
+        return [(0, steps, a, b) for buffers in holders.values() for a, b in pairwise(buffers)]
+    tags = {buffer: defaultdict[int, set[int]](set) for buffer in known}
+    for buffer, mine in known.items():
+        for *_, tag in mine:
+            if tag is not None:
+                tags[buffer][tag[0]].add(tag[1])
+    rows, spent = list[tuple[int, int, int, int]](), 0
+    for a, b in sorted(pairs):
+        if plain.plain[a] and plain.plain[b]:
+            continue
+        common = [(tags[a][number], tags[b][number]) for number in tags[a].keys() & tags[b].keys()]
+        spent += sum(len(mine) * len(its) for mine, its in common)
+        deltas = {one - other for mine, its in common for one in mine for other in its} if spent <= PAIRS else set()
+        spent += len(deltas) * len(known[a]) * len(known[b])
+        if spent > PAIRS:
+            rows.append((0, len(trial.program.ops), a, b))
+            continue
+        for delta in deltas:
+            same, differ = agreement(known[a], known[b], delta)
+            rows += [(low, high, a, b) for low, high in left_over(same, differ)]
+    return rows
+
+
+def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> list[Span]:
+    """Return the stretches of a persistent buffer in which it is live.
+
+    Those given are from the op that wrote to that which wrote over.
+    """
+    found = []
+    for low, high, born, over, tag in spans:
+        for start, stop in segments:
+            # held before each op but the first of the segment, and after each op but the last,
+            # unless that writes
+            ranges = [
+                (max(start + 1, 0, born + 1), min(stop - 1, over)),
+                (max(start, 0, born), min(stop - 2, over - 1)),
+            ]
+            if stop - 1 in written and born <= stop - 1 < over:
+                ranges.append((stop - 1, stop - 1))
+            found += [(low, high, first, last, tag) for first, last in ranges if first <= last]
+    return found
+
+
+def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Range], list[Range]]:
+    """Return the steps at which two buffers hold one tag in some shared live unit, and those at
+    which they hold two, as ranges.
+
+    The other buffer lies `delta` units behind the one.
+    """
+    same: list[Range] = []
+    differ: list[Range] = []
+    for low, high, first, last, tag in one:
+        for a, b, begin, end, its in other:
+            start, stop = max(first, begin), min(last, end) + 1
+            if start < stop and max(low, a + delta) < min(high, b + delta):
+                alike = tag is not None and its is not None and tag[0] == its[0] and tag[1] == its[1] + delta
+                (same if alike else differ).append((start, stop))
+    return list(merged(sorted(same))), list(merged(sorted(differ)))

@@ -1,0 +1,184 @@
+"""What ops write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`,
+`WriteToReadOnly`.
+
+* `UnsafeInPlace` and the warning `AssumedInPlace`: a result lies, as planned, on an operand of the
+  same op, unsafely or by assumption (`s_in_place` has the rule). One record of each kind for each
+  (run, op): the first such pair in order of (operand position, result position); `value` and
+  `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself, `bytes` what
+  the two share.
+* `ResultsOverlap`: two results of one op share a byte, as planned; one value listed twice does, if
+  it has bytes. One record for each (run, op): the first result in order of position that shares a
+  byte with a later one; `other_buffer` is that of the first it shares with, `other_op` the op
+  itself, `bytes` what the two share.
+* `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer,
+  empty or not. One record for each (run, op, value), with all its bytes.
+
+A run does what runs of equal plan, program and skipped steps do, so each of these is judged once
+for all of them.
+
+What this module does not see: what happens to the bytes afterwards (`dataflow`).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.intervals import Ranges, join
+from allocsim.judge.fast.owners import Range, shared
+from allocsim.judge.fast.s_in_place import PAIR_CAP, addresses
+from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
+from allocsim.judge.violations import Violation
+from allocsim.model import BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defect:
+    """What is wrong at one op, in every run alike."""
+
+    kind: str
+    op: int
+    value: int
+    other: int | None = None
+    """The result that lies on `value`."""
+
+
+def check_writes(case: TrialDocument, findings: Findings) -> None:
+    """Report what the ops of every run write where they must not.
+
+    O(runs x defects) after one judgement for runs alike.
+    """
+    for judge in (_touching, _results, _read_only):
+        known: dict[object, list[_Defect]] = {}
+        for trial in case.trials:
+            if trial.alike not in known:
+                known[trial.alike] = judge(case, trial, findings)
+            for defect in known[trial.alike]:
+                findings.report(defect.kind, partial(_record, trial, defect))
+
+
+def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
+    accesses, touches = trial.accesses.results, case.touches(trial)
+    if touches.cut:
+        findings.more("UnsafeInPlace", 0)
+    found = []
+    for kind, mask in (("UnsafeInPlace", touches.unsafe), ("AssumedInPlace", touches.assumed)):
+        rows = np.flatnonzero(mask)
+        ops, first = np.unique(touches.op[rows], return_index=True)
+        operands = accesses.read_value[touches.read[rows[first]]]
+        results = accesses.write_value[touches.write[rows[first]]]
+        found += [
+            _Defect(kind=kind, op=op, value=operand, other=result)
+            for op, operand, result in zip(ops.tolist(), operands.tolist(), results.tolist(), strict=True)
+        ]
+    return found
+
+
+def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
+    accesses, extents = trial.accesses.results, trial.accesses.extents
+    several = np.bincount(accesses.write_op, minlength=len(trial.program.ops))[accesses.write_op] > 1
+    value = accesses.write_value
+    rows = np.flatnonzero(several & (extents.low[value] < extents.high[value]))
+    if not len(rows):
+        return []
+    space, base = addresses(trial.plan, extents.unit)
+    key = accesses.write_op[rows] * (int(space.max()) + 1) + space[accesses.write_buffer[rows]]
+    start = base[accesses.write_buffer[rows]]
+    ranges = Ranges.laid(key, start, extents.low[value[rows]], extents.high[value[rows]])
+    pairs = join(ranges, ranges, cap=PAIR_CAP + len(rows))
+    later = np.flatnonzero(pairs.left < pairs.right)
+    left, right = rows[pairs.left[later]], rows[pairs.right[later]]
+    order = np.lexsort((right, left))
+    found: dict[int, _Defect] = {}
+    for first, second in zip(left[order].tolist(), right[order].tolist(), strict=True):
+        op, a, b = int(accesses.write_op[first]), int(value[first]), int(value[second])
+        if op not in found and _shared_bytes(trial, a, b):
+            found[op] = _Defect(kind="ResultsOverlap", op=op, value=a, other=b)
+    if pairs.total > len(pairs.left):
+        if not found:
+            rule = f"{pairs.total} pairs of results come near each other; at most {len(pairs.left)} can be told apart"
+            raise ModelError("ops", rule)
+        findings.more("ResultsOverlap", 0)
+    return list(found.values())
+
+
+def _read_only(_: TrialDocument, trial: Trial, __: Findings) -> list[_Defect]:
+    accesses = trial.accesses
+    bad = trial.program.buffers.read_only[accesses.write_buffer] & ~accesses.host_write[accesses.write_op]
+    found = dict.fromkeys(zip(accesses.write_op[bad].tolist(), accesses.write_value[bad].tolist(), strict=True))
+    return [_Defect(kind="WriteToReadOnly", op=op, value=value) for op, value in found]
+
+
+def _shared_bytes(trial: Trial, value: int, other: int) -> tuple[Range, ...]:
+    """Return the bytes of `value`, within its buffer, on which `other` lies as planned."""
+    extents, plan = trial.accesses.extents, trial.plan
+    a, b = int(extents.buffer[value]), int(extents.buffer[other])
+    shift = (int(plan.offset[b]) - int(plan.offset[a])) * extents.unit if a != b else 0
+    return shared(extents.runs(value), [(low + shift, high + shift) for low, high in extents.runs(other)])
+
+
+def _record(trial: Trial, defect: _Defect) -> Violation:
+    program, plan, value, other = trial.program, trial.plan, defect.value, defect.other
+    buffer = int(program.values.buffer[value])
+    at = f"{wording.op(program, defect.op)} writes {wording.value(program, value)}"
+    if other is None:
+        ranges = trial.accesses.extents.in_bytes(trial.accesses.extents.runs(value))
+        return trial.record(
+            defect.kind,
+            op=defect.op,
+            value=value,
+            buffer=buffer,
+            bytes=ranges,
+            message=f"{at} into the read-only {wording.buffer(program, buffer)}",
+        )
+    other_buffer = int(program.values.buffer[other])
+    ranges = trial.accesses.extents.in_bytes(_shared_bytes(trial, value, other))
+    place = f"{wording.ranges(ranges)} of {wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}"
+    reason = {
+        "UnsafeInPlace": "unsafely: " + _why(trial, defect),
+        "AssumedInPlace": "exactly; nobody knows what the kernel promises",
+        "ResultsOverlap": "both are results of the op",
+    }[defect.kind]
+    message = (
+        f"{wording.op(program, defect.op)} lays {wording.value(program, other)} over "
+        f"{wording.value(program, value)}, {place}, {reason}"
+    )
+    return trial.record(
+        defect.kind,
+        op=defect.op,
+        value=value,
+        buffer=buffer,
+        other_op=defect.op,
+        other_buffer=other_buffer,
+        bytes=ranges,
+        message=message,
+    )
+
+
+def _why(trial: Trial, defect: _Defect) -> str:
+    """Say which condition of the rule fails for the pair of a defect."""
+    program, plan, ops, contract = trial.program, trial.plan, trial.program.ops, trial.accesses.contract
+    operand, result = program.values[defect.value], program.values[defect.other or 0]
+    if program.same_ops[defect.op]:
+        return "they cover different sets of bytes, and the pair is not declared `whole`"
+    operands = slice(int(ops.operand_starts[defect.op]), int(ops.operand_starts[defect.op + 1]))
+    results = slice(int(ops.result_starts[defect.op]), int(ops.result_starts[defect.op + 1]))
+    pairs = [
+        row * len(ops.results) + made
+        for row in operands.start + np.flatnonzero(ops.operands[operands] == defect.value)
+        for made in results.start + np.flatnonzero(ops.results[results] == defect.other)
+    ]
+    if len(contract.refused) and np.isin(pairs, contract.refused).any():
+        return "the table of kinds calls the pair unsafe"
+    promised = slice(*np.searchsorted(contract.operand_row, [operands.start, operands.stop]).tolist())
+    rows = np.isin(contract.operand_row[promised] * len(ops.results) + contract.result_row[promised], pairs)
+    shift = int(plan.offset[result.buffer]) - int(plan.offset[operand.buffer]) if result.buffer != operand.buffer else 0
+    if operand.offset != result.offset + shift or operand.bit_offset != result.bit_offset:
+        return "they begin at different addresses"
+    if np.any(contract.strength[promised][rows] == BYTES):
+        return "one of them is not contiguous, or the result is larger than the operand"
+    if not operand.same_layout(result):
+        return "their layouts differ"
+    return "not every pair of positions is declared"

@@ -1,0 +1,332 @@
+"""Which reads of a memory need a look: the compiled screen before `dataflow`.
+
+The screen replays the same scripts as `dataflow`, without witnesses, and points at every read that
+may be wrong; the others are right. It may point at reads that turn out to be right. Where it points
+at a read of a `same`, all reads are to be looked at. What it asks is narrower than what `dataflow`
+tells, so each question is one lookup in an axis whose neighbours of one owner are joined, and a
+read of a million pieces costs no more than a read of one:
+
+    apart      a value made by an op: was it the last to write each of its bytes? Others: does each byte date from this run?
+    planned    was each byte written last, here, for this buffer? Apart such bytes have the same last writer, for whatever writes a
+               byte of a buffer apart writes it here as well, as long as the buffer stays where it
+               is
+
+Apart every buffer is on its own, planned every address space, so accesses are looked at buffer by
+buffer and space by space (`_Chains`), through all runs in order: a small axis stays in the
+processor's cache.
+
+Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading
+machine code takes as long as some ten thousand reads in plain Python: `pays` says from when on it
+is worth it, for one document or for many small ones in turn.
+
+What this module does not see: witnesses, and kinds of defect.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.judge.fast.accesses import handed_on
+from allocsim.judge.fast.h_sessions import at_rest
+from allocsim.judge.fast.intervals import TOP, among, distinct
+from allocsim.judge.fast.s_script import Runs
+from allocsim.judge.fast.s_tags import Copies
+from allocsim.judge.fast.trial import Trial
+from allocsim.model import Bools
+from allocsim.model.layout import Int64s
+
+COMPILE_FROM: Final = 200_000
+"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays, in one
+document or in all that this process has judged.
+"""
+
+SMALL: Final = 1_000
+"""The same, below which a look at every read is quicker than machine code that is there."""
+
+_done: Final = [0.0]
+"""What this process has looked at without the screen."""
+
+ROOM: Final = 1 << 22
+"""Reads the screen notes; where there are more, all are looked at."""
+
+UNSEEN: Final = -9
+
+
+def pays(runs: Runs) -> bool:
+    """Return whether the screen is quicker than a look at every read."""
+    times = np.bincount(runs.follows, minlength=len(runs.scripts))
+    reach_low, reach_high = runs.identities.reach
+    work = 0.0
+    for script, count in zip(runs.scripts, times.tolist(), strict=True):
+        whole = script.dense & (script.low == reach_low[script.identity]) & (script.high == reach_high[script.identity])
+        buffers = int(script.buffer.max(initial=0)) + 1
+        pieces = np.bincount(script.buffer[script.write & ~whole], minlength=buffers).astype(np.float64)
+        work += count * (
+            len(script) + script.runs + float(pieces @ np.bincount(script.buffer[~script.write], minlength=buffers))
+        )
+    if work < SMALL:
+        return work >= COMPILE_FROM
+    _done[0] += work
+    return _done[0] >= COMPILE_FROM
+
+
+def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
+    """Return, for each run, the rows of its script that are reads which may be wrong.
+
+    The answer is None where all are to be looked at.
+    """
+    if not (runs.identities.ordered and pays(runs)) or any(map(_hands_on_nothing, runs.identities.trials)):
+        return None
+    from allocsim.judge.fast.screens import axes as kernels  # noqa: PLC0415 - imports numba
+
+    facts, identities = _Facts.of(runs), runs.identities
+    found = np.empty(ROOM, dtype=np.int64), np.empty(ROOM, dtype=np.int64)
+    chains = _Chains.of(runs, facts, _by_buffer, kernels.grouped)
+    axes = kernels.axis_for(chains.segments), kernels.axis_for(chains.segments)
+    apart = facts.write, facts.number, facts.low, facts.high, facts.hole, facts.made
+    buffers = identities.persistent, *identities.reach
+    count = kernels.stray_apart(chains.columns, apart, buffers, facts.holes, facts.values, axes, found)
+    if count > ROOM:
+        return None
+    noted = [(found[0][:count].copy(), found[1][:count].copy())]
+    chains = _Chains.of(runs, facts, _by_space, kernels.grouped)
+    content = _content(runs)
+    axis = kernels.axis_for(chains.segments + 2 * len(content[0]))
+    planned = facts.write, facts.low, facts.high, facts.hole, facts.base, facts.buffer
+    count = kernels.stray_planned(chains.columns, planned, _keys(runs), facts.holes, content, axis, found)
+    if count > ROOM:
+        return None
+    noted.append((found[0][:count], found[1][:count]))
+    run, row = (np.concatenate(column) for column in zip(*noted, strict=True))
+    row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
+    if np.any(facts.hands_on[row + facts.begins[np.array(runs.follows, dtype=np.int64)[run]]]):
+        return None  # what a `same` hands on may be wrong, and whoever reads it then
+    order = np.argsort(run, kind="stable")
+    ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
+    return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
+
+
+def _hands_on_nothing(trial: Trial) -> bool:
+    """Whether a `same` reads a value that reaches outside its buffer: what it finds there, nobody
+    wrote, and its result holds as little.
+    """
+    program, extents = trial.program, trial.accesses.extents
+    if not program.same_ops.any():
+        return False
+    reader = np.repeat(np.arange(len(program.ops)), np.diff(program.ops.operand_starts))
+    return not bool(extents.whole[program.ops.operands[program.same_ops[reader]]].all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """The rows of all scripts, one behind the other."""
+
+    begins: Int64s
+    """int64 (scripts,): the first row of each."""
+    hands_on: Bools
+    """Whether a `same` reads or writes here."""
+    write: Bools
+    number: Int64s
+    """Of the value, over all programs."""
+    values: int
+    low: Int64s
+    high: Int64s
+    hole: Int64s
+    """Row of `holes`, -1 for a value without holes."""
+    made: Bools
+    base: Int64s
+    buffer: Int64s
+    holes: tuple[Int64s, Int64s, Int64s]
+    """CSR of byte runs: starts, low, high."""
+    pieces: Int64s
+    """Byte runs that a row writes, 0 for a read."""
+
+    @classmethod
+    def of(cls, runs: Runs) -> "_Facts":
+        """Gather the rows, with values and holes of several programs numbered on."""
+        first_value: dict[int, int] = {}
+        first_hole: dict[int, int] = {}
+        starts, low, high = [np.zeros(1, dtype=np.int64)], [], []
+        values = holes = pieces = 0
+        for script in runs.scripts:
+            if script.program not in first_value:
+                table = script.extents.holes
+                first_value[script.program], first_hole[script.program] = values, holes
+                values += len(script.extents.dense)
+                starts.append(table.starts[1:] + pieces)
+                holes, pieces = holes + len(table.starts) - 1, pieces + len(table.low)
+                low.append(table.low)
+                high.append(table.high)
+        hole = [
+            np.where(script.dense, -1, script.extents.holes.row[script.value] + first_hole[script.program])
+            for script in runs.scripts
+        ]
+        flat = joined(starts)
+        rows = joined(hole)
+        write = joined([script.write for script in runs.scripts])
+        return cls(
+            begins=np.cumsum([0, *map(len, runs.scripts[:-1])], dtype=np.int64),
+            hands_on=joined([script.same_ops[script.op] for script in runs.scripts]),
+            write=write,
+            number=joined([script.value + first_value[script.program] for script in runs.scripts]),
+            values=values,
+            low=joined([script.low for script in runs.scripts]),
+            high=joined([script.high for script in runs.scripts]),
+            hole=rows,
+            made=joined([script.made for script in runs.scripts]),
+            base=joined([script.base for script in runs.scripts]),
+            buffer=joined([script.buffer for script in runs.scripts]),
+            holes=(flat, joined(low), joined(high)),
+            pieces=np.where(rows < 0, 1, np.diff(flat, append=0)[rows]) * write,
+        )
+
+
+def joined(columns: Sequence[Any]) -> Any:
+    """Return columns one behind the other; a single one as it is."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chains:
+    """Rows by key (buffer or space), of each key by run, of each run in order."""
+
+    columns: tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
+    """key, run, and the stretch [begin, end) of the fifth column, rows."""
+    segments: int
+    """Room an axis needs for any of the keys."""
+
+    @classmethod
+    def of(
+        cls,
+        runs: Runs,
+        facts: _Facts,
+        keyed: Callable[[Runs, int], tuple[Int64s, Int64s, Int64s]],
+        grouped: Callable[[Int64s, int], tuple[Int64s, Int64s]],
+    ) -> "_Chains":
+        """Chain the rows.
+
+        `keyed` gives for each row of a script, by number, a place in a list of keys, that list, and
+        the order in which rows take effect. Keys below 0 are left out.
+        """
+        links, rows = [], []
+        room: Int64s = np.zeros(1, dtype=np.int64)
+        for number, (script, begin) in enumerate(zip(runs.scripts, facts.begins.tolist(), strict=True)):
+            place, keys, turn = keyed(runs, number)
+            starts, order = grouped(place[turn], len(keys))
+            order = turn[order]
+            used = np.flatnonzero((np.diff(starts) > 0) & (keys >= 0))
+            links.append((keys[used], starts[used] + begin, starts[used + 1] + begin))
+            rows.append(order + begin)
+            written = np.bincount(place, weights=facts.pieces[begin : begin + len(script)], minlength=len(keys)).astype(
+                np.int64
+            )
+            room = np.pad(room, (0, max(int(keys.max(initial=-1)) + 1 - len(room), 0)))
+            np.add.at(room, keys[used], written[used])
+        key = joined([links[script][0] for script in runs.follows])
+        run = np.repeat(np.arange(len(runs.follows)), [len(links[script][0]) for script in runs.follows])
+        begins, ends = (joined([links[script][side] for script in runs.follows]) for side in (1, 2))
+        order = np.argsort(key, kind="stable")
+        return cls(
+            columns=(key[order], run[order], begins[order], ends[order], joined(rows)), segments=2 * int(room.max()) + 8
+        )
+
+
+def _by_buffer(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the place of each row's buffer among those of the script, these, and the rows."""
+    script = runs.scripts[number]
+    return script.buffer, script.buffers, np.arange(len(script))
+
+
+def _by_space(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the place of each row's address space among those of the script, these, and the rows
+    in the order in which they take effect as planned.
+
+    A result that a `same` leaves where its operand lies is not written: its bytes are there before
+    any other result of the `same` is, and what takes them then takes them from it too.
+    """
+    script, trial = runs.scripts[number], runs.identities.trials[runs.follows.index(number)]
+    spaces = distinct(script.places[0])
+    place: Int64s = np.searchsorted(spaces, script.places[0])[script.buffer]
+    turn = np.arange(len(script))
+    resting = trial.program.ops.results[sorted(at_rest(trial))]
+    if len(resting):
+        rests = script.write & among(script.value, resting.astype(np.int64))
+        turn = np.argsort(3 * script.op + script.write + (script.write & ~rests), kind="stable")
+    return place, spaces, turn
+
+
+def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Return what is laid before the first run, in order of space: space, low and high address,
+    key.
+    """
+    identities = runs.identities
+    rows = []
+    for identity in np.flatnonzero(identities.persistent & identities.moves).tolist():
+        position, buffer = identities.home(identity)
+        space, base = runs.scripts[runs.follows[position]].places
+        nbytes = int(identities.trials[position].accesses.extents.room[buffer])
+        if nbytes:
+            rows.append((int(space[buffer]), int(base[buffer]), min(int(base[buffer]) + nbytes, TOP), identity))
+    rows.sort(key=lambda row: row[0])
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    space, low, high, key = (np.ascontiguousarray(column) for column in columns.T)
+    return space, low, high, key
+
+
+def _aliases(runs: Runs, follows: int) -> Int64s:
+    """Return for each buffer of a script the one whose bytes it has by a `same` between values at
+    one address, else itself.
+
+    Both are written once in the run, whole, and only read whole, so what lies there is right for
+    the one as long as it is for the other. The `same` itself writes nothing, so its result counts
+    from before its other results on (`_by_space`): one that lies over it spoils both.
+    """
+    script = runs.scripts[follows]
+    alias = np.arange(len(script.buffers))
+    if not script.same_ops.any():
+        return alias
+    accesses, extents = runs.identities.trials[runs.follows.index(follows)].accesses, script.extents
+    plain, (space, base) = Copies.of(accesses).plain, script.places
+    result_op = np.repeat(np.arange(len(script.same_ops)), np.diff(accesses.program.ops.result_starts))
+    _, source, target = handed_on(accesses.program, result_op)
+    one, other = extents.buffer[source], extents.buffer[target]
+    rest = plain[one] & plain[other] & (space[one] == space[other]) & (one != other)
+    rest &= extents.contiguous[source] & extents.contiguous[target]
+    rest &= base[one] + extents.start[source] == base[other] + extents.start[target]
+    alias[other[rest]] = one[rest]
+    while np.any(alias[alias] != alias):
+        alias = alias[alias]
+    return alias
+
+
+def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
+    """Return CSR of a key for each buffer, by run: a number of its own for each stretch of runs in
+    which a buffer stays where it is.
+
+    The first key of a buffer is its identity, so that content has it too.
+    """
+    count = runs.identities.count
+    key, space, base = np.arange(count), np.full(count, UNSEEN, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    columns: list[Int64s] = []
+    starts: list[int] = []
+    known: dict[int, int] = {}
+    length = 0
+    for follows in runs.follows:
+        script = runs.scripts[follows]
+        mine = script.buffers
+        new_space, new_base = script.places
+        moved = mine[(space[mine] != UNSEEN) & ((space[mine] != new_space) | (base[mine] != new_base))]
+        if len(moved):
+            key[moved] = np.arange(count, count + len(moved))
+            count += len(moved)
+            known = {}
+        space[mine], base[mine] = new_space, new_base
+        if follows not in known:
+            known[follows] = length
+            columns.append(key[mine][_aliases(runs, follows)])
+            length += len(mine)
+        starts.append(known[follows])
+    return np.array(starts, dtype=np.int64), joined(columns)

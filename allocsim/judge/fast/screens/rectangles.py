@@ -1,0 +1,183 @@
+"""Which rectangles of time and address share a point, for many of them: a compiled sweep over time.
+
+    met(start, stop, low, high, cap=...)    pairs of rows of `[start, stop) x [low, high)` that meet, and whether there are more
+
+Rows come in order of start. Those that live are leaves of a tree, in order of `low`, `FLOOR` where
+none lives; a node holds the highest `high` below it. A newcomer meets those whose `low` is below
+its `high` and whose `high` is above its `low`: of the leaves before a place, those above a bound.
+Each is found in O(log rows). One that is found and has died since is taken out, so it is found
+once: nothing is done about a row only because its life ends.
+
+The tree holds a stretch of newcomers at a time and whatever lives when the stretch begins. A
+stretch is as long as these are many, so that each row is carried on to another O(1) times for each
+newcomer, and at least `STRETCH`, so that a tree of few stays in the processor's cache.
+
+Complexity: O(n log n + pairs listed) time, O(n + cap) memory.
+
+What this module does not see: buffers, ops, plans. `intervals.conflicts` says the same of few rows
+without machine code.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from allocsim.judge.fast.screens.compiling import compiled
+from allocsim.model.layout import Int64s
+
+STRETCH: Final = 1 << 14
+"""Newcomers of a stretch, at least."""
+
+FAN: Final = 8
+"""Children of a node: a line of the processor's cache."""
+
+FLOOR: Final = -(1 << 63)
+"""Below the end of every rectangle."""
+
+
+def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> tuple[Int64s, Int64s, bool]:
+    """Return left and right rows of the pairs that share a point, in order of the start of the
+    right one, and whether more than `cap` do.
+
+    No rectangle is empty. The left one starts first; of two that start together it is the lower
+    row. At most `cap` pairs are listed.
+    """
+    count = len(start)
+    order = np.arange(count) if np.all(start[1:] >= start[:-1]) else np.argsort(start, kind="stable")
+    lefts, rights, room = [order[:0]], [order[:0]], cap
+    carried, begin = order[:0], 0
+    while begin < count:
+        end = min(begin + max(STRETCH, len(carried)), count)
+        rows = np.concatenate([carried, order[begin:end]])
+        left, right, number = _stretch([column[rows] for column in (start, stop, low, high)], len(carried), room)
+        lefts.append(rows[left])
+        rights.append(rows[right])
+        if number > room:
+            return np.concatenate(lefts), np.concatenate(rights), True
+        room -= number
+        if end < count:
+            carried = rows[stop[rows] > start[order[end]]]
+        begin = end
+    return np.concatenate(lefts), np.concatenate(rights), False
+
+
+def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s, Int64s, int]:
+    """Return the pairs among some rows of which the first, those `carried`, were compared before.
+
+    And how many, `room` + 1 if more.
+    """
+    start, stop, low, high = columns
+    by_low = np.argsort(low)
+    rank, reach = np.empty_like(by_low), np.empty_like(by_low)
+    rank[by_low] = np.arange(len(low))
+    reach[by_low] = np.searchsorted(low[by_low], high[by_low])
+    leaves = np.full(len(low), FLOOR)
+    leaves[rank[:carried]] = high[:carried]
+    tree, levels = _tree(leaves)
+    newcomers = tuple(column[carried:] for column in (start, low, high, rank, reach))
+    left, right = np.empty(min(room, len(low) ** 2), dtype=np.int64), np.empty(min(room, len(low) ** 2), dtype=np.int64)
+    count = meetings(newcomers, stop[by_low], tree, levels, left, right)
+    kept = min(count, room)
+    return by_low[left[:kept]], right[:kept] + carried, count
+
+
+def _tree(leaves: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the nodes of a tree, level by level from the leaves up to one root, each padded to
+    whole families, and where each begins.
+    """
+    rows, nodes = [], leaves
+    while True:
+        padded = np.full(-(-len(nodes) // FAN) * FAN, FLOOR)
+        padded[: len(nodes)] = nodes
+        rows.append(padded)
+        if len(nodes) <= 1:
+            return np.concatenate(rows), np.cumsum([0, *map(len, rows[:-1])])
+        nodes = padded.reshape(-1, FAN).max(axis=1)
+
+
+@compiled
+def last_above(tree: Int64s, levels: Int64s, end: int, bound: int) -> int:
+    """Return the last leaf before `end` that is above a bound, -1 if none is."""
+    level, node = 0, end
+    while True:
+        first = node - node % FAN
+        while node > first:
+            node -= 1
+            if tree[levels[level] + node] > bound:
+                while level > 0:
+                    level -= 1
+                    node = FAN * node + FAN - 1
+                    while tree[levels[level] + node] <= bound:
+                        node -= 1
+                return node
+        level += 1
+        if level == len(levels):
+            return -1
+        node //= FAN
+
+
+@compiled
+def put(tree: Int64s, levels: Int64s, leaf: int, value: int) -> None:
+    """Raise an empty leaf."""
+    node = leaf
+    for level in range(len(levels)):
+        if tree[levels[level] + node] >= value:
+            return
+        tree[levels[level] + node] = value
+        node //= FAN
+
+
+@compiled
+def take(tree: Int64s, levels: Int64s, leaf: int) -> None:
+    """Empty a leaf."""
+    tree[leaf] = FLOOR
+    node = leaf
+    for level in range(1, len(levels)):
+        node //= FAN
+        family = levels[level - 1] + FAN * node
+        highest = FLOOR
+        for child in range(family, family + FAN):
+            highest = max(highest, tree[child])
+        if tree[levels[level] + node] == highest:
+            return
+        tree[levels[level] + node] = highest
+
+
+@compiled
+def meetings(  # noqa: PLR0917 - columns
+    newcomers: tuple[Int64s, ...],
+    stop: Int64s,
+    tree: Int64s,
+    levels: Int64s,
+    left: Int64s,
+    right: Int64s,
+) -> int:
+    """Note the pairs of a newcomer and what lives when it starts.
+
+    Return how many there are, one more than there is room for if more.
+
+    Args:
+        newcomers: start, low, high, leaf, and how many leaves have a `low` below its `high`; in
+            order of start.
+        stop: of the row of each leaf.
+        tree: with what lives before the first newcomer.
+        levels: where each level of the tree begins.
+        left: leaf noted.
+        right: newcomer noted.
+    """
+    starts, lows, highs, leaves, reach = newcomers
+    count = 0
+    for comer in range(len(starts)):
+        leaf = last_above(tree, levels, reach[comer], lows[comer])
+        while leaf >= 0:
+            if stop[leaf] <= starts[comer]:
+                take(tree, levels, leaf)
+            elif count < len(left):
+                left[count], right[count] = leaf, comer
+                count += 1
+            else:
+                return count + 1
+            leaf = last_above(tree, levels, leaf, lows[comer])
+        put(tree, levels, leaves[comer], highs[comer])
+    return count

@@ -1,0 +1,266 @@
+"""What is on trial, and the record that is kept: a document with its runs numbered, and the
+findings of each check.
+
+* Runs are numbered in order, whether a session joins them or not. Programs, plans and problems go
+  by their index in the document.
+* `Findings` counts every defect of each kind and keeps the first `limit` records of it. A check
+  must emit each kind in order of (run, step), so that the records kept are the first of that kind;
+  `sorted_records` then merges the kinds.
+* A record is built only if it is kept: `report` takes what makes it, not the record.
+
+What this module does not see: what is a defect. That is for the checks, one file for each family.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.judge.fast import wording
+from allocsim.judge.fast.accesses import Accesses, Extents
+from allocsim.judge.fast.contract import Contract, KindsTable
+from allocsim.judge.fast.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
+from allocsim.judge.fast.selector import Selector
+from allocsim.judge.violations import KINDS, Violation, in_order
+from allocsim.model import Document, Plan, Problem, Program
+from allocsim.model.layout import PACKED_LIMIT
+
+COUNT_LIMIT = 1_000_000
+"""Defects counted exactly (format.md); beyond this many a count is a lower bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run of the document, with all that identifies it."""
+
+    index: int
+    program: Program
+    program_index: int
+    plan: Plan
+    plan_index: int
+    skip: frozenset[int]
+    waits: frozenset[int] | None
+    """The runs that it waits for, transitively; None where it waits for all earlier ones."""
+    read_after: int | None
+    """The run after which its `host.read` ops look at memory; None for at once."""
+    accesses: Accesses
+    problem: Problem | None
+    """The beliefs that stand in for accesses where the program has no ops."""
+
+    @property
+    def alike(self) -> tuple[int, int, frozenset[int]]:
+        """Runs of equal `alike` have the same accesses at the same addresses."""
+        return self.plan_index, self.program_index, self.skip
+
+    @property
+    def before(self) -> frozenset[int]:
+        """The runs that it waits for."""
+        return frozenset(range(self.index)) if self.waits is None else self.waits
+
+    @property
+    def unit(self) -> int:
+        """Units of memory to a byte (`TrialDocument.unit`)."""
+        return self.accesses.extents.unit
+
+    def record(
+        self, kind: str, *, op: int | None, other: Program | None = None, wanted: Program | None = None, **fields: Any
+    ) -> Violation:
+        """Return a record of something this run does, with the names of what it points at.
+
+        `other` and `wanted` as in `named`.
+        """
+        record = Violation(
+            kind=kind,
+            program=self.program_index,
+            plan=self.plan_index,
+            step=op,
+            op=op,
+            **{"run": self.index, **fields},
+        )
+        return wording.named(record, self.program, other=other, wanted=wanted)
+
+
+class TrialDocument:
+    """A document with its runs, and the accesses of each made once."""
+
+    def __init__(self, document: Document, selector: Selector, kinds: KindsTable | None = None) -> None:
+        self.document = document
+        self.selector = selector
+        self.kinds = kinds
+        self.unit = _unit(document)
+        """Bits of a byte where some value holds a byte in part, else 1: all addresses are in units
+        of so many to a byte.
+        """
+        self._contracts: dict[int, Contract] = {}
+        self.joined = document.session is not None
+        """Whether memory is kept from run to run."""
+        self._extents: dict[int, Extents] = {}
+        self._accesses: dict[tuple[int, frozenset[int]], Accesses] = {}
+        self._touches: dict[tuple[int, int, frozenset[int]], Touches] = {}
+        self._permissible: dict[int, Sharing] = {}
+        self._hand_overs: dict[int, HandOvers] = {}
+        self._kept: dict[tuple[Any, ...], Any] = {}
+        programs = self._programs = _indices(document.programs)
+        plans = _indices(document.plans)
+        self.problem_programs = [programs[id(problem.program)] for problem in document.problems]
+        """For each problem, the index of its program."""
+        self.trials: list[Trial] = []
+        for index, run in enumerate(document.runs):
+            skip = frozenset(run.skip)
+            if run.after is not None:
+                found = frozenset(run.after).union(*(self.trials[earlier].before for earlier in run.after))
+                waits = None if len(found) == index else found
+            else:
+                waits = None
+            trial = Trial(
+                index=index,
+                program=run.program,
+                program_index=programs[id(run.program)],
+                plan=run.plan,
+                plan_index=plans[id(run.plan)],
+                skip=skip,
+                waits=waits,
+                read_after=run.read_after,
+                accesses=self.accesses(run.program, skip),
+                problem=problem_of(run.program, run.plan, document.problems),
+            )
+            self.trials.append(trial)
+
+    def accesses(self, program: Program, skip: frozenset[int] = frozenset()) -> Accesses:
+        """Return the accesses of `program` when the host leaves out the `host.write` ops of
+        `skip`.
+        """
+        key = (id(program), skip)
+        if key not in self._accesses:
+            if id(program) not in self._extents:
+                self._extents[id(program)] = Extents(program, self.unit)
+                self._contracts[id(program)] = Contract.of(program, self.kinds)
+            self._accesses[key] = Accesses(self._extents[id(program)], self._contracts[id(program)], skip)
+        return self._accesses[key]
+
+    def permissible(self, accesses: Accesses) -> Sharing:
+        """Return the pairs of a program that could lie at one address, those of a `same` where some
+        problem believes them.
+        """
+        if id(accesses) not in self._permissible:
+            believed = [one.may_share for one in self.document.problems if one.program is accesses.program]
+            pairs = np.unique(np.concatenate([np.empty((0, 2), dtype=np.int64), *believed]), axis=0)
+            self._permissible[id(accesses)] = permissible(self.hand_overs(accesses), (pairs[:, 0], pairs[:, 1]))
+        return self._permissible[id(accesses)]
+
+    def hand_overs(self, accesses: Accesses) -> HandOvers:
+        """Return when buffers live and by which accesses they can be handed over."""
+        if id(accesses) not in self._hand_overs:
+            self._hand_overs[id(accesses)] = HandOvers(accesses)
+        return self._hand_overs[id(accesses)]
+
+    def program_index(self, program: Program) -> int:
+        """Return the place of a program in the document."""
+        return self._programs[id(program)]
+
+    def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """Return what `make` makes, made once for each key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def group(self, trial: Trial) -> list[Trial]:
+        """Return the runs that share the memory of a run."""
+        return self.trials if self.joined else [trial]
+
+    def touches(self, trial: Trial) -> Touches:
+        """Return where results lie on operands in a run, as planned."""
+        if trial.alike not in self._touches:
+            self._touches[trial.alike] = as_planned(trial.accesses, trial.plan)
+        return self._touches[trial.alike]
+
+
+class Findings:
+    """What one document's checks found: exact counts, and for each kind the first `limit`
+    records.
+    """
+
+    def __init__(self, limit: int, *, strict: bool = False, warned: bool = True) -> None:
+        self.limit = limit
+        self.strict = strict
+        self.warned = warned
+        """Whether warnings are kept; they are counted in any case."""
+        self.counts: Counter[str] = Counter()
+        self.records: list[Violation] = []
+        self.bounded = False
+        """Whether some count is only a lower bound."""
+
+    def report(self, kind: str, make: Callable[[], Violation]) -> None:
+        """Count one defect; keep its record if there is room."""
+        if self.room(kind):
+            self.records.append(make())
+        self.counts[kind] += 1
+
+    def more(self, kind: str, count: int) -> None:
+        """Count at least so many defects beyond those that were looked at one by one: the count is
+        now a lower bound.
+        """
+        self.counts[kind] += count
+        self.bounded = True
+
+    def room(self, kind: str) -> int:
+        """Return how many records of `kind` may still be kept."""
+        return max(self.limit - self.counts[kind], 0) if self.warned or self.severity(kind) == "violation" else 0
+
+    def severity(self, kind: str) -> str:
+        """Return `violation` or `warning`.
+
+        Where the judge is strict, what nobody knows is a violation.
+        """
+        return "violation" if self.strict and kind == "AssumedInPlace" else KINDS[kind][0]
+
+    def count(self, severity: str) -> int:
+        """Return how many defects of one severity there are."""
+        return sum(count for kind, count in self.counts.items() if self.severity(kind) == severity)
+
+    def listed(self, severity: str, *, of_each_kind: bool = False) -> tuple[Violation, ...]:
+        """Return the first `limit` records of one severity, or of each of its kinds, in order of
+        (run, step, kind), nulls first.
+        """
+        chosen = in_order(record for record in self.records if self.severity(record.kind) == severity)
+        return chosen if of_each_kind else chosen[: self.limit]
+
+
+def _unit(document: Document) -> int:
+    """Return 8 where some value holds a byte in part, else 1.
+
+    Raises ModelError where addresses in bits would not fit.
+    """
+    if not any(program.values.ragged.any() for program in document.programs if program.values.packed.any()):
+        return 1
+    reach = [
+        int(np.abs(column).max(initial=0)) for p in document.programs for column in (p.values.hulls, p.buffers.nbytes)
+    ]
+    reach += [int((np.abs(plan.offset) + plan.nbytes).max(initial=0)) for plan in document.plans]
+    if max(reach, default=0) > PACKED_LIMIT:
+        rule = (
+            f"bytes up to {max(reach)} are named; at most {PACKED_LIMIT} are supported where packed values share a byte"
+        )
+        raise ModelError("programs", rule)
+    return 8
+
+
+def _indices(items: Sequence[object]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for index, item in enumerate(items):
+        found.setdefault(id(item), index)
+    return found
+
+
+def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> Problem | None:
+    """Return the beliefs a program without ops is judged by: the plan's own if they are about it,
+    or the first that are.
+    """
+    if len(program.ops):
+        return None
+    if plan.problem is not None and plan.problem.program is program:
+        return plan.problem
+    return next((problem for problem in problems if problem.program is program), None)

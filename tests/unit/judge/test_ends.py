@@ -1,0 +1,63 @@
+"""Sizes that only the run decides: one report of both ends, each record with the ends at which it was found."""
+
+import pytest
+
+from allocsim.judge.fast import check
+from allocsim.model import Document
+from allocsim.programs.builder import ProgramBuilder, plan_of
+
+
+def document(offset, *, size=(4, 16)):
+    """Two buffers that live at once, the second of them at `offset` and of 4 to 16 bytes, and a third far away that lies on it too where it is 16."""
+    b = ProgramBuilder("ranged")
+    x, y = (
+        b.tensor("x", "u8", (8,), alignment=1),
+        b.value("y", b.buffer("y", 8, nbytes_range=size, alignment=1), "u8", (4,)),
+    )
+    z = b.tensor("z", "u8", (8,), alignment=1)
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (y,))
+    b.op("g", (x,), (z,))
+    b.op("host.read", (x, y, z), ())
+    made = b.build()
+    return Document.of(plan_of(made, [0, offset, offset + 8]))
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (8, {("y", "z"): ("high",)}),
+        (4, {("x", "y"): ("low", "high"), ("y", "z"): ("high",)}),
+    ],
+    ids=["large only", "the one at both, the other large only"],
+)
+def test_a_record_says_at_which_ends_it_was_found(offset, expected):
+    made = document(offset)
+    report = check(made)
+    names = made.programs[0].buffers.names
+    found = [v for v in report.violations if v.kind == "Overlap"]
+    assert {tuple(sorted((names[v.buffer], names[v.other_buffer]))): v.ends for v in found} == expected
+    for v in found:
+        assert v.message.endswith(f"(at the {' and the '.join(v.ends)} end of the sizes)")
+    assert report.counts["Overlap"] == len(expected)
+    assert report.count == len(report.violations)
+    assert not report.truncated
+
+
+def test_what_is_clean_at_both_ends_is_clean_and_the_larger_sizes_are_said():
+    report = check(document(8, size=(4, 8)))
+    assert report.clean
+    assert (report.stats.peak_bytes, report.stats.lower_bound_bytes) == (24, 24)
+    large = check(document(8, size=(4, 16)))
+    assert large.stats.lower_bound_bytes == 32
+
+
+def test_a_list_that_is_cut_keeps_its_count():
+    """The count is then the larger of the two ends'."""
+    whole = check(document(4))
+    for limit in range(len(whole.violations) + 1):
+        report = check(document(4), limit=limit)
+        assert len(report.violations) == limit
+        assert report.truncated is (limit < len(whole.violations))
+        assert report.count == max(len(whole.violations), limit)
+        assert report.counts["Overlap"] == whole.counts["Overlap"]

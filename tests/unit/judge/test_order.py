@@ -1,0 +1,294 @@
+"""H: order over streams, hazards, schedules, and inputs made to hurt."""
+
+import numpy as np
+import pytest
+
+from allocsim.judge.fast import check, selector
+from allocsim.judge.fast import h_races as order
+from allocsim.judge.fast.h_clocks import Order
+from allocsim.judge.fast.h_races import SCHEDULE_LIMIT, exchanged
+from allocsim.judge.fast.screens import late
+from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
+
+BYTES = (Arena(name="cpu", alignment=1),)
+
+
+class Threads:
+    """A program on streams `a`, `b`, `c`; values are four bytes in a buffer of their own unless told otherwise."""
+
+    def __init__(self, streams="abc"):
+        self.builder = ProgramBuilder("p", arenas=BYTES, streams=tuple(streams))
+        self.streams = streams
+        self.values = {}
+
+    def value(self, name):
+        if name not in self.values:
+            self.values[name] = self.builder.tensor(name, "u8", (4,))
+        return self.values[name]
+
+    def op(self, stream, reads="", writes="", after=(), kind="f", **keywords):
+        return self.builder.op(
+            kind,
+            map(self.value, reads),
+            map(self.value, writes),
+            stream=self.streams.index(stream),
+            after=after,
+            **keywords,
+        )
+
+    def races(self, slots=None, **keywords):
+        made = plan_of(self.builder.build(), slots or {n: 8 * n for n in range(len(self.values))})
+        return check(Document.of(made), **keywords).of_kind("Race")
+
+
+def test_a_wait_orders_everything_before_it_on_the_other_stream():
+    t = Threads()
+    t.op("a", writes="x")
+    last = t.op("a", writes="y")
+    t.op("b", reads="xy", after=(last,))
+    assert not t.races()
+
+
+def test_a_wait_orders_nothing_after_it():
+    t = Threads()
+    first = t.op("a", writes="x")
+    t.op("a", writes="y")
+    t.op("b", reads="xy", after=(first,))
+    (race,) = t.races()
+    assert (race.op, race.other_op, race.buffer) == (2, 1, 1)
+
+
+def test_waits_reach_through_a_third_stream():
+    t = Threads()
+    one = t.op("a", writes="x")
+    two = t.op("b", after=(one,))
+    t.op("c", reads="x", after=(two,))
+    assert not t.races()
+
+
+def test_an_op_that_touches_nothing_still_carries_the_order():
+    """A view and an upload left out keep their place."""
+    t = Threads()
+    t.op("a", writes="x", kind=HOST_WRITE)
+    child = t.builder.value("v", 0, "u8", (4,))
+    t.builder.op(VIEW, (0,), (child,), stream=1, after=(0,))
+    t.op("b", reads="x")
+    program = t.builder.build()
+    made = plan_of(program, {0: 0})
+    assert not check(Document.of(made)).of_kind("Race")
+    assert not check(Document.of(Run.of(made), Run.of(made, skip=(0,)))).of_kind("Race")
+
+
+def test_an_upload_left_out_races_with_nobody():
+    t = Threads()
+    t.op("a", writes="x", kind=HOST_WRITE)
+    t.op("b", reads="x")
+    made = plan_of(t.builder.build(), {0: 0})
+    races = check(Document.of(Run.of(made), Run.of(made, skip=(0,)), Run.of(made))).of_kind("Race")
+    assert [race.run for race in races] == [0, 2]
+
+
+def test_runs_are_joined():
+    """What one run leaves the next may take, on any stream."""
+    t = Threads()
+    t.op("a", writes="x")
+    t.op("b", writes="y")
+    made = plan_of(t.builder.build(), {0: 0, 1: 8})
+    other = plan_of(made.program, {0: 8, 1: 0})
+    assert not check(Document.of(Run.of(made), Run.of(other), Run.of(made))).of_kind("Race")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "hazards"),
+    [
+        ({"reads": "x"}, {"writes": "y"}, ("write after read",)),
+        ({"writes": "x"}, {"reads": "y"}, ("read after write",)),
+        ({"writes": "x"}, {"writes": "y"}, ("write after write",)),
+        ({"reads": "x"}, {"reads": "y"}, None),
+        ({"reads": "x", "writes": "x2"}, {"writes": "y"}, ("write after read", "write after write")),
+    ],
+)
+def test_each_sort_of_hazard_is_named_as_the_list_has_it(first, second, hazards):
+    t = Threads()
+    t.op("a", **{side: names[:1] for side, names in first.items()})
+    t.op("b", **second)
+    if "writes" in first and "reads" in first:  # the mutation: a second value in the buffer of x
+        t = Threads()
+        x, y = t.value("x"), t.value("y")
+        again = t.builder.value("again", 0, "u8", (4,))
+        t.builder.op("f", (x,), (again,), in_place=((0, 0),))
+        t.builder.op("f", (), (y,), stream=1)
+    races = t.races({0: 0, 1: 0})
+    assert [race.hazards for race in races] == ([hazards] if hazards else [])
+
+
+def test_the_two_accesses_of_one_op_are_in_order():
+    t = Threads()
+    t.op("a", writes="x")
+    t.op("a", reads="x", writes="y", in_place=((0, 0),))
+    t.op("b")
+    assert not t.races({0: 0, 1: 0})
+
+
+def test_bytes_are_exact_within_the_buffer_of_the_later_op():
+    t = Threads()
+    t.op("a", writes="x")
+    t.op("b", writes="y")
+    (race,) = t.races({0: 10, 1: 7})
+    assert race.bytes == ((3, 4),)
+    assert race.in_apart is False
+
+
+@pytest.mark.parametrize("arena", [OWN, UNPLACED])
+def test_memory_of_its_own_meets_nothing_but_itself(arena):
+    t = Threads()
+    t.op("a", writes="x")
+    t.op("b", reads="x", writes="y")
+    program = t.builder.build()
+    column = np.full(2, arena, dtype=np.int32)
+    made = Plan(program=program, arena=column, offset=np.zeros(2, dtype=np.int64), nbytes=program.buffers.nbytes)
+    (race,) = check(Document.of(made)).of_kind("Race")
+    assert (race.buffer, race.other_buffer, race.in_apart) == (0, 0, True)
+
+
+def test_one_pair_of_ops_is_a_record_for_each_pair_of_buffers():
+    t = Threads()
+    t.op("a", writes="xy")
+    t.op("b", reads="uv")
+    races = t.races({0: 0, 1: 2, 2: 0, 3: 4})
+    assert [(race.buffer, race.other_buffer) for race in races] == [(2, 0), (2, 1), (3, 1)]
+
+
+def test_a_schedule_names_what_the_later_op_needs_then_both():
+    t = Threads()
+    t.op("a", reads="x")
+    t.op("c", writes="z")
+    two = t.op("c", writes="u")
+    t.op("b", writes="y", after=(two,))
+    (race,) = t.races({0: 0, 1: 8, 2: 16, 3: 0})
+    assert race.schedule == (1, 2, 3, 0)
+
+
+def test_messages_name_both_ops_their_streams_and_the_bytes():
+    t = Threads()
+    t.op("a", reads="x")
+    t.op("b", writes="y")
+    (race,) = t.races({0: 4, 1: 4})
+    assert race.message == (
+        "op 1 'f' on stream 'b' writes bytes [0, 4) of buffer 1 'y' in cpu[4, 8) as value 1 'y'; "
+        "op 0 'f' on stream 'a' reads them as value 0 'x', and neither waits for the other"
+    )
+    assert (race.names["op_name"], race.names["other_buffer_name"]) == ("f", "x")
+
+
+# inputs made to hurt ---------------------------------------------------------------------------------------------------------
+
+
+def test_schedules_stop_where_there_are_too_many_ops_to_name(monkeypatch):
+    """The first races have one, and `exchanged` gives it for any."""
+    assert SCHEDULE_LIMIT >= 100_000
+    monkeypatch.setattr(order, "SCHEDULE_LIMIT", 7)
+    t = Threads()
+    for name in "xyz":
+        t.op("a", writes=name)
+    for name in "uvw":
+        t.op("b", writes=name)
+    races = t.races(dict.fromkeys(range(6), 0))
+    assert len(races) == 9
+    assert [race.schedule is not None for race in races] == [True] * 3 + [False] * 6
+    assert exchanged(Order.of(t.builder.build().ops), races[-1].other_op, races[-1].op) == (3, 4, 5, 2)
+
+
+@pytest.mark.parametrize("base", [1 << 62, -(1 << 62), (1 << 62) - 4])
+def test_slots_at_the_end_of_the_world_do_not_wrap(base):
+    t = Threads()
+    t.op("a", writes="x")
+    t.op("b", writes="y")
+    (race,) = t.races({0: base, 1: base})
+    assert race.bytes == ((0, 4),)
+    assert not Threads.races(t, {0: base, 1: base - 4 if base > 0 else base + 4})
+
+
+def shared(count, streams=8):
+    """Return a builder, with one value that the first op writes and all others read, and the value."""
+    builder = ProgramBuilder("p", arenas=BYTES, streams=tuple(map(str, range(streams))))
+    x = builder.tensor("x", "u8", (64,))
+    builder.op("f", (), (x,))
+    for step in range(1, count):
+        builder.op("f", (x,), (), stream=step % streams, after=(0,) if step < streams else ())
+    return builder, x
+
+
+def test_a_value_that_everybody_reads_is_no_race():
+    builder, _ = shared(20_000)
+    assert not check(Document.of(plan_of(builder.build(), [0]))).of_kind("Race")
+
+
+def test_a_write_after_everybody_has_read_races_with_each_of_the_other_streams():
+    builder, _ = shared(20_000)
+    builder.op("g", (), (builder.tensor("y", "u8", (1,)),), after=(19_993,))
+    report = check(Document.of(plan_of(builder.build(), [0, 63])), limit=20)
+    waited, mine = 19_993 % 8, 0
+    assert report.counts["Race"] == sum(
+        step % 8 not in (waited, mine) or step > 19_993 for step in range(1, 20_000) if step % 8
+    )
+    assert report.of_kind("Race")[0].bytes == ((0, 1),)
+
+
+def test_more_races_than_are_counted_are_a_lower_bound():
+    """Two and a half million pairs: eight streams that write one byte without a wait."""
+    builder = ProgramBuilder("p", arenas=BYTES, streams=tuple("abcdefgh"))
+    for step in range(2_400):
+        builder.op("f", (), (builder.tensor(f"v{step}", "u8", (1,)),), stream=step % 8)
+    report = check(Document.of(plan_of(builder.build(), [0] * 2_400)), limit=5)
+    assert report.truncated
+    assert 1_000_000 < report.counts["Race"] <= 2_400 * 2_100 // 2
+
+
+def test_a_million_aliases_of_one_buffer_are_one_record():
+    """An op that names one buffer over and over, against a write of it."""
+    builder = ProgramBuilder("p", arenas=BYTES, streams=("a", "b"))
+    buffer = builder.buffer("x", 8)
+    views = [builder.value("v", buffer, "u8", (8,)) for _ in range(30_000)]
+    builder.op("f", (), (builder.value("x", buffer, "u8", (8,)),))
+    builder.op("g", views, (), stream=1)
+    report = check(Document.of(plan_of(builder.build(), [0])))
+    assert report.counts["Race"] == 1
+    assert not report.truncated
+
+
+def test_empty_buffers_and_values_race_with_nothing():
+    t = Threads()
+    t.builder.op("f", (), (t.builder.tensor("nothing", "u8", (0,)),))
+    t.builder.op("f", (), (t.builder.tensor("void", "u8", (4, 0)),), stream=1)
+    assert not check(Document.of(plan_of(t.builder.build(), [0, 0]))).of_kind("Race")
+
+
+def test_a_thousand_streams():
+    builder = ProgramBuilder("p", arenas=BYTES, streams=tuple(map(str, range(1000))))
+    values = [builder.tensor(f"v{n}", "u8", (1,)) for n in range(1000)]
+    for n, value in enumerate(values):
+        builder.op("f", (), (value,), stream=n)
+    builder.op(HOST_READ, values, (), stream=7, after=[n for n in range(1000) if n != 500])
+    (race,) = check(Document.of(plan_of(builder.build(), list(range(1000))))).of_kind("Race")
+    assert (race.op, race.other_op) == (1000, 500)
+
+
+def test_large_inputs_are_compiled_and_small_ones_are_not(monkeypatch):
+    """But for where numba is loaded already."""
+    asked, late_sweep = [], late.sweep
+    monkeypatch.setattr(late, "sweep", lambda *columns: asked.append(1) or late_sweep(*columns))
+    monkeypatch.setattr(selector, "modules", {})
+    t = Threads()
+    t.op("a", writes="x")
+    t.op("b", reads="x")
+    t.races()
+    assert not asked
+    monkeypatch.setattr(selector, "modules", {"numba": None})
+    t.races()
+    assert len(asked) == 2
+    monkeypatch.setattr(selector, "modules", {})
+    monkeypatch.setattr(selector, "LATE_FROM", 4)
+    t.races()
+    assert len(asked) == 4
