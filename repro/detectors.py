@@ -18,12 +18,11 @@ import msgspec
 
 from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, Cure, cure_of
-from allocsim.cure.elements import Upload
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
 from allocsim.programs.streams import preferring
 from allocsim.verdict import judge
-from allocsim.verdict.causes import demand_of
+from allocsim.verdict.causes import charges_in
 from allocsim.verdict.evidence import CureRecord, Evidence
 from engine.d_differential import origins
 from engine.d_differential.side_comparison import Progress, silent
@@ -109,9 +108,9 @@ def _cure(
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)
-    chosen = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
+    chosen = [cause for cause in verdict.causes if cause.change.kind in CURABLE]
     planner = experiment.planner if isinstance(experiment.planner, Allocator) else None
-    found = cure_of(evidence.document, [demand_of(cause) for cause in chosen], verdict.report, planner=planner)
+    found = cure_of(evidence.document, charges_in(chosen), verdict.report, planner=planner)
     if found is None:
         return None, None
     target = train(workload, plans["reference"], horizon, name="cure: reference", progress=progress)
@@ -125,8 +124,8 @@ def _cure(
     trials = found.trials + 1
     minimal = len(chosen) <= LEFT_OUT
     for left_out in chosen if minimal and len(chosen) > 1 else ():
-        fewer = [demand_of(cause) for cause in chosen if cause is not left_out]
-        made = cure_of(evidence.document, fewer, verdict.report, others=[demand_of(left_out)], planner=planner)
+        fewer = charges_in(cause for cause in chosen if cause is not left_out)
+        made = cure_of(evidence.document, fewer, verdict.report, others=charges_in([left_out]), planner=planner)
         trials += 1
         minimal &= made is None or not right(made)
     record = CureRecord(
@@ -136,7 +135,7 @@ def _cure(
         minimal=minimal,
         trials=trials,
     )
-    only_belief = not any(element.kind in {"wait", "upload"} for element in found.elements)
+    only_belief = not any(change.kind in {"wait", "upload"} for change in found.changes)
     return record, found.document.runs[0].plan if only_belief else None
 
 
@@ -149,7 +148,7 @@ def _mended(workload: Workload, made: Cure) -> Workload:
     if run.program is not workload.program:
         lowered = replace(lowered, program=run.program)
         order = preferring(run.program, len(run.program.streams) - 1) if order is not None else None
-    uploaded = {workload.lowered.tensors[element.op].name for element in made.elements if isinstance(element, Upload)}
+    uploaded = {workload.lowered.tensors[one.op or 0].name for one in made.changes if one.kind == "upload"}
     once = tuple(name for name in workload.write_once if name not in uploaded)
     return replace(workload, lowered=lowered, order=order, write_once=once)
 

@@ -45,7 +45,7 @@ def broken(name: str, culprit: Culprit) -> str | None:
 def _said(verdict: Any, law: Law) -> Any:
     """Return what must not change: party, class, places, mend and cure of every cause, and the cure of all."""
     rows = sorted(
-        (c.party, c.class_ if law.classes else "", c.places, c.charge.kind, _cured(c.cure, law)) for c in verdict.causes
+        (c.party, c.class_ if law.classes else "", c.places, c.change.kind, _cured(c.cure, law)) for c in verdict.causes
     )
     return rows, _cured(verdict.cure, law)
 

@@ -24,7 +24,7 @@ def wrong_cures(verdict: Any) -> tuple[list[str], int]:
     """Return what is wrong with the cures of a verdict, each judged again as it would be read from a file, and how many there are."""
     before = keys_of(verdict.report.violations)
     found = []
-    curable = [cause for cause in verdict.causes if cause.charge.kind in CURABLE]
+    curable = [cause for cause in verdict.causes if cause.change.kind in CURABLE]
     asked = [(verdict.cure, curable), *((cause.cure, [cause]) for cause in curable)]
     for made, chosen in asked:
         if made is None:

@@ -24,7 +24,7 @@ MISDEEDS = ("half", "overrun", "underrun", "writes_operand", "one_binding")
 
 def named(causes):
     """Return party, class and mend of what causes name."""
-    return {(c.party, c.class_, c.charge) for c in causes if c.party != "unknown"}
+    return {(c.party, c.class_, c.change) for c in causes if c.party != "unknown"}
 
 
 def lost(evidence):

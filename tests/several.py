@@ -218,6 +218,6 @@ def wrong_with_several(several: Several, verdict: Any) -> str:
     found = [(c.class_, c.party) for c in verdict.causes]
     if unmatched(found, several.faults):
         return f"causes: {found} instead of {several.faults}"
-    if verdict.cure is None and any(c.charge.kind in CURABLE for c in verdict.causes):
+    if verdict.cure is None and any(c.change.kind in CURABLE for c in verdict.causes):
         return "no cure"
     return ""

@@ -198,7 +198,7 @@ def _by_kernels(path: str, document: Document, ggml: str | None) -> Bisected:
 
 def _ops(cause: Cause) -> str:
     """Return the option that has the audit look at the kernel of a cause, "" where it is none's."""
-    kind = cause.charge.op_kind
+    kind = cause.change.op_kind
     return f" --ops {kind.upper()}" if cause.party == "kernel" and kind else ""
 
 

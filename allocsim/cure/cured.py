@@ -1,29 +1,19 @@
-"""What a cure is: what was asked for, what was changed, what it costs, and what was verified.
+"""What a cure is: the changes made, what they cost together, and what was verified.
 
 What this module does not see: how it was found.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocsim.cure.elements import Element, Wait, as_json
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.cure.patch import patch
-from allocsim.judge.violations import Violation
 from allocsim.model import Document
 
 FEW_WAITS: Final = 4
 """Waits that are named one by one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """A mend that is to be made, and what must vanish."""
-
-    mend: Mend
-    violations: tuple[Violation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +31,9 @@ class Moved:
 class Cure:
     """Changes that cure, and what they cost."""
 
-    elements: tuple[Element, ...]
+    changes: tuple[Change, ...]
     words: tuple[str, ...]
-    """The elements in words."""
+    """The changes in words."""
     nbytes: int
     """Growth of the peaks, summed over plans; negative where they shrink."""
     pin_all_bytes: int | None
@@ -77,7 +67,7 @@ class Cure:
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
         """Return it as a JSON object, with its patch where that is asked for."""
         made = {
-            "elements": [as_json(element, self.document) for element in self.elements],
+            "elements": [change.as_json(self.document) for change in self.changes],
             "nbytes": self.nbytes,
             "verified": self.verified,
             "pin_all_bytes": self.pin_all_bytes,
@@ -91,23 +81,22 @@ class Cure:
         return made if self.alternative is None else {**made, "alternative": self.alternative.as_json(patched=patched)}
 
 
-def words_of(elements: Sequence[Element], document: Document) -> tuple[str, ...]:
-    """Return elements in words; of many waits, one line for each pair of kinds of op.
+def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
+    """Return changes in words; of many waits, one line for each pair of kinds of op.
 
     What is said alike of several plans is said once.
     """
-    waits = [element for element in elements if isinstance(element, Wait)]
+    waits = [change for change in changes if change.kind == "wait"]
     if len(waits) <= FEW_WAITS:
-        return tuple(dict.fromkeys(element.describe(document) for element in elements))
-    said = [element.describe(document) for element in elements if not isinstance(element, Wait)]
-    kinds: dict[tuple[str, str], int] = defaultdict(int)
+        return tuple(dict.fromkeys(change.describe(document) for change in changes))
+    kinds: Counter[tuple[str, ...]] = Counter()
     for wait in waits:
-        ops = document.programs[wait.program].ops
-        kinds[ops.kinds[ops.kind[wait.op]], ops.kinds[ops.kind[wait.after]]] += 1
+        ops = document.programs[wait.program or 0].ops
+        kinds[tuple(ops.kinds[ops.kind[step or 0]] for step in (wait.op, wait.after))] += 1
     lines = [
         f"let {op} wait for {other} ({count} wait{'s'[: count != 1]})" for (op, other), count in sorted(kinds.items())
     ]
-    return (*said, *lines)
+    return (*(change.describe(document) for change in changes if change.kind != "wait"), *lines)
 
 
-__all__ = ["Cure", "Demand", "Moved", "words_of"]
+__all__ = ["Cure", "Moved", "words_of"]

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS
-from allocsim.cure.cured import Demand
-from allocsim.cure.elements import Element, Place, Replan, SparedKernel, Wait
+from allocsim.cure.changes import Change
 from allocsim.cure.mending import with_more_waits, with_parts
-from allocsim.cure.mends import Mend
-from allocsim.cure.pairs import Position
 from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Room
 from allocsim.cure.waits import Ordered, Pair, covering
@@ -31,12 +28,17 @@ class Draft:
 
     document: Document
     rooms: dict[int, Room]
-    elements: dict[Element, None]
-    moved: dict[int, set[int]]
-    resized: dict[int, set[int]]
+    changes: dict[Change, None] = field(default_factory=dict)
+    moved: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    resized: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     replanned: dict[tuple[int, int], Plan] = field(default_factory=dict)
-    wheres: list[tuple[int, int, Mend]] = field(default_factory=list)
-    """(plan, buffer, mend) of slots that are elements of their own."""
+    told: list[tuple[int, int, Change]] = field(default_factory=list)
+    """(plan, buffer, change) of slots whose places a cure tells, of the change that took them."""
+
+    @classmethod
+    def of(cls, document: Document) -> "Draft":
+        """Return the draft of a document whose slots are where they were."""
+        return cls(document=document, rooms={n: Room.of(document, plan) for n, plan in enumerate(document.plans)})
 
 
 def built(draft: Draft) -> Document:
@@ -79,37 +81,21 @@ def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
             return False
         pairs[v.program].add((max(v.op, v.other_op), min(v.op, v.other_op)))
     waits = [
-        Wait(program=program, op=op, after=after)
+        Change(kind="wait", program=program, op=op, after=after)
         for program, rows in sorted(pairs.items())
         for op, after in covering(Ordered.of(draft.document.programs[program]), rows)
     ]
     draft.document = with_more_waits(draft.document, waits)
-    draft.elements |= dict.fromkeys(waits)
+    draft.changes |= dict.fromkeys(waits)
     return bool(waits)
 
 
-def wait_of(mend: Mend) -> Wait:
-    """Return the wait that a mend asks for."""
-    assert mend.program is not None
-    assert mend.op is not None
-    assert mend.after is not None
-    return Wait(program=mend.program, op=mend.op, after=mend.after)
-
-
-def spared(mend: Mend) -> SparedKernel:
-    """Return the pair of positions that a mend forbids to a kind of op."""
-    assert mend.op_kind is not None
-    assert mend.operand is not None
-    assert mend.result is not None
-    return SparedKernel(op_kind=mend.op_kind, operand=mend.operand, result=mend.result)
-
-
-def replan(draft: Draft, mend: Mend) -> bool:
+def replan(draft: Draft, change: Change) -> bool:
     """Make a plan for the program that runs: apart, but what lasts where it lies."""
-    assert mend.plan is not None
-    assert mend.program is not None
+    assert change.plan is not None
+    assert change.program is not None
     document = draft.document
-    program, old = document.programs[mend.program], document.plans[mend.plan]
+    program, old = document.programs[change.program], document.plans[change.plan]
     told = old.problem
     own = (old.arena == OWN) | (program.buffers.persistent & (old.arena < 0))
     span = lifetimes(program)
@@ -124,49 +110,39 @@ def replan(draft: Draft, mend: Mend) -> bool:
         )
     except AllocsimError:
         return False
-    draft.replanned[mend.plan, mend.program] = replace(best, problem=None, source=old.source)
-    draft.elements[Replan(plan=mend.plan, program=mend.program)] = None
+    draft.replanned[change.plan, change.program] = replace(best, problem=None, source=old.source)
+    draft.changes[change] = None
     return True
 
 
-def meeting_in_place(plan: Plan, mend: Mend) -> Iterator[tuple[int, int]]:
+def meeting_in_place(plan: Plan, unsafe: Change) -> Iterator[tuple[int, int]]:
     """Yield (operand's buffer, result's buffer) of every op of a kind whose operand and result
     begin at one address.
     """
-    program, denied = plan.program, spared(mend)
+    program = plan.program
     ops, values = program.ops, program.values
-    for step in np.flatnonzero(ops.is_kind(denied.op_kind)).tolist():
+    assert unsafe.op_kind is not None
+    assert unsafe.operand is not None
+    assert unsafe.result is not None
+    for step in np.flatnonzero(ops.is_kind(unsafe.op_kind)).tolist():
         op = ops[step]
-        if denied.operand >= len(op.operands) or denied.result >= len(op.results):
+        if unsafe.operand >= len(op.operands) or unsafe.result >= len(op.results):
             continue
-        operand, result = op.operands[denied.operand], op.results[denied.result]
+        operand, result = op.operands[unsafe.operand], op.results[unsafe.result]
         one, other = int(values.buffer[operand]), int(values.buffer[result])
-        if one == other:
-            yield one, other
-            continue
         same = plan.placed[one] and plan.placed[other] and plan.arena[one] == plan.arena[other]
-        if same and plan.offset[one] + values.offset[operand] == plan.offset[other] + values.offset[result]:
+        address = plan.offset[[one, other]] + values.offset[[operand, result]]
+        if one == other or (same and address[0] == address[1]):
             yield one, other
 
 
-def denials_of(demands: Sequence[Demand]) -> frozenset[Position]:
-    """Return the pairs of positions that are unsafe for a kernel."""
-    denied = (spared(demand.mend) for demand in demands if demand.mend.kind in {"kernel", "promise"})
-    return frozenset((one.op_kind, one.operand, one.result) for one in denied)
-
-
-def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Place:
-    """Return the element of a slot that moved; with `keeps`, to bytes that nobody else has in any
+def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Change:
+    """Return the change of a slot that moved; with `keeps`, to bytes that nobody else has in any
     run.
     """
     room = draft.rooms[index]
-    placed = int(room.arena[buffer]) >= 0
-    return Place(
-        plan=index,
-        buffer=buffer,
-        offset=int(room.offset[buffer]) if placed else None,
-        keeps=keeps,
-    )
+    offset = int(room.offset[buffer]) if int(room.arena[buffer]) >= 0 else None
+    return Change(kind="place", plan=index, buffer=buffer, offset=offset, keeps=keeps)
 
 
 def partners_at(room: Room, buffer: int) -> set[int]:
@@ -208,23 +184,14 @@ def in_other_plans(document: Document, index: int, buffer: int) -> bool:
     )
 
 
-def is_own(draft: Draft, index: int, buffer: int) -> bool:
-    """Whether a buffer of a plan has memory of its own."""
-    return int(draft.rooms[index].arena[buffer]) == OWN
-
-
 __all__ = [
     "Draft",
     "apart_already",
     "built",
-    "denials_of",
     "in_other_plans",
-    "is_own",
     "meeting_in_place",
     "partners_at",
     "place_of",
     "replan",
-    "spared",
-    "wait_of",
     "waited_for",
 ]

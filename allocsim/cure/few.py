@@ -19,14 +19,13 @@ What this module does not see: whether a move cures anything.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from allocsim.cure.cured import Demand
+from allocsim.cure.changes import Change, Charges
 from allocsim.cure.drafting import Draft, place_of
-from allocsim.cure.elements import Place
 from allocsim.cure.mending import index_of_part, plans_of
 from allocsim.cure.room import Rigour, Room, first_free, lasting
 from allocsim.judge.violations import Violation
@@ -39,10 +38,10 @@ BODIES: Final = 8
 """Bodies tried; violations may be about any number."""
 
 PLACES: Final = frozenset({"slot", "size", "state", "address", "wait"})
-"""Kinds of mend that ask for other slots, not for other beliefs."""
+"""Kinds of change that ask for other slots, not for other beliefs."""
 
 FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "state", "address", "wait"})
-"""Kinds of mend that few moves can make."""
+"""Kinds of change that few moves can make."""
 
 NEIGHBOURS: Final = 32
 """Slots that are tried as the second of two, the nearest in size first."""
@@ -58,13 +57,12 @@ class SlotMove:
     moved: Body
 
 
-def bodies_of(document: Document, demands: Iterable[Demand]) -> tuple[Body, ...]:
-    """Return what could move, first what a mend names, then in the order of the violations."""
+def bodies_of(document: Document, asked: Charges) -> tuple[Body, ...]:
+    """Return what could move, first what a change names, then in the order of its violations."""
     found: dict[tuple[int, int], None] = {}
-    for demand in demands:
-        mend = demand.mend
-        slots = [(index, mend.buffer) for index in plans_of(document, mend)]
-        for v in demand.violations:
+    for change, violations in asked.items():
+        slots = [(index, change.buffer) for index in plans_of(document, change)]
+        for v in violations:
             theirs = v.plan if v.other_run is None else _plan_of_run(document, v.other_run)
             slots += [(-1 if v.plan is None else v.plan, v.buffer), (-1 if theirs is None else theirs, v.other_buffer)]
         found |= {(index, buffer): None for index, buffer in slots if index >= 0 and buffer is not None}
@@ -123,34 +121,28 @@ def double_moves_of(
     return sorted(found, key=lambda move: (move.growth, len(move.moved)))
 
 
-def drafted(base: Draft, move: SlotMove, demands: Sequence[Demand]) -> Draft:
-    """Return a draft with a move made; slots are elements where the placement is what is wrong."""
-    draft = Draft(
-        document=base.document,
-        rooms={**base.rooms, **move.rooms},
-        elements=dict(base.elements),
-        moved=defaultdict(set, {index: set(moved) for index, moved in base.moved.items()}),
-        resized=defaultdict(set, {index: set(sized) for index, sized in base.resized.items()}),
-    )
+def drafted(base: Draft, move: SlotMove, asked: Iterable[Change]) -> Draft:
+    """Return a draft with a move made; its slots are told where the placement is what is wrong."""
+    draft = Draft(document=base.document, rooms={**base.rooms, **move.rooms}, changes=dict(base.changes))
+    for mine, theirs in ((draft.moved, base.moved), (draft.resized, base.resized)):
+        mine |= {index: set(buffers) for index, buffers in theirs.items()}
     for index, buffer in move.moved:
         draft.moved[index].add(buffer)
-    asked = [demand.mend for demand in demands if demand.mend.kind in PLACES]
-    for index, buffer in move.moved if asked else ():
-        draft.elements[place_of(draft, index, buffer)] = None
+    if any(change.kind in PLACES for change in asked):
+        draft.changes |= dict.fromkeys(place_of(draft, index, buffer) for index, buffer in move.moved)
     return draft
 
 
-def give_full_sizes(draft: Draft, demands: Iterable[Demand]) -> None:
+def give_full_sizes(draft: Draft, asked: Iterable[Change]) -> None:
     """Give the slots that are too small in a draft, and those that do not fit, all their bytes."""
-    for demand in demands:
-        mend = demand.mend
-        if mend.kind not in {"size", "slot"} or mend.plan is None or mend.buffer is None:
+    for change in asked:
+        if change.kind not in {"size", "slot"} or change.plan is None or change.buffer is None:
             continue
-        room, plan = draft.rooms[mend.plan], draft.document.plans[mend.plan]
-        if int(room.nbytes[mend.buffer]) > int(plan.nbytes[mend.buffer]) and plan.placed[mend.buffer]:
-            draft.resized[mend.plan].add(mend.buffer)
-            nbytes, offset = int(room.nbytes[mend.buffer]), int(room.offset[mend.buffer])
-            draft.elements[Place(plan=mend.plan, buffer=mend.buffer, offset=offset, nbytes=nbytes)] = None
+        room, plan = draft.rooms[change.plan], draft.document.plans[change.plan]
+        if int(room.nbytes[change.buffer]) > int(plan.nbytes[change.buffer]) and plan.placed[change.buffer]:
+            draft.resized[change.plan].add(change.buffer)
+            nbytes = int(room.nbytes[change.buffer])
+            draft.changes[replace(place_of(draft, change.plan, change.buffer), nbytes=nbytes)] = None
 
 
 def _plan_of_run(document: Document, run: int) -> int:

@@ -5,34 +5,33 @@ What this module does not see: where buffers lie (`allocsim.cure.drafting`).
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from allocsim.cure.cured import Demand
-from allocsim.cure.elements import Element, Lifetime, Pair, Pin, Place, Wait
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change, Charges
+from allocsim.judge.violations import Violation
 from allocsim.liveness import lifetimes
 from allocsim.model import Document, Plan, Problem, Program
 from allocsim.programs.streams import with_waits
 
 
-def with_more_waits(document: Document, waits: Sequence[Wait]) -> Document:
+def with_more_waits(document: Document, waits: Iterable[Change]) -> Document:
     """Return the document with these waits. O(ops)."""
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for wait in waits:
-        rows[wait.program].append((wait.op, wait.after))
+        rows[wait.program or 0].append((wait.op or 0, wait.after or 0))
     if not rows:
         return document
     programs = [with_waits(program, rows[n]) if n in rows else program for n, program in enumerate(document.programs)]
     return with_parts(document, programs=programs)
 
 
-def with_uploads(document: Document, mends: Sequence[Mend]) -> Document:
+def with_uploads(document: Document, uploads: Iterable[Change]) -> Document:
     """Return the document whose runs leave out none of these uploads."""
-    done = {(mend.program, mend.op) for mend in mends}
+    done = {(upload.program, upload.op) for upload in uploads}
     if not done or document.session is None:
         return document
     place = {id(program): index for index, program in enumerate(document.programs)}
@@ -43,27 +42,30 @@ def with_uploads(document: Document, mends: Sequence[Mend]) -> Document:
     return replace(document, session=session)
 
 
-def with_beliefs(document: Document, demands: Sequence[Demand]) -> tuple[Document, list[Element]]:
-    """Return the document with its beliefs mended, and the elements."""
-    elements: list[Element] = []
+def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Change]]:
+    """Return the document with its beliefs mended, and the changes made."""
+    made: list[Change] = []
     mended: dict[int, _Beliefs] = {}
-    for demand in demands:
-        mend = demand.mend
-        if mend.kind in {"lifetime", "pair", "pin"} and mend.problem is None and mend.buffer is not None:
-            elements.append(_unstated(document, mend))
-        if mend.problem is None or mend.buffer is None:
+    for change, violations in asked.items():
+        if change.buffer is None:
             continue
-        if mend.problem not in mended:
-            mended[mend.problem] = _Beliefs(document.problems[mend.problem])
-        elements += mended[mend.problem].mend(demand)
+        if change.problem is not None:
+            if change.problem not in mended:
+                mended[change.problem] = _Beliefs(document.problems[change.problem])
+            made += mended[change.problem].mend(change, change.buffer, violations)
+        elif change.kind == "pair":
+            made.append(change)
+        elif change.kind in {"lifetime", "pin"} and change.plan is not None:
+            start, stop = lifetimes(document.plans[change.plan].program)[change.buffer].tolist()
+            made.append(replace(change, kind="lifetime", start=start, stop=stop))
     if not mended:
-        return document, elements
+        return document, made
     problems = [mended[n].mended() if n in mended else problem for n, problem in enumerate(document.problems)]
     plans = [
         plan if plan.problem is None else with_book(plan, problems[index_of_part(document.problems, plan.problem)])
         for plan in document.plans
     ]
-    return with_parts(document, problems=problems, plans=plans), elements
+    return with_parts(document, problems=problems, plans=plans), made
 
 
 def with_book(plan: Plan, problem: Problem) -> Plan:
@@ -87,18 +89,6 @@ def with_book(plan: Plan, problem: Problem) -> Plan:
     return replace(plan, events=events[np.lexsort((np.arange(len(step)), rank, step))])
 
 
-def _unstated(document: Document, mend: Mend) -> Element:
-    """Return the element of a belief that a plan does not state."""
-    assert mend.plan is not None
-    assert mend.buffer is not None
-    plan, buffer = document.plans[mend.plan], mend.buffer
-    if mend.kind == "pair":
-        assert mend.other is not None
-        return Pair(problem=None, plan=mend.plan, donor=buffer, recipient=mend.other)
-    start, stop = (int(step) for step in lifetimes(plan.program)[buffer])
-    return Lifetime(problem=None, plan=mend.plan, buffer=buffer, start=start, stop=stop)
-
-
 class _Beliefs:
     """The beliefs of a problem while mends are made, one after another."""
 
@@ -108,48 +98,39 @@ class _Beliefs:
         self.pinned = problem.pinned.copy()
         self.gaps, self.apart = dict(problem.gaps), set[tuple[int, int]]()
 
-    def mend(self, demand: Demand) -> list[Element]:
-        """Make one mend, and return its elements."""
-        mend, buffer = demand.mend, demand.mend.buffer
-        assert buffer is not None
-        elements: list[Element] = []
+    def mend(self, change: Change, buffer: int, violations: Sequence[Violation]) -> list[Change]:
+        """Make one change, and return all that it takes."""
+        made: list[Change] = []
         pairs = {
             (v.buffer, v.other_buffer)
-            for v in demand.violations
+            for v in violations
             if v.kind == "BadShare"
-            and v.problem == mend.problem
+            and v.problem == change.problem
             and v.buffer is not None
             and v.other_buffer is not None
         }
-        if mend.kind in {"lifetime", "pin"}:
-            elements.append(self._alive(mend, buffer))
-        elif mend.kind == "pair":
-            assert mend.other is not None
-            pairs.add((buffer, mend.other))
-        elif mend.kind == "size":
+        if change.kind in {"lifetime", "pin"}:
+            made.append(self._alive(change, buffer))
+        elif change.kind == "pair":
+            assert change.other is not None
+            pairs.add((buffer, change.other))
+        elif change.kind == "size":
             self.nbytes[buffer] = self.problem.program.buffers.nbytes[buffer]
-            elements.append(Place(problem=mend.problem, buffer=buffer, nbytes=int(self.nbytes[buffer])))
+            made.append(replace(change, kind="place", nbytes=int(self.nbytes[buffer])))
         self.apart |= pairs
-        return elements + [Pair(problem=mend.problem, plan=None, donor=d, recipient=r) for d, r in sorted(pairs)]
+        return made + [Change(kind="pair", problem=change.problem, buffer=d, other=r) for d, r in sorted(pairs)]
 
-    def _alive(self, mend: Mend, buffer: int) -> Element:
+    def _alive(self, change: Change, buffer: int) -> Change:
         """Let a buffer live for as long as it is in use, or keep it until the run's end."""
         start, stop, (first, past) = self.start, self.stop, self.span[buffer]
         begins, ends = bool(start[buffer] > first), bool(stop[buffer] < past)
         start[buffer], stop[buffer] = min(start[buffer], first), max(stop[buffer], past)
         self.gaps.pop(buffer, None)
-        if mend.kind == "pin":
+        if change.kind == "pin":
             self.pinned[buffer] = True
-            return Pin(problem=mend.problem, plan=None, buffer=buffer)
-        return Lifetime(
-            problem=mend.problem,
-            plan=None,
-            buffer=buffer,
-            start=int(start[buffer]),
-            stop=int(stop[buffer]),
-            begins=begins,
-            ends=ends or not begins,
-        )
+            return change
+        low, high = int(start[buffer]), int(stop[buffer])
+        return replace(change, start=low, stop=high, begins=begins, ends=ends or not begins)
 
     def mended(self) -> Problem:
         """Return the problem as it is now believed."""
@@ -200,11 +181,11 @@ def with_parts(
     )
 
 
-def edges_of(document: Document, demand: Demand) -> dict[int, set[tuple[int, int]]]:
-    """Return the pairs of buffers of each plan that the violations of a mend are about."""
+def edges_of(document: Document, violations: Iterable[Violation]) -> dict[int, set[tuple[int, int]]]:
+    """Return the pairs of buffers of each plan that violations are about."""
     runs = document.runs
     found: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for v in demand.violations:
+    for v in violations:
         if v.plan is None or v.buffer is None or v.other_buffer is None or v.other_buffer == v.buffer:
             continue
         if v.run is not None and v.other_run is not None and runs[v.other_run].program is not runs[v.run].program:
@@ -213,14 +194,14 @@ def edges_of(document: Document, demand: Demand) -> dict[int, set[tuple[int, int
     return found
 
 
-def plans_of(document: Document, mend: Mend) -> tuple[int, ...]:
-    """Return the plans that a mend is about."""
-    if mend.plan is not None:
-        return (mend.plan,)
-    if mend.problem is not None:
-        problem = document.problems[mend.problem]
+def plans_of(document: Document, change: Change) -> tuple[int, ...]:
+    """Return the plans that a change is about."""
+    if change.plan is not None:
+        return (change.plan,)
+    if change.problem is not None:
+        problem = document.problems[change.problem]
         return tuple(index for index, plan in enumerate(document.plans) if plan.problem is problem)
-    program = document.programs[mend.program or 0]
+    program = document.programs[change.program or 0]
     return tuple(index for index, plan in enumerate(document.plans) if plan.program is program)
 
 

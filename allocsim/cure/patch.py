@@ -19,13 +19,13 @@ from typing import Any, Final
 from allocsim.document import dumps
 from allocsim.model import Document
 
-Change = dict[str, Any]
+Edit = dict[str, Any]
 
 ROWS: Final = frozenset({"arenas", "programs", "problems", "plans", "ops", "buffers", "values", "slots", "session"})
 """Members that are lists of rows, which a file has in the same order."""
 
 
-def patch(before: Document, after: Document) -> tuple[Change, ...]:
+def patch(before: Document, after: Document) -> tuple[Edit, ...]:
     """Return the changes that make the one document the other, in the order to be made."""
     return tuple(_members("", _written(before), _written(after)))
 
@@ -35,8 +35,8 @@ def _written(document: Document) -> Any:
     return json.loads(dumps(document))
 
 
-def _members(path: str, old: Any, new: Any) -> Iterator[Change]:
-    for name in old.keys() - new.keys():
+def _members(path: str, old: Any, new: Any) -> Iterator[Edit]:
+    for name in sorted(old.keys() - new.keys()):
         yield {"op": "remove", "path": f"{path}/{name}"}
     for name, value in new.items():
         if name not in old:
@@ -45,7 +45,7 @@ def _members(path: str, old: Any, new: Any) -> Iterator[Change]:
             yield from _rows(f"{path}/{name}", old[name], value, rows=name in ROWS)
 
 
-def _rows(path: str, old: Any, new: Any, *, rows: bool) -> Iterator[Change]:
+def _rows(path: str, old: Any, new: Any, *, rows: bool) -> Iterator[Edit]:
     if not rows or len(new) < len(old):
         yield {"op": "add", "path": path, "value": new}
         return

@@ -20,12 +20,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.model import HOST_READ, Plan, Problem
 from allocsim.verdict.dossier import Dossier
 
 Life = tuple[int, int]
-Answer = tuple[Mend, ...] | None
+Answer = tuple[Change, ...] | None
 """What is to be mended; None: one of the two slots, whichever."""
 
 SLOT: Final = None
@@ -55,7 +55,7 @@ def allowed_by(dossier: Dossier, meeting: Meeting) -> Answer:
     if dossier.strange(meeting.plan, meeting.program) and (True, frozenset(pair)) not in dossier.on_own_program(
         meeting.plan
     ):
-        return (Mend(kind="stale", plan=meeting.plan, program=meeting.program),)
+        return (Change(kind="stale", plan=meeting.plan, program=meeting.program),)
     if plan.problem is None:
         return _unstated(dossier, meeting, plan)
     return _stated(dossier, meeting, plan, plan.problem)
@@ -65,16 +65,16 @@ def _unstated(dossier: Dossier, meeting: Meeting, plan: Plan) -> Answer:
     program = plan.program
     short = _undersized(plan, (meeting.buffer, meeting.other), plan.nbytes.tolist())
     if short is not None:
-        return (Mend(kind="slot", plan=meeting.plan, buffer=short),)
+        return (Change(kind="slot", plan=meeting.plan, buffer=short),)
     if program.buffers.persistent[meeting.buffer] or program.buffers.persistent[meeting.other]:
         return SLOT
     if not meeting.kinds.isdisjoint({"ResultsOverlap", "AllocOverLive"}):
         return SLOT  # no life is at fault: both are written at once, or the planner's own book kept both
     if meeting.late:
-        return tuple(Mend(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
+        return tuple(Change(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
     if not meeting.kinds.isdisjoint(IN_PLACE) and _at_one_address(dossier, meeting, plan):
         donor, recipient = _in_time(dossier, meeting, plan)
-        return (Mend(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
+        return (Change(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
     return SLOT
 
 
@@ -85,10 +85,10 @@ def _stated(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem) ->
         return SLOT
     short = _undersized(plan, (one, other), problem.nbytes.tolist())
     if short is not None:
-        return (Mend(kind="size", problem=index, buffer=short),)
+        return (Change(kind="size", problem=index, buffer=short),)
     short = _undersized(plan, (one, other), plan.nbytes.tolist())
     if short is not None:
-        return (Mend(kind="slot", plan=meeting.plan, buffer=short),)
+        return (Change(kind="slot", plan=meeting.plan, buffer=short),)
     way = dossier.way(plan, one, other)
     if way is not None:
         bad = [pair for pair in way if (index, *pair) in dossier.bad_pairs]
@@ -125,7 +125,7 @@ def _false_lives(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Proble
     )
 
 
-def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Mend:
+def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Change:
     """Return the mend of a believed lifetime: a pin where the planner was not told that the host
     reads, and nothing else is missed.
 
@@ -138,11 +138,11 @@ def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[L
     if untold and belief.program.ops.is_kind(HOST_READ)[whole[buffer, 1] - 1]:
         life = int(whole[buffer, 0]), int(unread[buffer, 1])
         if _covers(belief, buffer, life) or (partner and not _meet([life], partner)):
-            return Mend(kind="pin", problem=problem, buffer=buffer)
-    return Mend(kind="lifetime", problem=problem, buffer=buffer)
+            return Change(kind="pin", problem=problem, buffer=buffer)
+    return Change(kind="lifetime", problem=problem, buffer=buffer)
 
 
-def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Mend:
+def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Change:
     """Return the mend of a believed pair that may not share: of a lifetime, where a wrong one made
     the pair look safe.
     """
@@ -152,7 +152,7 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Men
         return life_mend(dossier, problem, donor)
     if (problem, recipient) in dossier.short and int(belief.start[recipient]) > int(whole[recipient, 0]):
         return life_mend(dossier, problem, recipient)
-    return Mend(kind="pair", problem=problem, buffer=donor, other=recipient)
+    return Change(kind="pair", problem=problem, buffer=donor, other=recipient)
 
 
 def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | None:

@@ -14,16 +14,16 @@ important first, until `WORK` is spent; a cause whose cure was not sought says s
 What this module does not see: files and the terminal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from allocsim.allocators.planner import Allocator
-from allocsim.cure import CURABLE, Cure, Demand, cure_of
+from allocsim.cure import CURABLE, Cure, cure_of
+from allocsim.cure.changes import Change, Charges
 from allocsim.cure.defects import Judged, Key, key_of
-from allocsim.cure.mends import Mend
 from allocsim.cure.ranks import ranks
-from allocsim.judge.violations import Report
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.verdict.charging import charges_of
 from allocsim.verdict.dossier import Dossier
@@ -85,7 +85,7 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
             -cause.places,
             cause.class_,
             cause.party,
-            *_place_of(dossier, cause.charge),
+            *_place_of(dossier, cause.change),
         )
 
     found = sorted(causes, key=importance)
@@ -101,7 +101,7 @@ def causes_by_violation(causes: Sequence[Cause]) -> dict[Key, Cause]:
     return found
 
 
-def _place_of(dossier: Dossier, mend: Mend) -> tuple[object, ...]:
+def _place_of(dossier: Dossier, mend: Change) -> tuple[object, ...]:
     """Return what tells mends of equal weight apart, whatever the numbers of buffers and values."""
     parts = dossier.document
     order = (
@@ -121,9 +121,12 @@ def _none_first(index: int | None) -> int:
     return -1 if index is None else index
 
 
-def demand_of(cause: Cause) -> Demand:
-    """Return what curing a cause asks for."""
-    return Demand(mend=cause.charge, violations=cause.violations)
+def charges_in(causes: Iterable[Cause]) -> Charges:
+    """Return what curing some causes asks for."""
+    found: dict[Change, tuple[Violation, ...]] = {}
+    for cause in causes:
+        found[cause.change] = (*found.get(cause.change, ()), *cause.violations)
+    return found
 
 
 def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, ...], Cure | None]:
@@ -131,7 +134,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
 
     Where no cure of all is found, it is sought for those that have one each.
     """
-    curable = [cause for cause in causes if cause.charge.kind in CURABLE]
+    curable = [cause for cause in causes if cause.change.kind in CURABLE]
     whole = _cure(dossier, curable, causes)
     if len(curable) == 1:
         return tuple(replace(cause, cure=whole) if cause is curable[0] else cause for cause in causes), whole
@@ -169,7 +172,7 @@ def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | 
     """
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
-    return _cure(dossier, [cause for cause in causes if cause.charge.kind in CURABLE], causes, planner=planner)
+    return _cure(dossier, [cause for cause in causes if cause.change.kind in CURABLE], causes, planner=planner)
 
 
 def _cure(
@@ -182,17 +185,15 @@ def _cure(
     judged: Judged | None = None,
 ) -> Cure | None:
     taken = {id(cause) for cause in chosen}
-    others = [demand_of(cause) for cause in causes if id(cause) not in taken]
-    demands = [demand_of(cause) for cause in chosen]
     return cure_of(
         dossier.document,
-        demands,
+        charges_in(chosen),
         dossier.report,
-        others=others,
+        others=charges_in(cause for cause in causes if id(cause) not in taken),
         planner=planner,
         anew=anew,
         judged=judged or dossier.judged,
     )
 
 
-__all__ = ["causes_by_violation", "causes_of", "cure_all", "demand_of", "found_in", "with_cures"]
+__all__ = ["causes_by_violation", "causes_of", "charges_in", "cure_all", "found_in", "with_cures"]

@@ -36,8 +36,8 @@ from typing import Final
 
 import numpy as np
 
+from allocsim.cure.changes import Change
 from allocsim.cure.defects import OPS, key_of
-from allocsim.cure.mends import Mend
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Meeting, allowed_by
@@ -133,17 +133,17 @@ def _ops_apart(dossier: Dossier) -> frozenset[tuple[object, ...]]:
     return frozenset((key[0], key[1], key[3]) for key in dossier.apart if key[0] in {"UnsafeInPlace", "ResultsOverlap"})
 
 
-def _own_mend(dossier: Dossier, v: Violation) -> Mend:
+def _own_mend(dossier: Dossier, v: Violation) -> Change:
     kind = OWN_KINDS[v.kind]
     if kind in {"unwritten", "mutation"} and v.run is not None and _is_uploaded(dossier, v):
         return _upload(dossier, v)
     if kind == "unwritten":
-        return Mend(kind=kind, program=v.program, buffer=v.buffer)
+        return Change(kind=kind, program=v.program, buffer=v.buffer)
     if kind == "mutation":
-        return Mend(kind=kind, program=v.program, buffer=v.buffer, op=v.other_op)
+        return Change(kind=kind, program=v.program, buffer=v.buffer, op=v.other_op)
     if kind in {"in place", "results"}:
-        return Mend(kind=kind, program=v.program, op=v.op)
-    return Mend(kind=kind, program=v.program, buffer=v.buffer)
+        return Change(kind=kind, program=v.program, op=v.op)
+    return Change(kind=kind, program=v.program, buffer=v.buffer)
 
 
 def _is_uploaded(dossier: Dossier, v: Violation) -> bool:
@@ -155,12 +155,12 @@ def _is_uploaded(dossier: Dossier, v: Violation) -> bool:
     return key_of(v) not in dossier.uploaded
 
 
-def _upload(dossier: Dossier, v: Violation) -> Mend:
+def _upload(dossier: Dossier, v: Violation) -> Change:
     run = dossier.runs[v.run or 0]
     home = run.program.values.buffer
     into = [step for step in run.skip if v.buffer in home[list(run.program.ops[step].results)].tolist()]
     before = [step for step in into if v.op is None or step < v.op]
-    return Mend(kind="upload", program=v.program, op=max(before, default=min(into)))
+    return Change(kind="upload", program=v.program, op=max(before, default=min(into)))
 
 
 def _charge_once(dossier: Dossier, found: Charges) -> None:
@@ -190,7 +190,7 @@ def _history(dossier: Dossier, found: Charges) -> None:
     """
     for v in dossier.history:
         for kind in ("unwritten", "state"):
-            mend = Mend(kind=kind, program=v.program, buffer=v.buffer)
+            mend = Change(kind=kind, program=v.program, buffer=v.buffer)
             if mend in found:
                 found[mend].append(v)
 
@@ -218,7 +218,7 @@ def _meetings(dossier: Dossier, found: Charges, violations: Sequence[Violation])
         for place in takers[id(v)]:
             victims[place].add(v.buffer or 0)
     innocent, accomplices = _innocent(dossier, paired)
-    answers: dict[Place, tuple[Mend, ...]] = {}
+    answers: dict[Place, tuple[Change, ...]] = {}
     edges: list[Place] = []
     for place, rows in paired.items():
         if place in innocent:
@@ -317,23 +317,25 @@ def _carrier(dossier: Dossier, v: Violation) -> tuple[int | None, int | None]:
     return step, ops[step].operands[place - int(ops.result_starts[step])]
 
 
-def _moved_at_once(dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], edges: Sequence[Place]) -> list[Place]:
+def _moved_at_once(
+    dossier: Dossier, answers: Mapping[Place, tuple[Change, ...]], edges: Sequence[Place]
+) -> list[Place]:
     """Return the places of plans without a problem that one slot explains where it would take
     several beliefs, or one beside a slot that lies wrong anyway: the smallest mend moves that slot.
     """
     told = {place: mends for place, mends in answers.items() if dossier.document.plans[place[0]].problem is None}
-    places: dict[Mend, set[Place]] = defaultdict(set)
+    places: dict[Change, set[Place]] = defaultdict(set)
     for place, mends in told.items():
         for mend in mends:
             places[mend].add(place)
-    explained: dict[tuple[int, int], set[Mend]] = defaultdict(set)
+    explained: dict[tuple[int, int], set[Change]] = defaultdict(set)
     for mend, where in places.items():
         if mend.kind in {"lifetime", "pair"} and all(len(told[place]) == 1 for place in where):
             common = set.intersection(*(set(place[2:]) for place in where))
             for buffer in common - ({mend.buffer} if mend.kind == "lifetime" else set()):
                 explained[mend.plan or 0, buffer].add(mend)
     astray = {(place[0], buffer) for place in edges for buffer in place[2:]}
-    chosen: set[Mend] = set()
+    chosen: set[Change] = set()
     for slot, mine in sorted(explained.items(), key=lambda row: (-len(row[1]), _rank(dossier, row[0]))):
         fresh = mine - chosen
         chosen |= fresh if len(fresh) + (slot in astray) > 1 else set()
@@ -341,8 +343,8 @@ def _moved_at_once(dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], 
 
 
 def _moves_in_turn(
-    dossier: Dossier, answers: Mapping[Place, tuple[Mend, ...]], late: Sequence[Violation]
-) -> dict[Place, tuple[Mend, ...]]:
+    dossier: Dossier, answers: Mapping[Place, tuple[Change, ...]], late: Sequence[Violation]
+) -> dict[Place, tuple[Change, ...]]:
     """Return one slot for all that the moves of a loop lose, turn for turn, where no belief is
     stated: that of the buffer in most of these pairs.
     """
@@ -354,7 +356,7 @@ def _moves_in_turn(
             assert v.buffer is not None
             if dossier.document.plans[v.plan].problem is None:
                 lost[v.plan, v.program].add((min(v.buffer, taker), max(v.buffer, taker)))
-    found: dict[Place, tuple[Mend, ...]] = {}
+    found: dict[Place, tuple[Change, ...]] = {}
     for (plan, program), pairs in lost.items():
         for group in loops_of(dossier.document.programs[program], pairs).values():
             named = {mend for pair in group for mend in answers.get((plan, program, *pair), ())}
@@ -362,7 +364,7 @@ def _moves_in_turn(
                 continue
             met = Counter(buffer for pair in group for buffer in pair)
             chosen = min(met, key=lambda buffer: (-met[buffer], _rank(dossier, (plan, buffer))))
-            slot = (Mend(kind="slot", plan=plan, buffer=chosen),)
+            slot = (Change(kind="slot", plan=plan, buffer=chosen),)
             found |= {(plan, program, *pair): slot for pair in group if (plan, program, *pair) in answers}
     return found
 
@@ -438,7 +440,7 @@ def _innocent(
 
 def _covered(
     dossier: Dossier, edges: Sequence[Place], violations: Sequence[Violation]
-) -> dict[Place, tuple[Mend, ...]]:
+) -> dict[Place, tuple[Change, ...]]:
     """Return for each pair the slot to be moved: as few slots as meet all pairs, those that do not
     fit first.
 
@@ -453,7 +455,7 @@ def _covered(
     open_: dict[int, set[Place]] = defaultdict(set)
     for place in edges:
         open_[place[0]].add(place)
-    answers: dict[Place, tuple[Mend, ...]] = {}
+    answers: dict[Place, tuple[Change, ...]] = {}
     for index, places in open_.items():
         answers |= _covered_of(dossier, index, places, misfits)
     return answers
@@ -461,7 +463,7 @@ def _covered(
 
 def _covered_of(
     dossier: Dossier, index: int, places: set[Place], misfits: Collection[tuple[int | None, int]]
-) -> dict[Place, tuple[Mend, ...]]:
+) -> dict[Place, tuple[Change, ...]]:
     """Return that of one plan."""
     plan = dossier.document.plans[index]
     whole, _ = dossier.lives(plan.program)
@@ -489,7 +491,7 @@ def _covered_of(
             turn[buffer],
         )
 
-    answers: dict[Place, tuple[Mend, ...]] = {}
+    answers: dict[Place, tuple[Change, ...]] = {}
     heap = [(weight(buffer), buffer) for buffer in meets]
     heapify(heap)
     while heap:
@@ -501,7 +503,7 @@ def _covered_of(
             heappush(heap, (now, chosen))
             continue
         for place in tuple(meets[chosen]):
-            answers[place] = (Mend(kind="slot", plan=index, buffer=chosen),)
+            answers[place] = (Change(kind="slot", plan=index, buffer=chosen),)
             for buffer in place[2:]:
                 meets[buffer].discard(place)
     return answers
@@ -519,18 +521,18 @@ def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
 
 
 def _why_late(
-    dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Mend, ...]]
-) -> Iterable[Mend]:
+    dossier: Dossier, v: Violation, takers: Sequence[Place], answers: dict[Place, tuple[Change, ...]]
+) -> Iterable[Change]:
     """Return the mends of a late read."""
     if dossier.looked_late(v):
-        return (Mend(kind="late", program=v.program, buffer=v.buffer),)
+        return (Change(kind="late", program=v.program, buffer=v.buffer),)
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not _lasts(dossier, v):
         if _is_uploaded(dossier, v):
             by_host = dossier.kind(v.want_run, v.want_op) == HOST_WRITE
-            return (_upload(dossier, v) if by_host else Mend(kind="state", program=v.program, buffer=v.buffer),)
+            return (_upload(dossier, v) if by_host else Change(kind="state", program=v.program, buffer=v.buffer),)
         if not takers:
-            return (Mend(kind="state", program=v.program, buffer=v.buffer),)
-    reasons: dict[Mend, list[Place]] = defaultdict(list)
+            return (Change(kind="state", program=v.program, buffer=v.buffer),)
+    reasons: dict[Change, list[Place]] = defaultdict(list)
     for place in takers:
         for mend in answers.get(place, ()):
             reasons[mend].append(place)
@@ -555,15 +557,15 @@ def _lasts(dossier: Dossier, v: Violation) -> bool:
     return v.buffer is not None and bool(dossier.program(v).buffers.persistent[v.buffer])
 
 
-def _elsewhere(dossier: Dossier, v: Violation) -> Mend:
+def _elsewhere(dossier: Dossier, v: Violation) -> Change:
     """A late read that no meeting within its run explains: by a plan for another program, or a
     buffer that lasts and was not kept.
     """
     if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
-        return Mend(kind="stale", plan=v.plan, program=v.program)
+        return Change(kind="stale", plan=v.plan, program=v.program)
     if _lasts(dossier, v):
-        return Mend(kind="address", plan=v.plan, buffer=v.buffer)
-    return Mend(kind="slot", plan=v.plan, buffer=v.buffer)
+        return Change(kind="address", plan=v.plan, buffer=v.buffer)
+    return Change(kind="slot", plan=v.plan, buffer=v.buffer)
 
 
 __all__ = ["Charges", "charges_of"]

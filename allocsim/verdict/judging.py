@@ -165,10 +165,10 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
     placed = [
         cause
         for cause in causes
-        if cause.charge.kind in PLACED and (cause.charge.kind != "wait" or cause.party == "plan")
+        if cause.change.kind in PLACED and (cause.change.kind != "wait" or cause.party == "plan")
     ]
     mine = {id(v): v for cause in placed for v in cause.violations if v.kind not in BELIEF_KINDS}
-    over = {id(v): v for cause in causes if cause.charge.kind in OVER_RUNS for v in cause.violations}
+    over = {id(v): v for cause in causes if cause.change.kind in OVER_RUNS for v in cause.violations}
     races = [v for v in mine.values() if v.kind == "Race"]
     conflicts = len(mine) - len(races)
     found = f"{conflicts} conflict{'s'[: conflicts != 1]}"

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.judge.fast.facts import read_twice
 from allocsim.model import Ops, Program
 from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
@@ -136,7 +136,7 @@ def _kernel_cause(
     )
     home = int(program.values.buffer[operand])
     victim = dossier.witness(run, step, value=operand, buffer=home, program=program)
-    mend = Mend(kind=name, op_kind=row.kind, operand=position, result=row.result)
+    mend = Change(kind=name, op_kind=row.kind, operand=position, result=row.result)
     return Cause(
         class_=naming.class_,
         party=naming.party,
@@ -145,7 +145,7 @@ def _kernel_cause(
         places=len(places),
         first=FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
         mend=mend_words(dossier, mend),
-        charge=mend,
+        change=mend,
         wrong_bytes=sum(_bytes(dossier.runs[r].program, s, row) for r, s in places) if not asked or seen else 0,
         victim=victim,
         writer=dossier.witness(run, step, value=result, buffer=int(program.values.buffer[result]), program=program),
@@ -191,7 +191,7 @@ def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cau
     program = dossier.runs[run].program
     value = program.ops[step].operands[row.operand]
     home = int(program.values.buffer[value])
-    mend = Mend(kind="twice", op_kind=row.kind, operand=row.operand)
+    mend = Change(kind="twice", op_kind=row.kind, operand=row.operand)
     return Cause(
         class_=naming.class_,
         party=naming.party,
@@ -201,7 +201,7 @@ def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cau
         places=len(places),
         first=FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
         mend=mend_words(dossier, mend),
-        charge=mend,
+        change=mend,
         victim=dossier.witness(run, step, value=value, buffer=home, program=program),
     )
 
@@ -242,7 +242,7 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
     incident, row = incidents[0], _row_of(incidents[0])
     program = dossier.runs[incident.run].program
     step = incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else None
-    mend = Mend(kind=row.mends[0], op_kind=kind)
+    mend = Change(kind=row.mends[0], op_kind=kind)
     return Cause(
         class_=row.class_,
         party=row.party,
@@ -258,7 +258,7 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
             bytes=incident.bytes,
         ),
         mend=mend_words(dossier, mend),
-        charge=mend,
+        change=mend,
         wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
         victim=dossier.witness(
             incident.held_run,
@@ -301,7 +301,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
     kernels = {
         (run, step)
         for cause in causes
-        if cause.charge.kind in {"kernel", "promise", "twice"}
+        if cause.change.kind in {"kernel", "promise", "twice"}
         for run, step in _uses(dossier, cause)
     }
     taken = {(v.run, v.op) for v in dossier.static}
@@ -320,7 +320,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
     for kind, origins in found.items():
         yield _unknown(dossier, origins, kind)
     if evidence.diverges and not evidence.origins and not causes:
-        row, mend = MEASURED_NAMES["unknown"], Mend(kind="unknown")
+        row, mend = MEASURED_NAMES["unknown"], Change(kind="unknown")
         yield Cause(
             class_=row.class_,
             party=row.party,
@@ -329,12 +329,12 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
             places=1,
             first=FirstPlace(),
             mend=mend_words(dossier, mend),
-            charge=mend,
+            change=mend,
         )
 
 
 def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
-    origin, row, mend = origins[0], MEASURED_NAMES["unknown"], Mend(kind="unknown", op_kind=kind)
+    origin, row, mend = origins[0], MEASURED_NAMES["unknown"], Change(kind="unknown", op_kind=kind)
     program = dossier.runs[origin.run].program
     what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
     missing = (
@@ -356,14 +356,14 @@ def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
             buffer=int(program.values.buffer[origin.value]),
         ),
         mend=mend_words(dossier, mend),
-        charge=mend,
+        change=mend,
         victim=dossier.witness(origin.run, origin.op, value=origin.value, program=program),
     )
 
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
     """Yield where a kernel's cause strikes."""
-    mend, unsafe, programs = cause.charge, _measured_unsafe(dossier), _programs(dossier)
+    mend, unsafe, programs = cause.change, _measured_unsafe(dossier), _programs(dossier)
     for run, aliases in enumerate(dossier.aliases):
         program = dossier.runs[run].program
         ops = program.ops
@@ -402,11 +402,11 @@ def origin_text(dossier: Dossier, origin: Origin) -> str:
 def explains(dossier: Dossier, cause: Cause, origin: Origin) -> bool:
     """Whether a cause accounts for an origin: it lost these bytes, or its kernel wrote them."""
     place = origin.run, origin.op
-    if cause.charge.kind in {"kernel", "promise", "twice"}:
+    if cause.change.kind in {"kernel", "promise", "twice"}:
         return origin.what == "result" and place in set(_uses(dossier, cause))
-    if cause.charge.kind == "misdeed":
+    if cause.change.kind == "misdeed":
         return origin.what == "operand" or cause.first.op == origin.op
-    if cause.charge.kind == "unknown":
+    if cause.change.kind == "unknown":
         return (cause.first.run, cause.first.op) == place
     kinds = None if origin.what == "operand" else OF_RESULTS
     return any((v.run, v.op) == place and (kinds is None or v.kind in kinds) for v in cause.violations)

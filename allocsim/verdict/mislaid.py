@@ -11,7 +11,7 @@ What this module does not see: the program against itself, and the order.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.judge.fast import Violation
 from allocsim.model import Event
 from allocsim.verdict.blame import life_mend, pair_mend
@@ -33,7 +33,7 @@ def charge_slots(dossier: Dossier, found: Charges, violations: Iterable[Violatio
             found[_slot_mend(dossier, found, v, v.plan)].append(v)
 
 
-def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
+def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Change:
     """What is handed out while it is taken comes of what was given back too often, where anything
     was; what is given back where a wrong lifetime ends, of that lifetime.
     """
@@ -43,7 +43,7 @@ def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Mend:
         for mend in found:
             if mend.kind == "events" and mend.plan == v.plan:
                 return mend
-    return Mend(kind="events", plan=v.plan, buffer=v.buffer)
+    return Change(kind="events", plan=v.plan, buffer=v.buffer)
 
 
 def _as_believed(dossier: Dossier, v: Violation) -> bool:
@@ -58,17 +58,17 @@ def _as_believed(dossier: Dossier, v: Violation) -> bool:
     return v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
 
 
-def _slot_mend(dossier: Dossier, found: Charges, v: Violation, index: int) -> Mend:
+def _slot_mend(dossier: Dossier, found: Charges, v: Violation, index: int) -> Change:
     plan = dossier.document.plans[index]
     strange = v.program is not None and dossier.strange(index, v.program)
     if strange and (v.kind, v.buffer) not in dossier.on_own_program(index):
-        return Mend(kind="stale", plan=v.plan, program=v.program)
+        return Change(kind="stale", plan=v.plan, program=v.program)
     if plan.problem is not None and as_small_as_believed(dossier, v):
-        return Mend(kind="size", problem=dossier.problem_index(plan.problem), buffer=v.buffer)
+        return Change(kind="size", problem=dossier.problem_index(plan.problem), buffer=v.buffer)
     mends = [
-        Mend(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
+        Change(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
     ]
-    return next((mend for mend in mends if mend in found), mends[0] if mends else Mend(kind="slot", plan=v.plan))
+    return next((mend for mend in mends if mend in found), mends[0] if mends else Change(kind="slot", plan=v.plan))
 
 
 def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
@@ -85,7 +85,7 @@ def charge_beliefs(dossier: Dossier, found: Charges) -> None:
         if v.problem is None or v.buffer is None or v.severity != "violation":
             continue
         if v.kind == "BadSize":
-            mend = Mend(kind="size", problem=v.problem, buffer=v.buffer)
+            mend = Change(kind="size", problem=v.problem, buffer=v.buffer)
         elif v.kind == "BadShare":
             mend = pair_mend(dossier, v.problem, v.buffer, v.other_buffer or 0)
         else:

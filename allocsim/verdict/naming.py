@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, HOST_WRITE, Role
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.moves import lost_to
 
-Fact = Callable[[Dossier, Mend, Sequence[Violation]], bool]
+Fact = Callable[[Dossier, Change, Sequence[Violation]], bool]
 
 TELLING: Final = (
     "StaleRead", "UnsafeInPlace", "ResultsOverlap", "OverwrittenRead", "UninitialisedRead", "Race", "Unplaced", "Undersized",
@@ -57,7 +57,7 @@ def told_most(violations: Sequence[Violation]) -> Violation:
     return min(violations, key=rank)
 
 
-def name_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> NamingRow:
+def name_of(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> NamingRow:
     """Return the row that names a cause."""
     return next(row for row in NAMES if mend.kind in row.mends and row.applies(dossier, mend, violations))
 
@@ -69,7 +69,7 @@ def _late(violations: Sequence[Violation]) -> list[Violation]:
     return [v for v in violations if v.kind == "StaleRead"]
 
 
-def in_two_calls(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def in_two_calls(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """Victim and taker lie in different calls or branches, neither inside the other.
 
     So in all that is explained of two buffers.
@@ -90,7 +90,7 @@ def _calls(dossier: Dossier, v: Violation) -> bool | None:
     return one[:shared] != two[:shared]
 
 
-def content(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """The victim is a parameter or a state."""
     for v in violations:
         lasting = dossier.program(v).buffers.persistent
@@ -100,7 +100,7 @@ def content(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> b
     return False
 
 
-def bound_twice(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """One and the same slot was given to two buffers whose content comes from outside."""
     for v in violations:
         run, other = dossier.run(v), dossier.other_buffer(v)
@@ -120,7 +120,7 @@ def _one_slot(dossier: Dossier, v: Violation, pair: list[int]) -> bool:
     return bool(run.plan.placed[pair].all()) and arena[0] == arena[1] and offset[0] == offset[1]
 
 
-def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def one_op(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """One and the same slot was given to two results of one op."""
     for v in violations:
         other = dossier.other_buffer(v)
@@ -134,18 +134,18 @@ def one_op(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bo
     return False
 
 
-def at_one_end(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """All is well at the other end of the ranges of sizes."""
     return {v.ends for v in violations} in ONE_END
 
 
-def moved_in_turn(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """The first late read is that of a value moved after another, which took its bytes."""
     late = min(_late(violations), key=lambda v: (v.run, v.op), default=None)
     return late is not None and bool(lost_to(dossier, late))
 
 
-def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """Both buffers are what one turn of a loop hands to the next.
 
     So in all that is explained of two buffers; a read that finds what a `same` carried there from
@@ -164,7 +164,7 @@ def between_carries(dossier: Dossier, _mend: Mend, violations: Sequence[Violatio
     return bool(told) and all(told)
 
 
-def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """All that is wrong with a slot is its arena: that of another carry of a loop, which lies in
     this one's.
     """
@@ -178,12 +178,12 @@ def exchanged_arenas(dossier: Dossier, _mend: Mend, violations: Sequence[Violati
     return True
 
 
-def written_at_once(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def written_at_once(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """Two results of one op lie on each other."""
     return any(v.kind == "ResultsOverlap" for v in violations)
 
 
-def donated(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """An output took the place of an input that was handed over for it, by an op that may be run in
     place there.
     """
@@ -193,7 +193,7 @@ def donated(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bo
     return any({mend.buffer, mend.other} <= dossier.handed(run) for run in runs)
 
 
-def only_host_missed(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """Every reader missed is the host."""
     beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"}}
     if beliefs:
@@ -202,13 +202,13 @@ def only_host_missed(dossier: Dossier, mend: Mend, violations: Sequence[Violatio
     return bool(late) and all(dossier.kind(v.run, v.op) == HOST_READ for v in late)
 
 
-def laid_by_host(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+def laid_by_host(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """The bytes read late were laid by the host in the same run."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer and v.want_run == v.run]
     return bool(late) and all(dossier.kind(v.want_run, v.want_op) == HOST_WRITE for v in late)
 
 
-def lost_view(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """The last use missed is a view's; where no belief is stated, of those that read late."""
     if mend.problem is not None and mend.buffer is not None:
         problem = dossier.document.problems[mend.problem]
@@ -236,7 +236,7 @@ def _reader(late: Violation) -> int:
     return late.op
 
 
-def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool:
+def _leaves_out(dossier: Dossier, mend: Change, late: Sequence[Violation]) -> bool:
     """Whether a stated belief ends before some late reader: then the use missed last decides, and
     that is known.
     """
@@ -246,7 +246,7 @@ def _leaves_out(dossier: Dossier, mend: Mend, late: Sequence[Violation]) -> bool
     return any(not start <= _reader(v) < stop for v in late)
 
 
-def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """A copy between arenas reads another instance of an input than the one of its run: nobody laid
     it in this run, and what the host did lay, laid out alike, is read by nobody.
     """
@@ -262,19 +262,19 @@ def copies_another(dossier: Dossier, _mend: Mend, violations: Sequence[Violation
     return False
 
 
-def counted_on(_dossier: Dossier, _mend: Mend, violations: Sequence[Violation]) -> bool:
+def counted_on(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """What is read was laid in an earlier run, and taken since."""
     return bool(_late(violations))
 
 
-def given_back(dossier: Dossier, mend: Mend, violations: Sequence[Violation]) -> bool:
+def given_back(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """The races come of reuse, and the planner, told of nothing but what was given back, gave the
     bytes out again in stream order.
     """
     return mend.plan is not None and all(dossier.rule_kept(v) for v in violations)
 
 
-def of_plan(_dossier: Dossier, mend: Mend, _violations: Sequence[Violation]) -> bool:
+def of_plan(_dossier: Dossier, mend: Change, _violations: Sequence[Violation]) -> bool:
     """The race comes of reuse by a plan."""
     return mend.plan is not None
 

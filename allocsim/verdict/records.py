@@ -20,7 +20,7 @@ from allocsim.judge.fast import Report, Violation
 
 if TYPE_CHECKING:  # a clean document needs no cure: `check` of one is not to wait for it
     from allocsim.cure import Cure
-    from allocsim.cure.mends import Mend
+    from allocsim.cure.changes import Change
 
 CLASSES: Final[dict[str, str]] = {
     "C01": "a reader was missed, the last use computed too early",
@@ -104,7 +104,7 @@ class Cause:
     first: FirstPlace
     mend: str
     """The smallest mend, in words."""
-    charge: "Mend" = field(repr=False)
+    change: "Change" = field(repr=False)
     """The same as data."""
     violations: tuple[Violation, ...] = field(repr=False, default=())
     """Those it explains, in the report's order."""

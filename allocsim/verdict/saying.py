@@ -6,9 +6,9 @@ What this module does not see: how violations were charged and named.
 
 from collections.abc import Sequence
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change, program_of
 from allocsim.judge.fast import Violation
-from allocsim.model import Document, Program
+from allocsim.model import Program
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.naming import NamingRow, told_most
 from allocsim.verdict.records import Cause, FirstPlace, Witness
@@ -23,7 +23,7 @@ REMEDIES = {
 """What the party at fault can do by itself, where that is not a change of the plan."""
 
 
-def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row: NamingRow) -> Cause:
+def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], row: NamingRow) -> Cause:
     """Return a cause that the judge's violations tell of."""
     v = told_most(violations)
     program = dossier.program(v)
@@ -49,7 +49,7 @@ def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row:
             run=first.run, step=first.step, op=first.op, value=first.value, buffer=first.buffer, bytes=first.bytes
         ),
         mend=mend_words(dossier, mend),
-        charge=mend,
+        change=mend,
         violations=tuple(violations),
         wrong_bytes=sum(high - low for v in violations if v.kind in READ_WRONG for low, high in v.bytes),
         victim=parties[0],
@@ -59,10 +59,9 @@ def cause_of(dossier: Dossier, mend: Mend, violations: Sequence[Violation], row:
     )
 
 
-def mend_words(dossier: Dossier, mend: Mend) -> str:
+def mend_words(dossier: Dossier, mend: Change) -> str:
     """Say what would make the violations of a mend vanish."""
-    document = dossier.document
-    program = _program_of(document, mend)
+    program = program_of(mend, dossier.document)
     buffers, ops = program.buffers.names, program.ops
     name = "it" if mend.buffer is None else buffers[mend.buffer]
     other = "it" if mend.other is None else buffers[mend.other]
@@ -100,7 +99,7 @@ def mend_words(dossier: Dossier, mend: Mend) -> str:
     return words[mend.kind]
 
 
-def _lifetime_words(dossier: Dossier, mend: Mend, program: Program, name: str) -> str:
+def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str) -> str:
     whole, _ = dossier.lives(program)
     start, stop = (int(step) for step in whole[mend.buffer or 0])
     until = f"keep {name} until op {stop - 1} ({program.ops.names[stop - 1]}) has run" if stop else f"keep {name}"
@@ -115,14 +114,6 @@ def _lifetime_words(dossier: Dossier, mend: Mend, program: Program, name: str) -
     if not late and not short:
         return f"{until}, without a gap"
     return f"{until}, and {begin}" if late else until
-
-
-def _program_of(document: Document, mend: Mend) -> Program:
-    if mend.program is not None:
-        return document.programs[mend.program]
-    if mend.problem is not None:
-        return document.problems[mend.problem].program
-    return document.plans[mend.plan].program if mend.plan is not None else document.programs[0]
 
 
 def _results(program: Program, op: int | None) -> str:
@@ -161,7 +152,7 @@ def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
     return f"{reader.op_name} (op {reader.op}{later}) reads {victim.buffer_name}; {by}"
 
 
-def _failed_belief(dossier: Dossier, mend: Mend, v: Violation) -> str | None:
+def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
     """Say which belief failed, comparing what was believed with what the program does."""
     if v.kind == "Race":
         return _believed_order(dossier, v)

@@ -12,13 +12,13 @@ anyway, but for how far a wait reaches.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.cure.waits import Ordered, covering, pruned
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ
 from allocsim.verdict.dossier import Dossier
 
-Charges = dict[Mend, list[Violation]]
+Charges = dict[Change, list[Violation]]
 """Mends, each with the violations it explains."""
 
 
@@ -42,7 +42,7 @@ def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
         if not in_one_run(v):
-            found[Mend(kind="runs", program=v.program, plan=v.plan)].append(v)
+            found[Change(kind="runs", program=v.program, plan=v.plan)].append(v)
             continue
         rows[v.program or 0].append(v)
     for program, unordered in rows.items():
@@ -51,7 +51,7 @@ def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -
         for v in unordered:
             if ordered.before(*reversed(_pair(v))):  # only where the host looks after a later run
                 looks = dossier.kind(v.run, v.op) == HOST_READ
-                found[Mend(kind="late", program=program, buffer=v.buffer if looks else v.other_buffer)].append(v)
+                found[Change(kind="late", program=program, buffer=v.buffer if looks else v.other_buffer)].append(v)
             else:
                 here.append(v)
         reuse = [
@@ -105,7 +105,7 @@ def _by_wait(
     for v in races:
         which = (n for n, one in enumerate(singles) if _in_order(one, v))
         op, after = waits[next(which, 0)]
-        found[Mend(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
+        found[Change(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
 
 
 __all__ = ["Charges", "charge_order", "in_one_run"]

@@ -34,7 +34,7 @@ def wrong_with(culprit, verdict=None):
     if found[0][0] not in culprit.classes:
         return f"class: {found}"
     (cause,) = verdict.causes
-    if cause.charge.kind in CURABLE and cause.cure is None:
+    if cause.change.kind in CURABLE and cause.cure is None:
         return "no cure"
     return "" if judge(culprit.sound, cures=False).sound else "the sound twin is accused"
 
@@ -105,7 +105,7 @@ def test_sound_documents_are_never_accused():
 
 def named(verdict):
     """Return party, class and mend of what a verdict names; what is unknown names nothing."""
-    return {(c.party, c.class_, c.charge) for c in verdict.causes if c.party != "unknown"}
+    return {(c.party, c.class_, c.change) for c in verdict.causes if c.party != "unknown"}
 
 
 def test_more_evidence_never_finds_less():

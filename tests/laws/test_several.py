@@ -42,7 +42,7 @@ def test_of_two_faults_neither_is_taken_for_a_third(names, seed, right, why):
 def test_a_slot_as_small_as_believed_does_not_make_it_the_one_that_was_moved():
     laid = planted(("small", "gap", "shifted"), 129)
     assert laid is not None
-    charges = {(c.charge.kind, c.charge.buffer) for c in judge(laid.evidence, cures=False).causes}
+    charges = {(c.change.kind, c.change.buffer) for c in judge(laid.evidence, cures=False).causes}
     assert charges == {("lifetime", 11), ("size", 6), ("slot", 2)}
 
 

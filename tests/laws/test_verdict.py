@@ -116,6 +116,6 @@ def test_a_renumbered_belief_is_cured_by_the_same_changes_at_the_same_price():
         document = evidence.document
         found = cure_all(document)
         start = document.problems[0].start
-        kinds = sorted((e.kind, int(start[e.buffer]) if hasattr(e, "buffer") else e.op) for e in found.elements)
+        kinds = sorted((e.kind, int(start[e.buffer]) if e.buffer is not None else e.op) for e in found.changes)
         prices.add((tuple(kinds), found.nbytes, found.pin_all_bytes))
     assert len(prices) == 1

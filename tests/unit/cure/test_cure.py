@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from allocsim import cure
 from allocsim.allocators import Constraints, exact, find
+from allocsim.cure import changes
 from allocsim.cure.apart import all_apart
+from allocsim.cure.changes import Change
 from allocsim.cure.cured import words_of
 from allocsim.cure.defects import key_of
-from allocsim.cure.elements import KINDS, Wait
 from allocsim.cure.pairs import positions_of, used_pairs, without_positions
 from allocsim.cure.waits import Ordered, covering
 from allocsim.judge.fast import Violation, check
@@ -93,7 +94,7 @@ def test_either_of_two_buffers_may_give_way_and_the_fewest_bytes_win():
 
 def test_a_pair_that_a_wrong_lifetime_made_look_safe_goes_with_it():
     found = verdict(late("a=0 b=0", TEXT, a=(1, 3), share="a>b")).cure
-    assert [element.kind for element in found.elements] == ["lifetime", "pair"]
+    assert [change.kind for change in found.changes] == ["lifetime", "pair"]
     assert check(found.document).clean
     assert not found.minimal  # of two elements that belong together neither was left out by itself
 
@@ -110,7 +111,7 @@ def test_a_size_is_believed_and_given():
     made = program("x = host.write; a = f x; b = g x; c = h b a; host.read c", sizes="a=64")
     document = Document.of(plan(made, "a=0 b=32", belief(made, nbytes=[64, 32, 64, 64])))
     found = verdict(document).cure
-    assert [element.kind for element in found.elements] == ["place", "place"]
+    assert [change.kind for change in found.changes] == ["place", "place"]
     assert found.document.problems[0].nbytes[1] == 64
     assert check(found.document).clean
 
@@ -119,7 +120,7 @@ def test_a_state_that_a_plan_moved_stays_where_its_content_is():
     made = program("y = f s; host.read y", roles={"s": Role.STATE})
     document = Document.of(*(Run.of(plan(made, f"s={s} y=0", belief(made, own=[]))) for s in (64, 128)))
     found = verdict(document).cure
-    assert [element.kind for element in found.elements] == ["address"]
+    assert [change.kind for change in found.changes] == ["address"]
     assert check(found.document).clean
 
 
@@ -129,7 +130,7 @@ def test_a_stale_plan_is_made_anew_for_the_program_that_runs():
     )
     made = plan(one, "n0=0 n1=64 n2=0 n3=128", belief(one))
     found = verdict(Document.of(Run.of(made), Run.of(made, program=other))).cure
-    assert [element.kind for element in found.elements] == ["place"]
+    assert [change.kind for change in found.changes] == ["stale"]
     assert check(found.document).clean
     assert len(found.document.plans) == 2
 
@@ -187,7 +188,7 @@ def test_json_of_a_cure_has_kinds_bytes_and_what_was_verified():
     assert set(told) == {"number", "class", "party", "places", "first", "mend", "cure"}
     assert {"run", "step", "op", "value", "buffer", "bytes"} == set(told["first"])
     assert {"elements", "nbytes", "verified"} <= set(told["cure"])
-    assert all(element["kind"] in KINDS for element in told["cure"]["elements"])
+    assert all(element["kind"] in {kind for kind, _ in changes.MADE.values()} for element in told["cure"]["elements"])
 
 
 # waits --------------------------------------------------------------------------------------------------------------------------
@@ -233,9 +234,9 @@ def test_an_honest_belief_needs_no_cure():
 
 @pytest.mark.parametrize("kind", sorted(cure.CURABLE))
 def test_what_can_be_cured_is_a_kind_of_mend(kind):
-    from allocsim.cure.mends import MENDS  # noqa: PLC0415 - only here
+    from allocsim.cure.changes import PROPOSED  # noqa: PLC0415 - only here
 
-    assert kind in MENDS
+    assert kind in PROPOSED
 
 
 def test_what_lasts_in_several_plans_stays_and_who_lies_over_it_gives_way():
@@ -260,7 +261,9 @@ def test_with_every_buffer_apart_what_is_fixed_stays_where_it_is_fixed():
 
 def test_of_many_waits_one_of_its_kind_is_told_in_the_singular():
     made = program("x = host.write; a = f x; b = f x; c = g a; d = g b; e = h c; host.read e")
-    waits = [Wait(program=0, op=op, after=after) for op, after in ((3, 1), (4, 1), (4, 2), (3, 2), (5, 3))]
+    waits = [
+        Change(kind="wait", program=0, op=op, after=after) for op, after in ((3, 1), (4, 1), (4, 2), (3, 2), (5, 3))
+    ]
     assert words_of(waits, Document.of(plan(made, "", None))) == (
         "let g wait for f (4 waits)",
         "let h wait for g (1 wait)",
@@ -300,9 +303,9 @@ def test_a_state_that_has_no_room_where_the_first_plan_keeps_it_lies_where_both_
         session=tuple(Run(plan=one, program=one.program) for one in plans),
     )
     (cause,) = judge(Evidence(document=document)).causes
-    assert cause.charge.kind == "address"
+    assert cause.change.kind == "address"
     assert cause.cure.nbytes == 0
-    assert {(move.plan, move.buffer, move.offset) for move in cause.cure.elements} == {
+    assert {(move.plan, move.buffer, move.offset) for move in cause.cure.changes} == {
         (0, 0, 128),
         (0, 1, 0),
         (1, 0, 128),

@@ -1,6 +1,5 @@
 """Parts of a cure by themselves: a draft built, kernels' pairs, plans made anew, slots given all their bytes, and who moves off whom."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +7,9 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.cure import drafting, few
-from allocsim.cure.cured import Demand
-from allocsim.cure.drafting import Draft, built, denials_of, in_other_plans, meeting_in_place, replan
-from allocsim.cure.elements import Place
+from allocsim.cure.changes import Change
+from allocsim.cure.drafting import Draft, built, in_other_plans, meeting_in_place, replan
 from allocsim.cure.mending import edges_of, with_beliefs
-from allocsim.cure.mends import Mend
 from allocsim.cure.room import Rigour, Room
 from allocsim.judge.fast import Violation
 from allocsim.model import OWN, Document, Role, Run
@@ -24,22 +21,17 @@ SHORT = replace(plan(MADE, "x=0 a=64 b=128 c=192"), nbytes=np.array([64, 32, 64,
 """Half of a has no bytes."""
 
 
-def draft_of(document):
-    rooms = {index: Room.of(document, one) for index, one in enumerate(document.plans)}
-    return Draft(document=document, rooms=rooms, elements={}, moved=defaultdict(set), resized=defaultdict(set))
-
-
 def test_a_draft_in_which_nothing_moved_has_the_plans_that_were():
     document = Document.of(plan(MADE, ""))
-    assert built(draft_of(document)).plans[0].offset is document.plans[0].offset
+    assert built(Draft.of(document)).plans[0].offset is document.plans[0].offset
 
 
 def test_a_slot_that_only_grew_has_its_bytes_and_one_that_only_moved_its_place():
     document = Document.of(SHORT)
-    grown = draft_of(document)
+    grown = Draft.of(document)
     grown.resized[0].add(A)
     assert built(grown).plans[0].nbytes.tolist() == [64, 64, 64, 64]
-    moved = draft_of(document)
+    moved = Draft.of(document)
     moved.rooms[0].offset[B] = 256
     moved.moved[0].add(B)
     assert built(moved).plans[0].offset.tolist() == [0, 64, 256, 192]
@@ -48,14 +40,14 @@ def test_a_slot_that_only_grew_has_its_bytes_and_one_that_only_moved_its_place()
 
 @pytest.mark.parametrize("changed", ["moved", "resized"])
 def test_a_slot_that_left_the_arenas_has_no_bytes_in_them(changed):
-    draft = draft_of(Document.of(SHORT))
+    draft = Draft.of(Document.of(SHORT))
     draft.rooms[0].arena[A] = OWN
     getattr(draft, changed)[0].add(A)
     assert built(draft).plans[0].nbytes.tolist() == [64, 0, 64, 64]
 
 
 def kernel(operand=0, result=0, op_kind="g", kind="kernel"):
-    return Mend(kind=kind, op_kind=op_kind, operand=operand, result=result)
+    return Change(kind=kind, op_kind=op_kind, operand=operand, result=result)
 
 
 @pytest.mark.parametrize(
@@ -78,19 +70,14 @@ def test_who_meets_in_place_by_a_pair_of_positions(text, slots, mend, met):
     assert list(meeting_in_place(plan(program(text), slots), mend)) == met
 
 
-def test_denied_are_the_pairs_of_kernels_and_of_promises_and_no_others():
-    demands = [Demand(mend=kernel(1, 0)), Demand(mend=kernel(0, 1, "k", "promise")), Demand(mend=Mend(kind="slot"))]
-    assert denials_of(demands) == {("g", 1, 0), ("k", 0, 1)}
-
-
 def test_a_plan_made_anew_leaves_what_had_memory_of_its_own_there_and_places_the_rest(monkeypatch):
     """Which planner places the rest is no matter: one that needs no compiling is asked."""
     monkeypatch.setattr(drafting, "ALLOCATORS", dict.fromkeys(("greedy_by_size", "linear_scan"), ALLOCATORS["ggml"]))
     made = program("x = host.write; a = f x s t; b = g a; host.read b", roles={"s": Role.STATE, "t": Role.STATE})
     names = list(made.buffers.names)
     old = plan(made, "x=0 a=own b=none s=256 t=own")
-    draft = draft_of(Document.of(old))
-    assert replan(draft, Mend(kind="stale", plan=0, program=0))
+    draft = Draft.of(Document.of(old))
+    assert replan(draft, Change(kind="stale", plan=0, program=0))
     new = draft.replanned[0, 0]
     assert {name for name, arena in zip(names, new.arena.tolist(), strict=True) if arena == OWN} == {"a", "t"}
     assert new.offset[names.index("s")] == 256
@@ -98,9 +85,9 @@ def test_a_plan_made_anew_leaves_what_had_memory_of_its_own_there_and_places_the
 
 def test_a_slot_gets_all_its_bytes_only_where_some_are_missing():
     document = Document.of(SHORT)
-    draft = draft_of(document)
-    few.give_full_sizes(draft, [Demand(mend=Mend(kind="slot", plan=0, buffer=buffer)) for buffer in (A, B)])
-    assert draft.elements == {Place(plan=0, buffer=A, offset=64, nbytes=64): None}
+    draft = Draft.of(document)
+    few.give_full_sizes(draft, [Change(kind="slot", plan=0, buffer=buffer) for buffer in (A, B)])
+    assert draft.changes == {Change(kind="place", plan=0, buffer=A, offset=64, nbytes=64): None}
     assert draft.resized == {0: {A}}
 
 
@@ -131,9 +118,9 @@ def test_a_buffer_that_lasts_goes_to_the_lowest_bytes_that_are_free_in_all_its_p
 
 def test_a_buffer_that_lasts_does_not_move_where_any_plan_was_told_its_place():
     free, told = plan(KEPT, "s=0 x=64 a=128"), plan(KEPT, "s=0 x=64 a=128", belief(KEPT, fixed={S: 0}))
-    demand = Demand(mend=Mend(kind="slot", plan=0, buffer=S))
-    assert few.bodies_of(Document.of(Run.of(free), Run.of(told)), [demand]) == ()
-    assert few.bodies_of(Document.of(Run.of(free), Run.of(free)), [demand]) == (((0, S),),)
+    asked = {Change(kind="slot", plan=0, buffer=S): ()}
+    assert few.bodies_of(Document.of(Run.of(free), Run.of(told)), asked) == ()
+    assert few.bodies_of(Document.of(Run.of(free), Run.of(free)), asked) == (((0, S),),)
 
 
 def over(one, other, **told):
@@ -148,7 +135,7 @@ def over(one, other, **told):
     ids=["either", "the other where the first was told", "the first", "neither"],
 )
 def test_of_a_pair_that_came_to_light_the_first_moves_that_may(fixed, moved):
-    draft = draft_of(Document.of(plan(MADE, "x=0 a=32 b=128 c=192", belief(MADE, fixed=fixed))))
+    draft = Draft.of(Document.of(plan(MADE, "x=0 a=32 b=128 c=192", belief(MADE, fixed=fixed))))
     assert few.moved_off(draft, [over(X, A)], Rigour.LIVING) is (moved is not None)
     assert draft.moved.get(0) == moved
 
@@ -156,7 +143,7 @@ def test_of_a_pair_that_came_to_light_the_first_moves_that_may(fixed, moved):
 def test_one_buffer_alone_or_of_two_runs_is_no_pair_to_move():
     document = Document.of(plan(MADE, "x=0 a=32 b=128 c=192"))
     for new in ([], [over(X, None)], [over(X, A, other_run=1)], [over(X, A, plan=1)]):
-        assert not few.moved_off(draft_of(document), new, Rigour.LIVING)
+        assert not few.moved_off(Draft.of(document), new, Rigour.LIVING)
 
 
 def test_a_buffer_that_lasts_moves_with_its_slots_in_the_plans_that_place_it():
@@ -164,8 +151,8 @@ def test_a_buffer_that_lasts_moves_with_its_slots_in_the_plans_that_place_it():
     one, other = plan(made, "s=0 x=64 a=128"), plan(made, "s=own x=64 a=128")
     s = list(made.buffers.names).index("s")
     document = Document.of(Run.of(one), Run.of(other))
-    assert few.bodies_of(document, [Demand(mend=Mend(kind="slot", plan=0, buffer=s))]) == (((0, s),),)
-    assert few.bodies_of(document, [Demand(mend=Mend(kind="slot", plan=1, buffer=s))]) == (((0, s),),)
+    assert few.bodies_of(document, {Change(kind="slot", plan=0, buffer=s): ()}) == (((0, s),),)
+    assert few.bodies_of(document, {Change(kind="slot", plan=1, buffer=s): ()}) == (((0, s),),)
 
 
 def test_what_is_between_runs_of_two_programs_is_no_pair_of_one_plan():
@@ -178,7 +165,7 @@ def test_what_is_between_runs_of_two_programs_is_no_pair_of_one_plan():
         over(X, C, other_run=0),
         over(A, C, other_run=2, run=None),
     ]
-    found = edges_of(document, Demand(mend=Mend(kind="slot", plan=0), violations=tuple(pairs)))
+    found = edges_of(document, pairs)
     assert found == {0: {(A, B), (X, C), (A, C)}}
 
 
@@ -188,7 +175,7 @@ def test_a_pair_of_the_first_buffers_is_forbidden_with_those_the_judge_listed():
         Violation(kind="BadShare", problem=0, buffer=A, other_buffer=B),
         Violation(kind="BadShare", problem=1, buffer=B, other_buffer=C),
     )
-    demand = Demand(mend=Mend(kind="pair", problem=0, buffer=X, other=A), violations=listed)
-    mended, elements = with_beliefs(Document.of(plan(MADE, "", told)), [demand])
-    assert [(one.donor, one.recipient) for one in elements] == [(X, A), (A, B)]
+    asked = {Change(kind="pair", problem=0, buffer=X, other=A): listed}
+    mended, made = with_beliefs(Document.of(plan(MADE, "", told)), asked)
+    assert [(one.buffer, one.other) for one in made] == [(X, A), (A, B)]
     assert np.array_equal(mended.problems[0].may_share, [[B, C]])

@@ -1,6 +1,5 @@
 """The cheapest cure moves one slot, or two, before every buffer gets bytes of its own: over several plans, beside other faults, within capacity."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 from allocsim.cure import few
@@ -9,7 +8,7 @@ from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
-from allocsim.verdict.causes import causes_of, demand_of
+from allocsim.verdict.causes import causes_of, charges_in
 from allocsim.verdict.evidence import Evidence
 from repro.small.words import belief, plan, program
 
@@ -113,7 +112,7 @@ def test_what_was_told_where_to_lie_is_never_moved_by_the_search():
     made = program("x = host.write; a = f x; b = g x; c = h b a; host.read c")
     document = Document.of(plan(made, "x=128 a=0 b=0 c=64", belief(made, a=(1, 2), fixed={1: 0})))
     rooms = {0: Room.of(document, document.plans[0])}
-    bodies = few.bodies_of(document, map(demand_of, causes_of(document)))
+    bodies = few.bodies_of(document, charges_in(causes_of(document)))
     assert ((0, 1),) not in bodies
     assert all(
         move.growth == move.rooms[0].peak() - rooms[0].peak()
@@ -132,7 +131,7 @@ def test_an_upload_that_races_once_it_is_there_comes_with_its_wait():
 def test_what_a_plan_brings_to_light_that_the_mend_made_is_not_moved():
     """Its slots have no room among those of the plans that were there."""
     document = over_state()
-    drafted = few.Draft(document=document, rooms={}, elements={}, moved=defaultdict(set), resized=defaultdict(set))
+    drafted = few.Draft(document=document, rooms={})
     beyond = [replace(v, plan=len(document.plans)) for v in check(document).violations]
     assert not few.moved_off(drafted, beyond, Rigour.LIVING)
 
@@ -142,7 +141,7 @@ def test_a_plan_made_anew_is_for_the_program_that_ran_under_the_wrong_one():
     other = program("x = host.write; y = f x; host.read x y", name="q")
     made = plan(one, "x=0 y=0", belief(one, share="x>y"))
     found = cure_of(Document.of(Run.of(made), Run.of(made, program=other)))
-    assert [(element.kind, element.program) for element in found.elements] == [("place", 1)]
+    assert [(change.kind, change.program) for change in found.changes] == [("stale", 1)]
 
 
 def test_a_pair_that_nobody_stated_is_named_by_its_buffers_the_first_one_too():
@@ -154,5 +153,5 @@ def test_a_pair_that_nobody_stated_is_named_by_its_buffers_the_first_one_too():
     b.op("g", (h,), (result,), in_place=())
     b.op("host.read", (result,), ())
     (cause,) = judge(Evidence(document=Document.of(plan_of(b.build(), [32, 0, 32])))).causes
-    assert (cause.class_, cause.charge.kind, cause.charge.problem, cause.charge.other) == ("C03", "pair", None, 0)
-    assert [(e.kind, e.donor, e.recipient) for e in cause.cure.elements] == [("pair", 2, 0)]
+    assert (cause.class_, cause.change.kind, cause.change.problem, cause.change.other) == ("C03", "pair", None, 0)
+    assert [(e.kind, e.buffer, e.other) for e in cause.cure.changes] == [("pair", 2, 0)]

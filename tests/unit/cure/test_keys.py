@@ -6,10 +6,9 @@ from functools import partial
 import pytest
 
 from allocsim.cure import defects
+from allocsim.cure.changes import Change
 from allocsim.cure.cured import FEW_WAITS, words_of
 from allocsim.cure.defects import key_of
-from allocsim.cure.elements import Lifetime, Wait
-from allocsim.judge.fast import check
 from allocsim.judge.violations import Violation
 from allocsim.model import Document
 from repro.small.words import belief, plan, program
@@ -47,14 +46,14 @@ def test_two_violations_are_one_where_all_that_they_are_about_is_equal(kind):
 def test_a_change_of_a_lifetime_is_said(begins, ends, said):
     made = program("x = host.write; a = f x; b = g a; host.read b")
     document = Document.of(plan(made, "", belief(made)))
-    element = Lifetime(problem=0, plan=None, buffer=1, start=1, stop=3, begins=begins, ends=ends)
+    element = Change(kind="lifetime", problem=0, buffer=1, start=1, stop=3, begins=begins, ends=ends)
     assert element.describe(document) == said
 
 
 def test_a_few_waits_are_said_one_by_one_and_many_by_kind():
     made = program("x = host.write; a = f x; b = g x ~1; c = f x ~1; d = h x ~1; e = h x ~1; f = h x ~1; g = h x ~1")
     document = Document.of(plan(made, ""))
-    waits = [Wait(program=0, op=op, after=1) for op in range(2, 8)]
+    waits = [Change(kind="wait", program=0, op=op, after=1) for op in range(2, 8)]
     for count in range(1, len(waits) + 1):
         said = words_of(waits[:count], document)
         kinds = {made.ops[wait.op].kind for wait in waits[:count]}

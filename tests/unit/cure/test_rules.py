@@ -9,8 +9,6 @@ from renumbering import shuffled
 from allocsim import cure as cures
 from allocsim import document as native
 from allocsim.cure.apart import all_apart
-from allocsim.cure.elements import AllApart, Place
-from allocsim.judge.fast import check
 from allocsim.outcomes import JudgeRules, outcome_of
 from allocsim.verdict import judge
 from allocsim.verdict.causes import found_in, with_cures
@@ -55,8 +53,8 @@ def test_a_cure_that_sets_every_buffer_apart_names_no_slot_beside(monkeypatch):
     found = 0
     for culprit in (one for seed in (206, 352, 575) for one in culprits(range(seed, seed + 1))):
         cure = judge(culprit.evidence).cure
-        apart = [element.plan for element in cure.elements if isinstance(element, AllApart)]
+        apart = [change.plan for change in cure.changes if change.kind == "apart"]
         found += len(apart)
-        beside = [e for e in cure.elements if isinstance(e, Place) and e.nbytes is None and e.plan in apart]
+        beside = [e for e in cure.changes if e.kind == "place" and e.nbytes is None and e.plan in apart]
         assert beside == [], culprit.name
     assert found

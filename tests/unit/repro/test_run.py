@@ -92,7 +92,7 @@ def test_the_cure_cures_and_nothing_of_it_can_be_left_out(name):
     assert result.evidence.cure.minimal
     whole = judge(msgspec.structs.replace(result.evidence, cure=None)).cure
     assert check(whole.document).clean
-    assert sorted(element.kind for element in whole.elements) == sorted(
+    assert sorted(change.kind for change in whole.changes) == sorted(
         {"ggml-1501": ["kernel"]}.get(name, ["lifetime", "upload"])
     )
 

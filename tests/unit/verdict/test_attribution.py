@@ -22,7 +22,7 @@ def document(text, slots, **lives):
 
 def charges(made):
     return {
-        (c.charge.kind, made.programs[0].buffers.names[c.charge.buffer]) for c in judge(Evidence(document=made)).causes
+        (c.change.kind, made.programs[0].buffers.names[c.change.buffer]) for c in judge(Evidence(document=made)).causes
     }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.model import Document, Event, Role
 from allocsim.verdict import judge
 from allocsim.verdict.blame import Meeting, allowed_by, life_mend
@@ -21,7 +21,7 @@ def dossier_of(*plans):
 
 
 def charged(*plans):
-    return {cause.charge for cause in causes_of(Document.of(*plans))}
+    return {cause.change for cause in causes_of(Document.of(*plans))}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_pin_is_what_is_missing_where_the_life_without_the_hosts_read_is_belie
     """y is written at op 1, read at op 3 and by the host at op 4, which nobody believes; a gap of no step parts nothing."""
     made = program("x = host.write; y = f x; z = g x; w = h y; host.read y")
     dossier = dossier_of(plan(made, "", belief(made, pinned="", y=(start, stop), gaps={1: gaps})))
-    assert life_mend(dossier, 0, 1) == Mend(kind=kind, problem=0, buffer=1)
+    assert life_mend(dossier, 0, 1) == Change(kind=kind, problem=0, buffer=1)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_pin_is_what_is_missing_where_the_life_without_the_hosts_read_is_belie
 def test_a_pin_is_charged_as_well_where_the_life_without_the_hosts_read_keeps_the_partner_out(partner, kind):
     made = program("x = host.write; y = f x; z = g x; w = h y; host.read y")
     dossier = dossier_of(plan(made, "", belief(made, pinned="", y=(2, 3))))
-    assert life_mend(dossier, 0, 1, partner) == Mend(kind=kind, problem=0, buffer=1)
+    assert life_mend(dossier, 0, 1, partner) == Change(kind=kind, problem=0, buffer=1)
 
 
 def test_of_two_lives_that_are_both_wrong_none_of_no_step_is_kept_out():
@@ -69,7 +69,7 @@ def test_a_size_is_charged_only_where_as_many_bytes_as_believed_do_not_reach_the
     """b lies 32 bytes above a, and a is needed after b is written, which was not believed."""
     planned = plan(MADE, "x=0 a=128 b=160 c=256", belief(MADE, a=(1, 2), nbytes=nbytes))
     meeting = Meeting(plan=0, program=0, buffer=A, other=B, late=frozenset({A}), kinds=frozenset({"StaleRead"}))
-    assert allowed_by(dossier_of(planned), meeting) == (Mend(kind=kind, problem=0, buffer=A),)
+    assert allowed_by(dossier_of(planned), meeting) == (Change(kind=kind, problem=0, buffer=A),)
 
 
 GIVEN, BACK = Event.ALLOC, Event.FREE
@@ -80,15 +80,15 @@ def booked(*rows, told=None, slots="x=0 a=64 b=128 c=192", **columns):
 
 
 def test_an_event_that_gives_back_what_is_rightly_believed_needed_is_the_books():
-    assert charged(booked((1, GIVEN, A), (1, BACK, A), told=belief(MADE))) == {Mend(kind="events", plan=0, buffer=A)}
+    assert charged(booked((1, GIVEN, A), (1, BACK, A), told=belief(MADE))) == {Change(kind="events", plan=0, buffer=A)}
 
 
 def test_an_event_that_gives_back_where_a_wrong_life_ends_comes_of_that_life():
     """`c` is believed to end before the host reads it, though pinned: what is pinned lives on."""
     told = belief(MADE, pinned="a", a=(1, 2))
-    assert charged(booked((1, GIVEN, A), (1, BACK, A), told=told)) == {Mend(kind="lifetime", problem=0, buffer=A)}
+    assert charged(booked((1, GIVEN, A), (1, BACK, A), told=told)) == {Change(kind="lifetime", problem=0, buffer=A)}
     early = booked((0, GIVEN, A), (0, BACK, A), told=told)
-    assert Mend(kind="events", plan=0, buffer=A) in charged(early)
+    assert Change(kind="events", plan=0, buffer=A) in charged(early)
 
 
 CHAIN = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
@@ -101,18 +101,18 @@ def over_x(*rows, slots="x=0 a=64 b=0 c=128"):
 
 def test_what_is_given_out_while_it_is_taken_comes_of_what_the_same_book_took_back_too_often():
     twice = (0, BACK, A), (0, BACK, A)
-    alone, beside = Mend(kind="events", plan=0, buffer=B), Mend(kind="events", plan=0, buffer=A)
+    alone, beside = Change(kind="events", plan=0, buffer=B), Change(kind="events", plan=0, buffer=A)
     assert charged(over_x()) == {alone}
     assert charged(over_x(*twice)) == {beside}
-    wrong_slot = Mend(kind="slot", plan=0, buffer=C)
+    wrong_slot = Change(kind="slot", plan=0, buffer=C)
     assert charged(over_x(slots="x=0 a=64 b=0 c=136")) == {alone, wrong_slot}
 
 
 def test_another_plans_book_has_no_part_in_it():
     twice = plan(CHAIN, "", events=np.array([(0, GIVEN, A), (1, BACK, A), (2, BACK, A)]))
     assert charged(twice, over_x()) == {
-        Mend(kind="events", plan=0, buffer=A),
-        Mend(kind="events", plan=1, buffer=B),
+        Change(kind="events", plan=0, buffer=A),
+        Change(kind="events", plan=1, buffer=B),
     }
 
 
@@ -130,6 +130,6 @@ def test_of_two_reasons_a_late_read_stands_under_the_one_that_brings_it_about_al
     """a is laid over bytes of x's buffer that hold no value, against the belief; b takes the rest where x is believed dead."""
     made = program("x = host.write; a = f x; t = g a; b = k t; c = h b x; host.read c")
     verdict = judge(Evidence(document=Document.of(plan(made, "x=64 a=112 t=256 b=64 c=320", belief(made, x=(0, 3))))))
-    under = {cause.charge.kind for cause in verdict.causes if any(v.kind == "StaleRead" for v in cause.violations)}
-    assert {cause.charge.kind for cause in verdict.causes} == {"slot", "lifetime"}
+    under = {cause.change.kind for cause in verdict.causes if any(v.kind == "StaleRead" for v in cause.violations)}
+    assert {cause.change.kind for cause in verdict.causes} == {"slot", "lifetime"}
     assert under == {"lifetime"}

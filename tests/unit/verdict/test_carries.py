@@ -88,7 +88,7 @@ def test_what_a_same_carries_on_is_no_cause_of_its_own(believed, mends):
     """`x2` is read wrong only because the last `same` carried there what had been laid over `y1`."""
     made, lying = laid(ROTATED["same"], x=0, y=64, t=64)
     verdict = verdict_of(made, lying, belief(made) if believed else None)
-    assert [cause.charge.kind for cause in verdict.causes] == mends
+    assert [cause.change.kind for cause in verdict.causes] == mends
 
 
 THREE = (

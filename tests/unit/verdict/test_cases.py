@@ -80,7 +80,7 @@ def test_each_case_gets_its_answer(name):
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_the_cure_is_made_of_what_it_should_and_is_borne_out(name):
     verdict = verdict_of(name)
-    assert [element.kind for element in verdict.cure.elements] == ELEMENTS[name]
+    assert [change.kind for change in verdict.cure.changes] == ELEMENTS[name]
     before, after = keys_of(verdict.report.violations), keys_of(check(verdict.cure.document).violations)
     cured = keys_of(v for cause in verdict.causes if cause.cure is not None for v in cause.violations)
     assert not after & cured
@@ -96,16 +96,16 @@ def test_one_pair_is_forbidden_and_no_other():
 def test_one_wait_covers_twenty_races():
     (cause,) = verdict_of("one-wait-for-twenty-races").causes
     assert cause.places == 20
-    assert len(cause.cure.elements) == 1
+    assert len(cause.cure.changes) == 1
     assert cause.cure.minimal
 
 
 @pytest.mark.parametrize("name", ["reuse-under-copy", "reuse-under-copy-across-arenas"])
 def test_a_race_over_reuse_has_two_cures_with_both_prices(name):
     (cause,) = verdict_of(name).causes
-    assert cause.cure.elements[0].kind == "wait"
+    assert cause.cure.changes[0].kind == "wait"
     assert (cause.cure.nbytes, cause.cure.overlap > 0) == (0, True)
-    assert cause.cure.alternative.elements[0].kind == "place"
+    assert cause.cure.alternative.as_json()["elements"][0]["kind"] == "place"
     assert check(cause.cure.alternative.document).clean
 
 

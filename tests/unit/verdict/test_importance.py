@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_of, ordered
 from allocsim.verdict.dossier import Dossier
@@ -17,7 +17,7 @@ MADE = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
 
 def cause(first=FirstPlace(), places=1, **mend):  # noqa: B008 - it is frozen
     return Cause(
-        class_="C04", party="kernel", evidence="", text="", places=places, first=first, mend="", charge=Mend(**mend)
+        class_="C04", party="kernel", evidence="", text="", places=places, first=first, mend="", change=Change(**mend)
     )
 
 

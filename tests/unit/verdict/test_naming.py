@@ -842,7 +842,7 @@ def test_a_weight_taken_in_an_earlier_run_by_the_program_that_the_plan_is_for_is
     other = program("o = g w; host.read o", name="q", roles={"w": Role.PARAMETER})
     made = plan(one, "x=0 y=64", belief(one))
     (cause,) = judge(Evidence(document=Document.of(Run.of(made), Run.of(made, program=other)))).causes
-    assert (cause.class_, cause.party, cause.charge.kind, cause.charge.program) == ("C08", "plan", "stale", 1)
+    assert (cause.class_, cause.party, cause.change.kind, cause.change.program) == ("C08", "plan", "stale", 1)
 
 
 def test_of_late_reads_that_nobody_stated_a_belief_of_the_last_says_what_was_missed():

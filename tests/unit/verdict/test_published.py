@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from expected import agree
 
-from allocsim.cure.mends import MENDS
+from allocsim.cure.changes import PROPOSED
 from allocsim.verdict import CLASSES, MEASURED_NAMES, NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "verdict.md"
@@ -23,7 +23,7 @@ MEASURED = tuple({(row.mends, row.evidence): row for row in MEASURED_NAMES.value
 
 TABLES = {
     "classes": ["| class | in words |", "|---|---|", *(f"| {class_} | {words} |" for class_, words in CLASSES.items())],
-    "mends": ["| mend | what is wrong |", "|---|---|", *(f"| {mend} | {words} |" for mend, words in MENDS.items())],
+    "mends": ["| mend | what is wrong |", "|---|---|", *(f"| {mend} | {words} |" for mend, words in PROPOSED.items())],
     "names": list(lines(NAMES)),
     "measured names": list(lines(MEASURED)),
 }
@@ -42,9 +42,9 @@ def test_the_published_tables_are_those_of_the_code():
 def test_each_row_names_a_class_and_a_party_that_exist(row):
     assert row.class_ in {*CLASSES, "unknown"}
     assert row.party in {"plan", "kernel", "caller", "schedule", "unknown"}
-    assert set(row.mends) <= set(MENDS)
+    assert set(row.mends) <= set(PROPOSED)
 
 
 def test_every_class_and_every_mend_has_a_row():
     assert {row.class_ for row in (*NAMES, *MEASURED)} == {*CLASSES, "unknown"}
-    assert {mend for row in (*NAMES, *MEASURED) for mend in row.mends} == set(MENDS)
+    assert {mend for row in (*NAMES, *MEASURED) for mend in row.mends} == set(PROPOSED)

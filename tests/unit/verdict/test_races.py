@@ -119,7 +119,7 @@ def handed_on(*, taker=0, home=0, before=(), free_late=False):
 
 
 def of_races(events):
-    return {(c.class_, c.party) for c in judge(Evidence(document=trace(events))).causes if c.charge.kind == "wait"}
+    return {(c.class_, c.party) for c in judge(Evidence(document=trace(events))).causes if c.change.kind == "wait"}
 
 
 def test_where_an_allocator_kept_its_rule_a_missing_record_stream_is_the_schedules():
@@ -148,7 +148,7 @@ def test_a_planner_that_was_told_lifetimes_has_to_bear_every_order():
     (plan,) = document.plans
     problem = Problem.of(plan.program)
     told = Document.of(replace(plan, problem=replace(problem, start=np.array([0, 2]), stop=np.array([2, 4]))))
-    assert {(c.class_, c.party) for c in judge(Evidence(document=told)).causes if c.charge.kind == "wait"} == {
+    assert {(c.class_, c.party) for c in judge(Evidence(document=told)).causes if c.change.kind == "wait"} == {
         ("C09", "plan")
     }
 
@@ -160,7 +160,7 @@ def test_who_kept_the_rule_is_said_of_a_file_as_well_and_either_cure_is_priced()
         "the bytes came back, in the order of their stream, before op 2 (fill) took them; "
         "nothing told of op 1 (copy), on another stream"
     )
-    assert [element.kind for element in cause.cure.elements] == ["wait"]
+    assert [change.kind for change in cause.cure.changes] == ["wait"]
     assert cause.cure.alternative is not None
 
 
@@ -168,7 +168,7 @@ def waits(text, slots):
     """The waits that are left out, each with the pairs of ops that race for it."""
     made = Document.of(Run.of(plan(program(text), slots)))
     return {
-        (c.party, c.charge.op, c.charge.after): {(v.other_op, v.op) for v in c.violations}
+        (c.party, c.change.op, c.change.after): {(v.other_op, v.op) for v in c.violations}
         for c in judge(Evidence(document=made)).causes
     }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from allocsim.cure.mends import Mend
+from allocsim.cure.changes import Change
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import Violation, check
 from allocsim.model import Document, Run
@@ -30,8 +30,8 @@ def test_a_judgement_costs_its_ops_and_for_each_run_and_half_of_what_is_listed_b
 @pytest.mark.parametrize(("buffer", "name"), [(None, "it"), (0, "x"), (3, "c")])
 def test_a_mend_names_a_buffer_that_is_there(buffer, name):
     dossier = Dossier(Evidence(document=Document.of(plan(MADE, ""))))
-    assert mend_words(dossier, Mend(kind="state", program=0, buffer=buffer)) == f"keep {name} from run to run"
-    pair = Mend(kind="pair", program=0, buffer=0, other=buffer)
+    assert mend_words(dossier, Change(kind="state", program=0, buffer=buffer)) == f"keep {name} from run to run"
+    pair = Change(kind="pair", program=0, buffer=0, other=buffer)
     assert mend_words(dossier, pair) == f"do not let {name} take the place of x"
 
 
@@ -73,7 +73,7 @@ def test_an_upload_of_two_values_is_left_out_for_each_of_them(skip):
     made = program("x y = host.write; a = f x y; b = g a; host.read b")
     planned = plan(made, "x=0 y=64 a=128 b=0" if not skip else "x=0 y=64 a=128 b=64")
     (cause,) = causes_of(Document.of(Run.of(planned), Run.of(planned, skip=(0,))))
-    assert cause.charge == Mend(kind="upload", program=0, op=0)
+    assert cause.change == Change(kind="upload", program=0, op=0)
 
 
 STREAMS = "x = host.write; a = f x ~1; b = g a; c = h x ~2; d = k c ~2 ^1; host.read d ^4"

@@ -35,7 +35,7 @@ def test_what_was_not_sought_is_said(monkeypatch):
         (False, False),
     ]
     assert [cause.as_json().get("cure_sought") for cause in verdict.causes] == [None, False, False]
-    assert len(verdict.cure.elements) == 3  # together they are cured all the same
+    assert len(verdict.cure.changes) == 3  # together they are cured all the same
     lines = list(lines_of(outcome_of("x", ending_early(3), cures=True)))
     assert sum("no cure was sought" in line for line in lines) == 2
 

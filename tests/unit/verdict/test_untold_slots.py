@@ -31,7 +31,7 @@ def named(made, slots, *, problem=None, book=()):
     events = np.array([(step, what, index[name]) for step, what, name in book], dtype=np.int64).reshape(-1, 3)
     plan = plan_of(made, slots, problem=problem, events=events)
     return [
-        (cause.class_, cause.party, made.buffers.names[cause.charge.buffer])
+        (cause.class_, cause.party, made.buffers.names[cause.change.buffer])
         for cause in judge(Evidence(document=Document.of(plan))).causes
     ]
 

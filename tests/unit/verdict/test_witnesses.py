@@ -37,7 +37,7 @@ def test_what_belongs_to_no_run_has_no_address():
 
 def waited_for(text, slots):
     found = causes_of(Document.of(Run.of(plan(program(text), slots))))
-    return {(one.party, one.charge.op, one.charge.after) for one in found}
+    return {(one.party, one.change.op, one.change.after) for one in found}
 
 
 def test_a_wait_reaches_as_far_as_reuse_needs_on_its_own_op_and_no_further():

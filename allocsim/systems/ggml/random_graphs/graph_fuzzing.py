@@ -279,12 +279,12 @@ def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: 
 
 
 def _name(cause: Cause, planned: Document) -> str:
-    charge = cause.charge
-    if cause.party != "kernel" or cause.first.step is None or charge.operand is None:
+    change = cause.change
+    if cause.party != "kernel" or cause.first.step is None or change.operand is None:
         return f"{cause.class_} {cause.party}: {cause.evidence}"
-    slot = slots_of(planned.runs[0].program.ops, cause.first.step)[charge.operand]
+    slot = slots_of(planned.runs[0].program.ops, cause.first.step)[change.operand]
     assert slot is not None
-    return kernel_cause((charge.op_kind or "").upper(), slot)
+    return kernel_cause((change.op_kind or "").upper(), slot)
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:

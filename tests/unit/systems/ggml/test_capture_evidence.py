@@ -73,8 +73,8 @@ def test_partial_pins_move_the_fault_to_source_1_of_soft_max_back():
     _, verdict, _, _ = judged("before", captured("before", transformer_rows, TINY, kind="train+sgd", mode="backward"))
 
     assert verdict.classes == {("C04", "kernel")}
-    assert {cause.charge.op_kind for cause in verdict.causes} == {"soft_max_back"}
-    assert {cause.charge.operand for cause in verdict.causes} == {1}
+    assert {cause.change.op_kind for cause in verdict.causes} == {"soft_max_back"}
+    assert {cause.change.operand for cause in verdict.causes} == {1}
 
 
 @pytest.mark.parametrize("which", BOTH)

@@ -1,0 +1,181 @@
+"""The slots that a change takes, moved in a draft.
+
+A change of a belief, a placement or an order says which buffers may not lie over each other
+(`edges_of`). Of two that meet either may give way: each way is tried in a copy of the room, and the
+lowest peak wins, then the fewest slots.
+
+Complexity: O(buffers) for each buffer moved.
+
+What this module does not see: whether what comes out is right.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from allocsim.cure.changes import UNSAFE_PAIR, Change
+from allocsim.cure.drafting import (
+    Draft,
+    apart_already,
+    in_other_plans,
+    meeting_in_place,
+    partners_at,
+    place_of,
+    replan,
+)
+from allocsim.cure.mending import edges_of, index_of_part, plans_of
+from allocsim.cure.room import Rigour, Room
+from allocsim.judge.violations import Violation
+from allocsim.model import OWN, Plan
+
+Edges = set[tuple[int, int]]
+"""Pairs of buffers, the lower first."""
+
+
+class Way(NamedTuple):
+    """One way to part buffers: who moves, and whether who lies on free bytes stays there."""
+
+    moving: set[int]
+    stay: bool = False
+
+
+def settle(draft: Draft, change: Change, violations: Sequence[Violation], rigour: Rigour, *, by_wait: bool) -> bool:
+    """Move the slots that a change takes; False where there is no room."""
+    if change.kind == "upload" or (change.kind == "wait" and (by_wait or change.plan is None)):
+        return True
+    if change.kind == "stale":
+        return replan(draft, change)
+    if change.kind in UNSAFE_PAIR:
+        draft.changes[replace(change, kind="kernel")] = None
+        return _denied(draft, change, rigour)
+    if change.kind == "address":
+        return _readdressed(draft, change, rigour)
+    edges: dict[int, Edges] = edges_of(draft.document, violations)
+    for index in plans_of(draft.document, change) if change.kind in {"slot", "size", "state"} else ():
+        alone = change.plan is None and change.kind != "size"
+        edges[index] = set() if alone else edges.get(index, set())
+    least = Rigour.EVERYBODY if change.kind in {"state", "wait"} else Rigour.LIVING
+    return all(
+        _parted(draft, index, pairs, change, violations, rigour=max(rigour, least)) for index, pairs in edges.items()
+    )
+
+
+def _parted(
+    draft: Draft, index: int, pairs: Edges, change: Change, violations: Sequence[Violation], *, rigour: Rigour
+) -> bool:
+    """Part the pairs of a plan: the buffer of the change gives way, or all it meets."""
+    plan, room, focus = draft.document.plans[index], draft.rooms[index], change.buffer
+    own_faults = any(v.other_buffer is None and v.plan == index and v.buffer == focus for v in violations)
+    if change.kind == "size" or (change.kind == "slot" and own_faults):
+        draft.resized[index].add(focus or 0)
+    lasting = focus is not None and in_other_plans(draft.document, index, focus)
+    if change.kind == "slot" and focus is not None and not lasting and _belongs_outside(plan, room, focus):
+        room.arena[focus] = OWN
+        draft.moved[index].add(focus)
+        draft.told.append((index, focus, change))
+        return True
+    left = {pair for pair in pairs if not apart_already(room, pair)}
+    if not left and change.kind in {"lifetime", "pin", "pair"}:
+        return True
+    ways = _ways(room, left, change, own_faults=own_faults, lasting=lasting)
+    tried = [_tried(draft, index, way, change, rigour) for way in ways]
+    best = min(filter(None, tried), key=lambda one: one[0], default=None)
+    if best is None:
+        return not ways
+    _, draft.rooms[index], moved = best
+    draft.moved[index] |= moved
+    if change.kind in {"slot", "size", "state", "wait"}:
+        draft.told += [(index, buffer, change) for buffer in sorted(moved)]
+    return True
+
+
+def _belongs_outside(plan: Plan, room: Room, buffer: int) -> bool:
+    """Whether a buffer that lies in an arena was told to have memory of its own."""
+    return plan.problem is not None and bool(plan.problem.own[buffer]) and int(room.arena[buffer]) != OWN
+
+
+def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting: bool) -> list[Way]:
+    """Return who could move, so that no pair is left that meets."""
+    focus = change.buffer
+
+    def age(buffer: int) -> tuple[int, ...]:
+        return tuple(int(column[buffer]) for column in (room.start, room.stop, room.first, room.nbytes))
+
+    in_time = [sorted(pair, key=age) for pair in left]
+    if focus is None:
+        return [Way({later for _, later in in_time}), Way({earlier for earlier, _ in in_time})]
+    rest = {pair[1] for pair in in_time if focus not in pair}
+    partners = {buffer for pair in in_time if focus in pair for buffer in pair} - {focus}
+    ways = [] if lasting else [Way({focus} | rest, stay=change.kind in {"size", "slot"} and own_faults)]
+    if partners and not own_faults:
+        ways.append(Way(partners | rest))
+    if change.kind == "pair" and change.other is not None:
+        ways.append(Way({change.other} | rest))
+    return ways
+
+
+def _tried(
+    draft: Draft, index: int, way: Way, change: Change, rigour: Rigour
+) -> tuple[tuple[int, int], Room, set[int]] | None:
+    """Return the price of a way, the room after it, and who moved; None where it cannot be gone.
+
+    What was told where to lie moves only for a change of its own slot, and goes there.
+    """
+    plan, focus, moving = draft.document.plans[index], change.buffer, set(way.moving)
+    fixed = plan.problem.fixed if plan.problem is not None else {}
+    if not moving or (change.kind != "slot" and not moving.isdisjoint(fixed)):
+        return None
+    room, told = draft.rooms[index].copy(), set[int]()
+    if focus in moving and focus in fixed:
+        told = {focus}
+        room.arena[focus], room.offset[focus] = int(plan.program.buffers.arena[focus]), fixed[focus]
+        moving = {b for b in partners_at(room, focus) if b not in fixed} | (moving - told)
+    if moving and not room.move(moving, rigour, stay=way.stay):
+        return None
+    return (room.peak(), len(moving)), room, moving | told
+
+
+def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
+    """Give a buffer that lasts the address it has where it is first, in every plan.
+
+    Who is in the way gives way.
+    """
+    index, buffer = change.plan or 0, change.buffer or 0
+    name = draft.document.plans[index].program.buffers.names[buffer]
+    home: tuple[int, int] | None = None
+    for run in draft.document.runs:
+        at, buffers = index_of_part(draft.document.plans, run.plan), run.plan.program.buffers
+        room = draft.rooms[at]
+        mine = next((b for b, one in enumerate(buffers.names) if one == name and buffers.persistent[b]), None)
+        if mine is None:
+            continue
+        here = int(room.arena[mine]), int(room.offset[mine])
+        home = home or here
+        if here == home and at != index:
+            continue
+        room.arena[mine], room.offset[mine] = home
+        away = partners_at(room, mine)
+        if away and not room.move(away, rigour):
+            return False
+        draft.moved[at] |= {mine} | away
+        draft.changes[Change(kind="address", plan=at, buffer=mine, arena=home[0], offset=home[1])] = None
+    return True
+
+
+def _denied(draft: Draft, change: Change, rigour: Rigour) -> bool:
+    """Part every operand and result of a kind of op that lie at one address by plan."""
+    for index, plan in enumerate(draft.document.plans):
+        recipients = {result for operand, result in meeting_in_place(plan, change) if operand != result}
+        if recipients and not draft.rooms[index].move(recipients, rigour):
+            return False
+        draft.moved[index] |= recipients
+    return True
+
+
+def tell_places(draft: Draft) -> None:
+    """Note the places of slots that are changes of their own."""
+    for index, buffer, change in draft.told:
+        draft.changes[place_of(draft, index, buffer, keeps=change.kind == "state")] = None
+
+
+__all__ = ["settle", "tell_places"]
