@@ -81,7 +81,7 @@ class SmallResult:
             for letter, wanted in scenario.answers.items()
             if self.twin.said[letter] or (self.twin.said[letter] is None and wanted is not None)
         ]
-        names = tuple((finding.class_, finding.fault) for finding in self.faulty.verdict.findings)
+        names = tuple((cause.class_, cause.party) for cause in self.faulty.verdict.joint)
         if names != scenario.expected:
             rows.append(f"faulty: the verdict names {_causes(names)}, expected {_causes(scenario.expected)}")
         if not agree(self.twin.verdict, ()) or not self.twin.verdict.sound:

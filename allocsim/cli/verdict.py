@@ -49,7 +49,7 @@ def verdict(
     if as_json:
         print_json(verdict_entry(found, evidence, patched=True))
         return outcome.status
-    if not found.findings:
+    if not found.causes:
         print_line(headline(outcome))
     for clause in found.clauses:
         for line in wrapped(clause, "", "  "):

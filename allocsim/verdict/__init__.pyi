@@ -8,6 +8,5 @@ from .naming import NamingRow as NamingRow
 from .records import CLASSES as CLASSES
 from .records import Cause as Cause
 from .records import FirstPlace as FirstPlace
-from .records import JointFault as JointFault
 from .records import Verdict as Verdict
 from .records import Witness as Witness

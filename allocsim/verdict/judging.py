@@ -19,6 +19,7 @@ What this module does not see: how K, D, P and a measured cure came about.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from allocsim.cure import Cure
@@ -28,7 +29,7 @@ from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
-from allocsim.verdict.records import Cause, JointFault, Verdict
+from allocsim.verdict.records import Cause, Verdict
 from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, only_later
 
 PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
@@ -47,13 +48,13 @@ def judge(evidence: Evidence, *, cures: bool = True, judged: Judged = listed) ->
     causes, cure = found_in(dossier), None
     if cures:
         causes, cure = with_cures(dossier, causes)
-    findings = _joined(causes)
+    joint = _joined(causes)
     said = evidence.cure
     return Verdict(
         causes=causes,
-        findings=findings,
+        joint=joint,
         detectors=_detectors(dossier),
-        clauses=_clauses(dossier, causes, findings, cure),
+        clauses=_clauses(dossier, causes, joint, cure),
         cure=cure,
         cure_text="; ".join(said.elements) if said else "; ".join(cure.words) if cure else None,
         cure_bytes=said.nbytes if said else cure.nbytes if cure else None,
@@ -62,12 +63,12 @@ def judge(evidence: Evidence, *, cures: bool = True, judged: Judged = listed) ->
     )
 
 
-def _joined(causes: Sequence[Cause]) -> tuple[JointFault, ...]:
-    """Join causes of one class and party, the most important first."""
+def _joined(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return the first cause of each class and party, with the places of all of them."""
     joined: dict[tuple[str, str], list[Cause]] = {}
     for cause in causes:
         joined.setdefault((cause.class_, cause.party), []).append(cause)
-    return tuple(JointFault(cause=found[0], count=_places(found), causes=len(found)) for found in joined.values())
+    return tuple(replace(found[0], places=_places(found)) for found in joined.values())
 
 
 def _places(causes: Sequence[Cause]) -> int:
@@ -130,15 +131,13 @@ def _status(count: int, **more: Any) -> dict[str, Any]:
     return {"status": "violations" if count else "clean", "count": count, **more}
 
 
-def _clauses(
-    dossier: Dossier, causes: Sequence[Cause], findings: tuple[JointFault, ...], cure: Cure | None
-) -> tuple[str, ...]:
+def _clauses(dossier: Dossier, causes: Sequence[Cause], joint: Sequence[Cause], cure: Cure | None) -> tuple[str, ...]:
     legal = _legality(dossier, causes)
-    if not findings:
+    if not joint:
         agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
         return (legal, "nothing wrong was found", *agreed)
-    parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.count} times]" if f.count > 1 else "") for f in findings)]
-    twice = sum(finding.count for finding in findings) - _places(causes)
+    parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.places} times]" if f.places > 1 else "") for f in joint)]
+    twice = sum(cause.places for cause in joint) - _places(causes)
     if twice:
         parts.append(f"{twice} of these stand{'s'[: twice == 1]} under two of them: each alone would bring that about")
     origins = dossier.evidence.origins
@@ -184,8 +183,8 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
     return f"the plan is legal (0 conflicts in {ops} ops)"
 
 
-def _party(finding: JointFault) -> str:
-    return f"{finding.class_}, fault of the {finding.fault}" if finding.fault != "unknown" else "cause unknown"
+def _party(cause: Cause) -> str:
+    return f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
 
 
 def _overlap(said: CureRecord | Cure) -> str:

@@ -19,7 +19,8 @@ records.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from allocsim.cure.changes import Change
 from allocsim.judge.fast.facts import read_twice
@@ -45,6 +46,14 @@ OF_OPERANDS: Final = BY_KERNEL - WRITES
 
 Use = tuple[int, int]
 """Run and step."""
+
+
+def _cause(dossier: Dossier, row: NamingRow, change: Change, text: str, first: FirstPlace, **more: Any) -> Cause:
+    """Return a cause that was measured, by its row, with its words and its first place."""
+    return Cause(
+        class_=row.class_, party=row.party, evidence=row.evidence, text=text, first=first,
+        mend=mend_words(dossier, change), change=change, **more,
+    )  # fmt: skip
 
 
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
@@ -121,7 +130,6 @@ def _kernel_cause(
     """Return the cause of a kernel that is unsafe over the operand at this position, which is the
     source slot of the row.
     """
-    naming = MEASURED_NAMES[name]
     run, step = (seen or places)[0]
     program = dossier.runs[run].program
     op = program.ops[step]
@@ -136,16 +144,13 @@ def _kernel_cause(
     )
     home = int(program.values.buffer[operand])
     victim = dossier.witness(run, step, value=operand, buffer=home, program=program)
-    mend = Change(kind=name, op_kind=row.kind, operand=position, result=row.result)
-    return Cause(
-        class_=naming.class_,
-        party=naming.party,
-        evidence=naming.evidence,
-        text=f"the kernel of {row.kind} is not safe with its result over {slot}{_error(row)}, {promise}{doubt}",
+    return _cause(
+        dossier,
+        MEASURED_NAMES[name],
+        Change(kind=name, op_kind=row.kind, operand=position, result=row.result),
+        f"the kernel of {row.kind} is not safe with its result over {slot}{_error(row)}, {promise}{doubt}",
+        FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
         places=len(places),
-        first=FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
-        mend=mend_words(dossier, mend),
-        change=mend,
         wrong_bytes=sum(_bytes(dossier.runs[r].program, s, row) for r, s in places) if not asked or seen else 0,
         victim=victim,
         writer=dossier.witness(run, step, value=result, buffer=int(program.values.buffer[result]), program=program),
@@ -187,21 +192,18 @@ def twice_causes(dossier: Dossier) -> Iterator[Cause]:
 
 
 def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cause:
-    (run, step), naming = places[0], MEASURED_NAMES["twice"]
+    run, step = places[0]
     program = dossier.runs[run].program
     value = program.ops[step].operands[row.operand]
     home = int(program.values.buffer[value])
-    mend = Change(kind="twice", op_kind=row.kind, operand=row.operand)
-    return Cause(
-        class_=naming.class_,
-        party=naming.party,
-        evidence=naming.evidence,
-        text=f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another{_error(row)},"
+    return _cause(
+        dossier,
+        MEASURED_NAMES["twice"],
+        Change(kind="twice", op_kind=row.kind, operand=row.operand),
+        f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another{_error(row)},"
         f" as every kernel must bear, and op {step} gives it {program.buffers.names[home]} twice{TWICE}",
+        FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
         places=len(places),
-        first=FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
-        mend=mend_words(dossier, mend),
-        change=mend,
         victim=dossier.witness(run, step, value=value, buffer=home, program=program),
     )
 
@@ -242,14 +244,13 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
     incident, row = incidents[0], _row_of(incidents[0])
     program = dossier.runs[incident.run].program
     step = incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else None
-    mend = Change(kind=row.mends[0], op_kind=kind)
-    return Cause(
-        class_=row.class_,
-        party=row.party,
-        evidence=row.evidence,
-        text=f"{row.evidence}: {incident.message}" if row.class_ != "unknown" else incident.message,
-        places=len(incidents),
-        first=FirstPlace(
+    victim = partial(dossier.witness, home=incident.run, buffer=incident.buffer, ranges=incident.bytes)
+    return _cause(
+        dossier,
+        row,
+        Change(kind=row.mends[0], op_kind=kind),
+        f"{row.evidence}: {incident.message}" if row.class_ != "unknown" else incident.message,
+        FirstPlace(
             run=incident.run,
             step=step,
             op=incident.op,
@@ -257,20 +258,12 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
             buffer=incident.buffer,
             bytes=incident.bytes,
         ),
-        mend=mend_words(dossier, mend),
-        change=mend,
+        places=len(incidents),
         wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
-        victim=dossier.witness(
-            incident.held_run,
-            incident.held_op,
-            home=incident.run,
-            buffer=incident.buffer,
-            ranges=incident.bytes,
-            program=program,
-        ),
-        writer=dossier.witness(incident.run, incident.op, value=incident.value, program=program)
-        if incident.op is not None
-        else None,
+        victim=victim(incident.held_run, incident.held_op, program=program),
+        writer=None
+        if incident.op is None
+        else dossier.witness(incident.run, incident.op, value=incident.value, program=program),
     )
 
 
@@ -320,44 +313,28 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
     for kind, origins in found.items():
         yield _unknown(dossier, origins, kind)
     if evidence.diverges and not evidence.origins and not causes:
-        row, mend = MEASURED_NAMES["unknown"], Change(kind="unknown")
-        yield Cause(
-            class_=row.class_,
-            party=row.party,
-            evidence=row.evidence,
-            text="the default run differs from the reference, but no op could be found that makes the difference",
-            places=1,
-            first=FirstPlace(),
-            mend=mend_words(dossier, mend),
-            change=mend,
-        )
+        text = "the default run differs from the reference, but no op could be found that makes the difference"
+        yield _cause(dossier, MEASURED_NAMES["unknown"], Change(kind="unknown"), text, FirstPlace(), places=1)
 
 
 def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
-    origin, row, mend = origins[0], MEASURED_NAMES["unknown"], Change(kind="unknown", op_kind=kind)
-    program = dossier.runs[origin.run].program
+    origin = origins[0]
+    program, value = dossier.runs[origin.run].program, origin.value
     what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
     missing = (
         "K has not measured this kernel"
         if dossier.evidence.audit is None
         else "S and K find nothing that accounts for it"
     )
-    return Cause(
-        class_=row.class_,
-        party=row.party,
-        evidence=row.evidence,
-        text=f"{origin_text(dossier, origin)}: {what}, but {missing}",
+    home = int(program.values.buffer[value])
+    return _cause(
+        dossier,
+        MEASURED_NAMES["unknown"],
+        Change(kind="unknown", op_kind=kind),
+        f"{origin_text(dossier, origin)}: {what}, but {missing}",
+        FirstPlace(run=origin.run, step=origin.op, op=origin.op, value=value, buffer=home),
         places=len(origins),
-        first=FirstPlace(
-            run=origin.run,
-            step=origin.op,
-            op=origin.op,
-            value=origin.value,
-            buffer=int(program.values.buffer[origin.value]),
-        ),
-        mend=mend_words(dossier, mend),
-        change=mend,
-        victim=dossier.witness(origin.run, origin.op, value=origin.value, program=program),
+        victim=dossier.witness(origin.run, origin.op, value=value, program=program),
     )
 
 

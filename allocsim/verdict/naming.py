@@ -9,8 +9,7 @@ What this module does not see: how a violation came under its mend.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocsim.cure.changes import Change
 from allocsim.judge.fast import Violation
@@ -34,16 +33,20 @@ ONE_END: Final = ({("low",)}, {("high",)})
 """The `ends` of violations that are all found at one end of the sizes alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamingRow:
+def always(_dossier: Dossier, _mend: Change, _violations: Sequence[Violation]) -> bool:
+    """The kind of change is evidence enough."""
+    return True
+
+
+class NamingRow(NamedTuple):
     """One row of the table."""
 
     mends: tuple[str, ...]
-    """Kinds of mend it is about."""
+    """Kinds of change that it is about."""
     evidence: str
     class_: str
     party: str
-    applies: Fact = lambda _dossier, _mend, _violations: True
+    applies: Fact = always
 
 
 def told_most(violations: Sequence[Violation]) -> Violation:
@@ -178,11 +181,6 @@ def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Viola
     return True
 
 
-def written_at_once(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Two results of one op lie on each other."""
-    return any(v.kind == "ResultsOverlap" for v in violations)
-
-
 def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """An output took the place of an input that was handed over for it, by an op that may be run in
     place there.
@@ -279,227 +277,75 @@ def of_plan(_dossier: Dossier, mend: Change, _violations: Sequence[Violation]) -
     return mend.plan is not None
 
 
-def either(*facts: Fact) -> Fact:
-    """Return the fact that one of these holds."""
-    return lambda dossier, mend, violations: any(fact(dossier, mend, violations) for fact in facts)
+def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
+    """Carries of a loop lie over each other, or in each other's arenas."""
+    return between_carries(dossier, mend, violations) or exchanged_arenas(dossier, mend, violations)
 
 
-NAMES: Final[tuple[NamingRow, ...]] = (
-    NamingRow(
-        mends=("stale",), evidence="the run's program is not the one the plan was made for", class_="C08", party="plan"
-    ),
-    NamingRow(
-        mends=("slot", "lifetime", "pair", "size"),
-        evidence="the plan holds at one end of the sizes alone",
-        class_="C08",
-        party="plan",
-        applies=at_one_end,
-    ),
-    NamingRow(
-        mends=("slot", "lifetime", "pair"),
-        evidence="of values moved one after the other (a loop's carries, a branch's phis), one was overwritten before its move",
-        class_="C15",
-        party="plan",
-        applies=moved_in_turn,
-    ),
-    NamingRow(
-        mends=("slot",),
-        evidence="one slot bound to two buffers that are filled from outside",
-        class_="C11",
-        party="plan",
-        applies=bound_twice,
-    ),
-    NamingRow(
-        mends=("slot", "address"),
-        evidence="the content of a parameter or state was not kept",
-        class_="C07",
-        party="plan",
-        applies=content,
-    ),
-    NamingRow(mends=("slot",), evidence="one slot bound to two results", class_="C11", party="plan", applies=one_op),
-    NamingRow(
-        mends=("slot",),
-        evidence="the placement laid buffers of different inlined calls or branches over each other",
-        class_="C15",
-        party="plan",
-        applies=in_two_calls,
-    ),
-    NamingRow(
-        mends=("slot", "lifetime"),
-        evidence="what one turn of a loop hands to the next lies over other of it, or in each other's arenas",
-        class_="C15",
-        party="plan",
-        applies=either(between_carries, exchanged_arenas),
-    ),
-    NamingRow(
-        mends=("slot", "address"),
-        evidence="the slot does not fit its buffer, or lies where no belief allows it",
-        class_="C12",
-        party="plan",
-    ),
-    NamingRow(mends=("size",), evidence="the believed size is too small", class_="C12", party="plan"),
-    NamingRow(mends=("events",), evidence="the planner's own events contradict each other", class_="C13", party="plan"),
-    NamingRow(mends=("pin",), evidence="the host reads it, and the planner was not told", class_="C05", party="caller"),
-    NamingRow(
-        mends=("pair",),
-        evidence="an output took the place of an input that was handed over, and is still needed",
-        class_="C11",
-        party="plan",
-        applies=donated,
-    ),
-    NamingRow(mends=("pair",), evidence="the pair used or believed may not share", class_="C03", party="plan"),
-    NamingRow(
-        mends=("lifetime",),
-        evidence="the last use was computed too early; victim and taker are buffers of different inlined calls or branches",
-        class_="C15",
-        party="plan",
-        applies=in_two_calls,
-    ),
-    NamingRow(
-        mends=("lifetime",),
-        evidence="the host reads it, and the planner was told",
-        class_="C05",
-        party="plan",
-        applies=only_host_missed,
-    ),
-    NamingRow(
-        mends=("lifetime",),
-        evidence="an access was left out; what is read was laid by the host in this run",
-        class_="C06",
-        party="plan",
-        applies=laid_by_host,
-    ),
-    NamingRow(
-        mends=("lifetime",),
-        evidence="the last use was computed too early: the use missed last is a view's",
-        class_="C02",
-        party="plan",
-        applies=lost_view,
-    ),
-    NamingRow(mends=("lifetime",), evidence="the believed lifetime leaves out an access", class_="C01", party="plan"),
-    NamingRow(
-        mends=("upload", "unwritten"),
-        evidence="a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads",
-        class_="C10",
-        party="schedule",
-        applies=copies_another,
-    ),
-    NamingRow(
-        mends=("upload",),
-        evidence="an upload was left out, and what an earlier run laid is gone",
-        class_="C06",
-        party="caller",
-        applies=counted_on,
-    ),
-    NamingRow(
-        mends=("upload",),
-        evidence="an upload was left out, and nothing else wrote what is read",
-        class_="C14",
-        party="caller",
-    ),
-    NamingRow(
-        mends=("state",), evidence="the bytes wanted were made by an op in an earlier run", class_="C07", party="caller"
-    ),
-    NamingRow(
-        mends=("wait",),
-        evidence="unordered accesses of bytes that were given back in stream order, in use on another stream",
-        class_="C09",
-        party="schedule",
-        applies=given_back,
-    ),
-    NamingRow(
-        mends=("wait",),
-        evidence="unordered accesses that do not exist apart",
-        class_="C09",
-        party="plan",
-        applies=of_plan,
-    ),
-    NamingRow(
-        mends=("wait",),
-        evidence="unordered accesses, without reuse as well",
-        class_="C09",
-        party="schedule",
-    ),
-    NamingRow(
-        mends=("late",),
-        evidence="the host looks at an output after a later run has taken its memory",
-        class_="C05",
-        party="caller",
-    ),
-    NamingRow(
-        mends=("runs",),
-        evidence="two runs that do not wait for each other access the same memory",
-        class_="C09",
-        party="schedule",
-    ),
-    NamingRow(mends=("unwritten",), evidence="nobody wrote these bytes", class_="C14", party="caller"),
-    NamingRow(mends=("mutation",), evidence="wrong under every plan", class_="program", party="caller"),
-    NamingRow(
-        mends=("results",),
-        evidence="two results of one op lie on each other within a buffer of the program",
-        class_="program",
-        party="caller",
-    ),
-    NamingRow(
-        mends=("in place",),
-        evidence="a mutation the kernel does not declare, within one buffer of the program",
-        class_="C03",
-        party="caller",
-    ),
-    NamingRow(mends=("read only",), evidence="an op writes into a read-only buffer", class_="C11", party="caller"),
-    NamingRow(
-        mends=("bounds",), evidence="a value of the program reaches outside its buffer", class_="C12", party="caller"
-    ),
-)
+def _rows(table: str) -> tuple[NamingRow, ...]:
+    """Return the rows of a table: kinds of change, class and party, a fact of this module, evidence."""
+    found = []
+    for line in table.strip().splitlines():
+        mends, charge, fact, evidence = (cell.strip() for cell in line.split("|"))
+        class_, party = charge.split()
+        found.append(NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact or "always"]))
+    return tuple(found)
+
+
+NAMES: Final = _rows("""
+stale                      | C08 plan       |                  | the run's program is not the one the plan was made for
+slot, lifetime, pair, size | C08 plan       | at_one_end       | the plan holds at one end of the sizes alone
+slot, lifetime, pair       | C15 plan       | moved_in_turn    | of values moved one after the other (a loop's carries, a branch's phis), one was overwritten before its move
+slot                       | C11 plan       | bound_twice      | one slot bound to two buffers that are filled from outside
+slot, address              | C07 plan       | content          | the content of a parameter or state was not kept
+slot                       | C11 plan       | one_op           | one slot bound to two results
+slot                       | C15 plan       | in_two_calls     | the placement laid buffers of different inlined calls or branches over each other
+slot, lifetime             | C15 plan       | carried_over     | what one turn of a loop hands to the next lies over other of it, or in each other's arenas
+slot, address              | C12 plan       |                  | the slot does not fit its buffer, or lies where no belief allows it
+size                       | C12 plan       |                  | the believed size is too small
+events                     | C13 plan       |                  | the planner's own events contradict each other
+pin                        | C05 caller     |                  | the host reads it, and the planner was not told
+pair                       | C11 plan       | donated          | an output took the place of an input that was handed over, and is still needed
+pair                       | C03 plan       |                  | the pair used or believed may not share
+lifetime                   | C15 plan       | in_two_calls     | the last use was computed too early; victim and taker are buffers of different inlined calls or branches
+lifetime                   | C05 plan       | only_host_missed | the host reads it, and the planner was told
+lifetime                   | C06 plan       | laid_by_host     | an access was left out; what is read was laid by the host in this run
+lifetime                   | C02 plan       | lost_view        | the last use was computed too early: the use missed last is a view's
+lifetime                   | C01 plan       |                  | the believed lifetime leaves out an access
+upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads
+upload                     | C06 caller     | counted_on       | an upload was left out, and what an earlier run laid is gone
+upload                     | C14 caller     |                  | an upload was left out, and nothing else wrote what is read
+state                      | C07 caller     |                  | the bytes wanted were made by an op in an earlier run
+wait                       | C09 schedule   | given_back       | unordered accesses of bytes that were given back in stream order, in use on another stream
+wait                       | C09 plan       | of_plan          | unordered accesses that do not exist apart
+wait                       | C09 schedule   |                  | unordered accesses, without reuse as well
+late                       | C05 caller     |                  | the host looks at an output after a later run has taken its memory
+runs                       | C09 schedule   |                  | two runs that do not wait for each other access the same memory
+unwritten                  | C14 caller     |                  | nobody wrote these bytes
+mutation                   | program caller |                  | wrong under every plan
+results                    | program caller |                  | two results of one op lie on each other within a buffer of the program
+in place                   | C03 caller     |                  | a mutation the kernel does not declare, within one buffer of the program
+read only                  | C11 caller     |                  | an op writes into a read-only buffer
+bounds                     | C12 caller     |                  | a value of the program reaches outside its buffer
+""")
 """What the cause of a violation is called; the first row that applies decides."""
 
-MEASURED_NAMES: Final[dict[str, NamingRow]] = {
-    "kernel": NamingRow(
-        mends=("kernel",),
-        evidence="a declared pair is measured unsafe, and the plan uses it",
-        class_="C04",
-        party="kernel",
-    ),
-    "promise": NamingRow(
-        mends=("promise",),
-        evidence="the same, but nobody declares the pair: the plan took it to be safe",
-        class_="C03",
-        party="plan",
-    ),
-    "twice": NamingRow(
-        mends=("twice",),
-        evidence="a kernel is measured wrong where two operands are one buffer, and the program gives it one twice",
-        class_="C04",
-        party="kernel",
-    ),
-    "Overrun": NamingRow(
-        mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"
-    ),
-    "Changed": NamingRow(
-        mends=("misdeed",), evidence="a kernel wrote outside its results", class_="C12", party="kernel"
-    ),
-    "PoisonRead": NamingRow(
-        mends=("misdeed",), evidence="a kernel read dead bytes that it does not declare", class_="C12", party="kernel"
-    ),
-    "UndeclaredRead": NamingRow(
-        mends=("misdeed",), evidence="a kernel read dead bytes that it does not declare", class_="C12", party="kernel"
-    ),
-    "Crash": NamingRow(mends=("misdeed",), evidence="a kernel ended its process", class_="C12", party="kernel"),
-    "OperandWritten": NamingRow(
-        mends=("misdeed",), evidence="a kernel wrote into an operand", class_="C03", party="kernel"
-    ),
-    "ReadOnlyWritten": NamingRow(
-        mends=("misdeed",), evidence="a kernel wrote into read-only memory", class_="C03", party="kernel"
-    ),
-    "ResultUnwritten": NamingRow(
-        mends=("misdeed",), evidence="a kernel left part of its result unwritten", class_="C14", party="kernel"
-    ),
-    "unknown": NamingRow(
-        mends=("unknown",),
-        evidence="a difference that no violation and no unsafe pair at that op accounts for",
-        class_="unknown",
-        party="unknown",
-    ),
+MEASURED_NAMES: Final = {
+    row.mends[0]: row._replace(mends=("misdeed",)) if row.mends[0][0].isupper() else row
+    for row in _rows("""
+kernel          | C04 kernel      | | a declared pair is measured unsafe, and the plan uses it
+promise         | C03 plan        | | the same, but nobody declares the pair: the plan took it to be safe
+twice           | C04 kernel      | | a kernel is measured wrong where two operands are one buffer, and the program gives it one twice
+Overrun         | C12 kernel      | | a kernel wrote outside its results
+Changed         | C12 kernel      | | a kernel wrote outside its results
+PoisonRead      | C12 kernel      | | a kernel read dead bytes that it does not declare
+UndeclaredRead  | C12 kernel      | | a kernel read dead bytes that it does not declare
+Crash           | C12 kernel      | | a kernel ended its process
+OperandWritten  | C03 kernel      | | a kernel wrote into an operand
+ReadOnlyWritten | C03 kernel      | | a kernel wrote into read-only memory
+ResultUnwritten | C14 kernel      | | a kernel left part of its result unwritten
+unknown         | unknown unknown | | a difference that no violation and no unsafe pair at that op accounts for
+""")
 }
 """What K, D and P add: by kind of mend, or of incident."""
 

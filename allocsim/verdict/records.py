@@ -3,7 +3,7 @@ itself.
 
 A *cause* is one wrong thing with all that it explains: the smallest mend that makes its violations
 vanish and adds none. A violation may stand under two causes, each of which alone would bring it
-about. A *joint fault* is all causes of one class and party.
+about. A *joint fault* is the most important cause of one class and party, with the places of all.
 
 Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are
 half-open ranges within the buffer, `address` the offset of its slot in its arena. `as_json` gives
@@ -139,70 +139,13 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JointFault:
-    """The causes of one class and party: the most important one with its witnesses, and how many
-    places all of them explain.
-    """
-
-    cause: Cause
-    count: int = 1
-    """Places of all of them."""
-    causes: int = 1
-
-    @property
-    def class_(self) -> str:
-        """Class of root cause."""
-        return self.cause.class_
-
-    @property
-    def fault(self) -> str:
-        """The party at fault."""
-        return self.cause.party
-
-    @property
-    def text(self) -> str:
-        """What happened, in words."""
-        return self.cause.text
-
-    @property
-    def run(self) -> int:
-        """Run of the first place, -1 where there is none."""
-        return -1 if self.cause.first.run is None else self.cause.first.run
-
-    @property
-    def step(self) -> int:
-        """Step of the first place, -1 where there is none."""
-        return -1 if self.cause.first.step is None else self.cause.first.step
-
-    @property
-    def victim(self) -> Witness | None:
-        """Who lost bytes."""
-        return self.cause.victim
-
-    @property
-    def writer(self) -> Witness | None:
-        """Who took them."""
-        return self.cause.writer
-
-    @property
-    def reader(self) -> Witness | None:
-        """Who read them late."""
-        return self.cause.reader
-
-    @property
-    def belief(self) -> str | None:
-        """The belief that failed."""
-        return self.cause.belief
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the suite concludes."""
 
     causes: tuple[Cause, ...]
     """Most important first; empty where nothing is wrong."""
-    findings: tuple[JointFault, ...]
-    """The causes by class and party, most important first."""
+    joint: tuple[Cause, ...]
+    """The most important cause of each class and party, with the places of all of them."""
     detectors: Mapping[str, Mapping[str, Any]]
     clauses: tuple[str, ...]
     """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for
@@ -233,15 +176,10 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the `verdict` object of `--json`."""
-        first = self.findings[0] if self.findings else None
+        first, *others = [_joint_json(cause) for cause in self.joint] or [dict.fromkeys(JOINT)]
         return {
-            "class": first.class_ if first else None,
-            "fault": first.fault if first else None,
-            "victim": witness_json(first.victim) if first else None,
-            "writer": witness_json(first.writer) if first else None,
-            "reader": witness_json(first.reader) if first else None,
-            "belief": first.belief if first else None,
-            "also": [finding_json(finding) for finding in self.findings[1:]],
+            **{name: first[name] for name in JOINT},
+            "also": others,
             "causes": [cause.as_json() for cause in self.causes],
             "cure": self.cure_text,
             "cure_bytes": self.cure_bytes,
@@ -258,15 +196,11 @@ def witness_json(witness: Witness | None) -> dict[str, Any] | None:
     return {**fields, "bytes": [list(pair) for pair in witness.bytes]}
 
 
-def finding_json(finding: JointFault) -> dict[str, Any]:
-    """Return a joint fault as an entry of `also`."""
-    return {
-        "class": finding.class_,
-        "fault": finding.fault,
-        "victim": witness_json(finding.victim),
-        "writer": witness_json(finding.writer),
-        "reader": witness_json(finding.reader),
-        "belief": finding.belief,
-        "count": finding.count,
-        "text": finding.text,
-    }
+JOINT: Final = ("class", "fault", "victim", "writer", "reader", "belief")
+"""What `--json` says of the first joint fault in the verdict itself."""
+
+
+def _joint_json(cause: Cause) -> dict[str, Any]:
+    """Return the causes of one class and party as an entry of `also`."""
+    said = cause.class_, cause.party, *map(witness_json, (cause.victim, cause.writer, cause.reader)), cause.belief
+    return {**dict(zip(JOINT, said, strict=True)), "count": cause.places, "text": cause.text}

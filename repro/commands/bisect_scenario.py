@@ -22,11 +22,11 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
     scenario = scenarios.find_beside_files(name)
     with stepping(name) as progress:
         done = bisection.bisect_scenario(scenario, EngineOptions(**sizes), seconds=seconds, progress=progress)
-    first = done.verdict.findings[0] if done.verdict.findings else None
+    first = done.verdict.joint[0] if done.verdict.joint else None
     if first is None:
         record = {"target": name, "found": False, "cause": None, "cure": None, "smallest": None}
         return Bisected(record=record, lines=[f"{done.scenario.name}: nothing is wrong with it"])
-    cause = {"class": first.class_, "fault": first.fault, "kind": None, "message": first.text}
+    cause = {"class": first.class_, "fault": first.party, "kind": None, "message": first.text}
     made, cure = done.evidence.cure, None
     if made is not None:
         cure = {

@@ -119,7 +119,7 @@ def row_of(result: Any, name: str) -> MatrixRow:
     row = partial(
         MatrixRow,
         name=name,
-        causes=tuple((finding.class_, finding.fault) for finding in result.verdict.findings),
+        causes=tuple((cause.class_, cause.party) for cause in result.verdict.joint),
     )
     if isinstance(result, SmallResult):
         said = result.shown.said
@@ -141,7 +141,7 @@ def _differing(result: Any, cells: dict[str, bool | None]) -> Iterator[str]:
         if cells[letter] is not wanted:
             yield f"{letter} {words[cells[letter]]}, expected: {words[wanted]}"
     if not result.matches:
-        found = tuple((finding.class_, finding.fault) for finding in result.verdict.findings)
+        found = tuple((cause.class_, cause.party) for cause in result.verdict.joint)
         yield f"the verdict names {_causes(found)}, expected {_causes(expected)}"
 
 

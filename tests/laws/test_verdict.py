@@ -21,7 +21,7 @@ from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
 def essence(verdict):
     """Return what must not change: classes, parties and counts in order, statuses, the price of the cure."""
     return (
-        [(f.class_, f.fault, f.count, f.run, f.step) for f in verdict.findings],
+        [(f.class_, f.party, f.places, f.first.run, f.first.step) for f in verdict.joint],
         {name: (says["status"], says["count"]) for name, says in verdict.detectors.items()},
         (verdict.cure_bytes, verdict.pin_all_bytes),
     )
@@ -73,7 +73,7 @@ def test_sound_documents_have_a_sound_verdict(drawn):
 def test_a_verdict_has_a_fault_exactly_where_the_checks_find_a_violation(drawn):
     verdict = judge(Evidence(document=drawn))
     assert verdict.sound == verdict.report.clean
-    assert all(finding.class_ in verdict.text for finding in verdict.findings)
+    assert all(finding.class_ in verdict.text for finding in verdict.joint)
     json.dumps(verdict.as_json(), allow_nan=False)
 
 

@@ -28,7 +28,7 @@ def verdict_on(name: str, small: SmallDocument) -> tuple[tuple[str, str], ...]:
     """Return (class, fault) of what the verdict names where `small` is the faulty document."""
     scenario = scenarios.find_small(name)
     found = run(replace(scenario, sound=small, change={})).faulty.verdict
-    return tuple((finding.class_, finding.fault) for finding in found.findings)
+    return tuple((finding.class_, finding.party) for finding in found.joint)
 
 
 def without_calls(small: SmallDocument) -> SmallDocument:

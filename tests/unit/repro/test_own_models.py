@@ -81,7 +81,7 @@ def test_sound_models_are_diagnosed_clean(name, allocator):
 def test_planted_faults_are_convicted_by_the_right_party_with_a_cure(name, fault):
     result = run(planted(name, fault, SHORT), options_of(fault, SHORT))
 
-    assert [(finding.class_, finding.fault) for finding in result.verdict.findings] == [FAULTS[fault][1]]
+    assert [(finding.class_, finding.party) for finding in result.verdict.joint] == [FAULTS[fault][1]]
     assert result.matches
     assert result.evidence.cure is not None
 

@@ -9,7 +9,7 @@ from allocsim.model import Document
 from allocsim.verdict.causes import causes_of, ordered
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.records import Cause, FirstPlace, JointFault
+from allocsim.verdict.records import Cause, FirstPlace
 from repro.small.words import belief, plan, program
 
 MADE = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
@@ -52,12 +52,3 @@ def test_a_wrong_belief_that_did_no_harm_comes_after_what_did():
     harm, harmless = causes_of(document)
     assert {v.kind for v in harm.violations} == {"Overlap", "LifetimeIgnored"}
     assert {v.kind for v in harmless.violations} == {"LifetimeTooShort"}
-
-
-def test_a_joint_fault_has_the_first_place_of_its_cause_or_none():
-    found = cause(kind="kernel")
-    assert (JointFault(cause=found).run, JointFault(cause=found).step) == (-1, -1)
-    (late, *_) = causes_of(Document.of(plan(MADE, "a=0 c=0 x=0")))
-    joint = JointFault(cause=late)
-    assert (joint.run, joint.step) == (late.first.run, late.first.step)
-    assert joint.run == 0

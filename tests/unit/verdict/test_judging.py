@@ -71,10 +71,10 @@ def test_a_document_without_runs_has_no_streams():
 def test_of_two_findings_one_is_the_first_and_one_stands_beside_it():
     """b is laid over a, which is read later, and x is not where its alignment of 32 asks for."""
     found = verdict(plan(MADE, "x=8 a=96 b=96 c=192"))
-    first, other = found.findings
+    first, other = found.joint
     told = found.as_json()
-    assert (told["class"], told["fault"]) == (first.class_, first.fault)
-    assert [(one["class"], one["fault"]) for one in told["also"]] == [(other.class_, other.fault)]
+    assert (told["class"], told["fault"]) == (first.class_, first.party)
+    assert [(one["class"], one["fault"]) for one in told["also"]] == [(other.class_, other.party)]
 
 
 def test_a_late_read_is_said_with_its_reader_and_who_took_the_bytes():
@@ -92,7 +92,7 @@ def test_counts_add_up_where_a_violation_stands_under_two_causes():
         found = judge(one.evidence, cures=False)
         places = {id(v) for cause in found.causes for v in cause.violations}
         measured = sum(cause.places - len(cause.violations) for cause in found.causes)
-        twice = sum(finding.count for finding in found.findings) - len(places) - measured
+        twice = sum(finding.places for finding in found.joint) - len(places) - measured
         said = [clause for clause in found.clauses if "each alone would bring that about" in clause]
         assert [int(clause.split()[0]) for clause in said] == [twice] * bool(twice)
         seen += bool(twice)

@@ -43,9 +43,9 @@ def causes(**measured):
 
 def test_declared_unsafe_used_and_wrong_there_is_the_kernels_fault():
     verdict = judge(evidence(audit=(row(),), origins=(origin(),), diverges=True))
-    (finding,) = verdict.findings
-    assert (finding.class_, finding.fault) == ("C04", "kernel")
-    assert (finding.victim.value_name, finding.writer.value_name, finding.step) == ("a", "b", 2)
+    (finding,) = verdict.joint
+    assert (finding.class_, finding.party) == ("C04", "kernel")
+    assert (finding.victim.value_name, finding.writer.value_name, finding.first.step) == ("a", "b", 2)
     assert finding.victim.address == finding.writer.address == 0
     assert finding.belief == "the plan relies on what norm declares: result 0 may lie over operand 0"
     assert verdict.detectors["S"]["status"] == "clean"
@@ -68,15 +68,15 @@ def test_a_pair_the_plan_does_not_use_convicts_nobody():
 
 
 def test_k_without_d_is_said_to_be_unconfirmed():
-    (finding,) = judge(evidence(audit=(row(),))).findings
-    assert (finding.class_, finding.fault) == ("C04", "kernel")
+    (finding,) = judge(evidence(audit=(row(),))).joint
+    assert (finding.class_, finding.party) == ("C04", "kernel")
     assert finding.text.endswith("(not confirmed: no differential run)")
 
 
 def test_k_with_a_d_that_found_nothing_is_believed_and_that_is_said():
     """More evidence never finds less: the values a run met may not show what the audit did."""
-    (finding,) = judge(evidence(audit=(row(),), origins=(), diverges=False)).findings
-    assert (finding.class_, finding.fault) == ("C04", "kernel")
+    (finding,) = judge(evidence(audit=(row(),), origins=(), diverges=False)).joint
+    assert (finding.class_, finding.party) == ("C04", "kernel")
     assert finding.text.endswith("(the differential run saw no wrong result from right operands there)")
 
 
@@ -85,8 +85,8 @@ def test_of_a_mutation_k_alone_is_believed():
     text, slots = "x = host.write; a = f x; n:a = norm! a; host.read n", "a=0"
     made = program(text)
     document = Document.of(plan(made, slots, belief(made)))
-    (finding,) = judge(Evidence(document=document, audit=(row(),), origins=(), diverges=False)).findings
-    assert (finding.class_, finding.fault, finding.step) == ("C04", "kernel", 2)
+    (finding,) = judge(Evidence(document=document, audit=(row(),), origins=(), diverges=False)).joint
+    assert (finding.class_, finding.party, finding.first.step) == ("C04", "kernel", 2)
     assert "wrong under every plan" in finding.text
 
 
@@ -130,8 +130,8 @@ def test_a_pair_of_which_nobody_knows_and_that_is_measured_unsafe_was_assumed_by
     ids=["no K", "K clean", "taken"],
 )
 def test_an_origin_nothing_accounts_for_is_unknown(audit, what, said):
-    (finding,) = judge(evidence(audit=audit, origins=(origin(what=what),), diverges=True)).findings
-    assert (finding.class_, finding.fault, finding.text) == ("unknown", "unknown", said)
+    (finding,) = judge(evidence(audit=audit, origins=(origin(what=what),), diverges=True)).joint
+    assert (finding.class_, finding.party, finding.text) == ("unknown", "unknown", said)
 
 
 def test_an_unexplained_origin_is_not_dropped_beside_another_fault():
@@ -147,7 +147,7 @@ def test_an_origin_at_a_stale_read_is_accounted_for():
 
 
 def test_a_difference_without_an_origin_is_unknown_and_said():
-    (finding,) = judge(evidence(origins=(), diverges=True)).findings
+    (finding,) = judge(evidence(origins=(), diverges=True)).joint
     assert (
         finding.text == "the default run differs from the reference, but no op could be found that makes the difference"
     )
@@ -155,11 +155,11 @@ def test_a_difference_without_an_origin_is_unknown_and_said():
 
 def test_each_use_of_an_unsafe_pair_counts_once_and_the_first_is_the_verdict():
     verdict = judge(evidence(runs=2, audit=(row(),), origins=(origin(), origin(run=1)), diverges=True))
-    assert [(f.run, f.step, f.count) for f in verdict.findings] == [(0, 2, 2)]
+    assert [(f.first.run, f.first.step, f.places) for f in verdict.joint] == [(0, 2, 2)]
 
 
 def test_an_error_without_bounds_is_said_in_words():
-    (finding,) = judge(evidence(audit=(row(max_error=None, cases=1),), origins=(origin(),), diverges=True)).findings
+    (finding,) = judge(evidence(audit=(row(max_error=None, cases=1),), origins=(origin(),), diverges=True)).joint
     assert "(error beyond all bounds in 1 case)" in finding.text
 
 
@@ -193,8 +193,8 @@ def test_a_kernel_that_does_not_bear_one_buffer_twice_is_convicted_where_it_is_g
     """By K alone: no differential run can show it. The second call of the kernel has two buffers, and nothing to do with it."""
     found = row(layout="duplicate", max_error=0.25)
     verdict = judge(evidence(TWICE, "x=256 a=0 b=64 c=128", share="", audit=(found,), origins=(), diverges=False))
-    (finding,) = verdict.findings
-    assert (finding.class_, finding.fault, finding.step, finding.count) == ("C04", "kernel", 2, 1)
+    (finding,) = verdict.joint
+    assert (finding.class_, finding.party, finding.first.step, finding.places) == ("C04", "kernel", 2, 1)
     assert finding.victim.buffer_name == "a"
     assert finding.text == (
         "the kernel of norm is wrong where one buffer is given for operand 0 and another (error up to 0.25 in 3 cases), as every "
@@ -320,7 +320,7 @@ def test_the_headline_is_what_explains_the_first_wrong_number(found, first):
     text = "x = host.write; a = f x; b = g x; c = h b a; d[32] = f x; e[32] = g x; r[32] = h e d c; host.read r"
     measured = {"audit": (), "diverges": True, **found} if found else {}
     planned = plan(program(text), "a=0 b=0 d=512 e=512")
-    (finding, *_) = judge(Evidence(document=Document.of(planned), **measured)).findings
+    (finding, *_) = judge(Evidence(document=Document.of(planned), **measured)).joint
     assert finding.victim.buffer_name == first
 
 

@@ -726,8 +726,8 @@ def relabelled(document, labels):
 
 def test_a_view_that_reads_after_a_belief_that_covers_a_view_is_no_lost_view():
     text = "x = host.write; a = f x; v:a = view a; b = g x; c = h b v; d = k c a; host.read d"
-    first, *_ = judge(Evidence(document=late(text=text, a=(1, 5)))).findings
-    assert (first.class_, first.fault) == (
+    first, *_ = judge(Evidence(document=late(text=text, a=(1, 5)))).joint
+    assert (first.class_, first.party) == (
         "C12",
         "plan",
     )  # the belief covers h: what it misses is k, which is spoiled too
@@ -782,8 +782,8 @@ def test_a_plan_holds_at_one_end_where_all_is_found_at_the_other(ends, said):
 
 
 def test_a_gap_in_the_belief_is_a_use_missed():
-    (finding,) = judge(Evidence(document=late(gaps={1: ((2, 4),)}))).findings
-    assert (finding.class_, finding.fault) == ("C01", "plan")
+    (finding,) = judge(Evidence(document=late(gaps={1: ((2, 4),)}))).joint
+    assert (finding.class_, finding.party) == ("C01", "plan")
     assert finding.belief == "the belief has a gap in which a need not survive; op 3 (h) still reads it"
 
 
@@ -811,7 +811,7 @@ def test_two_faults_are_both_named_and_counted():
     planned = plan(made, "x=0 a=64 b=64 c=128 d=128", belief(made, a=(1, 2), pinned="d", c=(3, 5)))
     verdict = judge(Evidence(document=Document.of(Run.of(planned))))
     assert verdict.classes == {("C01", "plan"), ("C05", "caller")}
-    assert [(f.class_, f.count) for f in verdict.findings] == [("C01", 4), ("C05", 3)]
+    assert [(f.class_, f.places) for f in verdict.joint] == [("C01", 4), ("C05", 3)]
 
 
 def test_content_laid_through_a_buffer_of_another_program_does_not_break_the_verdict():
@@ -819,8 +819,8 @@ def test_content_laid_through_a_buffer_of_another_program_does_not_break_the_ver
     roles = {"pad": Role.PARAMETER, "pad2": Role.PARAMETER, "q": Role.STATE}
     other = program("u = host.write; z = f u q; host.read z", roles=roles, name="other")
     document = Document.of(Run.of(plan(one, "p=0 y=64")), Run.of(plan(other, "u=128 q=0 z=192")))
-    first = judge(Evidence(document=document)).findings[0]
-    assert (first.class_, first.fault, first.writer, first.victim.buffer_name) == ("C07", "plan", None, "p")
+    first = judge(Evidence(document=document)).joint[0]
+    assert (first.class_, first.party, first.writer, first.victim.buffer_name) == ("C07", "plan", None, "p")
 
 
 def test_a_second_pair_of_one_op_that_is_unsafe_in_place_is_no_fault_of_its_own():

@@ -35,8 +35,8 @@ def branches(*, reuse=(), waits=((0,), (), (1,)), far="", streams=2, believed=Fa
 
 def test_reuse_that_is_right_in_list_order_only_is_the_plans_fault():
     verdict = judge(branches(reuse="xa", believed=True))
-    (finding,) = verdict.findings
-    assert (finding.class_, finding.fault) == ("C09", "plan")
+    (finding,) = verdict.joint
+    assert (finding.class_, finding.party) == ("C09", "plan")
     assert (finding.victim.buffer_name, finding.writer.op_name, finding.reader.op_name) == ("x", "f", "g")
     assert finding.belief == "the plan takes op 1 (g) to be over before op 2 (f) begins"
     assert verdict.text.startswith(
@@ -49,8 +49,8 @@ def test_reuse_that_is_right_in_list_order_only_is_the_plans_fault():
 
 def test_a_wait_that_nobody_made_is_the_schedules_fault():
     verdict = judge(branches(waits=((0,), (), ())))
-    (finding,) = verdict.findings
-    assert (finding.class_, finding.fault) == ("C09", "schedule")
+    (finding,) = verdict.joint
+    assert (finding.class_, finding.party) == ("C09", "schedule")
     assert (finding.victim.buffer_name, finding.writer.op_name, finding.reader.op_name) == ("b", "g", "h")
     assert finding.belief is None
     assert verdict.text.startswith("the plan is legal (0 conflicts in 5 ops); C09, fault of the schedule")
@@ -74,7 +74,7 @@ def test_two_writes_have_a_loser_and_no_reader():
     w, v = (builder.tensor(name, "f32", (4,)) for name in "wv")
     builder.op("f", (), (w,))
     builder.op("g", (), (v,), stream=1)
-    (finding,) = judge(Evidence(document=Document.of(plan_of(builder.build(), {0: 0, 1: 0})))).findings
+    (finding,) = judge(Evidence(document=Document.of(plan_of(builder.build(), {0: 0, 1: 0})))).joint
     assert (finding.victim.buffer_name, finding.writer.op_name, finding.reader) == ("w", "g", None)
 
 
@@ -89,7 +89,7 @@ def test_a_race_of_every_run_is_no_news_of_the_later_ones():
     verdict = judge(branches(reuse="xa", runs=3))
     assert verdict.detectors["H"]["count"] == 3
     assert verdict.detectors["R"]["status"] == "clean"
-    assert verdict.findings[0].count == 3
+    assert verdict.joint[0].places == 3
 
 
 def block(word, name, **more):
