@@ -17,16 +17,17 @@ What this module does not see: violations that are not about two buffers, classe
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 from allocsim.cure.changes import Change
+from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, Plan, Problem
 from allocsim.verdict.dossier import Dossier
 
 Life = tuple[int, int]
 Answer = tuple[Change, ...] | None
-"""What is to be mended; None: one of the two slots, whichever."""
+"""Changes that would keep two buffers apart; None: one of their slots, whichever."""
 
 SLOT: Final = None
 
@@ -34,52 +35,63 @@ IN_PLACE: Final = frozenset({"UnsafeInPlace", "AssumedInPlace"})
 """Kinds that say that an op is in place where nobody vouches for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """Two buffers that a run lays over each other."""
+class Pair(NamedTuple):
+    """Two buffers that a plan lays over each other in the runs of a program, the lower first."""
 
     plan: int
     program: int
     buffer: int
     other: int
-    late: frozenset[int]
-    """Those of the two that some op reads too late."""
-    kinds: frozenset[str]
-    """Kinds of the violations between the two."""
+
+    @property
+    def buffers(self) -> tuple[int, int]:
+        """The two."""
+        return self.buffer, self.other
+
+    @classmethod
+    def of(cls, v: Violation, other: int | None) -> "Pair | None":
+        """Return the buffer of a violation and another one; None where it is of no plan, or they
+        are one.
+        """
+        if v.plan is None or v.program is None or v.buffer is None or other is None or other == v.buffer:
+            return None
+        return cls(v.plan, v.program, min(v.buffer, other), max(v.buffer, other))
 
 
-def allowed_by(dossier: Dossier, meeting: Meeting) -> Answer:
-    """Return what would have kept the two apart."""
-    plan = dossier.document.plans[meeting.plan]
-    pair = (meeting.buffer, meeting.other)
-    if dossier.strange(meeting.plan, meeting.program) and (True, frozenset(pair)) not in dossier.on_own_program(
-        meeting.plan
-    ):
-        return (Change(kind="stale", plan=meeting.plan, program=meeting.program),)
+def allowed_by(dossier: Dossier, pair: Pair, *, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
+    """Return what would have kept the two apart.
+
+    `late` are those of the two that some op reads too late, `kinds` those of the violations between
+    them.
+    """
+    plan = dossier.document.plans[pair.plan]
+    meeting = (True, frozenset(pair.buffers))
+    if dossier.strange(pair.plan, pair.program) and meeting not in dossier.on_own_program(pair.plan):
+        return (Change(kind="stale", plan=pair.plan, program=pair.program),)
     if plan.problem is None:
-        return _unstated(dossier, meeting, plan)
-    return _stated(dossier, meeting, plan, plan.problem)
+        return _unstated(dossier, pair, plan, late, kinds)
+    return _stated(dossier, pair, plan, plan.problem, late)
 
 
-def _unstated(dossier: Dossier, meeting: Meeting, plan: Plan) -> Answer:
+def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
     program = plan.program
-    short = _undersized(plan, (meeting.buffer, meeting.other), plan.nbytes.tolist())
+    short = _undersized(plan, pair.buffers, plan.nbytes.tolist())
     if short is not None:
-        return (Change(kind="slot", plan=meeting.plan, buffer=short),)
-    if program.buffers.persistent[meeting.buffer] or program.buffers.persistent[meeting.other]:
+        return (Change(kind="slot", plan=pair.plan, buffer=short),)
+    if program.buffers.persistent[[*pair.buffers]].any():
         return SLOT
-    if not meeting.kinds.isdisjoint({"ResultsOverlap", "AllocOverLive"}):
+    if not kinds.isdisjoint({"ResultsOverlap", "AllocOverLive"}):
         return SLOT  # no life is at fault: both are written at once, or the planner's own book kept both
-    if meeting.late:
-        return tuple(Change(kind="lifetime", plan=meeting.plan, buffer=buffer) for buffer in sorted(meeting.late))
-    if not meeting.kinds.isdisjoint(IN_PLACE) and _at_one_address(dossier, meeting, plan):
-        donor, recipient = _in_time(dossier, meeting, plan)
-        return (Change(kind="pair", plan=meeting.plan, buffer=donor, other=recipient),)
+    if late:
+        return tuple(Change(kind="lifetime", plan=pair.plan, buffer=buffer) for buffer in sorted(late))
+    if not kinds.isdisjoint(IN_PLACE) and _at_one_address(dossier, pair, plan):
+        donor, recipient = _in_time(dossier, pair, plan)
+        return (Change(kind="pair", plan=pair.plan, buffer=donor, other=recipient),)
     return SLOT
 
 
-def _stated(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem) -> Answer:
-    one, other = meeting.buffer, meeting.other
+def _stated(dossier: Dossier, pair: Pair, plan: Plan, problem: Problem, late: Collection[int]) -> Answer:
+    one, other = pair.buffers
     index = dossier.problem_index(problem)
     if not len(plan.program.ops):
         return SLOT
@@ -88,41 +100,31 @@ def _stated(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem) ->
         return (Change(kind="size", problem=index, buffer=short),)
     short = _undersized(plan, (one, other), plan.nbytes.tolist())
     if short is not None:
-        return (Change(kind="slot", plan=meeting.plan, buffer=short),)
+        return (Change(kind="slot", plan=pair.plan, buffer=short),)
     way = dossier.way(plan, one, other)
     if way is not None:
-        bad = [pair for pair in way if (index, *pair) in dossier.bad_pairs]
+        bad = [step for step in way if (index, *step) in dossier.bad_pairs]
         if bad:
-            return tuple(dict.fromkeys(pair_mend(dossier, index, *pair) for pair in bad))
+            return tuple(dict.fromkeys(pair_mend(dossier, index, *step) for step in bad))
     if problem.own[one] or problem.own[other]:
         return SLOT
     if _meet(_believed(problem, one), _believed(problem, other)) and not _handed_over(plan, problem, one, other):
         return SLOT
-    return _false_lives(dossier, meeting, plan, problem, index)
+    return _false_lives(dossier, pair, problem, late)
 
 
-def _false_lives(dossier: Dossier, meeting: Meeting, plan: Plan, problem: Problem, index: int) -> Answer:
-    pair = (meeting.buffer, meeting.other)
-    real = {buffer: _real(dossier, plan, buffer) for buffer in pair}
-    wrong = [buffer for buffer in pair if not _covers(problem, buffer, real[buffer])]
-    enough = [
-        buffer
-        for buffer in wrong
-        for partner in pair
-        if partner != buffer and _meet([real[buffer]], _believed(problem, partner))
-    ]
-    chosen = enough
-    if len(enough) > 1:
-        victims = [buffer for buffer in enough if buffer in meeting.late]
-        chosen = [victims[0] if victims else min(enough, key=lambda buffer: real[buffer])]
-    if not chosen:
-        chosen = wrong
-    if not chosen:
-        return SLOT
-    return tuple(
-        life_mend(dossier, index, buffer, next(_believed(problem, partner) for partner in pair if partner != buffer))
-        for buffer in chosen
-    )
+def _false_lives(dossier: Dossier, pair: Pair, problem: Problem, late: Collection[int]) -> Answer:
+    whole, _ = dossier.lives(problem.program)
+    real = {buffer: (int(whole[buffer, 0]), int(whole[buffer, 1])) for buffer in pair.buffers}
+    partner = dict(zip(pair.buffers, reversed(pair.buffers), strict=True))
+    wrong = [buffer for buffer in pair.buffers if not _covers(problem, buffer, real[buffer])]
+    chosen = [buffer for buffer in wrong if _meet([real[buffer]], _believed(problem, partner[buffer]))] or wrong
+    if len(chosen) > 1 and chosen is not wrong:
+        victims = [buffer for buffer in chosen if buffer in late]
+        chosen = [victims[0] if victims else min(chosen, key=lambda buffer: real[buffer])]
+    index = dossier.problem_index(problem)
+    lives = [life_mend(dossier, index, buffer, _believed(problem, partner[buffer])) for buffer in chosen]
+    return tuple(lives) or SLOT
 
 
 def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Change:
@@ -166,34 +168,22 @@ def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | N
     return None if meets or nbytes[low] >= int(plan.program.buffers.nbytes[low]) else low
 
 
-def _at_one_address(dossier: Dossier, meeting: Meeting, plan: Plan) -> bool:
+def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:
     """Whether the two begin at one address, or some operand and result of one op in them do."""
-    pair = {meeting.buffer, meeting.other}
-    if len({int(plan.offset[buffer]) for buffer in pair}) == 1:
+    if plan.offset[pair.buffer] == plan.offset[pair.other]:
         return True
     return any(
-        {
-            run.program.values.buffer[run.program.ops[step].operands[o]],
-            run.program.values.buffer[run.program.ops[step].results[r]],
-        }
-        == pair
+        {int(run.program.values.buffer[value]) for value in (op.operands[o], op.results[r])} == {*pair.buffers}
         for number, run in enumerate(dossier.runs)
         if run.plan is plan
         for step, o, r in dossier.aliases[number]
+        for op in [run.program.ops[step]]
     )
 
 
-def _in_time(dossier: Dossier, meeting: Meeting, plan: Plan) -> tuple[int, int]:
+def _in_time(dossier: Dossier, pair: Pair, plan: Plan) -> list[int]:
     whole, _ = dossier.lives(plan.program)
-    first, second = sorted(
-        (meeting.buffer, meeting.other), key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1]))
-    )
-    return first, second
-
-
-def _real(dossier: Dossier, plan: Plan, buffer: int) -> Life:
-    whole, _ = dossier.lives(plan.program)
-    return int(whole[buffer, 0]), int(whole[buffer, 1])
+    return sorted(pair.buffers, key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1])))
 
 
 def _believed(problem: Problem, buffer: int) -> list[Life]:
@@ -233,4 +223,4 @@ def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
     return False
 
 
-__all__ = ["IN_PLACE", "Answer", "Meeting", "allowed_by", "life_mend", "pair_mend"]
+__all__ = ["IN_PLACE", "Answer", "Pair", "allowed_by", "life_mend", "pair_mend"]

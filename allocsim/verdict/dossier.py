@@ -8,9 +8,10 @@ What this module does not see: classes and parties.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,25 @@ from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
 from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(method: Callable[Concatenate["Dossier", P], T]) -> Callable[Concatenate["Dossier", P], T]:
+    """Remember what a method answered: of numbers by their value, of parts of the document by
+    identity.
+    """
+
+    @wraps(method)
+    def asked(self: "Dossier", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = method.__name__, *(arg if isinstance(arg, int | tuple) else id(arg) for arg in args)
+        if key not in self.answers:
+            self.answers[key] = method(self, *args, **kwargs)
+        answer: T = self.answers[key]
+        return answer
+
+    return asked
 
 
 class Dossier:
@@ -49,16 +69,7 @@ class Dossier:
             self.report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation"
         )
         """How many wrong beliefs there are, listed or not."""
-        self._doings: dict[int, Doings] = {}
-        self._strange: dict[tuple[int, int], bool] = {}
-        self._books: dict[tuple[int, int], StreamBook | None] = {}
-        self._handed: dict[tuple[int, int], frozenset[int]] = {}
-        self._handed_on: dict[tuple[int, int], tuple[HandedOn, ...]] = {}
-        self._ranks: dict[int, Int64s] = {}
-        self._lives: dict[int, tuple[Int64s, Int64s]] = {}
-        self._ways: dict[int, Mapping[int, tuple[int, ...]]] = {}
-        self._alone: dict[Key, frozenset[Key]] = {}
-        self._own_program: dict[int, frozenset[Key]] = {}
+        self.answers: dict[Key, Any] = {}
         self.asked: set[Key] = set()
         """Questions put to `alone` for a late read with several reasons."""
 
@@ -80,11 +91,10 @@ class Dossier:
             return run.plan.problem
         return self.document.problems[violation.problem] if violation.problem is not None else None
 
+    @once
     def doings(self, program: Program) -> Doings:
         """What a program does."""
-        if id(program) not in self._doings:
-            self._doings[id(program)] = Doings(program)
-        return self._doings[id(program)]
+        return Doings(program)
 
     def kind(self, run: int | None, step: int | None) -> str | None:
         """The kind of an op of a run; None for content laid before the session."""
@@ -117,26 +127,23 @@ class Dossier:
 
     def handed(self, run: Run) -> frozenset[int]:
         """Inputs of a run whose place an output took along a believed pair, and these outputs."""
-        key = id(run.plan), id(run.program)
-        if key not in self._handed:
-            outputs, role = self.doings(run.program).outputs, run.program.buffers.role
-            pairs = [pair for pair in used_pairs(run.plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
-            self._handed[key] = frozenset(buffer for pair in pairs for buffer in pair)
-        return self._handed[key]
+        return self._handed(run.plan, run.program)
 
+    @once
+    def _handed(self, plan: Plan, program: Program) -> frozenset[int]:
+        outputs, role = self.doings(program).outputs, program.buffers.role
+        pairs = [pair for pair in used_pairs(plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
+        return frozenset(buffer for pair in pairs for buffer in pair)
+
+    @once
     def handed_on(self, program: Program, plan: Plan | None) -> tuple[HandedOn, ...]:
         """What the loops of a program hand from turn to turn, as a plan lays it."""
-        key = id(program), id(plan)
-        if key not in self._handed_on:
-            self._handed_on[key] = tuple(handed_on(loop, plan) for loop in self.doings(program).loops)
-        return self._handed_on[key]
+        return tuple(handed_on(loop, plan) for loop in self.doings(program).loops)
 
+    @once
     def strange(self, plan: int, program: int) -> bool:
         """Whether a plan was made for another program than this one."""
-        if (plan, program) not in self._strange:
-            document = self.document
-            self._strange[plan, program] = not same_program(document.plans[plan].program, document.programs[program])
-        return self._strange[plan, program]
+        return not same_program(self.document.plans[plan].program, self.document.programs[program])
 
     def rule_kept(self, race: Violation) -> bool:
         """Whether a race of one run is over bytes that an allocator had been given back, in stream
@@ -144,11 +151,12 @@ class Dossier:
         """
         if race.plan is None or race.program is None or race.other_run not in {None, race.run}:
             return False
-        key = race.plan, race.program
-        if key not in self._books:
-            self._books[key] = StreamBook.of(self.document.plans[race.plan], self.document.programs[race.program])
-        book = self._books[key]
+        book = self._book(race.plan, race.program)
         return book is not None and book.kept_rule(race.other_buffer or 0, race.buffer or 0)
+
+    @once
+    def _book(self, plan: int, program: int) -> StreamBook | None:
+        return StreamBook.of(self.document.plans[plan], self.document.programs[program])
 
     @cached_property
     def left_out(self) -> tuple[frozenset[int], ...]:
@@ -165,12 +173,11 @@ class Dossier:
         """For each run, the (op, operand position, result position) whose bytes start at one
         address as planned.
         """
-        known: dict[tuple[int, int], frozenset[tuple[int, int, int]]] = {}
-        for run in self.runs:
-            key = (id(run.plan), id(run.program))
-            if key not in known:
-                known[key] = frozenset(_aliases(run))
-        return tuple(known[id(run.plan), id(run.program)] for run in self.runs)
+        return tuple(self._aliases(run.plan, run.program) for run in self.runs)
+
+    @once
+    def _aliases(self, plan: Plan, program: Program) -> frozenset[tuple[int, int, int]]:
+        return frozenset(_aliases(plan, program))
 
     # what the judge says of a document mended -----------------------------------------------------
 
@@ -222,20 +229,14 @@ class Dossier:
             replace(self.document, session=tuple(replace(run, skip=()) for run in self.document.session))
         )
 
+    @once
     def on_own_program(self, plan: int) -> frozenset[Key]:
         """What is wrong with a plan on the program it was made for: kind and buffers."""
-        if plan not in self._own_program:
-            report = self.judged(Document.of(self.document.plans[plan]))
-            self._own_program[plan] = frozenset(
-                (
-                    v.kind in {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"},
-                    frozenset((v.buffer, v.other_buffer)),
-                )
-                if v.other_buffer is not None
-                else (v.kind, v.buffer)
-                for v in report.violations
-            )
-        return self._own_program[plan]
+        over = {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}
+        return frozenset(
+            (v.kind, v.buffer) if v.other_buffer is None else (v.kind in over, frozenset((v.buffer, v.other_buffer)))
+            for v in self.judged(Document.of(self.document.plans[plan])).violations
+        )
 
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
         """What is wrong with one run by itself, with all buffers apart but these.
@@ -243,13 +244,13 @@ class Dossier:
         Keys name no run.
         """
         made = self.runs[run]
-        chosen = tuple(sorted(buffers))
-        key = id(made.plan), id(made.program), made.skip, chosen
-        if key not in self._alone:
-            plan = _apart(made.plan, chosen)
-            report = self.judged(Document.of(replace(made, plan=plan, after=None, read_after=None)))
-            self._alone[key] = frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
-        return self._alone[key]
+        return self._alone(made.plan, made.program, made.skip, tuple(sorted(buffers)))
+
+    @once
+    def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: tuple[int, ...]) -> frozenset[Key]:
+        run = Run(plan=_apart(plan, buffers), program=program, skip=skip)
+        report = self.judged(Document.of(run))
+        return frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
 
     # look-ups -------------------------------------------------------------------------------------
 
@@ -257,24 +258,26 @@ class Dossier:
         """The place of a problem in the document."""
         return next(index for index, one in enumerate(self.document.problems) if one is problem)
 
+    @once
     def ranks(self, plan: int) -> Int64s:
         """An order of a plan's buffers that hangs on no numbering: int64 (buffers,)."""
-        if plan not in self._ranks:
-            self._ranks[plan] = ranks_of(self.document, self.document.plans[plan])
-        return self._ranks[plan]
+        return ranks_of(self.document, self.document.plans[plan])
 
+    def rank(self, plan: int, buffer: int) -> tuple[int, int]:
+        """What orders slots of several plans."""
+        return plan, int(self.ranks(plan)[buffer])
+
+    @once
     def lives(self, program: Program) -> tuple[Int64s, Int64s]:
         """When each buffer of a program lives, and when it would if the host read nothing: int64
         (buffers, 2) each, half-open.
         """
-        if id(program) not in self._lives:
-            whole = lifetimes(program)
-            unread = whole.copy()
-            _, last = first_and_last(program, skip=np.flatnonzero(program.ops.is_kind(HOST_READ)).tolist())
-            passing = ~program.buffers.persistent
-            unread[passing, 1] = last[passing] + 1
-            self._lives[id(program)] = whole, unread
-        return self._lives[id(program)]
+        whole = lifetimes(program)
+        unread = whole.copy()
+        _, last = first_and_last(program, skip=np.flatnonzero(program.ops.is_kind(HOST_READ)).tolist())
+        passing = ~program.buffers.persistent
+        unread[passing, 1] = last[passing] + 1
+        return whole, unread
 
     @cached_property
     def short(self) -> frozenset[tuple[int | None, int | None]]:
@@ -294,18 +297,31 @@ class Dossier:
         """Return the believed pairs along which one of two buffers took the place of the other,
         None where there are none; where both could have, along which the later took the earlier's.
         """
-        if id(plan) not in self._ways:
-            donors: dict[int, list[int]] = defaultdict(list)
-            for donor, recipient in dict.fromkeys(used_pairs(plan)):
-                donors[recipient].append(donor)
-            self._ways[id(plan)] = {recipient: tuple(found) for recipient, found in donors.items()}
         first = ranks(plan.program)
         early, late = sorted((one, other), key=lambda buffer: int(first[buffer]))
         for donor, recipient in ((early, late), (late, early)):
-            found = climb(self._ways[id(plan)], donor, recipient)
+            found = climb(self._donors(plan), donor, recipient)
             if found is not None:
                 return found
         return None
+
+    @once
+    def _donors(self, plan: Plan) -> dict[int, tuple[int, ...]]:
+        donors: dict[int, dict[int, None]] = defaultdict(dict)
+        for donor, recipient in used_pairs(plan):
+            donors[recipient][donor] = None
+        return {recipient: tuple(found) for recipient, found in donors.items()}
+
+    def lasts(self, v: Violation) -> bool:
+        """Whether the buffer of a violation is a parameter or a state."""
+        return v.buffer is not None and bool(self.program(v).buffers.persistent[v.buffer])
+
+    def over(self, v: Violation) -> frozenset[int]:
+        """The buffers that the judge lists over the buffer of a violation."""
+        none: frozenset[int] = frozenset()
+        if v.plan is None or v.program is None or v.buffer is None:
+            return none
+        return self.meetings.get((v.plan, v.program), {}).get(v.buffer, none)
 
     @cached_property
     def meetings(self) -> Mapping[tuple[int, int], Mapping[int, frozenset[int]]]:
@@ -391,8 +407,7 @@ def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[
     return None
 
 
-def _aliases(run: Run) -> Iterator[tuple[int, int, int]]:
-    program, plan = run.program, run.plan
+def _aliases(plan: Plan, program: Program) -> Iterator[tuple[int, int, int]]:
     values, ops = program.values, program.ops
     placed = plan.placed[values.buffer]
     address = np.where(placed, plan.offset[values.buffer], 0) + values.offset

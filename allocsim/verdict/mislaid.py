@@ -16,13 +16,13 @@ from allocsim.judge.fast import Violation
 from allocsim.model import Event
 from allocsim.verdict.blame import life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.waiting import Charges
+from allocsim.verdict.waiting import Found
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
 """Kinds that are about the planner's book."""
 
 
-def charge_slots(dossier: Dossier, found: Charges, violations: Iterable[Violation]) -> Iterator[Violation]:
+def charge_slots(dossier: Dossier, found: Found, violations: Iterable[Violation]) -> Iterator[Violation]:
     """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
     for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
         if v.kind == "Race":
@@ -33,7 +33,7 @@ def charge_slots(dossier: Dossier, found: Charges, violations: Iterable[Violatio
             found[_slot_mend(dossier, found, v, v.plan)].append(v)
 
 
-def _book_mend(dossier: Dossier, found: Charges, v: Violation) -> Change:
+def _book_mend(dossier: Dossier, found: Found, v: Violation) -> Change:
     """What is handed out while it is taken comes of what was given back too often, where anything
     was; what is given back where a wrong lifetime ends, of that lifetime.
     """
@@ -58,7 +58,7 @@ def _as_believed(dossier: Dossier, v: Violation) -> bool:
     return v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
 
 
-def _slot_mend(dossier: Dossier, found: Charges, v: Violation, index: int) -> Change:
+def _slot_mend(dossier: Dossier, found: Found, v: Violation, index: int) -> Change:
     plan = dossier.document.plans[index]
     strange = v.program is not None and dossier.strange(index, v.program)
     if strange and (v.kind, v.buffer) not in dossier.on_own_program(index):
@@ -79,7 +79,7 @@ def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
     return plan.problem is not None and int(plan.problem.nbytes[v.buffer]) <= int(plan.nbytes[v.buffer])
 
 
-def charge_beliefs(dossier: Dossier, found: Charges) -> None:
+def charge_beliefs(dossier: Dossier, found: Found) -> None:
     """Charge every wrong belief, whether or not the plan made harm of it."""
     for v in dossier.beliefs:
         if v.problem is None or v.buffer is None or v.severity != "violation":

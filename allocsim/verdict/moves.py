@@ -25,10 +25,12 @@ from allocsim.verdict.dossier import Dossier
 
 def lost_to(dossier: Dossier, v: Violation) -> frozenset[int]:
     """Return the buffers to which the late read of a move is lost; none where no move reads."""
-    if v.kind != "StaleRead" or v.op is None or v.buffer is None or v.plan is None or v.program is None:
-        return frozenset()
-    over = dossier.meetings.get((v.plan, v.program), {}).get(v.buffer, frozenset())
-    return over & _moved_before(dossier.program(v), v.op) if over else frozenset()
+    over = dossier.over(v)
+    return (
+        over & _moved_before(dossier.program(v), v.op)
+        if over and v.kind == "StaleRead" and v.op is not None
+        else frozenset()
+    )
 
 
 def _moved_before(program: Program, step: int) -> frozenset[int]:

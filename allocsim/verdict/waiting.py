@@ -18,8 +18,8 @@ from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ
 from allocsim.verdict.dossier import Dossier
 
-Charges = dict[Change, list[Violation]]
-"""Mends, each with the violations it explains."""
+Found = dict[Change, list[Violation]]
+"""Changes charged so far, each with the violations that it explains."""
 
 
 def in_one_run(v: Violation) -> bool:
@@ -27,7 +27,7 @@ def in_one_run(v: Violation) -> bool:
     return v.other_run in {v.run, None}
 
 
-def charge_order(dossier: Dossier, found: Charges, races: Sequence[Violation]) -> None:
+def charge_order(dossier: Dossier, found: Found, races: Sequence[Violation]) -> None:
     """Charge races to waits: the program's own first, as few as order all that exists apart.
 
     Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
@@ -93,7 +93,7 @@ def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int
 
 
 def _by_wait(
-    found: Charges,
+    found: Found,
     ordered: Ordered,
     where: tuple[int, int | None],
     waits: Sequence[tuple[int, int]],
@@ -108,4 +108,4 @@ def _by_wait(
         found[Change(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
 
 
-__all__ = ["Charges", "charge_order", "in_one_run"]
+__all__ = ["Found", "charge_order", "in_one_run"]

@@ -6,7 +6,7 @@ import pytest
 from allocsim.cure.changes import Change
 from allocsim.model import Document, Event, Role
 from allocsim.verdict import judge
-from allocsim.verdict.blame import Meeting, allowed_by, life_mend
+from allocsim.verdict.blame import Pair, allowed_by, life_mend
 from allocsim.verdict.causes import causes_of
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
@@ -56,8 +56,11 @@ def test_a_pin_is_charged_as_well_where_the_life_without_the_hosts_read_keeps_th
 def test_of_two_lives_that_are_both_wrong_none_of_no_step_is_kept_out():
     made = program("x = host.write; y = f x; z = g x; w = h y; host.read y")
     dossier = dossier_of(plan(made, "", belief(made, pinned="", y=(1, 2), z=(2, 2))))
-    meeting = Meeting(plan=0, program=0, buffer=1, other=2, late=frozenset({1}), kinds=frozenset({"StaleRead"}))
-    assert [(mend.kind, mend.buffer) for mend in allowed_by(dossier, meeting)] == [("lifetime", 1), ("lifetime", 2)]
+    pair = Pair(plan=0, program=0, buffer=1, other=2)
+    assert [(mend.kind, mend.buffer) for mend in allowed_by(dossier, pair, late={1}, kinds={"StaleRead"})] == [
+        ("lifetime", 1),
+        ("lifetime", 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +71,10 @@ def test_of_two_lives_that_are_both_wrong_none_of_no_step_is_kept_out():
 def test_a_size_is_charged_only_where_as_many_bytes_as_believed_do_not_reach_the_other(nbytes, kind):
     """b lies 32 bytes above a, and a is needed after b is written, which was not believed."""
     planned = plan(MADE, "x=0 a=128 b=160 c=256", belief(MADE, a=(1, 2), nbytes=nbytes))
-    meeting = Meeting(plan=0, program=0, buffer=A, other=B, late=frozenset({A}), kinds=frozenset({"StaleRead"}))
-    assert allowed_by(dossier_of(planned), meeting) == (Change(kind=kind, problem=0, buffer=A),)
+    pair = Pair(plan=0, program=0, buffer=A, other=B)
+    assert allowed_by(dossier_of(planned), pair, late={A}, kinds={"StaleRead"}) == (
+        Change(kind=kind, problem=0, buffer=A),
+    )
 
 
 GIVEN, BACK = Event.ALLOC, Event.FREE

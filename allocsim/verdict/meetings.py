@@ -1,0 +1,404 @@
+"""Pairs of buffers that one run lays over each other: what let them meet, and which late reads come
+of it.
+
+    left = charge_meetings(dossier, found, violations)      # `found`: changes, each with what it explains
+
+For each pair `allocsim.verdict.blame` says which change would have kept the two apart: a belief, or
+one of their slots. Slots that only the placement can have put where they are share changes: as few
+slots as meet every other such slot, those that do not fit or keep no promise first. Where no
+problem is stated, one slot that explains what would take several beliefs is charged instead of
+them, and so is one slot for what a loop loses as its carries are moved one after the other
+(`allocsim.verdict.moves`).
+
+A late read comes of the pairs of its buffer; what a `same` carried on is charged as the read that
+the `same` did. If either of two causes alone would spoil a read, it is listed under both. The judge
+decides that: it is asked about the run by itself, with every buffer apart but the victim and those
+that took its place for that one reason.
+
+Complexity: O(violations), and one check of one run for each victim whose bytes were taken for
+several reasons, `QUESTIONS` at most.
+
+What this module does not see: single slots, races, and wrong beliefs that did no harm.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from allocsim.cure.changes import Change
+from allocsim.cure.defects import key_of
+from allocsim.judge.fast import Violation
+from allocsim.model import HOST_WRITE, VIEW
+from allocsim.verdict.blame import IN_PLACE, Pair, allowed_by
+from allocsim.verdict.dossier import Dossier
+from allocsim.verdict.mislaid import EVENTS, as_small_as_believed
+from allocsim.verdict.moves import loops_of, lost_to
+from allocsim.verdict.waiting import Found, in_one_run
+
+QUESTIONS: Final = 64
+"""Runs judged with few buffers together, to tell several reasons apart.
+
+Beyond that the writer found is believed.
+"""
+
+PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
+"""Kinds that are about two buffers a plan lays over each other."""
+ALONG: Final = frozenset({"Race", "AllocOverLive"})
+"""Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it
+does.
+"""
+
+Answers = Mapping[Pair, tuple[Change, ...]]
+"""Changes that would keep the two buffers of each pair apart."""
+
+
+def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violation]) -> Iterator[Violation]:
+    """Charge what is between two buffers of one run; yield the rest."""
+    late = [v for v in violations if v.kind == "StaleRead"]
+    roots = _roots(dossier, late)
+    reads = [v for v in late if roots[id(v)] is v]
+    pairs: dict[Pair, list[Violation]] = defaultdict(list)
+    for v in violations:
+        pair = _pair(dossier, v)
+        if pair is not None and v.kind in PAIRED | ALONG and roots.get(id(v), v) is v and _within_run(dossier, v):
+            pairs[pair].append(v)
+    pairs = {pair: rows for pair, rows in pairs.items() if any(v.kind in PAIRED for v in rows)}
+    takers = {id(v): [pair for pair in _takers(dossier, v) if pair in pairs] for v in reads}
+    innocent, accomplices = _innocent(dossier, pairs)
+    victims: dict[Pair, set[int]] = defaultdict(set)
+    for v in reads:
+        for pair in takers[id(v)]:
+            victims[pair].add(v.buffer or 0)
+    asked = {
+        pair: allowed_by(dossier, pair, late=victims[pair], kinds={v.kind for v in rows})
+        for pair, rows in pairs.items()
+        if pair not in innocent
+    }
+    answers = _answers(dossier, asked, reads, violations)
+    answers |= {pair: answers.get(guilty, ()) for pair, guilty in innocent.items()}
+    for pair, rows in pairs.items():
+        for v in (v for v in rows if v.kind != "StaleRead"):
+            for one in (pair, *(accomplices.get(pair, ()) if v.kind == "UnsafeInPlace" else ())):
+                for change in answers[one]:
+                    found[change].append(v)
+    for v in late:
+        root = roots[id(v)]
+        for change in _why_late(dossier, root, takers[id(root)], answers):
+            found[change].append(v)
+    return (
+        v
+        for v in violations
+        if v.kind != "StaleRead" and (_pair(dossier, v) not in pairs or v.kind not in PAIRED | ALONG)
+    )
+
+
+def _pair(dossier: Dossier, v: Violation) -> Pair | None:
+    return Pair.of(v, dossier.other_buffer(v))
+
+
+def _within_run(dossier: Dossier, v: Violation) -> bool:
+    """Whether what is said of two buffers is of one run: what a run misses of an earlier one, or
+    finds of it, says nothing of whether the two may lie over each other.
+
+    Nor do bytes that a `same` has carried over the victim: then who lies there is charged.
+    """
+    if v.kind != "StaleRead":
+        return True
+    if not in_one_run(v) or not (v.want_run in {v.run, None} or dossier.lasts(v)):
+        return False
+    return dossier.share_bytes(v) or not dossier.over(v)
+
+
+def _takers(dossier: Dossier, v: Violation) -> list[Pair]:
+    """Return the pairs that a late read may come of: those the judge lists for the victim, and the
+    writer it found.
+    """
+    others = set(dossier.over(v))
+    pair = _pair(dossier, v)
+    if pair is not None and _within_run(dossier, v):
+        others |= {*pair.buffers} - {v.buffer}
+    return [pair for other in sorted(others) if (pair := Pair.of(v, other)) is not None]
+
+
+# what a `same` carried ----------------------------------------------------------------------------
+
+
+def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
+    """Return for each late read the first of those by which a `same` carried the bytes of one to
+    where it found them; the read itself where none did.
+    """
+    read = {(v.run, v.op, v.value): v for v in late}
+    found = {}
+    for v in late:
+        root, seen = v, {id(v)}
+        while (before := _carried_from(dossier, root, read)) is not None and id(before) not in seen:
+            seen.add(id(before))
+            root = before
+        found[id(v)] = root
+    return found
+
+
+def _carried_from(
+    dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
+) -> Violation | None:
+    """Return the late read of the `same` that last wrote the buffer of another; None if another op
+    wrote it, or wrote what is found there after the `same`.
+    """
+    program = dossier.program(v)
+    home, ops = program.values.buffer, program.ops
+    results = np.flatnonzero(home[ops.results[: ops.result_starts[v.op or 0]]] == v.buffer)
+    steps = np.searchsorted(ops.result_starts, results, side="right") - 1
+    writing = ~ops.is_kind(VIEW)[steps]
+    if not writing.any():
+        return None
+    place, step = int(results[writing][-1]), int(steps[writing][-1])
+    later = dossier.share_bytes(v) and not (v.other_run == v.run and (v.other_op or 0) < step)
+    if later or not program.same_ops[step]:
+        return None
+    return read.get((v.run, step, ops[step].operands[place - int(ops.result_starts[step])]))
+
+
+# whole ops ----------------------------------------------------------------------------------------
+
+
+def _innocent(
+    dossier: Dossier, pairs: Mapping[Pair, Sequence[Violation]]
+) -> tuple[dict[Pair, Pair], dict[Pair, list[Pair]]]:
+    """Return the pairs that break no rule by themselves, each with one of the same op that does,
+    for an op is unsafe as a whole; and who else is guilty.
+
+    The latter: for the pair that an unsafe op is filed under, the other pairs that make it unsafe
+    by themselves.
+    """
+    ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
+    unsafe: dict[tuple[int, int, int | None], Violation] = {}
+    for pair, rows in pairs.items():
+        for v in rows:
+            if v.kind in {"Overlap", "UnsafeInPlace"} and v.op is not None:
+                ops[pair.plan, pair.program, v.op].append(pair)
+            if v.kind == "UnsafeInPlace":
+                unsafe[pair.plan, pair.program, v.op] = v
+    found: dict[Pair, Pair] = {}
+    accomplices: dict[Pair, list[Pair]] = {}
+    for at, v in unsafe.items():
+        read, written = dossier.doings(dossier.document.programs[at[1]]).buffers(at[2] or 0)
+        here = [p for p in dict.fromkeys(ops[at]) if {*p.buffers} <= read | written and not {*p.buffers} <= written]
+        if len(here) < 2 or v.run is None:
+            continue
+        own = dossier.alone(v.run, ())
+        alone = {p: {(kind, op) for kind, op, _, _ in dossier.alone(v.run, p.buffers) - own} for p in here[:QUESTIONS]}
+        guilty = [p for p, kinds in alone.items() if any(kind in PAIRED for kind, _ in kinds)]
+        if guilty:
+            found |= {p: guilty[0] for p in alone if p not in guilty}
+        filed = _pair(dossier, v)
+        if filed is not None:
+            unsafe_too = [p for p, kinds in alone.items() if p != filed and ("UnsafeInPlace", at[2]) in kinds]
+            accomplices.setdefault(filed, []).extend(unsafe_too)
+    return found, accomplices
+
+
+# which change for each pair -----------------------------------------------------------------------
+
+
+def _answers(
+    dossier: Dossier,
+    asked: Mapping[Pair, tuple[Change, ...] | None],
+    reads: Sequence[Violation],
+    violations: Sequence[Violation],
+) -> dict[Pair, tuple[Change, ...]]:
+    """Return the changes for each pair, slots chosen where one of the two has to move."""
+    named = {pair: changes for pair, changes in asked.items() if changes is not None}
+    edges = [pair for pair, changes in asked.items() if changes is None]
+    named |= _covered(dossier, [*edges, *_moved_at_once(dossier, named, edges)], violations)
+    return named | _moves_in_turn(dossier, named, reads)
+
+
+def _moved_at_once(dossier: Dossier, answers: Answers, edges: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs, in plans without a problem, that moving one slot parts where it would take
+    several changed beliefs, or a changed belief and that slot as well.
+    """
+    told = {pair: changes for pair, changes in answers.items() if dossier.document.plans[pair.plan].problem is None}
+    pairs: dict[Change, set[Pair]] = defaultdict(set)
+    for pair, changes in told.items():
+        for change in changes:
+            pairs[change].add(pair)
+    explained: dict[tuple[int, int], set[Change]] = defaultdict(set)
+    for change, mine in pairs.items():
+        if change.kind in {"lifetime", "pair"} and all(len(told[pair]) == 1 for pair in mine):
+            common = set.intersection(*({*pair.buffers} for pair in mine))
+            for buffer in common - ({change.buffer} if change.kind == "lifetime" else set()):
+                explained[change.plan or 0, buffer].add(change)
+    astray = {(pair.plan, buffer) for pair in edges for buffer in pair.buffers}
+    chosen: set[Change] = set()
+    for slot, changed in sorted(explained.items(), key=lambda row: (-len(row[1]), dossier.rank(*row[0]))):
+        fresh = changed - chosen
+        chosen |= fresh if len(fresh) + (slot in astray) > 1 else set()
+    return [pair for change in chosen for pair in sorted(pairs[change])]
+
+
+def _moves_in_turn(dossier: Dossier, answers: Answers, reads: Sequence[Violation]) -> dict[Pair, tuple[Change, ...]]:
+    """Return one slot for all that the moves of a loop lose, turn for turn, where no belief is
+    stated: that of the buffer in most of these pairs.
+    """
+    lost: dict[tuple[int, int], set[Pair]] = defaultdict(set)
+    for v in reads:
+        for pair in (Pair.of(v, taker) for taker in lost_to(dossier, v)):
+            if pair is not None and dossier.document.plans[pair.plan].problem is None:
+                lost[pair.plan, pair.program].add(pair)
+    found: dict[Pair, tuple[Change, ...]] = {}
+    for (plan, program), pairs in lost.items():
+        for rows in loops_of(dossier.document.programs[program], [pair.buffers for pair in pairs]).values():
+            group = [Pair(plan, program, *buffers) for buffers in rows]
+            if len({change for pair in group for change in answers.get(pair, ())}) < 2:
+                continue
+            met = Counter(buffer for pair in group for buffer in pair.buffers)
+            chosen = min(met, key=lambda buffer: (-met[buffer], dossier.rank(plan, buffer)))
+            slot = (Change(kind="slot", plan=plan, buffer=chosen),)
+            found |= {pair: slot for pair in group if pair in answers}
+    return found
+
+
+def _covered(
+    dossier: Dossier, edges: Sequence[Pair], violations: Sequence[Violation]
+) -> dict[Pair, tuple[Change, ...]]:
+    """Return for each pair the slot to be moved: as few slots as meet all pairs, those that do not
+    fit first.
+
+    Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later
+    written, the smaller. O(n log n) for n pairs.
+    """
+    misfits = {
+        (v.plan, v.buffer)
+        for v in violations
+        if v.kind not in PAIRED | ALONG | EVENTS and v.buffer is not None and not as_small_as_believed(dossier, v)
+    }
+    plans: dict[int, set[Pair]] = defaultdict(set)
+    for pair in edges:
+        plans[pair.plan].add(pair)
+    answers: dict[Pair, tuple[Change, ...]] = {}
+    for index, pairs in plans.items():
+        answers |= _covered_of(dossier, index, pairs, misfits)
+    return answers
+
+
+def _covered_of(
+    dossier: Dossier, index: int, pairs: set[Pair], misfits: Collection[tuple[int | None, int]]
+) -> dict[Pair, tuple[Change, ...]]:
+    """Return that of one plan."""
+    plan = dossier.document.plans[index]
+    whole, _ = dossier.lives(plan.program)
+    persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
+    meets: dict[int, set[Pair]] = defaultdict(set)
+    for pair in pairs:
+        for buffer in pair.buffers:
+            meets[buffer].add(pair)
+    fixed = {
+        buffer: (
+            -bool(persistent[buffer]),
+            -int(whole[buffer, 0]),
+            int(nbytes[buffer]),
+            -int(whole[buffer, 1]),
+            -int(plan.offset[buffer]),
+            *(-place for place in dossier.rank(index, buffer)),
+            turn,
+        )
+        for turn, buffer in enumerate(meets)
+    }
+    astray = {buffer: (-_breaks_promise(dossier, index, buffer), -((index, buffer) in misfits)) for buffer in meets}
+
+    def weight(buffer: int) -> tuple[int, ...]:
+        """Return what orders slots, least first."""
+        return *astray[buffer], -len(meets[buffer]), *fixed[buffer]
+
+    answers: dict[Pair, tuple[Change, ...]] = {}
+    heap = [(weight(buffer), buffer) for buffer in meets]
+    heapify(heap)
+    while heap:
+        known, chosen = heappop(heap)
+        if not meets[chosen]:
+            continue
+        now = weight(chosen)  # a slot only comes to meet fewer: it never comes earlier than it was
+        if now != known:
+            heappush(heap, (now, chosen))
+            continue
+        for pair in tuple(meets[chosen]):
+            answers[pair] = (Change(kind="slot", plan=index, buffer=chosen),)
+            for buffer in pair.buffers:
+                meets[buffer].discard(pair)
+    return answers
+
+
+def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
+    """Whether a slot is not where it was told to be: in memory of its own, or at an offset already
+    decided.
+    """
+    plan = dossier.document.plans[index]
+    if plan.problem is None:
+        return False
+    own = "own" in plan.problem.stated and bool(plan.problem.own[buffer]) and bool(plan.placed[buffer])
+    return own or plan.problem.fixed.get(buffer, int(plan.offset[buffer])) != int(plan.offset[buffer])
+
+
+# which change for each late read ------------------------------------------------------------------
+
+
+def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Pair], answers: Answers) -> Iterable[Change]:
+    """Return the changes by each of which a read would not be late."""
+    if dossier.looked_late(v):
+        return (Change(kind="late", program=v.program, buffer=v.buffer),)
+    if v.run is not None and v.want_run is not None and v.want_run < v.run and not dossier.lasts(v):
+        if is_uploaded(dossier, v) and dossier.kind(v.want_run, v.want_op) == HOST_WRITE:
+            return (upload_for(dossier, v),)
+        if is_uploaded(dossier, v) or not takers:
+            return (Change(kind="state", program=v.program, buffer=v.buffer),)
+    reasons: dict[Change, list[Pair]] = defaultdict(list)
+    for pair in takers:
+        for change in answers.get(pair, ()):
+            reasons[change].append(pair)
+    if not reasons:
+        return (_elsewhere(dossier, v),)
+    if len(reasons) == 1:
+        return reasons
+    found = _pair(dossier, v)
+    if v.run is None or len(dossier.asked) >= QUESTIONS:
+        return answers.get(found, reasons) if found is not None else reasons
+    enough = []
+    for change, pairs in reasons.items():
+        buffers = {buffer for pair in pairs for buffer in pair.buffers}
+        dossier.asked.add((v.run, tuple(sorted(buffers))))
+        if ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(v.run, buffers):
+            enough.append(change)
+    return enough or reasons
+
+
+def is_uploaded(dossier: Dossier, v: Violation) -> bool:
+    """Whether a violation vanishes if the host leaves out no upload, of those into this buffer or
+    any.
+    """
+    if v.run is None or v.buffer not in dossier.left_out[v.run]:
+        return False
+    return key_of(v) not in dossier.uploaded
+
+
+def upload_for(dossier: Dossier, v: Violation) -> Change:
+    """Return the upload left out that a read of a buffer waits for."""
+    run = dossier.runs[v.run or 0]
+    home = run.program.values.buffer
+    into = [step for step in run.skip if v.buffer in home[list(run.program.ops[step].results)].tolist()]
+    before = [step for step in into if v.op is None or step < v.op]
+    return Change(kind="upload", program=v.program, op=max(before, default=min(into)))
+
+
+def _elsewhere(dossier: Dossier, v: Violation) -> Change:
+    """Return the change for a late read that no pair within its run explains: of a plan for another
+    program, or of a buffer that lasts and was not kept.
+    """
+    if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
+        return Change(kind="stale", plan=v.plan, program=v.program)
+    return Change(kind="address" if dossier.lasts(v) else "slot", plan=v.plan, buffer=v.buffer)
+
+
+__all__ = ["PAIRED", "QUESTIONS", "charge_meetings", "is_uploaded", "upload_for"]
