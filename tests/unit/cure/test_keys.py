@@ -9,6 +9,7 @@ from allocsim.cure import defects
 from allocsim.cure.changes import Change
 from allocsim.cure.cured import FEW_WAITS, words_of
 from allocsim.cure.defects import key_of
+from allocsim.judge.fast import check
 from allocsim.judge.violations import Violation
 from allocsim.model import Document
 from repro.small.words import belief, plan, program

@@ -9,6 +9,7 @@ from renumbering import shuffled
 from allocsim import cure as cures
 from allocsim import document as native
 from allocsim.cure.apart import all_apart
+from allocsim.judge.fast import check
 from allocsim.outcomes import JudgeRules, outcome_of
 from allocsim.verdict import judge
 from allocsim.verdict.causes import found_in, with_cures

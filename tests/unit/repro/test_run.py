@@ -22,9 +22,7 @@ def test_each_scenario_and_each_pair_gets_its_verdict(name):
     result = small(name)
     assert result.matches, result.verdict.text
     assert result.verdict.classes == frozenset(result.scenario.expected)
-    assert [f.class_ for f in result.verdict.joint[1:]] == [
-        also["class"] for also in result.verdict.as_json()["also"]
-    ]
+    assert [f.class_ for f in result.verdict.joint[1:]] == [also["class"] for also in result.verdict.as_json()["also"]]
 
 
 @pytest.mark.slow
