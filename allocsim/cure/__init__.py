@@ -170,7 +170,7 @@ class _Search:
         return None if found is None else replace(found, minimal=self._minimal(found), trials=self.trials)
 
     def _amended(self) -> Cure | None:
-        """Return the cure that moves what has to move for each change, if the judge bears it out."""
+        """Return the cure that moves what has to move, if the judge bears it out."""
         for rigour in Rigour:
             draft = self._draft(self.asked, rigour)
             if draft is None or not draft.changes:

@@ -283,7 +283,7 @@ def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]
 
 
 def _rows(table: str) -> tuple[NamingRow, ...]:
-    """Return the rows of a table: kinds of change, class and party, a fact of this module, evidence."""
+    """Return the rows of a table: kinds of change, class and party, a fact named here, evidence."""
     found = []
     for line in table.strip().splitlines():
         mends, charge, fact, evidence = (cell.strip() for cell in line.split("|"))

@@ -8,7 +8,7 @@ from allocsim.verdict.evidence import Evidence
 def accusations(document: Document) -> list[str]:
     """Return what the verdict and the lists of S, L and H say against a sound document."""
     verdict = judge(Evidence(document=document))
-    said = [f"{finding.class_} {finding.fault}: {finding.text}" for finding in verdict.findings]
+    said = [f"{finding.class_} {finding.party}: {finding.text}" for finding in verdict.joint]
     said += [f"{v.kind}: {v.message}" for v in verdict.report.violations]
     said += [f"{v.kind}: {v.message}" for v in verdict.report.warnings if v.kind == "LifetimeTooLong"]
     return said + [

@@ -56,7 +56,7 @@ def test_those_report_a_fault_who_must_and_no_other_and_the_verdict_names_class_
     for detector, kinds in found.items():
         status = verdict.detectors[detector]["status"]
         assert status == ("not run" if kinds is None else "violations" if kinds - WARNINGS else "clean"), detector
-    assert [f"{finding.class_} {finding.fault}" for finding in verdict.findings] == fault.verdict.split("; ")
+    assert [f"{finding.class_} {finding.party}" for finding in verdict.joint] == fault.verdict.split("; ")
     names_and_numbers_do_not_matter(evidence, verdict)
     each_violation_is_shown_with_the_ops_round_it(evidence)
 
@@ -81,8 +81,8 @@ def names_and_numbers_do_not_matter(evidence, verdict):
     """Counts may differ where two states share a slot: content is laid in the order of buffers."""
     for seed in (1, 2):
         other = judge(shuffled(evidence, seed))
-        assert [(f.class_, f.fault, f.run, f.step) for f in other.findings] == [
-            (f.class_, f.fault, f.run, f.step) for f in verdict.findings
+        assert [(f.class_, f.party, f.first.run, f.first.step) for f in other.joint] == [
+            (f.class_, f.party, f.first.run, f.first.step) for f in verdict.joint
         ]
 
 
@@ -164,7 +164,7 @@ def test_a_scenario_gets_the_verdict_the_catalogue_gives_it_or_there_is_a_reason
     scenario = scenarios.find_small(name)
     _, verdict, found = asked(scenario.title, planted=True)
     otherwise = {detector for detector, wanted in EXPECTED[name].items() if bool(found[detector]) != wanted}
-    if CLASSES[name] not in {finding.class_ for finding in verdict.findings}:
+    if CLASSES[name] not in {finding.class_ for finding in verdict.joint}:
         otherwise.add("class")
     assert otherwise == set(scenario.reasons)
 

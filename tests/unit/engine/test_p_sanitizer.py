@@ -271,8 +271,8 @@ def test_an_overrunning_kernel_is_the_kernels_fault_and_the_plan_is_legal(tmp_pa
     assert verdict.classes == {("C12", "kernel")}
     assert verdict.detectors["S"]["status"] == "clean"
     assert verdict.detectors["P"]["status"] == "violations"
-    assert verdict.findings[0].writer.op == step_of(lowered, "scale")
-    assert verdict.findings[0].victim.buffer_name == "x"
+    assert verdict.joint[0].writer.op == step_of(lowered, "scale")
+    assert verdict.joint[0].victim.buffer_name == "x"
     assert judge(Evidence(document=evidence.document, origins=differs, diverges=True)).classes == {
         ("unknown", "unknown")
     }

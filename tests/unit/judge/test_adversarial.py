@@ -72,7 +72,7 @@ def test_thousands_of_violations_have_a_verdict_and_each_a_cause(name, size):
 
     assert len(found) == len(report.violations) >= 10_000
     assert {cause.fault for cause in found} == {"plan"}
-    assert {finding.fault for finding in judge(Evidence(document=made)).findings} == {"plan"}
+    assert {cause.party for cause in judge(Evidence(document=made)).causes} == {"plan"}
 
 
 def test_wrong_beliefs_without_end_hide_nothing_that_is_wrong_with_the_plan():

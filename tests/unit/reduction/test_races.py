@@ -79,11 +79,11 @@ def test_it_is_written_as_a_test_that_passes():
 
 def test_its_cure_is_one_wait_which_costs_no_bytes():
     found = cure_all(crowded())
-    (element,) = found.elements
-    assert element.kind == "wait"
+    (change,) = found.changes
+    assert change.kind == "wait"
     assert found.minimal
     assert (found.nbytes, found.overlap > 0) == (0, True)
     assert check(found.document).clean
     (program,) = found.document.programs
-    without = without_wait(program, element.op, element.after)
+    without = without_wait(program, change.op, change.after)
     assert not check(Document.of(replace(found.document.plans[0], program=without))).clean
