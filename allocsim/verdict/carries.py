@@ -20,7 +20,7 @@ one alone), and loops that are unrolled once.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -204,6 +204,51 @@ def _moved(program: Program, step: int) -> Iterator[tuple[int, int]]:
             yield int(home[source]), int(home[target])
 
 
+# values moved one after the other -----------------------------------------------------------------
+
+
+def moved_before(program: Program, step: int) -> frozenset[int]:
+    """Return the buffers that the earlier moves of a move's row wrote: a row is a stretch of ops of
+    kind `same`, views between them left out.
+    """
+    ops, home = program.ops, program.values.buffer
+    views = ops.is_kind(VIEW)
+    found: set[int] = set()
+    while program.same_ops[step] or views[step]:
+        step -= 1
+        if step < 0:
+            break
+        if program.same_ops[step]:
+            found.update(home[list(ops[step].results)].tolist())
+    return frozenset(found)
+
+
+def loops_of(program: Program, pairs: Iterable[tuple[int, int]]) -> Mapping[int, list[tuple[int, int]]]:
+    """Return pairs of buffers in groups: those that moves, and the pairs themselves, connect. What
+    moves lose of values that they hand on to each other is of one loop, however many turns.
+    """
+    ops, home = program.ops, program.values.buffer
+    head = np.arange(len(program.buffers)).tolist()
+
+    def of(buffer: int) -> int:
+        while head[buffer] != buffer:
+            head[buffer] = buffer = head[head[buffer]]
+        return buffer
+
+    lost = sorted(set(pairs))
+    sides = [
+        (int(home[source]), int(home[target]))
+        for step in np.flatnonzero(program.same_ops).tolist()
+        for source, target in zip(ops[step].operands, ops[step].results, strict=True)
+    ]
+    for one, other in (*lost, *sides):
+        head[of(one)] = of(other)
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for pair in lost:
+        found[of(pair[0])].append(pair)
+    return found
+
+
 # carries under a plan -----------------------------------------------------------------------------
 
 
@@ -258,4 +303,4 @@ def _astray(loop: CarriedLoop, plan: Plan) -> frozenset[int]:
     return frozenset(b for b, (told, found) in lies.items() if told != found and (found, told) in ways)
 
 
-__all__ = ["CarriedLoop", "CarryMove", "HandedOn", "handed_on", "loops"]
+__all__ = ["CarriedLoop", "CarryMove", "HandedOn", "handed_on", "loops", "loops_of", "moved_before"]

@@ -12,7 +12,7 @@ The order of charge:
    (`allocsim.verdict.waiting`).
 
 What vanishes once a slot is moved that breaks a promise, or does not fit, is charged to that slot
-alone. A violation may be listed under several changes: each of them alone would bring it about.
+alone. A violation that each of several changes would bring about by itself is listed under all.
 
 Complexity: the checks once, O(violations), and one more check for each slot that is astray and for
 each question of `allocsim.verdict.meetings`, `QUESTIONS` of each at most.

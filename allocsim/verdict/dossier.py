@@ -24,7 +24,7 @@ from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Progra
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last
 from allocsim.programs.fingerprints import same_program
-from allocsim.verdict.carries import HandedOn, handed_on
+from allocsim.verdict.carries import HandedOn, handed_on, moved_before
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
@@ -322,6 +322,14 @@ class Dossier:
         if v.plan is None or v.program is None or v.buffer is None:
             return none
         return self.meetings.get((v.plan, v.program), {}).get(v.buffer, none)
+
+    def lost_to(self, v: Violation) -> frozenset[int]:
+        """The buffers over which moves before it, in its row, wrote what a move reads late; none where
+        no move reads.
+        """
+        over = self.over(v)
+        moving = bool(over) and v.kind == "StaleRead" and v.op is not None
+        return over & moved_before(self.program(v), v.op or 0) if moving else frozenset()
 
     @cached_property
     def meetings(self) -> Mapping[tuple[int, int], Mapping[int, frozenset[int]]]:

@@ -179,48 +179,41 @@ def load(folder: Path) -> Evidence:
 def _check(document: Document, record: _Record, source: str) -> None:
     """Raise DocumentError unless every index of the record exists in the document."""
     runs = document.runs
-    for index, row in enumerate(record.audit or ()):
-        if row.program is not None and row.program >= len(document.programs):
-            rule = f"program {row.program} does not exist; there are {len(document.programs)}"
-            raise DocumentError(source, f"audit[{index}].program", rule)
-    for index, origin in enumerate(record.origins or ()):
-        place = f"origins[{index}]"
-        if not 0 <= origin.run < len(runs):
-            raise DocumentError(source, f"{place}.run", f"run {origin.run} does not exist; there are {len(runs)}")
-        program = runs[origin.run].program
-        if not 0 <= origin.op < len(program.ops):
-            raise DocumentError(source, f"{place}.op", f"op {origin.op} does not exist; there are {len(program.ops)}")
-        if not 0 <= origin.value < len(program.values):
-            rule = f"value {origin.value} does not exist; there are {len(program.values)}"
-            raise DocumentError(source, f"{place}.value", rule)
-        op = program.ops[origin.op]
-        positions = op.operands if origin.what == "operand" else op.results
-        if not 0 <= origin.position < len(positions):
-            rule = f"{origin.what} {origin.position} does not exist; op {origin.op} has {len(positions)}"
-            raise DocumentError(source, f"{place}.position", rule)
-        if positions[origin.position] != origin.value:
-            rule = f"{origin.what} {origin.position} of op {origin.op} is value {positions[origin.position]}, not {origin.value}"
-            raise DocumentError(source, f"{place}.value", rule)
-    for index, incident in enumerate(record.sanitizer or ()):
-        _check_incident(document, incident, source, f"sanitizer[{index}]")
 
-
-def _check_incident(document: Document, incident: Incident, source: str, place: str) -> None:
-    runs = document.runs
-    if not 0 <= incident.run < len(runs):
-        raise DocumentError(source, f"{place}.run", f"run {incident.run} does not exist; there are {len(runs)}")
-    program = runs[incident.run].program
-    limits = {
-        "op": len(program.ops), "held_op": len(program.ops), "want_op": len(program.ops), "released_op": len(program.ops),
-        "value": len(program.values), "held_value": len(program.values), "buffer": len(program.buffers),
-        "arena": len(program.arenas), "held_run": len(runs), "want_run": len(runs),
-    }  # fmt: skip
-    for name, count in limits.items():
-        index = getattr(incident, name)
+    def exists(place: str, index: int | None, count: int, what: str = "") -> None:
         if index is not None and not 0 <= index < count:
-            raise DocumentError(source, f"{place}.{name}", f"{index} does not exist; there are {count}")
-    if incident.suspects is None:
-        return
-    low, high = incident.suspects
-    if not 0 <= low <= high <= len(program.ops):
-        raise DocumentError(source, f"{place}.suspects", f"[{low}, {high}) is no range of the {len(program.ops)} ops")
+            raise DocumentError(source, place, f"{what}{index} does not exist; there are {count}")
+
+    for number, row in enumerate(record.audit or ()):
+        exists(f"audit[{number}].program", row.program, len(document.programs), "program ")
+    for number, origin in enumerate(record.origins or ()):
+        place = f"origins[{number}]"
+        exists(f"{place}.run", origin.run, len(runs), "run ")
+        program = runs[origin.run].program
+        exists(f"{place}.op", origin.op, len(program.ops), "op ")
+        exists(f"{place}.value", origin.value, len(program.values), "value ")
+        op = program.ops[origin.op]
+        sides = op.operands if origin.what == "operand" else op.results
+        if not 0 <= origin.position < len(sides):
+            rule = f"{origin.what} {origin.position} does not exist; op {origin.op} has {len(sides)}"
+            raise DocumentError(source, f"{place}.position", rule)
+        if sides[origin.position] != origin.value:
+            rule = f"{origin.what} {origin.position} of op {origin.op} is value {sides[origin.position]}, not {origin.value}"
+            raise DocumentError(source, f"{place}.value", rule)
+    for number, incident in enumerate(record.sanitizer or ()):
+        place = f"sanitizer[{number}]"
+        exists(f"{place}.run", incident.run, len(runs), "run ")
+        program = runs[incident.run].program
+        for count, names in (
+            (len(program.ops), ("op", "held_op", "want_op", "released_op")),
+            (len(program.values), ("value", "held_value")),
+            (len(program.buffers), ("buffer",)),
+            (len(program.arenas), ("arena",)),
+            (len(runs), ("held_run", "want_run")),
+        ):
+            for name in names:
+                exists(f"{place}.{name}", getattr(incident, name), count)
+        low, high = incident.suspects or (0, 0)
+        if not 0 <= low <= high <= len(program.ops):
+            rule = f"[{low}, {high}) is no range of the {len(program.ops)} ops"
+            raise DocumentError(source, f"{place}.suspects", rule)

@@ -8,7 +8,7 @@ one of their slots. Slots that only the placement can have put where they are sh
 slots as meet every other such slot, those that do not fit or keep no promise first. Where no
 problem is stated, one slot that explains what would take several beliefs is charged instead of
 them, and so is one slot for what a loop loses as its carries are moved one after the other
-(`allocsim.verdict.moves`).
+(`allocsim.verdict.carries`).
 
 A late read comes of the pairs of its buffer; what a `same` carried on is charged as the read that
 the `same` did. If either of two causes alone would spoil a read, it is listed under both. The judge
@@ -33,9 +33,9 @@ from allocsim.cure.defects import key_of
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Pair, allowed_by
+from allocsim.verdict.carries import loops_of
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.mislaid import EVENTS, as_small_as_believed
-from allocsim.verdict.moves import loops_of, lost_to
 from allocsim.verdict.waiting import Found, in_one_run
 
 QUESTIONS: Final = 64
@@ -245,7 +245,7 @@ def _moves_in_turn(dossier: Dossier, answers: Answers, reads: Sequence[Violation
     """
     lost: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for v in reads:
-        for pair in (Pair.of(v, taker) for taker in lost_to(dossier, v)):
+        for pair in (Pair.of(v, taker) for taker in dossier.lost_to(v)):
             if pair is not None and dossier.document.plans[pair.plan].problem is None:
                 lost[pair.plan, pair.program].add(pair)
     found: dict[Pair, tuple[Change, ...]] = {}

@@ -15,7 +15,6 @@ from allocsim.cure.changes import Change
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, HOST_WRITE, Role
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.moves import lost_to
 
 Fact = Callable[[Dossier, Change, Sequence[Violation]], bool]
 
@@ -105,36 +104,26 @@ def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) ->
 
 def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """One and the same slot was given to two buffers whose content comes from outside."""
-    for v in violations:
-        run, other = dossier.run(v), dossier.other_buffer(v)
-        if run is None or v.buffer is None or other is None or v.buffer == other:
-            continue
-        pair = [v.buffer, other]
-        if _one_slot(dossier, v, pair) and (run.program.buffers.role[pair] != Role.TEMPORARY).all():
-            return True
-    return False
-
-
-def _one_slot(dossier: Dossier, v: Violation, pair: list[int]) -> bool:
-    run = dossier.run(v)
-    if run is None:
-        return False
-    arena, offset = run.plan.arena[pair].tolist(), run.plan.offset[pair].tolist()
-    return bool(run.plan.placed[pair].all()) and arena[0] == arena[1] and offset[0] == offset[1]
+    return any(
+        (dossier.program(v).buffers.role[pair] != Role.TEMPORARY).all()
+        for v in violations
+        if (pair := _in_one_slot(dossier, v))
+    )
 
 
 def one_op(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """One and the same slot was given to two results of one op."""
-    for v in violations:
-        other = dossier.other_buffer(v)
-        if (
-            v.kind == "ResultsOverlap"
-            and v.buffer is not None
-            and other is not None
-            and _one_slot(dossier, v, [v.buffer, other])
-        ):
-            return True
-    return False
+    return any(v.kind == "ResultsOverlap" and _in_one_slot(dossier, v) for v in violations)
+
+
+def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
+    """Return the two buffers of a violation where their slots begin at one address, else none."""
+    run, other = dossier.run(v), dossier.other_buffer(v)
+    if run is None or v.buffer is None or other is None or v.buffer == other:
+        return []
+    pair, plan = [v.buffer, other], run.plan
+    same = plan.arena[v.buffer] == plan.arena[other] and plan.offset[v.buffer] == plan.offset[other]
+    return pair if same and plan.placed[pair].all() else []
 
 
 def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
@@ -145,7 +134,7 @@ def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]
 def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """The first late read is that of a value moved after another, which took its bytes."""
     late = min(_late(violations), key=lambda v: (v.run, v.op), default=None)
-    return late is not None and bool(lost_to(dossier, late))
+    return late is not None and bool(dossier.lost_to(late))
 
 
 def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
@@ -171,14 +160,14 @@ def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Viola
     """All that is wrong with a slot is its arena: that of another carry of a loop, which lies in
     this one's.
     """
-    for v in violations:
-        if v.kind != "WrongArena" or v.buffer is None or v.plan is None:
+
+    def astray(v: Violation) -> bool:
+        if v.kind != "WrongArena" or v.plan is None:
             return False
         plan = dossier.document.plans[v.plan]
-        astray = {buffer for one in dossier.handed_on(plan.program, plan) for buffer in one.astray}
-        if v.buffer not in astray:
-            return False
-    return True
+        return any(v.buffer in one.astray for one in dossier.handed_on(plan.program, plan))
+
+    return all(map(astray, violations))
 
 
 def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
@@ -208,22 +197,20 @@ def laid_by_host(dossier: Dossier, mend: Change, violations: Sequence[Violation]
 
 def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """The last use missed is a view's; where no belief is stated, of those that read late."""
+    late = [v for v in _late(violations) if v.buffer == mend.buffer]
     if mend.problem is not None and mend.buffer is not None:
         problem = dossier.document.problems[mend.problem]
-        doings = dossier.doings(problem.program)
         start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
-        whole, _ = dossier.lives(problem.program)
-        born, past = whole[mend.buffer].tolist()
+        born, past = dossier.lives(problem.program)[0][mend.buffer].tolist()
         if start > born and stop >= past:
             return False  # born late: nothing that reads was missed
-        if doings.last_read_outside_through_view(mend.buffer, start, stop):
+        if dossier.doings(problem.program).last_read_outside_through_view(mend.buffer, start, stop):
             return True
-    late = [v for v in _late(violations) if v.buffer == mend.buffer]
+        if any(not start <= _reader(v) < stop for v in late):
+            return False  # the belief ends before a late reader: the use missed last decides, and that is known
     if not late:
         return False
     last = max(late, key=_reader)
-    if mend.problem is not None and _leaves_out(dossier, mend, late):
-        return False
     assert last.buffer is not None
     return dossier.doings(dossier.program(last)).reads_through_view(last.buffer, _reader(last))
 
@@ -232,16 +219,6 @@ def _reader(late: Violation) -> int:
     """Return the op of a late read."""
     assert late.op is not None
     return late.op
-
-
-def _leaves_out(dossier: Dossier, mend: Change, late: Sequence[Violation]) -> bool:
-    """Whether a stated belief ends before some late reader: then the use missed last decides, and
-    that is known.
-    """
-    assert mend.problem is not None
-    problem = dossier.document.problems[mend.problem]
-    start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
-    return any(not start <= _reader(v) < stop for v in late)
 
 
 def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
