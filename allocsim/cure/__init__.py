@@ -37,7 +37,7 @@ import numpy as np
 from allocsim.allocators.planner import Allocator
 from allocsim.cure.apart import all_apart
 from allocsim.cure.changes import MADE, UNSAFE_PAIR, Change, Charges
-from allocsim.cure.cured import Cure, Moved, words_of
+from allocsim.cure.cured import Cure, words_of
 from allocsim.cure.defects import Judged, Key, key_of, keys_of, listed
 from allocsim.cure.drafting import Draft, built, meeting_in_place, replan, waited_for
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
@@ -392,4 +392,4 @@ def minimise(elements: Sequence[Part], cures: Callable[[tuple[Part, ...]], bool]
     return current
 
 
-__all__ = ["CURABLE", "Cure", "Moved", "cure_of", "minimise"]
+__all__ = ["CURABLE", "Cure", "cure_of", "minimise"]

@@ -15,16 +15,8 @@ from allocsim.model import Document
 FEW_WAITS: Final = 4
 """Waits that are named one by one."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """A slot of the cured plan that is not where it was."""
-
-    plan: int
-    buffer: int
-    arena: int
-    offset: int
-    nbytes: int
+SLOT: Final = ("plan", "buffer", "arena", "offset", "nbytes")
+"""What is said of a slot that moved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +43,8 @@ class Cure:
     minimal: bool
     trials: int
     """Documents judged."""
-    moved: tuple[Moved, ...]
+    moved: tuple[Change, ...]
+    """The slots of the cured plans that are not as they were."""
     document: Document = field(repr=False)
     """The document mended."""
     before: Document = field(repr=False)
@@ -75,7 +68,7 @@ class Cure:
             "planned_anew": self.planned_anew,
             "placement": self.placement,
             "minimal": self.minimal,
-            "moved": [{name: getattr(slot, name) for name in slot.__slots__} for slot in self.moved],
+            "moved": [{name: getattr(slot, name) for name in SLOT} for slot in self.moved],
             **({"patch": list(self.patch)} if patched else {}),
         }
         return made if self.alternative is None else {**made, "alternative": self.alternative.as_json(patched=patched)}
@@ -99,4 +92,4 @@ def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
     return (*(change.describe(document) for change in changes if change.kind != "wait"), *lines)
 
 
-__all__ = ["Cure", "Moved", "words_of"]
+__all__ = ["Cure", "words_of"]

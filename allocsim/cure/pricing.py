@@ -11,7 +11,7 @@ import numpy as np
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.allocators.planner import Allocator
-from allocsim.cure.cured import Moved
+from allocsim.cure.changes import Change
 from allocsim.cure.mending import index_of_part
 from allocsim.cure.waits import Ordered
 from allocsim.errors import AllocsimError
@@ -38,18 +38,13 @@ def overlap_lost(before: Document, after: Document) -> int:
     return lost
 
 
-def moves(before: Document, after: Document) -> Iterator[Moved]:
+def moves(before: Document, after: Document) -> Iterator[Change]:
     """Yield the slots that are not as they were."""
     for index, (old, new) in enumerate(zip(before.plans, after.plans, strict=False)):
         changed = (old.arena != new.arena) | (old.offset != new.offset) | (old.nbytes != new.nbytes)
         for buffer in np.flatnonzero(changed).tolist():
-            yield Moved(
-                plan=index,
-                buffer=buffer,
-                arena=int(new.arena[buffer]),
-                offset=int(new.offset[buffer]),
-                nbytes=int(new.nbytes[buffer]),
-            )
+            arena, offset, nbytes = (int(column[buffer]) for column in (new.arena, new.offset, new.nbytes))
+            yield Change(kind="place", plan=index, buffer=buffer, arena=arena, offset=offset, nbytes=nbytes)
 
 
 def planner_of(plan: Plan) -> Allocator | None:

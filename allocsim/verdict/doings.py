@@ -9,14 +9,35 @@ What this module does not see: violations, plans and beliefs.
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable
-from functools import cached_property
+from collections.abc import Callable, Hashable
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Int32s, Program
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Program
 from allocsim.verdict.calls import Call, homes
 from allocsim.verdict.carries import CarriedLoop, loops
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Remember in an object's `answers` what a method answered.
+
+    Numbers and sets are known by their value, parts of a document by identity.
+    """
+
+    @wraps(method)
+    def asked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = method.__name__, *(arg if isinstance(arg, int | tuple | frozenset) else id(arg) for arg in args)
+        if key not in self.answers:
+            self.answers[key] = method(self, *args, **kwargs)
+        answer: T = self.answers[key]
+        return answer
+
+    return asked
 
 
 class Doings:
@@ -24,10 +45,7 @@ class Doings:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._sides: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
-        self._crosses: dict[int, bool] = {}
-        self._unread: dict[frozenset[int], frozenset[Hashable]] = {}
-        self._instead: dict[tuple[int, frozenset[int]], bool] = {}
+        self.answers: dict[Hashable, Any] = {}
 
     def kind(self, step: int) -> str:
         """The kind of an op."""
@@ -35,25 +53,18 @@ class Doings:
         kind: str = ops.kinds[ops.kind[step]]
         return kind
 
+    @once
     def crosses(self, step: int) -> bool:
         """Whether an op carries bytes from one arena to another."""
-        if step not in self._crosses:
-            arena = self.program.buffers.arena
-            read, written = ({int(arena[buffer]) for buffer in side} for side in self.buffers(step))
-            self._crosses[step] = bool(read and written and read != written)
-        return self._crosses[step]
+        arena = self.program.buffers.arena
+        read, written = ({int(arena[buffer]) for buffer in side} for side in self.buffers(step))
+        return bool(read and written and read != written)
 
+    @once
     def buffers(self, step: int) -> tuple[frozenset[int], frozenset[int]]:
         """The buffers an op reads, and those it writes."""
-        if step not in self._sides:
-            ops, home = self.program.ops, self.program.values.buffer
-            results = ops.results[ops.result_starts[step] : ops.result_starts[step + 1]]
-            self._sides[step] = frozenset(home[self._operands(step)].tolist()), frozenset(home[results].tolist())
-        return self._sides[step]
-
-    def _operands(self, step: int) -> Int32s:
-        ops = self.program.ops
-        return ops.operands[ops.operand_starts[step] : ops.operand_starts[step + 1]]
+        op, home = self.program.ops[step], self.program.values.buffer
+        return frozenset(home[list(op.operands)].tolist()), frozenset(home[list(op.results)].tolist())
 
     def home(self, buffer: int) -> Call | None:
         """The inlined call or branch a buffer belongs to.
@@ -144,15 +155,14 @@ class Doings:
         """
         return any(int(self.program.producer[value]) not in skip for value in self._uploads.get(buffer or 0, ()))
 
+    @once
     def instead_of_unread(self, value: int, skip: frozenset[int]) -> bool:
         """Whether a value, or what the host is to lay into its buffer, is laid out as one that the
         host lays, but for the ops of `skip`, and no op but `view` reads.
         """
-        if (value, skip) not in self._instead:
-            buffer = int(self.program.values.buffer[value])
-            laid = {_layout(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
-            self._instead[value, skip] = not laid.isdisjoint(self._unread_uploads(skip))
-        return self._instead[value, skip]
+        buffer = int(self.program.values.buffer[value])
+        laid = {_layout(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
+        return not laid.isdisjoint(self._unread_uploads(skip))
 
     @cached_property
     def _uploads(self) -> dict[int, list[int]]:
@@ -164,16 +174,16 @@ class Doings:
             found.setdefault(int(home[value]), []).append(value)
         return found
 
+    @once
     def _unread_uploads(self, skip: frozenset[int]) -> frozenset[Hashable]:
-        if skip not in self._unread:
-            ops, home = self.program.ops, self.program.values.buffer
-            lays = ops.is_kind(HOST_WRITE)
-            lays[list(skip)] = False
-            laid = ops.results[np.repeat(lays, np.diff(ops.result_starts))].tolist()
-            self._unread[skip] = frozenset(
-                _layout(self.program, value) for value in laid if home[value] not in self._reads
-            )
-        return self._unread[skip]
+        producer = self.program.producer
+        return frozenset(
+            _layout(self.program, value)
+            for buffer, values in self._uploads.items()
+            if buffer not in self._reads
+            for value in values
+            if int(producer[value]) not in skip
+        )
 
 
 def _layout(program: Program, value: int) -> Hashable:
@@ -183,4 +193,4 @@ def _layout(program: Program, value: int) -> Hashable:
     return row.shape, row.width, row.bit_offset, strides
 
 
-__all__ = ["Doings"]
+__all__ = ["Doings", "once"]

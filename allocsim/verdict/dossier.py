@@ -8,10 +8,10 @@ What this module does not see: classes and parties.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,30 +25,11 @@ from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last
 from allocsim.programs.fingerprints import same_program
 from allocsim.verdict.carries import HandedOn, handed_on, moved_before
-from allocsim.verdict.doings import Doings
+from allocsim.verdict.doings import Doings, once
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
 from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def once(method: Callable[Concatenate["Dossier", P], T]) -> Callable[Concatenate["Dossier", P], T]:
-    """Remember what a method answered: of numbers by their value, of parts of the document by
-    identity.
-    """
-
-    @wraps(method)
-    def asked(self: "Dossier", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = method.__name__, *(arg if isinstance(arg, int | tuple) else id(arg) for arg in args)
-        if key not in self.answers:
-            self.answers[key] = method(self, *args, **kwargs)
-        answer: T = self.answers[key]
-        return answer
-
-    return asked
 
 
 class Dossier:
@@ -324,8 +305,9 @@ class Dossier:
         return self.meetings.get((v.plan, v.program), {}).get(v.buffer, none)
 
     def lost_to(self, v: Violation) -> frozenset[int]:
-        """The buffers over which moves before it, in its row, wrote what a move reads late; none where
-        no move reads.
+        """The buffers that earlier moves of its row wrote over what a move reads late.
+
+        None where no move reads.
         """
         over = self.over(v)
         moving = bool(over) and v.kind == "StaleRead" and v.op is not None

@@ -3,7 +3,8 @@ itself.
 
 A *cause* is one wrong thing with all that it explains: the smallest mend that makes its violations
 vanish and adds none. A violation that either of two causes would bring about by itself is listed
-under both. A *joint fault* is the most important cause of one class and party, with the places of all.
+under both. A *joint fault* is the most important cause of one class and party, with the places of
+all.
 
 Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are
 half-open ranges within the buffer, `address` the offset of its slot in its arena. `as_json` gives
