@@ -1,7 +1,7 @@
 """The proved checker against the judge: random documents, certificates made false, samples of real systems, a long session.
 
     make proof
-    python benchmarks/certificates.py [--documents 100000] [--first SEED] [--damaged 10000] [--out FILE]
+    python benchmarks/certificates.py [--documents 100000] [--first SEED] [--damaged 10000] [--out FILE] [--go-on]
 
 * `documents`: those of `tests/oracle2/generate.py` without ranges of sizes. A document that the judge finds clean, with
   nothing assumed (`strict`), must be accepted; one with a violation of `REFUSED` must be refused. Anything else a checker of
@@ -11,7 +11,7 @@
 * `samples`: dumps and plans of real systems under `tests/data` that the judge finds clean. Each must be accepted.
 * `session`: the training step of the scenario ggml-1501 as ggml plans it, 20 runs: CPU seconds of each part.
 
-Exit status 1 where anything differs.
+The account is written after every 500 documents, and `--go-on` takes it up again. Exit status 1 where anything differs.
 """
 
 import argparse
@@ -29,6 +29,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests"), str(HERE)]  # this
 
 from damaged_claims import damaged  # noqa: E402 - after the paths above
 from oracle2.generate import generate  # noqa: E402 - as above
+from oracle2.reading import PACKED  # noqa: E402 - as above
 from terms_oracle import reaches_outside  # noqa: E402 - as above
 
 from allocsim.certificates import certificate_of, certificate_text, certified, terms_of, terms_text  # noqa: E402 - as above
@@ -40,6 +41,10 @@ from allocsim.systems import load  # noqa: E402 - as above
 
 REFUSED = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap", "UnsafeInPlace", "AssumedInPlace")
 """What the checker must refuse; of a `same`, a parallel move by definition, the last two say nothing to it."""
+
+
+BATCH = 500
+"""Documents after which the account is written."""
 
 
 def ranged(parsed: dict[str, Any]) -> bool:
@@ -55,14 +60,18 @@ def must_refuse(document: Document, report: Any) -> bool:
     )
 
 
-def random_documents(first: int, count: int, wanted: int) -> dict[str, Any]:
-    """Compare the checker with the judge, and have it refuse false claims."""
-    tally: Counter[str] = Counter()
-    damages: Counter[str] = Counter()
-    differ: list[int] = []
-    survived: list[int] = []
-    seed = first
-    while tally["documents"] < count:
+def fresh(first: int) -> dict[str, Any]:
+    """Return an account of no documents, from a seed on."""
+    return {"seeds": [first, first], "tally": {}, "differ": [], "damages": {}, "damaged and accepted": []}
+
+
+def random_documents(account: dict[str, Any], count: int, wanted: int) -> dict[str, Any]:
+    """Compare the checker with the judge on more documents, and have it refuse false claims; return the account with them."""
+    tally, damages = Counter(account["tally"]), Counter(account["damages"])
+    differ, survived = list(account["differ"]), list(account["damaged and accepted"])
+    first, seed = account["seeds"]
+    until = min(tally["documents"] + BATCH, count)
+    while tally["documents"] < until:
         parsed = generate(seed, leave_out=frozenset({"nbytes range"}))
         seed += 1
         if ranged(parsed):
@@ -79,12 +88,13 @@ def random_documents(first: int, count: int, wanted: int) -> dict[str, Any]:
         tally["to be refused"] += refuse
         tally["accepted"] += answer.holds
         tally["neither, accepted"] += answer.holds and not report.clean
+        for feature in features(parsed):
+            tally[feature] += 1
         if (report.clean and not answer.holds) or (refuse and answer.holds):
             differ.append(seed - 1)
         rng = random.Random(seed)  # noqa: S311 - a draw, no secret
-        for _ in range(8 if answer.holds and not reaches_outside(parsed) else 0):
-            if sum(damages.values()) >= wanted:
-                break
+        more = answer.holds and sum(damages.values()) < wanted and not reaches_outside(parsed)
+        for _ in range(2 if more else 0):
             wrong = damaged(rng, parsed, terms, certificate)
             if wrong is None:
                 continue
@@ -93,12 +103,25 @@ def random_documents(first: int, count: int, wanted: int) -> dict[str, Any]:
                 survived.append(seed - 1)
     return {
         "seeds": [first, seed],
-        **tally,
+        "tally": dict(tally),
         "differ": differ,
-        "damaged": sum(damages.values()),
         "damages": dict(sorted(damages.items())),
         "damaged and accepted": survived,
     }
+
+
+def features(parsed: dict[str, Any]) -> list[str]:
+    """Return which features of version 2 a document has."""
+    programs, runs = parsed["programs"], parsed.get("session") or []
+    said = {
+        "with same": any(op["kind"] == "same" for program in programs for op in program["ops"]),
+        "with packed": any(value["dtype"] in PACKED for program in programs for value in program["values"]),
+        "with streams": any(op.get("stream") for program in programs for op in program["ops"]),
+        "with runs": len(runs) > 1,
+        "with named waits": any(run.get("after") is not None for run in runs),
+        "with late reads": any(run.get("read_after") is not None for run in runs),
+    }
+    return [name for name, holds in said.items() if holds]
 
 
 def samples() -> dict[str, Any]:
@@ -120,8 +143,9 @@ def samples() -> dict[str, Any]:
             continue
         terms = terms_of(document)
         tally["clean"] += 1
-        tally["ops"] += len(terms.nodes)
-        answer = certified(terms_text(terms), certificate_text(certificate_of(terms)))
+        certificate = certificate_of(terms)
+        tally["ops"] += len(certificate.claims)
+        answer = certified(terms_text(terms), certificate_text(certificate))
         if not answer.holds:
             differ.append(str(path.relative_to(HERE.parent)))
     return {**tally, "differ": differ}
@@ -148,7 +172,7 @@ def long_session(runs: int) -> dict[str, Any]:
     return {
         "ops": len(plan.program.ops),
         "runs": runs,
-        "reads": sum(len(node.operands) for node in terms.nodes),
+        "reads": sum(map(len, claims.claims)),
         "accepted": answer.holds,
         "cpu_seconds": {name: round(spent, 2) for name, spent in parts.items()},
         "whole": round(sum(parts.values()), 2),
@@ -162,14 +186,21 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--damaged", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "certificates.json")
+    parser.add_argument("--go-on", action="store_true", help="from where --out stopped")
     options = parser.parse_args()
-    found = {
-        "session": long_session(20),
-        "samples": samples(),
-        "random": random_documents(options.first, options.documents, options.damaged),
-    }
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    if options.go_on and options.out.exists():
+        found = json.loads(options.out.read_text())
+    else:
+        found = {"session": long_session(20), "samples": samples(), "random": fresh(options.first)}
+    spent = time.process_time()
+    while found["random"]["tally"].get("documents", 0) < options.documents:
+        found["random"] = random_documents(found["random"], options.documents, options.damaged)
+        kept = options.out.with_suffix(".part")
+        kept.write_text(json.dumps(found, indent=1) + "\n")
+        kept.replace(options.out)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(json.dumps(found, indent=1))
+    print(f"{time.process_time() - spent + children.ru_utime + children.ru_stime:.0f} CPU seconds")
     wrong = found["samples"]["differ"] or found["random"]["differ"] or found["random"]["damaged and accepted"]
     return 1 if wrong or not found["session"]["accepted"] else 0
 

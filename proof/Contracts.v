@@ -9,7 +9,7 @@
     What this file does not see: whether any kernel keeps its promise. *)
 
 From Coq Require Import ZArith List Bool Lia.
-From Proof Require Import Layout Model Terms.
+From Proof Require Import Layout Model Nodes.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -30,8 +30,7 @@ Definition solid (a : access) : option Z :=
 (** How operand and result must lie for a promise to hold. *)
 Definition kept (s : strength) (operand result : access) : bool :=
   match s with
-  | Exact => same_start operand result && (width operand =? width result) && (len operand =? len result)
-      && same_dims (dims operand) (dims result)
+  | Exact => same_start operand result && (len operand =? len result) && same_dims (dims operand) (dims result)
   | Bytes => same_start operand result &&
       match solid operand, solid result with Some n, Some m => m <=? n | _, _ => false end
   | Whole => true

@@ -1,13 +1,16 @@
 (** The checker of races: it goes over the list once, with the claimed clock of each node.
 
-    A clock says of each chain how far it is known: the last node of that chain that happens before
-    a node, or is it.  Of each address the tree keeps the last write, and the reads since then that
-    no other of them is known to follow.  An access is refused where its clock does not cover them.
+    Chains are claimed too: on a chain, each node must happen before the next.  A clock says of each
+    chain how far it is known: the last node of that chain that happens before a node, or is it.  It
+    knows what the clocks of nodes know that happen before; which those are is claimed, and looked up
+    in the document ([ordered_b]).  Of each address the tree keeps the last write, and the reads since
+    then that no other of them is known to follow.  An access is refused where its clock does not
+    cover them.  Without claims all nodes must be one chain.
 
     What this file does not see: tags and values ([Reads]). *)
 
 From Coq Require Import ZArith List Bool Lia FMapPositive Relations.
-From Proof Require Import Layout Tree Model Terms Reads.
+From Proof Require Import Layout Tree Model Nodes Reads.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -15,7 +18,8 @@ Open Scope Z_scope.
 Definition stamp := (positive * positive)%type.
 Definition touched := (option stamp * list stamp)%type.
 Definition clock := PositiveMap.t positive.
-Definition claim := list (positive * positive).
+(** Of a node: its chain, nodes that happen before it, and its clock. *)
+Record claim := Claim { chain : positive; earlier : list positive; ends : list (positive * positive) }.
 
 (** A read or a write of addresses [low, high) of a space. *)
 Record touch := Touch { writing : bool; t_space : positive; low : Z; high : Z }.
@@ -119,10 +123,42 @@ Section Races.
   Qed.
 
   Section Order.
-    Variable ns : list node.
-    Let nodes := number 1 ns.
+    Variable Waits : positive -> positive -> Prop.
+    Variable waits : positive -> positive -> bool.
+    Hypothesis waits_true : forall q r, waits q r = true -> Waits q r.
 
-    Definition upto (i j : positive) : Prop := i = j \/ before ns i j.
+    Definition is_held (m : moment) : bool := match m with Held => true | _ => false end.
+
+    Definition ordered_b (a b : label) : bool :=
+      negb (is_held (at_moment b)) &&
+      match at_moment a with
+      | Now =>
+          ((at_run a =? at_run b)%positive &&
+            (((on_stream a =? on_stream b)%positive && (at_step a <? at_step b)%positive)
+             || existsb (Pos.eqb (at_step a)) (afters b)))
+          || waits (at_run a) (at_run b)
+          || match at_moment b with Late k => (k =? at_run a)%positive | _ => false end
+      | Held => false
+      | Late k => waits k (at_run b)
+      end.
+
+    Lemma ordered_b_true : forall a b, ordered_b a b = true -> ordered_by Waits a b.
+    Proof.
+      intros a b H. unfold ordered_b in H. apply andb_prop in H as [H1 H2]. split.
+      - intro E. rewrite E in H1. discriminate.
+      - destruct (at_moment a); [ | discriminate | auto ].
+        rewrite !orb_true_iff, !andb_true_iff, !orb_true_iff, !andb_true_iff, !Pos.eqb_eq, Pos.ltb_lt, existsb_exists in H2.
+        destruct H2 as [[[R [S | [k [K E]]]] | Q] | L]; auto.
+        + left. split; auto. right. apply Pos.eqb_eq in E. subst. exact K.
+        + destruct (at_moment b); try discriminate. apply Pos.eqb_eq in L. subst. auto.
+    Qed.
+
+    Variable ns : list node.
+    Variable chains : positive -> positive.
+    Let nodes := number 1 ns.
+    Let before := before Waits ns.
+
+    Definition upto (i j : positive) : Prop := i = j \/ before i j.
 
     Lemma upto_trans : forall i j k, upto i j -> upto j k -> upto i k.
     Proof.
@@ -131,9 +167,9 @@ Section Races.
 
     (** What a clock says of node j is so. *)
     Definition true_clock (j : positive) (c : clock) : Prop :=
-      forall s m i n, PositiveMap.find s c = Some m -> In (i, n) nodes -> chain n = s -> (i <= m)%positive -> upto i j.
+      forall s m i n, PositiveMap.find s c = Some m -> In (i, n) nodes -> chains i = s -> (i <= m)%positive -> upto i j.
 
-    Definition true_stamp (s : stamp) : Prop := exists n, In (fst s, n) nodes /\ chain n = snd s.
+    Definition true_stamp (s : stamp) : Prop := exists n, In (fst s, n) nodes /\ chains (fst s) = snd s.
 
     Lemma known_true : forall c j s, true_clock j c -> true_stamp s -> known c j s = true -> upto (fst s) j.
     Proof.
@@ -235,18 +271,24 @@ Section Races.
         + destruct (H2 y l Y Hh) as [A B]. split; auto. destruct (writing y); [ destruct B; split; auto | auto ].
     Qed.
 
-    (** Clocks. *)
-    Definition justified (clocks : PositiveMap.t clock) (i ch : positive) (preds : list positive) (e : positive * positive) : bool :=
-      ((fst e =? ch)%positive && (snd e =? i)%positive) ||
+    (** Clocks, with the labels of their nodes. *)
+    Definition clocks_of := PositiveMap.t (label * clock).
+
+    Definition really (clocks : clocks_of) (b : label) (p : positive) : bool :=
+      match PositiveMap.find p clocks with Some (a, _) => ordered_b a b | None => false end.
+
+    Definition justified (clocks : clocks_of) (i : positive) (ps : list positive) (e : positive * positive) : bool :=
+      ((fst e =? chains i)%positive && (snd e =? i)%positive) ||
       existsb (fun p => match PositiveMap.find p clocks with
-                        | Some c => match PositiveMap.find (fst e) c with Some m => (snd e <=? m)%positive | None => false end
-                        | None => false end) preds.
+                        | Some (_, c) => match PositiveMap.find (fst e) c with Some m => (snd e <=? m)%positive | None => false end
+                        | None => false end) ps.
 
-    Definition of_claim (l : claim) : clock := fold_left (fun c e => PositiveMap.add (fst e) (snd e) c) l (PositiveMap.empty _).
+    Definition of_ends (l : list (positive * positive)) : clock :=
+      fold_left (fun c e => PositiveMap.add (fst e) (snd e) c) l (PositiveMap.empty _).
 
-    Lemma of_claim_in : forall l s m, PositiveMap.find s (of_claim l) = Some m -> In (s, m) l.
+    Lemma of_ends_in : forall l s m, PositiveMap.find s (of_ends l) = Some m -> In (s, m) l.
     Proof.
-      unfold of_claim. induction l as [ | [s' m'] l IH ] using rev_ind; intros s m H.
+      unfold of_ends. induction l as [ | [s' m'] l IH ] using rev_ind; intros s m H.
       - rewrite PositiveMap.gempty in H. discriminate.
       - rewrite fold_left_app in H. cbn [fold_left fst snd] in H. apply in_or_app.
         destruct (Pos.eq_dec s s') as [E | E].
@@ -254,51 +296,95 @@ Section Races.
         + rewrite PositiveMap.gso in H by congruence. left. auto.
     Qed.
 
-    Definition preds_of (lasts : PositiveMap.t positive) (n : node) : list positive :=
-      match PositiveMap.find (chain n) lasts with Some p => p :: after n | None => after n end.
+    Definition known_earlier (lasts : PositiveMap.t positive) (i : positive) (ps : list positive) : list positive :=
+      match PositiveMap.find (chains i) lasts with Some p => p :: ps | None => ps end.
 
-    Definition true_clocks (i : positive) (clocks : PositiveMap.t clock) (lasts : PositiveMap.t positive) : Prop :=
-      (forall p c, PositiveMap.find p clocks = Some c -> true_clock p c /\ exists n, In (p, n) nodes) /\
-      (forall s p, PositiveMap.find s lasts = Some p -> (p < i)%positive /\ exists n, In (p, n) nodes /\ chain n = s).
+    Definition true_clocks (i : positive) (clocks : clocks_of) (lasts : PositiveMap.t positive) : Prop :=
+      (forall p a c, PositiveMap.find p clocks = Some (a, c) ->
+         true_clock p c /\ exists n, In (p, n) nodes /\ label_of n = a) /\
+      (forall k n, In (k, n) nodes -> (k < i)%positive ->
+         exists p, PositiveMap.find (chains k) lasts = Some p /\ upto k p).
 
-    Lemma justified_true : forall i n clocks lasts cl, In (i, n) nodes -> true_clocks i clocks lasts ->
-      forallb (justified clocks i (chain n) (preds_of lasts n)) cl = true -> true_clock i (of_claim cl).
+    Lemma really_before : forall i n clocks lasts p, In (i, n) nodes -> true_clocks i clocks lasts ->
+      really clocks (label_of n) p = true -> before p i.
     Proof.
-      intros i n clocks lasts cl I [TC TL] H s m k nk F K C L. apply of_claim_in in F.
+      intros i n clocks lasts p I [TC _] H. unfold really in H.
+      destruct (PositiveMap.find p clocks) as [[a c] | ] eqn:F; [ | discriminate].
+      apply ordered_b_true in H. destruct (TC _ _ _ F) as [_ [m [M E]]]. apply t_step. exists m, n. subst a. auto.
+    Qed.
+
+    Lemma chain_before : forall i n clocks lasts ps k m, In (i, n) nodes -> true_clocks i clocks lasts ->
+      forallb (really clocks (label_of n)) (known_earlier lasts i ps) = true ->
+      In (k, m) nodes -> (k < i)%positive -> chains k = chains i -> before k i.
+    Proof.
+      intros i n clocks lasts ps k m I TC R K L E. pose proof TC as [_ TL]. apply TL in K as [p [F U]]; auto.
+      unfold known_earlier in R. rewrite <- E, F in R. cbn [forallb] in R. apply andb_prop in R as [R _].
+      eapply really_before in R; eauto. destruct U as [U | U]; [ subst; exact R | eapply t_trans; eauto ].
+    Qed.
+
+    Lemma justified_true : forall i n clocks lasts ps es, In (i, n) nodes -> true_clocks i clocks lasts ->
+      forallb (really clocks (label_of n)) (known_earlier lasts i ps) = true ->
+      forallb (justified clocks i (known_earlier lasts i ps)) es = true -> true_clock i (of_ends es).
+    Proof.
+      intros i n clocks lasts ps es I TC R H s m k nk F K C L. apply of_ends_in in F.
       rewrite forallb_forall in H. apply H in F. unfold justified in F. cbn [fst snd] in F.
       apply orb_true_iff in F as [F | F].
       - apply andb_prop in F as [F1 F2]. apply Pos.eqb_eq in F1, F2. subst.
-        destruct (Pos.eq_dec k i) as [E | E]; [ left; exact E | ]. right. apply t_step. exists nk, n.
-        repeat split; auto. left. split; auto. lia.
+        destruct (Pos.eq_dec k i) as [E | E]; [ left; exact E | ]. right.
+        eapply chain_before; eauto. lia.
       - apply existsb_exists in F as [p [P F]].
-        destruct (PositiveMap.find p clocks) as [c | ] eqn:Fc; [ | discriminate].
+        destruct (PositiveMap.find p clocks) as [[a c] | ] eqn:Fc; [ | discriminate].
         destruct (PositiveMap.find s c) as [m' | ] eqn:Fs; [ | discriminate]. apply Pos.leb_le in F.
-        destruct (TC p c Fc) as [T [np Np]].
+        destruct TC as [TC TL]. destruct (TC _ _ _ Fc) as [T _].
         apply upto_trans with (j := p).
         + eapply T; eauto. lia.
-        + right. apply t_step. exists np, n. repeat split; auto. unfold preds_of in P.
-          destruct (PositiveMap.find (chain n) lasts) as [q | ] eqn:Fl.
-          * destruct P as [P | P]; [ subst q | right; exact P ].
-            destruct (TL _ _ Fl) as [A [nq [B B']]]. left. split; auto.
-            rewrite (number_unique _ _ _ _ _ _ Np B). exact B'.
-          * right. exact P.
+        + right. rewrite forallb_forall in R. eapply really_before; eauto. split; eauto.
     Qed.
 
     (** One node, and all of them. *)
-    Fixpoint check_order (clocks : PositiveMap.t clock) (lasts : PositiveMap.t positive) (t : PositiveMap.t (tree touched))
+    Fixpoint check_order (clocks : clocks_of) (lasts : PositiveMap.t positive) (t : PositiveMap.t (tree touched))
       (todo : list (positive * node)) (cls : list claim) : option positive :=
       match todo, cls with
       | [], _ => None
       | (i, n) :: todo', cl :: cls' =>
-          if forallb (justified clocks i (chain n) (preds_of lasts n)) cl then
-            let c := of_claim cl in
-            match apply_touches c i (i, chain n) t (touches n) with
-            | Some t' => check_order (PositiveMap.add i c clocks) (PositiveMap.add (chain n) i lasts) t' todo' cls'
+          let ps := known_earlier lasts i (earlier cl) in
+          if forallb (really clocks (label_of n)) ps && forallb (justified clocks i ps) (ends cl) then
+            let c := of_ends (ends cl) in
+            match apply_touches c i (i, chains i) t (touches n) with
+            | Some t' => check_order (PositiveMap.add i (label_of n, c) clocks) (PositiveMap.add (chains i) i lasts) t' todo' cls'
             | None => Some i
             end
           else Some i
       | (i, _) :: _, [] => Some i
       end.
+
+    (** One chain. *)
+    Fixpoint in_line (a : label) (todo : list (positive * node)) : option positive :=
+      match todo with
+      | [] => None
+      | (i, n) :: todo' => if ordered_b a (label_of n) then in_line (label_of n) todo' else Some i
+      end.
+
+    Lemma in_line_true : forall todo i n, In (i, n) nodes -> incl (number (Pos.succ i) todo) nodes ->
+      in_line (label_of n) (number (Pos.succ i) todo) = None ->
+      forall x nx y ny, In (x, nx) (number i (n :: todo)) -> In (y, ny) (number i (n :: todo)) -> (x < y)%positive -> before x y.
+    Proof.
+      induction todo as [ | m todo IH ]; intros i n I Inc C x nx y ny X Y L.
+      - destruct X as [X | []], Y as [Y | []]. inversion X; inversion Y; lia.
+      - cbn [number in_line] in C. destruct (ordered_b _ _) eqn:O; [ | discriminate]. apply ordered_b_true in O.
+        assert (M : In (Pos.succ i, m) nodes) by (apply Inc; left; reflexivity).
+        assert (S : before i (Pos.succ i)) by (apply t_step; exists n, m; auto).
+        assert (Inc' : incl (number (Pos.succ (Pos.succ i)) todo) nodes) by (intros p P; apply Inc; right; exact P).
+        pose proof (IH (Pos.succ i) m M Inc' C) as G.
+        cbn [number] in X, Y. destruct Y as [Y | Y].
+        { inversion Y; subst. destruct X as [X | X]; [ inversion X; lia | ].
+          change (In (x, nx) (number (Pos.succ y) (m :: todo))) in X. apply number_from in X. lia. }
+        destruct X as [X | X].
+        + inversion X; subst. destruct Y as [Y | Y]; [ inversion Y; subst; exact S | ].
+          eapply t_trans; [ exact S | ]. eapply (G (Pos.succ x) m y ny); [ left; reflexivity | right; exact Y | ].
+          apply number_from in Y. lia.
+        + eapply G; eauto.
+    Qed.
 
     (** What a step of the model touches, the checker counts. *)
     Variable V : Type.
@@ -383,13 +469,13 @@ Section Races.
     Proof.
       induction todo as [ | n todo IH ]; intros i clocks lasts t cls Inc TC TT CV C x nx y ny X Y L M;
         cbn [number] in *; [ contradiction | ].
-      destruct cls as [ | cl cls ]; simpl in C; [ discriminate | ].
-      destruct (forallb _ cl) eqn:J; [ | discriminate].
+      destruct cls as [ | cl cls ]; cbn [check_order] in C; [ discriminate | ].
+      destruct (_ && _) eqn:J; [ | discriminate]. apply andb_prop in J as [RB J].
       destruct (apply_touches _ _ _ _ _) as [t' | ] eqn:A; [ | discriminate].
       assert (I : In (i, n) nodes).
       { apply Inc. left. reflexivity. }
-      pose proof (justified_true _ _ _ _ _ I TC J) as TK.
-      assert (TS : true_stamp (i, chain n)) by (exists n; auto).
+      pose proof (justified_true _ _ _ _ _ _ I TC RB J) as TK.
+      assert (TS : true_stamp (i, chains i)) by (exists n; auto).
       apply touches_true in A as [T1 [W1 [R1 H1]]]; auto.
       destruct Y as [Y | Y].
       - inversion Y; subst y ny. destruct (CV x nx X L) as [CW CR].
@@ -400,13 +486,14 @@ Section Races.
           destruct B as [_ B]. apply B. auto.
       - eapply (IH (Pos.succ i)); eauto.
         + intros p Hp. apply Inc. right. exact Hp.
-        + destruct TC as [TC TL]. split.
-          * intros p c Fp. destruct (Pos.eq_dec p i) as [E | E].
+        + pose proof TC as [TC1 TL]. split.
+          * intros p a c Fp. destruct (Pos.eq_dec p i) as [E | E].
             -- subst. rewrite PositiveMap.gss in Fp. inversion Fp; subst. eauto.
             -- rewrite PositiveMap.gso in Fp by congruence. auto.
-          * intros s p Fp. destruct (Pos.eq_dec s (chain n)) as [E | E].
-            -- subst. rewrite PositiveMap.gss in Fp. inversion Fp; subst. split; [ lia | eauto ].
-            -- rewrite PositiveMap.gso in Fp by congruence. apply TL in Fp as [Fp Fn]. split; [ lia | exact Fn ].
+          * intros k m K Lk. destruct (Pos.eq_dec (chains k) (chains i)) as [E | E].
+            -- rewrite E, PositiveMap.gss. exists i. split; auto. destruct (Pos.eq_dec k i) as [Q | Q]; [ left; exact Q | ].
+               right. eapply chain_before; eauto. lia.
+            -- rewrite PositiveMap.gso by congruence. assert (k <> i) by congruence. eapply TL; eauto. lia.
         + intros k nk K Lk. destruct (Pos.eq_dec k i) as [E | E].
           * subst k. rewrite (number_unique _ _ _ _ _ _ K I). split; intros l Hl.
             -- apply writes_counted in Hl as [z [Z1 [Zw Z2]]]. destruct (H1 z l Z1 Z2) as [_ B]. rewrite Zw in B. apply B.
@@ -415,41 +502,48 @@ Section Races.
     Qed.
   End Order.
 
-  (** One chain is an order; else each access is held against the clocks. *)
-  Definition check_races (ns : list node) (cls : list claim) : option positive :=
-    match ns with
-    | [] => None
-    | n :: _ =>
-        if forallb (fun m => (chain m =? chain n)%positive) ns then None
-        else if 0 <? grain then
-          check_order (PositiveMap.empty _) (PositiveMap.empty _) (PositiveMap.empty _) (number 1 ns) cls
+  (** Chains as claimed, by node. *)
+  Definition chains_of (cls : list claim) (i : positive) : positive :=
+    match PositiveMap.find i (fold_left (fun t x => PositiveMap.add (fst x) (chain (snd x)) t) (number 1 cls) (PositiveMap.empty _)) with
+    | Some s => s
+    | None => 1%positive
+    end.
+
+  Definition check_races (waits : positive -> positive -> bool) (ns : list node) (cls : list claim) : option positive :=
+    match ns, cls with
+    | [], _ => None
+    | n :: rest, [] => in_line waits (label_of n) (number 2 rest)
+    | _, _ =>
+        if 0 <? grain then
+          let chains := chains_of cls in
+          check_order waits chains (PositiveMap.empty _) (PositiveMap.empty _) (PositiveMap.empty _) (number 1 ns) cls
         else Some 1%positive
     end.
 
-  Theorem races_sound : forall ns cls, check_races ns cls = None ->
-    forall V F, ordered V (before ns) (steps V F Planned (number 1 ns)).
+  Theorem races_sound : forall (Waits : positive -> positive -> Prop) waits ns cls, (forall q r, waits q r = true -> Waits q r) ->
+    check_races waits ns cls = None ->
+    forall V F, ordered V (before Waits ns) (steps V F Planned (number 1 ns)).
   Proof.
-    intros ns cls C V F.
+    intros Waits waits ns cls WT C V F.
     assert (A : forall x nx y ny, In (x, nx) (number 1 ns) -> In (y, ny) (number 1 ns) -> (x < y)%positive ->
-      meet V (step_of V F Planned x nx) (step_of V F Planned y ny) -> before ns x y).
+      meet V (step_of V F Planned x nx) (step_of V F Planned y ny) -> before Waits ns x y).
     { intros x nx y ny X Y L M. unfold check_races in C.
-      assert (OneChain : forall n, forallb (fun m => (chain m =? chain n)%positive) ns = true -> before ns x y).
-      { intros n H. rewrite forallb_forall in H. apply t_step. exists nx, ny. repeat split; auto. left. split; auto.
-        apply number_in, H, Pos.eqb_eq in X. apply number_in, H, Pos.eqb_eq in Y. congruence. }
-      destruct ns as [ | n rest ]; [ contradiction | ]. destruct (forallb _ _) eqn:One; [ eauto | ].
-      destruct (0 <? grain) eqn:Gr; [ | discriminate]. apply Z.ltb_lt in Gr.
-      assert (Up : upto (n :: rest) x y).
-      { eapply (meets_ordered (n :: rest) V F Gr (n :: rest) 1); eauto.
-        - apply incl_refl.
-        - split; intros; rewrite PositiveMap.gempty in H; discriminate.
-        - intros l v H. unfold at_loc, tree_of in H. rewrite PositiveMap.gempty in H.
-          destruct (inside 0 size (snd l)); [ | discriminate].
-          assert (v = (None, [])) by (destruct d; cbn in H; congruence). subst v. split; [ discriminate | constructor ].
-        - intros i m _ Li. lia. }
-      destruct Up as [E | B]; [ subst; lia | exact B ]. }
+      destruct ns as [ | n rest ]; [ contradiction | ]. destruct cls as [ | cl cls ].
+      - eapply (in_line_true Waits waits WT (n :: rest) rest 1); eauto; [ left; reflexivity | ].
+        intros p P. right. exact P.
+      - destruct (0 <? grain) eqn:Gr; [ | discriminate]. apply Z.ltb_lt in Gr. cbv zeta in C.
+        assert (Up : upto Waits (n :: rest) x y).
+        { eapply (meets_ordered Waits waits WT (n :: rest) (chains_of (cl :: cls)) V F Gr (n :: rest) 1); eauto.
+          - apply incl_refl.
+          - split; [ intros; rewrite PositiveMap.gempty in H; discriminate | intros; lia ].
+          - intros l v H. unfold at_loc, tree_of in H. rewrite PositiveMap.gempty in H.
+            destruct (inside 0 size (snd l)); [ | discriminate].
+            assert (v = (None, [])) by (destruct d; cbn in H; congruence). subst v. split; [ discriminate | constructor ].
+          - intros i m _ Li. lia. }
+        destruct Up as [E | B]; [ subst; lia | exact B ]. }
     unfold ordered, steps.
     assert (S : forall l i, (forall p, In p (number i l) -> In p (number 1 ns)) ->
-      ForallOrdPairs (fun x y => meet V x y -> before ns (name V x) (name V y))
+      ForallOrdPairs (fun x y => meet V x y -> before Waits ns (name V x) (name V y))
         (map (fun p => step_of V F Planned (fst p) (snd p)) (number i l))).
     { induction l as [ | n l IH ]; intros i H; cbn [number map]; constructor.
       - apply Forall_forall. intros y Y M. apply in_map_iff in Y as [[j m] [E Y]]. subst y. cbn [fst snd] in *.

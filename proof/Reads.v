@@ -7,7 +7,7 @@
     What this file does not see: the order of streams ([Races]). *)
 
 From Coq Require Import ZArith List Bool Lia FMapPositive.
-From Proof Require Import Layout Tree Model Terms.
+From Proof Require Import Layout Tree Model Nodes.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -408,7 +408,7 @@ Section Checker.
     Qed.
 
     (** What is kept for a read that comes late: both sides are memory apart. *)
-    Definition alone (a : access) : access := Access (ident a) (ident a) 0 (start a) (dims a) (len a) (width a).
+    Definition alone (a : access) : access := Access (ident a) (ident a) 0 (start a) (dims a) (len a).
     Definition both_alone (p : access * access) : access * access := (alone (fst p), alone (snd p)).
 
     Lemma pairs_alone : forall ms, pairs Apart (map both_alone ms) = pairs Apart ms.

@@ -44,63 +44,95 @@ let z input = to_z (number input)
 let p input = to_positive (number input)
 let pair read read' input = let a = read input in let b = read' input in (a, b)
 
-let access input =
-  let ident = p input in
-  let space = p input in
-  let base = z input in
-  let start = z input in
-  let len = z input in
-  let width = z input in
-  let dims = many input (pair z z) in
-  { ident; space; base; start; dims; len; width }
-
 let strength input = match word input with
   | "exact" -> Exact | "bytes" -> Bytes | "whole" -> Whole
   | text -> raise (Malformed (text ^ " is no strength"))
 
 let promise input = let ij = pair z z input in (ij, strength input)
 
-let node input =
-  let kind = word input in
-  let chain = p input in
-  let after = many input p in
-  let act = match kind with
-    | "op" ->
-      let operands = many input access in
-      let results = many input access in
-      Op (operands, results, many input promise)
-    | "same" -> Same (many input (pair access access))
-    | "hold" -> Hold (many input (pair access access))
-    | _ -> raise (Malformed (kind ^ " is no kind of node")) in
-  { chain; after; act }
+(* A position, or 0 for none. *)
+let maybe input = match number input with 0 -> None | n -> Some (to_positive n)
+
+let buffer input = let nbytes = z input in { nbytes; known_as = maybe input }
+
+let value input =
+  let lies_in = p input in
+  let bits = z input in
+  let offset = z input in
+  let bit_offset = z input in
+  { lies_in; bits; offset; bit_offset; shape = many input (pair z z) }
+
+let kind input = match word input with
+  | "op" -> Computes | "same" -> Moves | "view" -> Views | "read" -> Looks
+  | text -> raise (Malformed (text ^ " is no kind of op"))
+
+let op input =
+  let op_kind = kind input in
+  let stream = p input in
+  let op_after = many input p in
+  let operands = many input p in
+  let results = many input p in
+  { op_kind; stream; op_after; operands; results; promises = many input promise }
+
+let program input =
+  let buffers = many input buffer in
+  let program_values = many input value in
+  { buffers; program_values; ops = many input op }
+
+let slot input = match word input with
+  | "at" -> let arena = p input in Within (arena, z input)
+  | "own" -> Alone
+  | text -> raise (Malformed (text ^ " is no slot"))
+
+let waits input = match word input with
+  | "all" -> None
+  | "these" -> Some (many input p)
+  | text -> raise (Malformed (text ^ " does not say for which runs"))
+
+let session_run input =
+  let of_program = p input in
+  let by_plan = p input in
+  let skipped = many input p in
+  let waits_for = waits input in
+  { of_program; by_plan; skipped; waits_for; read_after = maybe input }
+
+let memory input = match word input with
+  | "shared" -> true | "fresh" -> false
+  | text -> raise (Malformed (text ^ " is no memory of a session"))
 
 let document input =
-  expect input "allocsim-terms"; expect input "1";
-  expect input "depth"; let depth = to_nat (min (number input) 64) in
-  expect input "grain"; let grain = z input in
-  expect input "contents"; let contents = many input access in
-  expect input "nodes"; let nodes = many input node in
+  expect input "allocsim-terms"; expect input "2";
+  expect input "programs"; let programs = many input program in
+  expect input "plans"; let plans = many input (fun input -> many input slot) in
+  expect input "session"; let shared = memory input in
+  let session = many input session_run in
   expect input "end";
-  { depth; grain; contents; nodes }
+  { programs; plans; shared; session }
 
 let piece input =
   let run = pair z z input in
   let write = pair z z input in
   (run, (write, z input))
 
+let clock input =
+  let chain = p input in
+  let earlier = many input p in
+  { chain; earlier; ends = many input (pair p p) }
+
 let certificate input =
-  expect input "allocsim-certificate"; expect input "1";
+  expect input "allocsim-certificate"; expect input "2";
+  expect input "depth"; let depth = to_nat (min (number input) 64) in
   expect input "claims"; let claims = many input (fun input -> many input (fun input -> many input piece)) in
-  expect input "clocks"; let clocks = many input (fun input -> many input (pair p p)) in
+  expect input "clocks"; let clocks = many input clock in
   expect input "end";
-  { claims; clocks }
+  { depth; claims; clocks }
 
 let reading path read =
   let input = open_in_bin path in
   try let found = read input in close_in input; found
   with Malformed text -> raise (Malformed (path ^ ": " ^ text))
 
-let name = function Waits -> "waits" | Reads -> "reads" | Promises -> "promises" | Order -> "order"
+let name = function Reference -> "terms" | Reads -> "reads" | Promises -> "promises" | Order -> "order"
 
 let () =
   try

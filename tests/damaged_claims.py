@@ -21,7 +21,7 @@ def damaged(rng, parsed, terms, certificate):
     places = [
         (node, operand, piece)
         for node, operands in enumerate(certificate.claims)
-        if terms.nodes[node].kind != "hold"
+        if truth.terms.nodes[node].kind != "hold"
         for operand, pieces in enumerate(operands)
         for piece in range(len(pieces))
     ]
@@ -35,7 +35,7 @@ def damaged(rng, parsed, terms, certificate):
     field = rng.randrange(5)
     by = rng.choice((-8, -1, 1, 8))
     changed = list(pieces[at])
-    changed[field] = rng.randrange(len(terms.nodes) + 1) if field == 2 else changed[field] + by
+    changed[field] = rng.randrange(len(certificate.claims) + 1) if field == 2 else changed[field] + by
     if tuple(changed) == pieces[at] or (field > 1 and truth.holds(node, operand, changed)):
         return None
     pieces[at] = tuple(changed)  # another start or length: the pieces no longer tile what is read
@@ -56,10 +56,10 @@ def _clock(rng, truth, certificate):
     others = [n for n, other in enumerate(truth.terms.nodes, 1) if other.kind != "hold"]
     end = rng.choice(others)
     chain = truth.terms.nodes[end - 1].chain
-    clock = dict(certificate.clocks[node])
+    clock = dict(certificate.clocks[node].ends)
     if clock.get(chain, 0) >= end or truth.knows(node, chain, end):
         return None
     clock[chain] = end
     clocks = list(certificate.clocks)
-    clocks[node] = tuple(sorted(clock.items()))
+    clocks[node] = clocks[node]._replace(ends=tuple(sorted(clock.items())))
     return replace(certificate, clocks=tuple(clocks)), "clock"

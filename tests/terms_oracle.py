@@ -1,17 +1,21 @@
-"""The checker's terms, derived anew from JSON: by the reader and the orders of `oracle2`, bit by bit.
+"""The checker's terms, derived anew from JSON, and the list of nodes that the proof makes of them.
 
-`differences(document, terms)` lists what differs between the terms of a document and what the
-oracle says of it: which bits each operand and result of each op of each run covers, apart and as
-planned, in row-major order; promises; contents; what happens before what; and where late reads
-stand. Idents and spaces may be numbered in any way, one for one. `Truth` says
-of one claim of a certificate whether it is so: by the oracle's replay, cell by cell.
+`terms_differ(parsed, terms)` lists what differs between the terms of a document and its JSON:
+defaults filled in by the reader of `oracle2`, bits of values one by one. `nodes_differ(parsed,
+nodes)` does so for a list of nodes, by the replays and orders of `oracle2`: which bits each operand
+and result of each op of each run covers, apart and (where the nodes say so) as planned; contents;
+what happens before what; and where late reads stand. Idents and spaces may be numbered in any way,
+one for one. `Truth` says of one claim of a certificate whether it is so: by the oracle's replay,
+cell by cell.
 """
 
 from itertools import product
 
-from oracle2.memory import apart, planned, replay
+from oracle2.memory import apart, replay
 from oracle2.order import predecessors
 from oracle2.reading import read
+
+from allocsim.certificates import joined
 
 
 class OneForOne:
@@ -24,15 +28,10 @@ class OneForOne:
         return self.there.setdefault(name, other) == other and self.back.setdefault(other, name) == name
 
 
-def bits(access, grain):
-    """Return the bits of an access within its buffer, in row-major order."""
-    wide = 8 // grain
-    starts = [
-        sum(i * s for i, (_, s) in zip(at, access.dims, strict=False))
-        for at in product(*(range(n) for n, _ in access.dims))
-    ]
-    units = [access.start + start + k for start in starts for k in range(access.length)]
-    return [unit * wide + k for unit in units for k in range(wide)]
+def covered(start, dims, length):
+    """Return the bits of a layout, in row-major order."""
+    starts = [sum(i * s for i, (_, s) in zip(at, dims, strict=True)) for at in product(*(range(n) for n, _ in dims))]
+    return [start + low + k for low in starts for k in range(length)]
 
 
 def bits_of(value, document):
@@ -46,11 +45,54 @@ def reaches_outside(document):
     return any(value.outside for program in read(document).programs for value in program.values)
 
 
-def differences(parsed, terms):
-    """Return what differs, as lines."""
+def terms_differ(parsed, terms):
+    """Return what differs between JSON and terms, as lines."""
+    document, found, names = read(parsed), [], OneForOne()
+    for index, (program, term, json) in enumerate(
+        zip(document.programs, terms.programs, parsed["programs"], strict=True)
+    ):
+        for buffer, other in zip(program.buffers, term.buffers, strict=True):
+            same = (other.name is not None) == buffer.persistent
+            same = same and (not buffer.persistent or names.agree(other.name, buffer.name))
+            if not same or buffer.nbytes != other.nbytes:
+                found.append(f"program {index}: buffer {buffer.index}")
+        for value, other in zip(program.values, term.values, strict=True):
+            packed = other.width < 8 and bool(other.dims)
+            dims = [
+                (n, 8 * s + packed * (i == len(other.dims) - 1) * other.width) for i, (n, s) in enumerate(other.dims)
+            ]
+            start = 8 * other.offset + other.bit_offset
+            bits = covered(start, dims, other.width)
+            mine = value.buffer, value.width, value.start * 8 // document.cells_per_byte, value.shape
+            if mine != (*other[:2], start, tuple(n for n, _ in other.dims)) or bits != bits_of(value, document):
+                found.append(f"program {index}: value {value.index}")
+        for op, other in zip(program.ops, term.ops, strict=True):
+            kind = "same" if op.same else {"view": "view", "host.read": "read"}.get(op.kind, "op")
+            mine = (kind, op.stream, op.after, op.operands, op.results, op.in_place or ())
+            if mine != tuple(other):
+                found.append(f"program {index}: op {op.index}")
+        if len(json["ops"]) != len(term.ops):
+            found.append(f"program {index}: ops")
+    for index, (plan, slots) in enumerate(zip(document.plans, terms.plans, strict=True)):
+        mine = [(slot["arena"], slot["offset"]) if isinstance(slot, dict) else None for slot in plan["slots"]]
+        if mine != list(slots):
+            found.append(f"plan {index}")
+    if terms.shared != (parsed.get("session") is not None):
+        found.append("whether runs share memory")
+    for run, term, json in zip(
+        document.runs, terms.session, parsed.get("session") or [{}] * len(document.plans), strict=True
+    ):
+        after = json.get("after") if parsed["version"] >= 2 else None
+        mine = (run.program, run.plan, run.skip, after, run.read_after)
+        if mine != (*term[:2], frozenset(term.skip), term.waits if term.waits is None else list(term.waits), term[4]):
+            found.append(f"run {run.index}")
+    return found
+
+
+def nodes_differ(parsed, terms):
+    """Return what differs between JSON and a list of nodes, as lines."""
     document, found = read(parsed), []
-    idents, spaces, place = OneForOne(), OneForOne(), planned(document)
-    kept = {}
+    idents, kept = OneForOne(), {}
     for node in terms.nodes:
         if node.kind == "hold":
             kept[node.run, node.op] = node
@@ -60,8 +102,7 @@ def differences(parsed, terms):
         op = program.ops[node.op]
         touches = op.touches and node.op not in run.skip
         late = run.read_after is not None and op.kind == "host.read"
-        sides = [[program.values[v] for v in side if program.values[v].cells] for side in (op.operands, op.results)]
-        sides = sides if touches else [[], []]
+        sides = [[program.values[v] for v in side] for side in (op.operands, op.results)] if touches else [[], []]
         if node.kind == "hold":
             sides[1] = sides[0]
         if [len(node.operands), len(node.results)] != [len(side) for side in sides]:
@@ -71,50 +112,23 @@ def differences(parsed, terms):
             found.append(f"node {number}: kind {node.kind}")
         for reading, accesses, values in ((True, node.operands, sides[0]), (False, node.results, sides[1])):
             for position, (access, value) in enumerate(zip(accesses, values, strict=True)):
-                buffer = program.buffers[value.buffer]
-                space, base = place(run, buffer)
-                if bits(access, terms.grain) != bits_of(value, document):
+                if covered(access.start, access.dims, access.length) != bits_of(value, document):
                     found.append(f"node {number}: other bits")
-                if access.width != value.width:
-                    found.append(f"node {number}: width {access.width}")
                 if node.kind == "hold" and not reading:
                     continue
-                if (access.base * document.cells_per_byte, True) != (
-                    base * terms.grain,
-                    spaces.agree(access.space, space),
-                ):
-                    found.append(f"node {number}: as planned at {access.space}, {access.base}")
-                ident = access.ident
                 if late and node.kind != "hold":
-                    there = kept[node.run, node.op]
-                    if there.results[position].ident != ident:
+                    if kept[node.run, node.op].results[position].ident != access.ident:
                         found.append(f"node {number}: what was kept lies elsewhere")
-                    continue
-                if not idents.agree(ident, apart(run, buffer)[0]):
-                    found.append(f"node {number}: apart in {ident}")
-        places = [
-            {v: i for i, v in enumerate(i for i, w in enumerate(side) if program.values[w].cells)}
-            for side in (op.operands, op.results)
-        ]
-        promises = [
-            (places[0][i], places[1][j], strength)
-            for i, j, strength in op.in_place or ()
-            if i in places[0] and j in places[1]
-        ]
-        if touches and node.kind == "op" and list(node.promises) != promises:
-            found.append(f"node {number}: promises {node.promises}")
+                elif not idents.agree(access.ident, apart(run, program.buffers[value.buffer])[0]):
+                    found.append(f"node {number}: apart in {access.ident}")
     contents = {}
     for run in document.runs:
         for buffer in document.programs[run.program].buffers:
-            if buffer.persistent and buffer.nbytes:
-                contents.setdefault(apart(run, buffer)[0], (buffer.nbytes, *place(run, buffer)))
-    laid = [(nbytes, base // document.cells_per_byte) for nbytes, _, base in contents.values()]
-    if [(c.length // terms.grain, c.base // terms.grain) for c in terms.contents] != laid:
+            if buffer.persistent:
+                contents.setdefault(apart(run, buffer)[0], 8 * buffer.nbytes)
+    if [c.length for c in terms.contents] != list(contents.values()):
         found.append("contents")
-    agree = [
-        idents.agree(c.ident, key) and spaces.agree(c.space, space)
-        for c, (key, (_, space, _)) in zip(terms.contents, contents.items(), strict=False)
-    ]
+    agree = [idents.agree(c.ident, key) for c, key in zip(terms.contents, contents, strict=False)]
     return [*found, *([] if all(agree) else ["contents elsewhere"]), *_order(document, terms)]
 
 
@@ -135,7 +149,7 @@ def _order(document, terms):
     known, last = [], {}
     for number, node in enumerate(terms.nodes):
         bits = 0
-        for earlier in [n - 1 for n in node.after] + ([last[node.chain]] if node.chain in last else []):
+        for earlier in [n - 1 for n in node.earlier] + ([last[node.chain]] if node.chain in last else []):
             bits |= known[earlier] | 1 << earlier
         known.append(bits)
         last[node.chain] = number
@@ -151,14 +165,14 @@ class Truth:
     """What the oracle's replay apart says that each read must find, and what happens before what."""
 
     def __init__(self, parsed, terms):
-        self.document, self.terms = read(parsed), terms
+        self.document, self.terms = read(parsed), joined(terms)
         self.found = replay(self.document, apart, late=False).found
         nodes, before = predecessors(self.document)
         self.before = {node: {nodes[i] for i in range(len(nodes)) if before[node] >> i & 1} for node in nodes}
         self.contents = {}
         for run in self.document.runs:
             for buffer in self.document.programs[run.program].buffers:
-                if buffer.persistent and buffer.nbytes:
+                if buffer.persistent:
                     self.contents.setdefault((run.world, buffer.name), len(self.contents))
 
     def holds(self, node, operand, piece):
@@ -166,17 +180,16 @@ class Truth:
         start, length, writer, result, shift = piece
         at = self.terms.nodes[node]
         program = self.document.programs[self.document.runs[at.run].program]
-        values = [v for v in program.ops[at.op].operands if program.values[v].cells]
-        cells = self.found[at.run, at.op, values[operand]]
-        wide = self.terms.grain / self.document.cells_per_byte
-        for unit in range(start, start + length):
-            cell = int(unit / wide)
+        cells = self.found[at.run, at.op, program.ops[at.op].operands[operand]]
+        wide = 8 // self.document.cells_per_byte
+        for bit in range(start, start + length):
+            cell = bit // wide
             if length <= 0 or cell not in cells or cells[cell][0] is None:
                 return False
             if self._written(cells[cell][0], self.document.runs[at.run].world) != (
                 writer,
                 result,
-                int((unit - shift) / wide),
+                (bit - shift) // wide,
             ):
                 return False
         return length > 0
@@ -191,8 +204,7 @@ class Truth:
         number = next(
             n for n, x in enumerate(self.terms.nodes, 1) if (x.run, x.op) == (run, op.index) and x.kind != "hold"
         )
-        results = [v for v in op.results if there.values[v].cells]
-        return number, results.index(value), next(cell for j, cell in there.values[value].cells if j == k)
+        return number, op.results.index(value), next(cell for j, cell in there.values[value].cells if j == k)
 
     def knows(self, node, chain, end):
         """Say whether a node, 0-based, comes after all of a chain up to node `end`, from 1."""

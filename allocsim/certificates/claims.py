@@ -1,11 +1,13 @@
-"""Claims about the checker's terms: of each operand, which write each of its units holds; of each
+"""Claims about the nodes of a document: of each operand, which write each of its bits holds; of each
 node, how far each chain is known.
 
-* A *piece* says that units [start, start + length) of a buffer hold what write (node, result) wrote
-  `shift` units further back in its own buffer; node 0 is content, -1 nobody. Pieces of an operand
-  tile its units: from the lowest up, and of a `same` in row-major order.
-* The clock of a node lists (chain, node): the last node of that chain which happens before it, or
-  is it. It is left out where all nodes are on one chain.
+* A *piece* says that bits [start, start + length) of a buffer hold what write (node, result) wrote
+  `shift` bits further back in its own buffer; node 0 is content, -1 nobody. Pieces of an operand
+  tile its bits: from the lowest up, and of a `same` in row-major order.
+* A clock of a node says which chain it is on, names nodes that happen before it, and lists (chain,
+  node): the last node of that chain which happens before it, or is it. Clocks are left out where
+  all nodes are on one chain.
+* All addresses are below 2^depth.
 
 Nothing here is trusted. Memory apart is replayed once, by interval; the plan is not looked at.
 
@@ -19,8 +21,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
-from allocsim.certificates.terms import Access, RunNode, Terms
+from allocsim.certificates.joined import Access, RunNode, joined, reach
+from allocsim.certificates.terms import Terms
 from allocsim.model.layout import byte_runs
 
 Mark = tuple[int, int, int]
@@ -36,24 +40,36 @@ NOBODY: Mark = (-1, 0, 0)
 class Certificate:
     """What is claimed of each node, in order."""
 
+    depth: int
     claims: tuple[tuple[tuple[Piece, ...], ...], ...]
     """Of each node, each operand, each piece."""
-    clocks: tuple[tuple[tuple[int, int], ...], ...]
-    """Of each node, (chain, last node known); none at all where there is one chain."""
+    clocks: tuple["Clock", ...]
+    """Of each node; none at all where there is one chain."""
+
+
+class Clock(NamedTuple):
+    """What is claimed of the order of a node."""
+
+    chain: int
+    earlier: tuple[int, ...]
+    ends: tuple[tuple[int, int], ...]
+    """(chain, last node known)."""
 
 
 def certificate_of(terms: Terms) -> Certificate:
     """Return what is so of a document's runs apart, and of their order."""
     memory: dict[int, _Segments] = defaultdict(_Segments)
-    for number, access in enumerate(terms.contents):
-        memory[access.ident].write(0, access.length, (0, number, 0))
-    claims = tuple(_claimed(memory, number, node) for number, node in enumerate(terms.nodes, 1))
-    several = len({node.chain for node in terms.nodes}) > 1
-    return Certificate(claims=claims, clocks=tuple(_clocks(terms.nodes)) if several else ())
+    contents, nodes = joined(terms)
+    for number, access in enumerate(contents):
+        if access.length:
+            memory[access.ident].write(0, access.length, (0, number, 0))
+    claims = tuple(_claimed(memory, number, node) for number, node in enumerate(nodes, 1))
+    several = len({node.chain for node in nodes}) > 1
+    return Certificate(depth=reach(terms).bit_length(), claims=claims, clocks=tuple(_clocks(nodes)) if several else ())
 
 
 class _Segments:
-    """Who wrote each unit of a buffer last: sorted stretches that do not overlap."""
+    """Who wrote each bit of a buffer last: sorted stretches that do not overlap."""
 
     def __init__(self) -> None:
         self.low: list[int] = []
@@ -123,14 +139,14 @@ def _handed_on(pieces: tuple[Piece, ...], result: Access) -> Iterator[tuple[int,
 
 @cache
 def runs(start: int, dims: tuple[tuple[int, int], ...], length: int) -> tuple[tuple[int, int], ...]:
-    """Return the units of a layout from the lowest up: starts and lengths of runs."""
+    """Return the bits of a layout from the lowest up: starts and lengths of runs."""
     found = byte_runs(tuple(n for n, _ in dims), tuple(s for _, s in dims), start, length)
     return tuple((low, high - low) for low, high in found.tolist())
 
 
 @cache
 def rows(start: int, dims: tuple[tuple[int, int], ...], length: int) -> tuple[tuple[int, int], ...]:
-    """Return the units of a layout in row-major order: starts and lengths of runs."""
+    """Return the bits of a layout in row-major order: starts and lengths of runs."""
     inner = list(dims)
     while inner and (inner[-1][0] == 1 or inner[-1][1] == length):
         length *= inner.pop()[0]
@@ -140,15 +156,15 @@ def rows(start: int, dims: tuple[tuple[int, int], ...], length: int) -> tuple[tu
     return tuple((low, length) for low in starts)
 
 
-def _clocks(nodes: tuple[RunNode, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
+def _clocks(nodes: tuple[RunNode, ...]) -> Iterator[Clock]:
     """Yield how far each node knows each chain."""
     clocks: list[dict[int, int]] = []
     last: dict[int, int] = {}
     for number, node in enumerate(nodes, 1):
         known: dict[int, int] = {}
-        for earlier in (*node.after, last.get(node.chain, 0)):
+        for earlier in (*node.earlier, last.get(node.chain, 0)):
             for chain, end in clocks[earlier - 1].items() if earlier else ():
                 known[chain] = max(known.get(chain, 0), end)
         known[node.chain] = last[node.chain] = number
         clocks.append(known)
-        yield tuple(sorted(known.items()))
+        yield Clock(node.chain, node.earlier, tuple(sorted(known.items())))

@@ -24,7 +24,7 @@ class ProvedAnswer:
 
     holds: bool
     part: str | None = None
-    """Which part of the checker refused: `waits`, `reads`, `promises` or `order`."""
+    """Which part of the checker refused: `terms`, `reads`, `promises` or `order`."""
     node: int | None = None
     """The first node refused, from 1."""
 

@@ -21,6 +21,7 @@ from allocsim.certificates import (
     certificate_text,
     certified,
     checker,
+    joined,
     terms_of,
     terms_text,
 )
@@ -31,7 +32,7 @@ from allocsim.model import Document
 from allocsim.systems import load
 
 REFUSED: Final = {
-    "waits": "it waits for what comes later",
+    "terms": "the document refers to what is not there, or to what comes later",
     "reads": "what it reads is not shown to be what it must find",
     "promises": "it writes where it reads, and no promise covers it, or where it writes already",
     "order": "what it touches is not shown to be ordered",
@@ -67,13 +68,14 @@ def _claims(path: Path) -> str:
 
 
 def _entry(file: str, document: Document, terms: Terms, answer: ProvedAnswer) -> dict[str, Any]:
-    node = None if answer.node is None else terms.nodes[answer.node - 1]
+    nodes = joined(terms).nodes
+    node = None if answer.node is None else nodes[answer.node - 1]
     return {
         "file": file,
         "accepted": answer.holds,
         "runs": len(document.runs),
-        "ops": sum(node.kind != "hold" for node in terms.nodes),
-        "reads": sum(len(node.operands) for node in terms.nodes if node.kind != "hold"),
+        "ops": sum(node.kind != "hold" for node in nodes),
+        "reads": sum(len(node.operands) for node in nodes if node.kind != "hold"),
         "part": answer.part,
         "run": node and node.run,
         "op": node and node.op,
