@@ -40,7 +40,7 @@ from allocsim.model import Document, Run  # noqa: E402 - as above
 from allocsim.systems import load  # noqa: E402 - as above
 
 REFUSED = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap", "UnsafeInPlace", "AssumedInPlace")
-"""What the checker must refuse; of a `same`, a parallel move by definition, the last two say nothing to it."""
+"""What the checker must refuse."""
 
 
 BATCH = 500
@@ -50,14 +50,6 @@ BATCH = 500
 def ranged(parsed: dict[str, Any]) -> bool:
     """Say whether some size of a document is a range."""
     return any(buffer.get("nbytes_range") for program in parsed["programs"] for buffer in program["buffers"])
-
-
-def must_refuse(document: Document, report: Any) -> bool:
-    """Say whether the judge found what the checker must not accept."""
-    return any(
-        v.kind in REFUSED and not (v.kind in REFUSED[4:] and document.runs[v.run].program.same_ops[v.op])
-        for v in report.violations
-    )
 
 
 def fresh(first: int) -> dict[str, Any]:
@@ -84,7 +76,7 @@ def random_documents(account: dict[str, Any], count: int, wanted: int) -> dict[s
         answer = certified(text, certificate_text(certificate))
         tally["documents"] += 1
         tally["clean"] += report.clean
-        refuse = must_refuse(document, report)
+        refuse = any(violation.kind in REFUSED for violation in report.violations)
         tally["to be refused"] += refuse
         tally["accepted"] += answer.holds
         tally["neither, accepted"] += answer.holds and not report.clean

@@ -3,8 +3,8 @@
     [vouched] is the rule: a result shares no unit with an operand, or the kernel promised the pair
     and the two lie as the promise says; and no two results share a unit.  What is assumed of kernels
     is no more than this: where the rule is kept, a kernel does what [step_of] says, as if it had
-    read all before it wrote any.  A [same] is a parallel move: its results may share units with its
-    operands, but not with each other.
+    read all before it wrote any.  A [same] is a parallel move: a result shares no unit with an operand,
+    or all, or the pair is promised whole; and no two results share a unit.
 
     What this file does not see: whether any kernel keeps its promise. *)
 
@@ -38,13 +38,19 @@ Definition kept (s : strength) (operand result : access) : bool :=
 
 Definition parted (a b : access) : Prop := forall l, In l (locs Planned a) -> In l (locs Planned b) -> False.
 
+(** They hold the same units. *)
+Definition alike (a b : access) : Prop := forall l, In l (locs Planned a) <-> In l (locs Planned b).
+
 Definition vouched (n : node) : Prop :=
   match act n with
   | Op rs ws ps =>
       (forall i r j w, In (i, r) (enum 0 rs) -> In (j, w) (enum 0 ws) ->
          parted r w \/ exists s, In (i, j, s) ps /\ kept s r w = true) /\
       ForallOrdPairs parted ws
-  | Same ms => ForallOrdPairs parted (map snd ms)
+  | Same ms ps =>
+      (forall i r j w, In (i, r) (enum 0 (map fst ms)) -> In (j, w) (enum 0 (map snd ms)) ->
+         parted r w \/ alike r w \/ In (i, j, Whole) ps) /\
+      ForallOrdPairs parted (map snd ms)
   | Hold _ => True
   end.
 
@@ -119,12 +125,48 @@ Fixpoint all_parted (ws : list access) : bool :=
 Definition promised (ps : list (Z * Z * strength)) (r w : Z * access) : bool :=
   existsb (fun p => match p with (i, j, s) => (i =? fst r) && (j =? fst w) && kept s (snd r) (snd w) end) ps.
 
+Definition whole (ps : list (Z * Z * strength)) (r w : Z * access) : bool :=
+  existsb (fun p => match p with (i, j, Whole) => (i =? fst r) && (j =? fst w) | _ => false end) ps.
+
+Fixpoint same_runs (xs ys : list run) : bool :=
+  match xs, ys with
+  | [], [] => true
+  | (x, l) :: xs', (y, m) :: ys' => (x =? y) && (l =? m) && same_runs xs' ys'
+  | _, _ => false
+  end.
+
+Definition alike_b (a b : access) : bool := (space a =? space b)%positive && same_runs (laid_runs a) (laid_runs b).
+
+Lemma same_runs_true : forall xs ys, same_runs xs ys = true -> xs = ys.
+Proof.
+  induction xs as [ | [x l] xs IH ]; destruct ys as [ | [y m] ys ]; intro H; cbn [same_runs] in H; try discriminate; auto.
+  rewrite !andb_true_iff, !Z.eqb_eq in H. destruct H as [[A B] C]. apply IH in C. congruence.
+Qed.
+
+Lemma laid_runs_exact : forall a sp x, In (sp, x) (locs Planned a) <-> sp = space a /\ In x (flat (laid_runs a)).
+Proof.
+  intros a sp x. split; [ intro H; apply laid_runs_in in H; exact H | ]. intros [E H]. subst.
+  unfold laid_runs, flat in H. apply in_flat_map in H as [r [R X]]. apply in_map_iff in R as [q [Q R]]. subst r.
+  cbn [fst snd] in X. apply in_range in X. unfold locs. apply in_map_iff. exists (x - base a). split.
+  - unfold at_. cbn. f_equal. lia.
+  - unfold units_of. apply runs_exact. apply in_flat_map. exists q. split; auto. apply in_range. lia.
+Qed.
+
+Lemma alike_b_true : forall a b, alike_b a b = true -> alike a b.
+Proof.
+  intros a b H [sp x]. unfold alike_b in H. apply andb_prop in H as [S R]. apply Pos.eqb_eq in S. apply same_runs_true in R.
+  rewrite !laid_runs_exact, S, R. reflexivity.
+Qed.
+
 Definition check_vouched (n : node) : bool :=
   match act n with
   | Op rs ws ps =>
       forallb (fun r => forallb (fun w => part_from (snd r) (snd w) || promised ps r w) (enum 0 ws)) (enum 0 rs)
       && all_parted ws
-  | Same ms => all_parted (map snd ms)
+  | Same ms ps =>
+      forallb (fun r => forallb (fun w => part_from (snd r) (snd w) || alike_b (snd r) (snd w) || whole ps r w)
+        (enum 0 (map snd ms))) (enum 0 (map fst ms))
+      && all_parted (map snd ms)
   | Hold _ => true
   end.
 
@@ -137,7 +179,14 @@ Qed.
 Lemma check_vouched_true : forall n, check_vouched n = true -> vouched n.
 Proof.
   intros n H. unfold check_vouched, vouched in *.
-  destruct (act n) as [rs ws ps | ms | ms]; auto; [ | apply all_parted_true; exact H ].
+  destruct (act n) as [rs ws ps | ms sp | ms]; auto.
+  2: { apply andb_prop in H as [H P]. split; [ | apply all_parted_true; exact P ].
+    intros i r j w R W. rewrite forallb_forall in H. apply H in R. rewrite forallb_forall in R. apply R in W.
+    cbn [fst snd] in W. apply orb_true_iff in W as [W | W]; [ apply orb_true_iff in W as [W | W] | ].
+    - left. apply part_from_true. exact W.
+    - right. left. apply alike_b_true. exact W.
+    - right. right. unfold whole in W. apply existsb_exists in W as [[[i' j'] s] [I W]]. destruct s; try discriminate.
+      rewrite !andb_true_iff, !Z.eqb_eq in W. cbn [fst] in W. destruct W. subst. exact I. }
   apply andb_prop in H as [H P]. split; [ | apply all_parted_true; exact P ].
   intros i r j w R W. rewrite forallb_forall in H. apply H in R. rewrite forallb_forall in R. apply R in W.
   cbn [fst snd] in W. apply orb_true_iff in W as [W | W].

@@ -21,7 +21,7 @@ Inductive strength := Exact | Bytes | Whole.
 
 Inductive action :=
 | Op (operands results : list access) (promises : list (Z * Z * strength))
-| Same (moves : list (access * access))
+| Same (moves : list (access * access)) (promises : list (Z * Z * strength))
 | Hold (kept : list (access * access)).
 (** [Hold] is no op.  Apart, it keeps a copy of what a read that comes late must find; as planned, it
     does nothing. *)
@@ -100,7 +100,7 @@ Section Meaning.
     match act n with
     | Op rs ws _ =>
         {| name := i; reads := flat_map (locs s) rs; writes := flat_map (locs s) ws; does := op_does s (Zpos i) rs ws |}
-    | Same ms =>
+    | Same ms _ =>
         {| name := i; reads := flat_map (fun p => locs s (fst p)) ms;
            writes := map snd (filter moving (pairs s ms)); does := same_does s ms |}
     | Hold ms =>
@@ -150,7 +150,7 @@ Section Meaning.
 
   Lemma step_lawful : forall i n, lawful V (step_of Planned i n).
   Proof.
-    intros. unfold step_of. set (s := Planned). destruct (act n) as [rs ws ps | ms | ms]; split; simpl; auto.
+    intros. unfold step_of. set (s := Planned). destruct (act n) as [rs ws ps | ms sp | ms]; split; simpl; auto.
     - intros m l N. unfold op_does. destruct (apply_cases V (op_effects s (Zpos i) (map (fun l => snd (m l))
         (flat_map (locs s) rs)) ws) m l) as [[_ E] | [c [I _]]]; auto.
       exfalso. apply N. apply (in_map fst) in I. rewrite map_fst_op_effects in I. exact I.
@@ -174,7 +174,7 @@ Section Meaning.
 
   Lemma step_alike : forall i n, alike V (Zpos i) (step_of Apart i n) (step_of Planned i n).
   Proof.
-    intros. unfold step_of. destruct (act n) as [rs ws ps | ms | ms].
+    intros. unfold step_of. destruct (act n) as [rs ws ps | ms sp | ms].
     - apply both_compute with (f := F (Zpos i)); intros m l; simpl; unfold op_does;
         match goal with |- context [apply V ?es m l] => destruct (apply_cases V es m l) as [[_ E] | [c [I E]]] end; auto;
         right; rewrite E; apply in_op_effects in I as [j [u I]]; subst; eauto.

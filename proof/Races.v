@@ -52,7 +52,7 @@ Section Races.
   Definition touches (n : node) : list touch :=
     match act n with
     | Op rs ws _ => flat_map (touches_of false) rs ++ flat_map (touches_of true) ws
-    | Same ms =>
+    | Same ms _ =>
         flat_map (fun p => touches_of false (fst p)) ms ++
         flat_map (fun p => if rests p then [] else touches_of true (snd p)) ms
     | Hold _ => []
@@ -435,7 +435,7 @@ Section Races.
       exists x, In x (touches n) /\ writing x = false /\ hit x l.
     Proof.
       intros i n l H. unfold step_of in H. unfold touches.
-      destruct (act n) as [rs ws ps | ms | ms]; simpl in H; [ | | contradiction ];
+      destruct (act n) as [rs ws ps | ms sp | ms]; simpl in H; [ | | contradiction ];
         apply in_flat_map in H as [a [A B]]; apply (hit_bound false) in B as [x [X Y]]; exists x; split; auto;
         apply in_or_app; left; apply in_flat_map; eauto.
     Qed.
@@ -444,7 +444,7 @@ Section Races.
       exists x, In x (touches n) /\ writing x = true /\ hit x l.
     Proof.
       intros i n l H. unfold step_of in H. unfold touches.
-      destruct (act n) as [rs ws ps | ms | ms]; simpl in H; [ | | contradiction ].
+      destruct (act n) as [rs ws ps | ms sp | ms]; simpl in H; [ | | contradiction ].
       - apply in_flat_map in H as [a [A B]]. apply (hit_bound true) in B as [x [X Y]]. exists x. split; auto.
         apply in_or_app. right. apply in_flat_map. eauto.
       - apply in_map_iff in H as [p [E P]]. apply filter_In in P as [P M]. unfold pairs in P.

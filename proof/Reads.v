@@ -424,7 +424,7 @@ Section Checker.
           if check_operands A P rs cl then
             Some (mark_all Apart (Zpos i) (enum 0 ws) A, mark_all Planned (Zpos i) (enum 0 ws) P)
           else None
-      | Same ms =>
+      | Same ms _ =>
           match check_moves A P ms cl with
           | Some xs => Some (hand_on Apart xs A, hand_on Planned xs P)
           | None => None
@@ -442,7 +442,7 @@ Section Checker.
       knows A' (does V (step_of V F Apart i n) m) /\ knows P' (does V (step_of V F Planned i n) m').
     Proof.
       intros A P m m' i n cl A' P' KA KP C. unfold check_node in C. unfold step_of.
-      destruct (act n) as [rs ws ps | ms | ms]; simpl.
+      destruct (act n) as [rs ws ps | ms sp | ms]; simpl.
       - destruct (check_operands A P rs cl) eqn:R; [ | discriminate]. inversion C; subst.
         split; [ eapply check_operands_true; eauto | ]. unfold op_does, op_effects.
         split; apply knows_all; assumption.
@@ -492,7 +492,7 @@ Section Checker.
     Definition true_claims_of (m m' : memory V) (n : node) (cl : list (list piece)) : Prop :=
       match act n with
       | Op rs _ _ => Forall2 (fun a ps => true_claim m m' a ps (runs (start a) (dims a) (len a))) rs cl
-      | Same ms => Forall2 (fun p ps => true_claim m m' (fst p) ps (rows (start (fst p)) (dims (fst p)) (len (fst p)))) ms cl
+      | Same ms _ => Forall2 (fun p ps => true_claim m m' (fst p) ps (rows (start (fst p)) (dims (fst p)) (len (fst p)))) ms cl
       | Hold _ => True
       end.
 
@@ -509,7 +509,7 @@ Section Checker.
       check_node A P i n cl = Some (A', P') -> true_claims_of m m' n cl.
     Proof.
       intros A P m m' i n cl A' P' KA KP C. unfold check_node in C. unfold true_claims_of.
-      destruct (act n) as [rs ws ps | ms | ms]; auto.
+      destruct (act n) as [rs ws ps | ms sp | ms]; auto.
       - destruct (check_operands A P rs cl) eqn:R; [ | discriminate]. clear C. revert cl R.
         induction rs as [ | a rs IH ]; destruct cl as [ | p cl ]; simpl; intro R; try discriminate; constructor;
           apply andb_prop in R as [R1 R2]; auto. eapply check_read_claim; eauto.

@@ -438,7 +438,7 @@ Definition found_in (i k : positive) (x : positive * access) : access :=
 Definition act_of (r : session_run) (k : positive) (o : op) (rs ws : list access) : option action :=
   if left_out r k o then Some (Op [] [] []) else
   match op_kind o with
-  | Moves => if (length rs =? length ws)%nat then Some (Same (combine rs ws)) else None
+  | Moves => if (length rs =? length ws)%nat then Some (Same (combine rs ws) (promises o)) else None
   | _ => Some (Op rs ws (promises o))
   end.
 
