@@ -47,11 +47,6 @@ BATCH = 500
 """Documents after which the account is written."""
 
 
-def ranged(parsed: dict[str, Any]) -> bool:
-    """Say whether some size of a document is a range."""
-    return any(buffer.get("nbytes_range") for program in parsed["programs"] for buffer in program["buffers"])
-
-
 def fresh(first: int) -> dict[str, Any]:
     """Return an account of no documents, from a seed on."""
     return {"seeds": [first, first], "tally": {}, "differ": [], "damages": {}, "damaged and accepted": []}
@@ -66,7 +61,7 @@ def random_documents(account: dict[str, Any], count: int, wanted: int) -> dict[s
     while tally["documents"] < until:
         parsed = generate(seed, leave_out=frozenset({"nbytes range"}))
         seed += 1
-        if ranged(parsed):
+        if any(buffer.get("nbytes_range") for program in parsed["programs"] for buffer in program["buffers"]):
             continue
         document = loads(json.dumps(parsed))
         report = check(document, strict=True)
@@ -80,8 +75,7 @@ def random_documents(account: dict[str, Any], count: int, wanted: int) -> dict[s
         tally["to be refused"] += refuse
         tally["accepted"] += answer.holds
         tally["neither, accepted"] += answer.holds and not report.clean
-        for feature in features(parsed):
-            tally[feature] += 1
+        tally.update(features(parsed))
         if (report.clean and not answer.holds) or (refuse and answer.holds):
             differ.append(seed - 1)
         rng = random.Random(seed)  # noqa: S311 - a draw, no secret
@@ -93,22 +87,18 @@ def random_documents(account: dict[str, Any], count: int, wanted: int) -> dict[s
             damages[wrong[1]] += 1
             if certified(text, certificate_text(wrong[0])).holds:
                 survived.append(seed - 1)
-    return {
-        "seeds": [first, seed],
-        "tally": dict(tally),
-        "differ": differ,
-        "damages": dict(sorted(damages.items())),
-        "damaged and accepted": survived,
-    }
+    counts = {"tally": dict(tally), "damages": dict(sorted(damages.items()))}
+    return {"seeds": [first, seed], **counts, "differ": differ, "damaged and accepted": survived}
 
 
 def features(parsed: dict[str, Any]) -> list[str]:
     """Return which features of version 2 a document has."""
     programs, runs = parsed["programs"], parsed.get("session") or []
+    ops = [op for program in programs for op in program["ops"]]
     said = {
-        "with same": any(op["kind"] == "same" for program in programs for op in program["ops"]),
+        "with same": any(op["kind"] == "same" for op in ops),
         "with packed": any(value["dtype"] in PACKED for program in programs for value in program["values"]),
-        "with streams": any(op.get("stream") for program in programs for op in program["ops"]),
+        "with streams": any(op.get("stream") for op in ops),
         "with runs": len(runs) > 1,
         "with named waits": any(run.get("after") is not None for run in runs),
         "with late reads": any(run.get("read_after") is not None for run in runs),
@@ -143,31 +133,35 @@ def samples() -> dict[str, Any]:
     return {**tally, "differ": differ}
 
 
+def spent_by_children() -> float:
+    """Return the CPU seconds of the checkers that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def long_session(runs: int) -> dict[str, Any]:
     """Certify many runs of the flagship's step."""
     from answer import flagship  # noqa: PLC0415 - builds the model
 
     plan = flagship()[2]
     document = Document.of(plan, *[Run.of(plan) for _ in range(runs)])
-    parts: dict[str, float] = {}
-    before = time.process_time()
+    clock = [time.process_time()]
     terms = terms_of(document)
-    parts["terms"], before = time.process_time() - before, time.process_time()
+    clock.append(time.process_time())
     claims = certificate_of(terms)
-    parts["claims"], before = time.process_time() - before, time.process_time()
+    clock.append(time.process_time())
     texts = terms_text(terms), certificate_text(claims)
-    parts["text"] = time.process_time() - before
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    clock += [time.process_time(), spent_by_children()]
     answer = certified(*texts)
-    now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    parts["checker"] = now.ru_utime + now.ru_stime - spent.ru_utime - spent.ru_stime
+    clock.append(spent_by_children())
+    steps = (clock[1] - clock[0], clock[2] - clock[1], clock[3] - clock[2], clock[5] - clock[4])
     return {
         "ops": len(plan.program.ops),
         "runs": runs,
         "reads": sum(map(len, claims.claims)),
         "accepted": answer.holds,
-        "cpu_seconds": {name: round(spent, 2) for name, spent in parts.items()},
-        "whole": round(sum(parts.values()), 2),
+        "cpu_seconds": dict(zip(("terms", "claims", "text", "checker"), (round(s, 2) for s in steps), strict=True)),
+        "whole": round(sum(steps), 2),
     }
 
 
@@ -190,9 +184,8 @@ def main() -> int:
         kept = options.out.with_suffix(".part")
         kept.write_text(json.dumps(found, indent=1) + "\n")
         kept.replace(options.out)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(json.dumps(found, indent=1))
-    print(f"{time.process_time() - spent + children.ru_utime + children.ru_stime:.0f} CPU seconds")
+    print(f"{time.process_time() - spent + spent_by_children():.0f} CPU seconds")
     wrong = found["samples"]["differ"] or found["random"]["differ"] or found["random"]["damaged and accepted"]
     return 1 if wrong or not found["session"]["accepted"] else 0
 

@@ -69,7 +69,7 @@ def _claims(path: Path) -> str:
 
 def _entry(file: str, document: Document, terms: Terms, answer: ProvedAnswer) -> dict[str, Any]:
     nodes = joined(terms).nodes
-    node = None if answer.node is None else nodes[answer.node - 1]
+    node = None if answer.node is None or answer.part == "terms" else nodes[answer.node - 1]
     return {
         "file": file,
         "accepted": answer.holds,
@@ -87,5 +87,7 @@ def _line(file: str, document: Document, terms: Terms, answer: ProvedAnswer) -> 
     if answer.holds:
         counts = f"{entry['reads']} reads of {entry['ops']} ops in {entry['runs']} run{'s'[: entry['runs'] != 1]}"
         return f"{file}: accepted: {counts} find what they must, in every order that keeps the waits"
+    if entry["op"] is None:
+        return f"{file}: refused: {REFUSED['terms']}"
     name = document.runs[entry["run"]].program.ops.names[entry["op"]]
     return f"{file}: refused at op {entry['op']} {name!r} of run {entry['run']}: {REFUSED[answer.part or 'reads']}"
