@@ -89,7 +89,7 @@ Proof.
   pose proof (before_sooner doc ltac:(congruence)) as B. destruct (forward doc) as [D _].
   unfold keeps, steps.
   assert (G : forall l i, incl (number i l) (number 1 (nodes doc)) ->
-      ForallOrdPairs (fun a b => ~ sooner (label_of b) (label_of a)) l ->
+      ForallOrdPairs forth l ->
       ForallOrdPairs (fun x y => ~ before (Waits doc) (nodes doc) (name V y) (name V x))
         (map (fun p => step_of V F Planned (fst p) (snd p)) (number i l))).
   { induction l as [ | n l IH ]; intros i Inc P; cbn [number map]; constructor; inversion P as [ | ? ? Q R ]; subst.
@@ -97,7 +97,7 @@ Proof.
       rewrite !N in Z. apply B in Z as [b [a [Ib [Ia S]]]].
       assert (Ea : a = n) by (eapply number_unique; [ exact Ia | apply Inc; left; reflexivity ]).
       assert (Eb : b = m) by (eapply number_unique; [ exact Ib | apply Inc; right; exact Y ]).
-      subst. rewrite Forall_forall in Q. apply (Q m); [ eapply number_in; exact Y | exact S ].
+      subst. rewrite Forall_forall in Q. destruct (Q m) as [Q' _]; [ eapply number_in; exact Y | exact (Q' S) ].
     - apply IH; auto. intros p Hp. apply Inc. right. exact Hp. }
   apply G; auto using incl_refl.
 Qed.

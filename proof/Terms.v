@@ -729,8 +729,11 @@ Proof.
     inversion B; subst. eapply E3; eauto.
 Qed.
 
-Theorem forward : forall d,
-  ForallOrdPairs (fun a b => ~ sooner (label_of b) (label_of a)) (nodes d) /\ (forall n, In n (nodes d) -> proper (label_of n)).
+Definition forth (a b : node) : Prop :=
+  ~ sooner (label_of b) (label_of a) /\
+  (is_late (label_of a) = false -> is_late (label_of b) = false -> sooner (label_of a) (label_of b)).
+
+Theorem forward : forall d, ForallOrdPairs forth (nodes d) /\ (forall n, In n (nodes d) -> proper (label_of n)).
 Proof.
   intro d. unfold nodes, joined. destruct (opened_all d) as [[t os] | ] eqn:E; [ | split; [ constructor | contradiction ] ].
   unfold opened_all in E. destruct (infos_of d); [ | discriminate]. destruct (all _ _) as [os' | ] eqn:A; [ | discriminate].
@@ -744,29 +747,30 @@ Proof.
     apply J in I2 as [I2 I3]. unfold anchor, is_late. rewrite I2. auto. }
   assert (G : forall l i, incl (number i l) (number 1 os) ->
     let ns := flat_map (fun x => own_nodes (snd x) ++ behind lates (fst x)) (number i l) in
-    ForallOrdPairs (fun a b => ~ sooner (label_of b) (label_of a)) ns /\
+    ForallOrdPairs forth ns /\
     (forall n, In n ns -> proper (label_of n) /\ (i <= anchor (label_of n))%positive)).
   { induction l as [ | o l IH ]; intros i Inc; cbn [number flat_map fst snd]; [ split; [ constructor | contradiction ] | ].
     destruct (IH (Pos.succ i)) as [P1 P2]; [ intros x X; apply Inc; right; exact X | ].
     destruct (O i o) as [r R]; [ apply Inc; left; reflexivity | ]. apply open_run_labels in R as [R1 [R2 _]]. split.
     - apply pairs_app; [ apply pairs_app | exact P1 | ].
       + clear - R1 R2. induction R2 as [ | n ns F P IH ]; constructor.
-        * apply Forall_forall. intros m M S. rewrite Forall_forall in F. pose proof (F m M).
+        * apply Forall_forall. intros m M. rewrite Forall_forall in F. pose proof (F m M).
           destruct (R1 n) as [A1 [A2 _]]; [ left; reflexivity | ]. destruct (R1 m) as [B1 [B2 _]]; [ right; exact M | ].
+          split; [ | intros _ _; right; repeat split; auto; congruence ]. intro S.
           unfold sooner in S. rewrite A1, A2, B1 in S. destruct S as [S | [_ [_ [S | S]]]]; [ lia | discriminate | lia ].
         * apply IH. intros m M. apply R1. right. exact M.
       + assert (Z0 : forall m, In m (behind lates i) -> is_late (label_of m) = true /\ anchor (label_of m) = i)
           by (intros m M; destruct (L _ _ M) as [? [? _]]; auto).
         revert Z0. generalize (behind lates i). clear. induction l as [ | n ns IH ]; intros Z0; constructor.
-        * apply Forall_forall. intros m M S. destruct (Z0 m) as [A1 A2]; [ right; exact M | ].
-          destruct (Z0 n) as [B1 B2]; [ left; reflexivity | ]. unfold sooner in S. rewrite A1, A2, B2 in S.
+        * apply Forall_forall. intros m M. destruct (Z0 m) as [A1 A2]; [ right; exact M | ].
+          destruct (Z0 n) as [B1 B2]; [ left; reflexivity | ]. split; [ | congruence ]. intro S. unfold sooner in S. rewrite A1, A2, B2 in S.
           destruct S as [S | [_ [S _]]]; [ lia | discriminate ].
         * apply IH. intros m M. apply Z0. right. exact M.
-      + intros x y X Y S. destruct (R1 x X) as [A1 [A2 _]]. destruct (L _ _ Y) as [B1 [B2 _]].
-        unfold sooner in S. rewrite A1, B1, B2 in S. destruct S as [S | [_ [S _]]]; [ lia | discriminate ].
-      + intros x y X Y S. apply P2 in Y as [_ Y]. assert (Xi : anchor (label_of x) = i).
+      + intros x y X Y. destruct (R1 x X) as [A1 [A2 _]]. destruct (L _ _ Y) as [B1 [B2 _]].
+        split; [ | congruence ]. intro S. unfold sooner in S. rewrite A1, B1, B2 in S. destruct S as [S | [_ [S _]]]; [ lia | discriminate ].
+      + intros x y X Y. apply P2 in Y as [_ Y]. assert (Xi : anchor (label_of x) = i).
         { apply in_app_or in X as [X | X]; [ apply R1 in X; apply X | apply L in X; apply X ]. }
-        unfold sooner in S. rewrite Xi in S. destruct S as [S | [S _]]; lia.
+        split; [ | intros _ _; left; lia ]. intro S. unfold sooner in S. rewrite Xi in S. destruct S as [S | [S _]]; lia.
     - intros n N. apply in_app_or in N as [N | N].
       + apply in_app_or in N as [N | N].
         * destruct (R1 n N) as [A1 [_ A2]]. split; [ exact A2 | lia ].

@@ -6,7 +6,8 @@
 
 The theorem (`proof/Checker.v`, docs/theory.md) is about the checker. What it rests on and what no
 machine proved is `terms` and `grammar`: from a document to the checker's terms, and to text.
-`claims`, and the list of nodes that `joined` makes for them, are not trusted: a wrong claim is refused.
+`claims`, and the list of nodes that `joined` makes for them, are not trusted: a wrong claim is
+refused.
 
 What this package does not see: kernels, beliefs, and whether the judge found anything.
 """

@@ -1,5 +1,5 @@
-"""Claims about the nodes of a document: of each operand, which write each of its bits holds; of each
-node, how far each chain is known.
+"""Claims about the nodes of a document: of each operand, which write each of its bits holds; of
+each node, how far each chain is known.
 
 * A *piece* says that bits [start, start + length) of a buffer hold what write (node, result) wrote
   `shift` bits further back in its own buffer; node 0 is content, -1 nobody. Pieces of an operand

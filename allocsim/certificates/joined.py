@@ -1,4 +1,4 @@
-"""The list of nodes that the proof makes of a document (`joined` of `proof/Terms.v`), to claim something of each.
+"""The list of nodes that the proof makes of a document (`joined` of `proof/Terms.v`), for claims.
 
 * An *access* is a value apart, in bits: in memory `ident`, from `start`, dimensions (count, stride)
   from the outermost in, `length` bits at each index.
@@ -40,7 +40,10 @@ class RunNode(NamedTuple):
     op: int
     chain: int
     earlier: tuple[int, ...]
-    """Numbers of nodes that happen before it; whatever else does happens before one of them, or is on its chain."""
+    """Numbers of nodes that happen before it.
+
+    Whatever else does happens before one of them, or is earlier on its chain.
+    """
     kind: str
     """`op`, `same` or `hold`."""
     operands: tuple[Access, ...]
@@ -78,7 +81,7 @@ class _Runs:
         self.nodes: list[RunNode] = []
         self.contents: list[Access] = []
         self.idents: dict[object, int] = {}
-        self.waits: list[frozenset[int]] = []
+        self.waits: list[range | frozenset[int]] = []
         """Of each run, those that it waits for, transitively."""
         self.homes: list[int] = []
         """Of each run, the first of those whose buffers it has."""
@@ -100,8 +103,10 @@ class _Runs:
     def begin(self, position: int) -> None:
         """Say what a run waits for and whose buffers it has; lay the content that it brings."""
         run = self.terms.session[position]
-        direct = () if not self.terms.shared else range(position) if run.waits is None else run.waits
-        known = frozenset(direct).union(*(self.waits[earlier] for earlier in direct))
+        direct = run.waits or () if self.terms.shared else ()
+        known: range | frozenset[int] = frozenset(direct).union(*(self.waits[earlier] for earlier in direct))
+        if self.terms.shared and run.waits is None:
+            known = range(position)
         kin = [earlier for earlier in known if self.terms.session[earlier].program == run.program]
         waited: set[int] = set()
         covered: set[int] = set()

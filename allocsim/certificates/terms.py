@@ -31,7 +31,7 @@ class BufferTerm(NamedTuple):
 
 
 class ValueTerm(NamedTuple):
-    """A value; `width` is the bits of an element, `dims` count and stride in bytes of each dimension."""
+    """A value; `width` is the bits of an element, `dims` count and stride of each dimension."""
 
     buffer: int
     width: int

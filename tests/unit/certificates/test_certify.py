@@ -36,6 +36,22 @@ LATE = {
 }  # fmt: skip
 
 
+STATE = {
+    "format": "allocsim", "version": 2,
+    "programs": [{
+        "name": name,
+        "buffers": [{"name": "x", "nbytes": 4}, {"name": "kept", "nbytes": 4, "role": "state"}],
+        "values": [{"name": value, "buffer": at, "dtype": "f32", "shape": []} for at, value in enumerate("xs")],
+        "ops": ops,
+    } for name, ops in (
+        ("put", [{"kind": "host.write", "results": [0]}, {"kind": "f", "operands": [0], "results": [1]}]),
+        ("get", [{"kind": "g", "operands": [1], "results": [0]}, {"kind": "host.read", "operands": [0]}]),
+    )],
+    "plans": [{"program": at, "slots": [{"arena": 0, "offset": 0, "nbytes": 4}, "own"]} for at in (0, 1)],
+    "session": [{"plan": 0}, {"plan": 1}],
+}  # fmt: skip
+
+
 def documents(first, count):
     """Yield (seed, parsed document) of one size each."""
     for seed in range(first, first + count):
@@ -56,6 +72,14 @@ def test_what_the_judge_finds_clean_is_accepted_and_wrong_reads_races_and_aliase
         assert not (answer.holds and wrong), seed
         seen |= {answer.part, *wrong}
     assert seen >= {None, "reads", "promises", "order", *REFUSED[:3], *REFUSED[4:]}
+
+
+@built
+def test_a_state_outside_the_arenas_is_one_for_all_programs():
+    document = loads(json.dumps(STATE))
+    terms = terms_of(document)
+    assert check(document, strict=True).clean
+    assert certified(terms_text(terms), certificate_text(certificate_of(terms))).holds
 
 
 @built
@@ -114,6 +138,37 @@ def test_a_certificate_that_is_none_is_bad_input_in_one_line(tmp_path, text):
     certificate.write_text(text)
     said = allocsim("certify", file, "--certificate", certificate)
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1)
+
+
+@built
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda program: program._replace(values=(program.values[0]._replace(buffer=9), *program.values[1:])),
+        lambda program: program._replace(ops=(program.ops[0]._replace(after=(2,)), *program.ops[1:])),
+        lambda program: program._replace(ops=(program.ops[0]._replace(results=(7,)), *program.ops[1:])),
+        lambda program: program._replace(buffers=program.buffers[1:]),
+    ],
+    ids=["no such buffer", "a wait for what comes later", "no such value", "a slot too many"],
+)
+def test_terms_that_refer_to_nothing_are_refused(change):
+    terms = terms_of(loads(json.dumps(LATE)))
+    certificate = certificate_text(certificate_of(terms))
+    wrong = terms._replace(programs=(change(terms.programs[0]),))
+    assert certified(terms_text(terms), certificate).holds
+    assert certified(terms_text(wrong), certificate).part == "terms"
+
+
+@built
+@pytest.mark.parametrize("run", [{"waits": (1,)}, {"read_after": 0}, {"program": 1}, {"plan": 1}])
+def test_runs_that_refer_to_nothing_are_refused(run):
+    ops = [*LATE["programs"][0]["ops"], {"kind": "host.read", "operands": [1]}]
+    document = {**LATE, "programs": [{**LATE["programs"][0], "ops": ops}], "session": [{"plan": 0}, {"plan": 0}]}
+    terms = terms_of(loads(json.dumps(document)))
+    certificate = certificate_text(certificate_of(terms))
+    wrong = terms._replace(session=(terms.session[0]._replace(**run), terms.session[1]))
+    assert certified(terms_text(terms), certificate).holds
+    assert certified(terms_text(wrong), certificate).part == "terms"
 
 
 def test_where_the_checker_is_not_built_one_line_says_how(tmp_path, monkeypatch):
