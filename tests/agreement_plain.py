@@ -1,13 +1,14 @@
 """The plain judge against the columns on one document: the same records in the same order, the same counts and sizes.
 
 The plain judge reads the native JSON by itself. Compared is every field of a record but its words. `laws/test_plain.py` and
-`benchmarks/plain_judge.py` ask it; the second one also with every screen forced on.
+`benchmarks/judges.py` ask it, also with every screen forced on.
 """
 
 import dataclasses
 import json
 
-from oracle2.generate import generate, table
+from agreement_2 import asked
+from oracle2.generate import generate
 
 from allocsim import document as native
 from allocsim.judge import plain
@@ -44,20 +45,26 @@ def differences(one, other):
     return found
 
 
-def compare(written, *, screens=False, **options):
-    """Judge a document, as parsed JSON, twice; return the differences, none if the judges agree."""
-    kept = [getattr(*place) for place in ASKED_AT_ONCE] if screens else []
-    for place, _ in zip(ASKED_AT_ONCE, kept, strict=False):
+def forced(document, **options):
+    """Return the report with every screen asked, however small the document."""
+    kept = [getattr(*place) for place in ASKED_AT_ONCE]
+    for place in ASKED_AT_ONCE:
         setattr(*place, 0)
     try:
-        fast = check(native.loads(json.dumps(written)), plain=not screens, **options)
+        return check(document, **options)
     finally:
-        for place, value in zip(ASKED_AT_ONCE, kept, strict=False):
+        for place, value in zip(ASKED_AT_ONCE, kept, strict=True):
             setattr(*place, value)
-    return differences(facts(fast), facts(plain.judge(plain.read(written), **options)))
+
+
+def compare(written, *, report=None, screens=False, **options):
+    """Judge a document, as parsed JSON, twice; return the differences, none if the judges agree."""
+    if report is None:
+        document = native.loads(json.dumps(written))
+        report = forced(document, **options) if screens else check(document, plain=True, **options)
+    return differences(facts(report), facts(plain.judge(plain.read(written), **options)))
 
 
 def agree(seed, *, screens=False):
-    """Compare one random document: every third with a table of kinds, every fifth strictly."""
-    options = {"kinds": table(seed) if seed % 3 == 0 else None, "strict": seed % 5 == 0}
-    return compare(generate(seed), screens=screens, **options)
+    """Compare one random document."""
+    return compare(generate(seed), screens=screens, **asked(seed))

@@ -1,5 +1,8 @@
-"""Cures judged again: the causes they are for are gone, nothing new is there, and none costs more than everything apart."""
+"""Cures applied as a stranger applies them and judged again: the causes they are for are gone, nothing new is there, none costs more than everything apart."""
 
+import json
+import runpy
+from pathlib import Path
 from typing import Any
 
 from allocsim import document as native
@@ -9,6 +12,9 @@ from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
+
+applied = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "apply_cure.py"))["applied"]
+"""What changes a document as a patch says, and knows nothing of this project."""
 
 
 def faults_of_cures(document: Document) -> tuple[list[str], int]:
@@ -25,12 +31,16 @@ def wrong_cures(verdict: Any) -> tuple[list[str], int]:
     before = keys_of(verdict.report.violations)
     found = []
     curable = [cause for cause in verdict.causes if cause.change.kind in CURABLE]
-    asked = [(verdict.cure, curable), *((cause.cure, [cause]) for cause in curable)]
-    for made, chosen in asked:
-        if made is None:
-            continue
-        after = keys_of(check(native.loads(native.dumps(made.document)), of_each_kind=True).violations)
-        mended = [cause for cause in chosen if made is not verdict.cure or cause.cure is not None or len(curable) == 1]
+    asked = [
+        (one, chosen, made is verdict.cure)
+        for made, chosen in ((verdict.cure, curable), *((cause.cure, [cause]) for cause in curable))
+        if made is not None
+        for one in (made, made.alternative)
+        if one is not None
+    ]
+    for made, chosen, of_all in asked:
+        after = keys_of(check(patched(made), of_each_kind=True).violations)
+        mended = [cause for cause in chosen if not of_all or cause.cure is not None or len(curable) == 1]
         kept = keys_of(
             v for cause in verdict.causes if all(cause is not one for one in mended) for v in cause.violations
         )
@@ -40,4 +50,10 @@ def wrong_cures(verdict: Any) -> tuple[list[str], int]:
             found.append("new")
         if made.pin_all_bytes is not None and made.nbytes > max(made.pin_all_bytes, 0):
             found.append("dearer than pinning everything")
-    return found, sum(made is not None for made, _ in asked)
+    return found, len(asked)
+
+
+def patched(made: Any) -> Any:
+    """Return the document of a cure with its patch applied, as it would be read from a file."""
+    written = json.loads(native.dumps(made.before))
+    return native.loads(json.dumps(applied(written, json.loads(json.dumps(made.patch)))))

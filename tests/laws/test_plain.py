@@ -47,3 +47,14 @@ def test_a_pair_of_which_one_is_in_a_gap_saves_no_bytes(gapped):
     }
     assert compare(written) == []
     assert plain.judge(plain.read(written)).stats.lower_bound_bytes == {"0": 1, "1": 3}[gapped]
+
+
+def test_a_program_without_ops_has_no_step_at_which_a_parameter_counts():
+    written = {
+        "format": "allocsim",
+        "version": 1,
+        "programs": [{"buffers": [{"nbytes": 8, "role": "parameter"}], "values": [], "ops": []}],
+        "plans": [{"program": 0, "slots": [{"arena": 0, "offset": 0, "nbytes": 8}]}],
+    }
+    assert compare(written) == []
+    assert plain.judge(plain.read(written)).stats.lower_bound_bytes == 0

@@ -79,7 +79,12 @@ def _of_run(trial: OnTrial, replays: dict[int, Replay], run: int) -> int:
         return found
 
     sizes = [buffer.nbytes for buffer in program.buffers]
-    return _largest(plan, sizes, live.segments, pairs, len(program.ops) if moving else 0)
+    end = len(program.ops)
+
+    def within(buffer: int) -> Ranges:  # what lasts lives beyond the run, and where no op is no step is
+        return tuple((start, min(stop, end)) for start, stop in live.segments(buffer))
+
+    return _largest(plan, sizes, within, pairs, end if moving else 0)
 
 
 def _largest(plan: PlanRecord, sizes: Sizes, life: Callable[[int], Ranges], pairs: Pairs, last: int = 0) -> int:

@@ -78,7 +78,9 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
 
     The answer is None where all are to be looked at.
     """
-    if not (runs.identities.ordered and pays(runs)) or any(map(_hands_on_nothing, runs.identities.trials)):
+    if not (runs.identities.ordered and pays(runs)):
+        return None
+    if any(_hands_on_nothing(trial) or _rests_under_itself(trial) for trial in runs.identities.trials):
         return None
     from allocsim.judge.fast.screens import axes as kernels  # noqa: PLC0415 - imports numba
 
@@ -118,6 +120,19 @@ def _hands_on_nothing(trial: Trial) -> bool:
         return False
     reader = np.repeat(np.arange(len(program.ops)), np.diff(program.ops.operand_starts))
     return not bool(extents.whole[program.ops.operands[program.same_ops[reader]]].all())
+
+
+def _rests_under_itself(trial: Trial) -> bool:
+    """Whether a `same` has two results in one buffer and leaves one where its operand lies: the
+    other may take those bytes, and both have one key.
+    """
+    rests, ops = sorted(at_rest(trial)), trial.program.ops
+    if not rests:
+        return False
+    op = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+    place = op * len(trial.program.buffers) + trial.program.values.buffer[ops.results]
+    _, number, times = np.unique(place, return_inverse=True, return_counts=True)
+    return bool(np.any(times[number.ravel()[rests]] > 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
