@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import screen_claims as claims
 from agreement_plain import compare, forced
+from allocsim.checks.s_script import Runs
+from allocsim.checks.selector import PLAIN
+from allocsim.checks.trial import TrialDocument
 from oracle2.generate import generate
 from screen_claims import LATE, MEETINGS, RANGES, RANKS, READS, Numbers, Story, Streams
 
 from allocsim import document as native
 from allocsim.checks import check, h_clocks
-from allocsim.checks.s_script import Runs
-from allocsim.checks.selector import PLAIN
-from allocsim.checks.trial import TrialDocument
 from allocsim.screens import late, reads, rectangles
 
 RUNS, PARALLEL = {"ops": 3, "cells": 3}, {"ops": 2, "slots": 2, "runs": 1, "cells": 3}
