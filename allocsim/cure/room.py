@@ -17,7 +17,7 @@ What this module does not see: why a buffer moves.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -60,7 +60,6 @@ class Room:
         programs = {id(run.program): run.program for run in document.runs if run.plan is plan} or {
             id(plan.program): plan.program
         }
-        count = len(plan.program.buffers)
         end = max((len(program.ops) for program in programs.values()), default=0)
         spans = [lifetimes(program) for program in programs.values()]
         start, stop = np.min([span[:, 0] for span in spans], axis=0), np.max([span[:, 1] for span in spans], axis=0)
@@ -86,19 +85,11 @@ class Room:
             first=ranks_of(document, plan),
             foreign=_foreign(document, plan),
             ends=tuple(_end(document, arena) for arena in range(len(plan.program.arenas))),
-        ).sized(count)
-
-    def sized(self, count: int) -> "Room":
-        """Check that there is a row for each buffer."""
-        assert len(self.start) == count
-        return self
+        )
 
     def copy(self) -> "Room":
         """Return a room whose slots can be moved without moving these."""
-        return Room(
-            plan=self.plan, arena=self.arena.copy(), offset=self.offset.copy(), nbytes=self.nbytes.copy(), start=self.start,
-            stop=self.stop, first=self.first, foreign=self.foreign, ends=self.ends,
-        )  # fmt: skip
+        return replace(self, arena=self.arena.copy(), offset=self.offset.copy(), nbytes=self.nbytes.copy())
 
     def move(self, buffers: Collection[int], rigour: Rigour, *, stay: bool = False) -> bool:
         """Move buffers to the lowest bytes that are free for them, large ones first.
@@ -172,21 +163,10 @@ def lasting(document: Document, plan: Plan) -> Bools:
     what one run leaves for another.
     """
     found: Bools = plan.program.buffers.persistent.copy()
-    found[list(_left(document, plan))] = True
+    for run in document.runs:
+        for step in run.skip if run.plan is plan else ():  # an upload that is left out
+            found[run.program.values.buffer[list(run.program.ops[step].results)]] = True
     return found
-
-
-def _left(document: Document, plan: Plan) -> frozenset[int]:
-    """Return the buffers whose content one run leaves for another: those into which some run leaves
-    out an upload.
-    """
-    return frozenset(
-        int(run.program.values.buffer[value])
-        for run in document.runs
-        if run.plan is plan
-        for step in run.skip
-        for value in run.program.ops[step].results
-    )
 
 
 def _foreign(document: Document, plan: Plan) -> tuple[tuple[int, int, int], ...]:

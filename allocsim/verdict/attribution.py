@@ -10,8 +10,7 @@ alone.
 
 from dataclasses import dataclass
 
-from allocsim.cure.defects import key_of
-from allocsim.judge.fast import check
+from allocsim.cure.defects import key_of, listed
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_by_violation, causes_of
@@ -58,14 +57,10 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
 
     A report that does not list all is charged by one that does. As the checks, plus O(violations).
     """
-    judged = _of_each_kind(document) if report is None else report
-    whole = judged if judged.count <= len(judged.violations) else _of_each_kind(document)
+    judged = listed(document) if report is None else report
+    whole = judged if judged.count <= len(judged.violations) else listed(document)
     charged = causes_by_violation(causes_of(document, whole))
     return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
-
-
-def _of_each_kind(document: Document) -> Report:
-    return check(document, of_each_kind=True)
 
 
 def leading(document: Document) -> Charge | None:
@@ -73,13 +68,13 @@ def leading(document: Document) -> Charge | None:
 
     The answer is None for a clean document.
     """
-    report = _of_each_kind(document)
+    report = listed(document)
     found = causes_of(document, report)
     if not found:
         return None
     first = found[0]
-    listed = {id(v) for v in report.violations}
-    at = (v for v in first.violations if id(v) in listed)
+    known = {id(v) for v in report.violations}
+    at = (v for v in first.violations if id(v) in known)
     chosen = min(at, key=lambda v: not _is_at(v, first.first), default=None)
     return None if chosen is None else Charge(violation=chosen, cause=first)
 

@@ -109,15 +109,11 @@ def _ops_apart(dossier: Dossier) -> frozenset[tuple[object, ...]]:
 
 def _own_mend(dossier: Dossier, v: Violation) -> Change:
     kind = OWN_KINDS[v.kind]
-    if kind in {"unwritten", "mutation"} and v.run is not None and is_uploaded(dossier, v):
+    if kind in {"unwritten", "mutation"} and is_uploaded(dossier, v):
         return upload_for(dossier, v)
-    if kind == "unwritten":
-        return Change(kind=kind, program=v.program, buffer=v.buffer)
-    if kind == "mutation":
-        return Change(kind=kind, program=v.program, buffer=v.buffer, op=v.other_op)
     if kind in {"in place", "results"}:
         return Change(kind=kind, program=v.program, op=v.op)
-    return Change(kind=kind, program=v.program, buffer=v.buffer)
+    return Change(kind=kind, program=v.program, buffer=v.buffer, op=v.other_op if kind == "mutation" else None)
 
 
 def _charge_once(dossier: Dossier, found: Found) -> None:

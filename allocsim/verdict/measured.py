@@ -18,20 +18,20 @@ records.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from allocsim.cure.changes import Change
 from allocsim.judge.fast.facts import read_twice
-from allocsim.model import Ops, Program
+from allocsim.model import Op
 from allocsim.p_sanitizer.incidents import BY_KERNEL, WRITES, Incident
 from allocsim.programs.slots import slots_of
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import KernelRow, Origin
 from allocsim.verdict.naming import MEASURED_NAMES, NamingRow
 from allocsim.verdict.records import Cause, FirstPlace
-from allocsim.verdict.saying import mend_words
+from allocsim.verdict.saying import named_cause
 
 UNCONFIRMED: Final = " (not confirmed: no differential run)"
 UNSEEN: Final = " (the differential run saw no wrong result from right operands there)"
@@ -48,125 +48,87 @@ Use = tuple[int, int]
 """Run and step."""
 
 
-def _cause(dossier: Dossier, row: NamingRow, change: Change, text: str, first: FirstPlace, **more: Any) -> Cause:
-    """Return a cause that was measured, by its row, with its words and its first place."""
-    return Cause(
-        class_=row.class_, party=row.party, evidence=row.evidence, text=text, first=first,
-        mend=mend_words(dossier, change), change=change, **more,
-    )  # fmt: skip
-
-
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
     """Yield a cause for each kernel and pair of positions that a plan relies on and K measured
     unsafe.
     """
-    evidence = dossier.evidence
-    unsafe = _measured_unsafe(dossier)
-    if not unsafe:
-        return
     uses: dict[tuple[KernelRow, int, str], list[Use]] = defaultdict(list)
-    programs = _programs(dossier)
-    for run, aliases in enumerate(dossier.aliases):
-        ops = dossier.runs[run].program.ops
-        for step, operand, result in sorted(aliases):
-            row = _row_of_pair(unsafe, programs[run], ops, step, (operand, result))
-            if row is None:
-                continue
-            op = ops[step]
-            if op.in_place is None or (operand, result) in op.in_place:
-                name = "promise" if op.in_place is None and not row.declared else "kernel"
-                uses[row, operand, name].append((run, step))
-    wrong = None if evidence.origins is None else {(o.run, o.op) for o in evidence.origins if o.what == "result"}
+    for row, use, (operand, result) in _measured_unsafe(dossier):
+        declared = _op(dossier, use).in_place
+        if declared is None or (operand, result) in declared:
+            name = "promise" if declared is None and not row.declared else "kernel"
+            uses[row, operand, name].append(use)
+    origins = dossier.evidence.origins
+    wrong = None if origins is None else {(o.run, o.op) for o in origins if o.what == "result"}
     for (row, operand, name), places in uses.items():
-        seen = places if wrong is None else [use for use in places if use in wrong]
-        seen_there = seen if seen or wrong is None else None
-        yield _kernel_cause(dossier, row, operand, name, places, seen=seen_there, asked=wrong is not None)
+        seen = None if wrong is None else [use for use in places if use in wrong]
+        yield _kernel_cause(dossier, row, operand, name, places, seen=seen)
 
 
-def _measured_unsafe(dossier: Dossier) -> dict[tuple[str, int], list[KernelRow]]:
-    """Return the rows that are unsafe with a result over an operand, by kind of op and result."""
+def _measured_unsafe(dossier: Dossier) -> Iterator[tuple[KernelRow, Use, tuple[int, int]]]:
+    """Yield each operand and result of an op, by position, that begin at one address as planned,
+    where K measured that to be unsafe: with the row that says so.
+    """
     rows: dict[tuple[str, int], list[KernelRow]] = defaultdict(list)
     for row in _unsafe(dossier, "over"):
         rows[row.kind, row.result].append(row)
-    return rows
+    numbers = {id(program): number for number, program in enumerate(dossier.document.programs)}
+    for number, run in enumerate(dossier.runs if rows else ()):
+        ops, program = run.program.ops, numbers[id(run.program)]
+        for step, operand, result in sorted(dossier.aliases[number]):
+            known = rows.get((ops.kinds[ops.kind[step]], result))
+            slot = slots_of(ops, step)[operand] if known else None
+            mine = (row for row in known or () if row.operand == slot and _speaks_of(row, program, step))
+            if (found := next(mine, None)) is not None:
+                yield found, (number, step), (operand, result)
 
 
-def _programs(dossier: Dossier) -> list[int]:
-    """Return which program of the document each run is of."""
-    number = {id(program): place for place, program in enumerate(dossier.evidence.document.programs)}
-    return [number[id(run.program)] for run in dossier.evidence.document.runs]
-
-
-def _row_of_pair(
-    unsafe: Mapping[tuple[str, int], Sequence[KernelRow]], program: int, ops: Ops, step: int, pair: tuple[int, int]
-) -> KernelRow | None:
-    """Return the row that speaks of an op's operand and result, by position.
-
-    The answer is None where none does.
-    """
-    operand, result = pair
-    rows = unsafe.get((ops.kinds[ops.kind[step]], result))
-    if rows is None:
-        return None
-    slot = slots_of(ops, step)[operand]
-    return next((row for row in rows if row.operand == slot and _measured_there(row, program, step)), None)
-
-
-def _measured_there(row: KernelRow, program: int, step: int) -> bool:
-    """Whether a row speaks of this op."""
+def _speaks_of(row: KernelRow, program: int, step: int) -> bool:
     return row.program in (None, program) and (row.steps is None or step in row.steps)
 
 
+def _op(dossier: Dossier, use: Use) -> Op:
+    return dossier.runs[use[0]].program.ops[use[1]]
+
+
 def _kernel_cause(
-    dossier: Dossier,
-    row: KernelRow,
-    position: int,
-    name: str,
-    places: Sequence[Use],
-    *,
-    seen: Sequence[Use] | None,
-    asked: bool,
+    dossier: Dossier, row: KernelRow, position: int, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None
 ) -> Cause:
     """Return the cause of a kernel that is unsafe over the operand at this position, which is the
-    source slot of the row.
+    source slot of the row; `seen` are the places where D saw it, None where D did not run.
     """
     run, step = (seen or places)[0]
     program = dossier.runs[run].program
-    op = program.ops[step]
+    op, buffers = program.ops[step], program.values.buffer
     operand, result = op.operands[position], op.results[row.result]
-    mutation = all(_one_buffer(dossier.runs[r].program, s, position, row.result) for r, s in places)
+    mutation, written = True, 0
+    for use in places:
+        values, one = dossier.runs[use[0]].program.values, _op(dossier, use)
+        low, high = values.hulls[one.results[row.result]]
+        written += int(high - low)
+        mutation &= bool(values.buffer[one.operands[position]] == values.buffer[one.results[row.result]])
     slot = f"operand {position}" + (f" (source {row.operand})" if row.operand != position else "")
-    doubt = "" if asked and seen else UNCONFIRMED if not asked else MUTATION if mutation else UNSEEN
+    doubt = UNCONFIRMED if seen is None else "" if seen else MUTATION if mutation else UNSEEN
     promise, relied = (
         ("as it declares to be", f"what {row.kind} declares")
         if name == "kernel"
         else ("and nobody declares that it is", f"a promise that nobody made for {row.kind}")
     )
-    home = int(program.values.buffer[operand])
+    home = int(buffers[operand])
     victim = dossier.witness(run, step, value=operand, buffer=home, program=program)
-    return _cause(
+    return named_cause(
         dossier,
         MEASURED_NAMES[name],
         Change(kind=name, op_kind=row.kind, operand=position, result=row.result),
         f"the kernel of {row.kind} is not safe with its result over {slot}{_error(row)}, {promise}{doubt}",
         FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
         places=len(places),
-        wrong_bytes=sum(_bytes(dossier.runs[r].program, s, row) for r, s in places) if not asked or seen else 0,
+        wrong_bytes=written if seen is None or seen else 0,
         victim=victim,
-        writer=dossier.witness(run, step, value=result, buffer=int(program.values.buffer[result]), program=program),
+        writer=dossier.witness(run, step, value=result, buffer=int(buffers[result]), program=program),
         reader=victim,
         belief=f"the plan relies on {relied}: result {row.result} may lie over {slot}",
     )
-
-
-def _bytes(program: Program, step: int, row: KernelRow) -> int:
-    low, high = program.values.hulls[program.ops[step].results[row.result]]
-    return int(high - low)
-
-
-def _one_buffer(program: Program, step: int, operand: int, result: int) -> bool:
-    op, buffer = program.ops[step], program.values.buffer
-    return bool(buffer[op.operands[operand]] == buffer[op.results[result]])
 
 
 def twice_causes(dossier: Dossier) -> Iterator[Cause]:
@@ -174,38 +136,39 @@ def twice_causes(dossier: Dossier) -> Iterator[Cause]:
 
     O(ops) where there is such a kernel.
     """
+    found: dict[KernelRow, list[Use]] = defaultdict(list)
+    for rows, given, use in _given_twice(dossier):
+        row = next((row for row in rows if row.operand in given), None)
+        if row is not None:
+            found[row].append(use)
+    for row, places in found.items():
+        run, step = places[0]
+        program = dossier.runs[run].program
+        value = program.ops[step].operands[row.operand]
+        home = int(program.values.buffer[value])
+        yield named_cause(
+            dossier,
+            MEASURED_NAMES["twice"],
+            Change(kind="twice", op_kind=row.kind, operand=row.operand),
+            f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another"
+            f"{_error(row)}, as every kernel must bear, and op {step} gives it {program.buffers.names[home]} twice{TWICE}",
+            FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
+            places=len(places),
+            victim=dossier.witness(run, step, value=value, buffer=home, program=program),
+        )
+
+
+def _given_twice(dossier: Dossier) -> Iterator[tuple[Sequence[KernelRow], Collection[int], Use]]:
+    """Yield the operands of each op that are given one buffer with others, where K measured some
+    kernel of its kind wrong for that: with the rows that say so.
+    """
     unsafe: dict[str, list[KernelRow]] = defaultdict(list)
-    for known in _unsafe(dossier, "duplicate"):
-        unsafe[known.kind].append(known)
-    if not unsafe:
-        return
-    found: dict[tuple[str, int], list[Use]] = defaultdict(list)
-    for number, run in enumerate(dossier.runs):
+    for row in _unsafe(dossier, "duplicate"):
+        unsafe[row.kind].append(row)
+    for number, run in enumerate(dossier.runs if unsafe else ()):
         for op in run.program.ops:
-            given = read_twice(run.program, op.step) if op.kind in unsafe else frozenset()
-            row = next((row for row in unsafe.get(op.kind, ()) if row.operand in given), None)
-            if row is not None:
-                found[op.kind, row.operand].append((number, op.step))
-    for (kind, operand), places in found.items():
-        row = next(row for row in unsafe[kind] if row.operand == operand)
-        yield _twice_cause(dossier, row, places)
-
-
-def _twice_cause(dossier: Dossier, row: KernelRow, places: Sequence[Use]) -> Cause:
-    run, step = places[0]
-    program = dossier.runs[run].program
-    value = program.ops[step].operands[row.operand]
-    home = int(program.values.buffer[value])
-    return _cause(
-        dossier,
-        MEASURED_NAMES["twice"],
-        Change(kind="twice", op_kind=row.kind, operand=row.operand),
-        f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another{_error(row)},"
-        f" as every kernel must bear, and op {step} gives it {program.buffers.names[home]} twice{TWICE}",
-        FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
-        places=len(places),
-        victim=dossier.witness(run, step, value=value, buffer=home, program=program),
-    )
+            if op.kind in unsafe:
+                yield unsafe[op.kind], read_twice(run.program, op.step), (number, op.step)
 
 
 def _unsafe(dossier: Dossier, layout: str) -> Iterator[KernelRow]:
@@ -245,7 +208,7 @@ def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) 
     program = dossier.runs[incident.run].program
     step = incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else None
     victim = partial(dossier.witness, home=incident.run, buffer=incident.buffer, ranges=incident.bytes)
-    return _cause(
+    return named_cause(
         dossier,
         row,
         Change(kind=row.mends[0], op_kind=kind),
@@ -314,7 +277,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
         yield _unknown(dossier, origins, kind)
     if evidence.diverges and not evidence.origins and not causes:
         text = "the default run differs from the reference, but no op could be found that makes the difference"
-        yield _cause(dossier, MEASURED_NAMES["unknown"], Change(kind="unknown"), text, FirstPlace(), places=1)
+        yield named_cause(dossier, MEASURED_NAMES["unknown"], Change(kind="unknown"), text, FirstPlace(), places=1)
 
 
 def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
@@ -327,7 +290,7 @@ def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
         else "S and K find nothing that accounts for it"
     )
     home = int(program.values.buffer[value])
-    return _cause(
+    return named_cause(
         dossier,
         MEASURED_NAMES["unknown"],
         Change(kind="unknown", op_kind=kind),
@@ -340,19 +303,13 @@ def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
     """Yield where a kernel's cause strikes."""
-    mend, unsafe, programs = cause.change, _measured_unsafe(dossier), _programs(dossier)
-    for run, aliases in enumerate(dossier.aliases):
-        program = dossier.runs[run].program
-        ops = program.ops
-        for step, operand, result in aliases:
-            if ops.kinds[ops.kind[step]] != mend.op_kind or (operand, result) != (mend.operand, mend.result):
-                continue
-            if _row_of_pair(unsafe, programs[run], ops, step, (operand, result)) is not None:
-                yield run, step
-        if mend.kind == "twice":
-            for op in ops:
-                if op.kind == mend.op_kind and mend.operand in read_twice(program, op.step):
-                    yield run, op.step
+    change = cause.change
+    for row, use, pair in _measured_unsafe(dossier):
+        if row.kind == change.op_kind and pair == (change.operand, change.result):
+            yield use
+    for rows, given, use in _given_twice(dossier) if change.kind == "twice" else ():
+        if rows[0].kind == change.op_kind and change.operand in given:
+            yield use
 
 
 def _accounts_for(dossier: Dossier, origin: Origin) -> bool:

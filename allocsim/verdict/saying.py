@@ -5,6 +5,7 @@ What this module does not see: how violations were charged and named.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from allocsim.cure.changes import Change, program_of
 from allocsim.judge.fast import Violation
@@ -39,17 +40,15 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
             -1 if v.step is None else v.step,
         ),
     )
-    return Cause(
-        class_=row.class_,
-        party=row.party,
-        evidence=row.evidence,
-        text=f"{row.evidence}: {said}{REMEDIES.get(mend.kind, '')}",
-        places=len(violations),
-        first=FirstPlace(
+    return named_cause(
+        dossier,
+        row,
+        mend,
+        f"{row.evidence}: {said}{REMEDIES.get(mend.kind, '')}",
+        FirstPlace(
             run=first.run, step=first.step, op=first.op, value=first.value, buffer=first.buffer, bytes=first.bytes
         ),
-        mend=mend_words(dossier, mend),
-        change=mend,
+        places=len(violations),
         violations=tuple(violations),
         wrong_bytes=sum(high - low for v in violations if v.kind in READ_WRONG for low, high in v.bytes),
         victim=parties[0],
@@ -57,6 +56,14 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
         reader=parties[2],
         belief=_failed_belief(dossier, mend, v),
     )
+
+
+def named_cause(dossier: Dossier, row: NamingRow, change: Change, text: str, first: FirstPlace, **more: Any) -> Cause:
+    """Return the cause that a row names: what it is, its change in words, its first place."""
+    return Cause(
+        class_=row.class_, party=row.party, evidence=row.evidence, text=text, first=first,
+        mend=mend_words(dossier, change), change=change, **more,
+    )  # fmt: skip
 
 
 def mend_words(dossier: Dossier, mend: Change) -> str:
@@ -209,4 +216,4 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     return f"the plan takes {earlier} to be over before {later} begins"
 
 
-__all__ = ["cause_of", "mend_words"]
+__all__ = ["cause_of", "mend_words", "named_cause"]

@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 
+from allocsim.cure import defects
 from allocsim.judge.fast import check
 from allocsim.model import Document, Run
-from allocsim.verdict import attribution, judge
+from allocsim.verdict import judge
 from allocsim.verdict.attribution import charges as charges_of
 from allocsim.verdict.attribution import leading
 from allocsim.verdict.calls import homes
@@ -63,7 +64,7 @@ def test_a_report_that_leaves_some_out_is_charged_by_one_with_every_kind(monkeyp
     made = document(
         f"x = host.write; a = f x; b = g x; c = h a b; {reads} d = k u; host.read d", "x=0 a=64 b=64 c=128 d=192 u=256"
     )
-    monkeypatch.setattr(attribution, "check", partial(check, limit=10))
+    monkeypatch.setattr(defects, "check", partial(check, limit=10))
     report = check(made, limit=1, of_each_kind=True)
     judged, found = charges_of(made, report)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from allocsim.cure import defects
 from allocsim.cure.changes import Change
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import Violation, check
@@ -95,7 +96,7 @@ def test_the_leading_violation_is_one_of_a_report_with_every_kind(monkeypatch):
         asked.append(told)
         return check(document, **told)
 
-    monkeypatch.setattr(attribution, "check", judged)
+    monkeypatch.setattr(defects, "check", judged)
     assert attribution.leading(Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))) is not None
     assert asked == [{"of_each_kind": True}]
 
