@@ -30,8 +30,8 @@ from oracle2.features import FEATURES, features  # noqa: E402 - as above
 from oracle2.generate import generate  # noqa: E402 - as above
 
 from allocsim import document as native  # noqa: E402 - as above
-from allocsim.checks import check  # noqa: E402 - as above
 from allocsim.files import write_atomic  # noqa: E402 - as above
+from allocsim.judge.fast import check  # noqa: E402 - as above
 
 PIECE = 1000
 FAULTY = st.one_of(strategies.documents(), strategies.documents(sound=True), strategies.instances())

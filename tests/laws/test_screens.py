@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import screen_claims as claims
 from agreement_plain import compare, forced
-from allocsim.checks.s_script import Runs
-from allocsim.checks.selector import PLAIN
-from allocsim.checks.trial import TrialDocument
 from oracle2.generate import generate
 from screen_claims import LATE, MEETINGS, RANGES, RANKS, READS, Numbers, Story, Streams
 
 from allocsim import document as native
-from allocsim.checks import check, h_clocks
-from allocsim.screens import late, reads, rectangles
+from allocsim.judge.fast import check, h_clocks
+from allocsim.judge.fast.s_script import Runs
+from allocsim.judge.fast.screens import late, reads, rectangles
+from allocsim.judge.fast.selector import PLAIN
+from allocsim.judge.fast.trial import TrialDocument
 
 RUNS, PARALLEL = {"ops": 3, "cells": 3}, {"ops": 2, "slots": 2, "runs": 1, "cells": 3}
 """Bounds: two runs with one operand and one result to an op; one run with two of each."""
