@@ -11,7 +11,7 @@
 * `samples`: dumps and plans of real systems under `tests/data` that the judge finds clean. Each must be accepted.
 * `session`: the training step of the scenario ggml-1501 as ggml plans it, 20 runs: CPU seconds of each part.
 
-The account is written after every 500 documents, and `--go-on` takes it up again. Exit status 1 where anything differs.
+The account is written after every 100 documents, and `--go-on` takes it up again. Exit status 1 where anything differs.
 """
 
 import argparse
@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests"), str(HERE)]  # this
 from damaged_claims import damaged  # noqa: E402 - after the paths above
 from oracle2.generate import generate  # noqa: E402 - as above
 from oracle2.reading import PACKED  # noqa: E402 - as above
-from terms_oracle import reaches_outside  # noqa: E402 - as above
+from terms_oracle import Truth, reaches_outside  # noqa: E402 - as above
 
 from allocsim.certificates import certificate_of, certificate_text, certified, terms_of, terms_text  # noqa: E402 - as above
 from allocsim.document import loads  # noqa: E402 - as above
@@ -43,7 +43,7 @@ REFUSED = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap", "UnsafeIn
 """What the checker must refuse."""
 
 
-BATCH = 500
+BATCH = 100
 """Documents after which the account is written."""
 
 
@@ -80,8 +80,9 @@ def random_documents(account: dict[str, Any], count: int, wanted: int) -> dict[s
             differ.append(seed - 1)
         rng = random.Random(seed)  # noqa: S311 - a draw, no secret
         more = answer.holds and sum(damages.values()) < wanted and not reaches_outside(parsed)
-        for _ in range(2 if more else 0):
-            wrong = damaged(rng, parsed, terms, certificate)
+        truth = Truth(parsed, terms) if more else None
+        for _ in range(8 if more else 0):
+            wrong = damaged(rng, truth, certificate)
             if wrong is None:
                 continue
             damages[wrong[1]] += 1

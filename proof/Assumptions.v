@@ -1,6 +1,6 @@
 (** What the theorems rest on besides Coq itself: printed, and compared with a golden file. *)
 
-From Proof Require Import Layout Model Terms Late Reads Races Contracts Checker.
+From Proof Require Import Layout Model Terms Late Every Reads Races Contracts Checker.
 
 Print Assumptions runs_exact.
 Print Assumptions bits_exact.
@@ -10,6 +10,7 @@ Print Assumptions homes_exact.
 Print Assumptions laid_once.
 Print Assumptions forward.
 Print Assumptions late_finds.
+Print Assumptions every_op.
 Print Assumptions values.
 Print Assumptions schedules.
 Print Assumptions reads_sound.

@@ -13,8 +13,8 @@
     [joined] makes one list of nodes of it: the ops of each run in order, then the reads that come late
     behind it.  What the list means is said by theorems: which bits a value covers ([bits_exact]),
     whom a run waits for ([waits_exact]), whose buffers it has ([homes_exact]), which buffers are one
-    ([one_memory]), what is laid before the session ([laid_once]), and what a late read must find
-    ([late_finds], in [Late]).
+    ([one_memory]), what is laid before the session ([laid_once]), that the list goes forward
+    ([forward]), that every op is in it ([Every]), and what a late read must find ([Late]).
 
     What this file does not see: JSON. *)
 

@@ -1,21 +1,18 @@
 """Certificates with one claim made false, and the word of an independent oracle that it is.
 
-`damaged(rng, parsed, terms, certificate)` changes one number of one claim: the node, the result or
+`damaged(rng, truth, certificate)` changes one number of one claim: the node, the result or
 the shift of a piece, where it starts or how long it is; or it drops a piece, or has a clock know
 more than it may. It returns the changed certificate and what was changed, or None where the oracle
-(`terms_oracle.Truth`) finds the changed claim true, or where there is nothing to change.
+(`terms_oracle.Truth` of the document and its terms) finds the changed claim true, or where there is nothing to change.
 """
 
 from dataclasses import replace
 
-from terms_oracle import Truth
-
 FIELDS = ("start", "length", "node", "result", "shift")
 
 
-def damaged(rng, parsed, terms, certificate):
+def damaged(rng, truth, certificate):
     """Return a certificate with a claim that is false, and a word for the damage; None without one."""
-    truth = Truth(parsed, terms)
     if certificate.clocks and rng.random() < 0.3:
         return _clock(rng, truth, certificate)
     places = [

@@ -7,7 +7,7 @@ import pytest
 from commands import allocsim
 from damaged_claims import damaged
 from oracle2.generate import generate
-from terms_oracle import reaches_outside
+from terms_oracle import Truth, reaches_outside
 
 from allocsim.certificates import certificate_of, certificate_text, certified, proved, terms_of, terms_text
 from allocsim.document import loads
@@ -83,6 +83,26 @@ def test_a_state_outside_the_arenas_is_one_for_all_programs():
 
 
 @built
+@pytest.mark.parametrize("waits", [[], [0]], ids=["unordered", "ordered"])
+def test_two_halves_of_a_byte_race_for_hardware_writes_bytes(waits):
+    half = {"buffer": 0, "dtype": "i4", "shape": [1]}
+    program = {
+        "name": "p", "streams": ["a", "b"], "buffers": [{"name": "byte", "nbytes": 1}],
+        "values": [{"name": "low", **half}, {"name": "high", **half, "bit_offset": 4}],
+        "ops": [
+            {"kind": "f", "results": [0]},
+            {"kind": "f", "results": [1], "stream": 1, "after": waits},
+            {"kind": "host.read", "operands": [0, 1], "after": [1]},
+        ],
+    }  # fmt: skip
+    plan = {"program": 0, "slots": [{"arena": 0, "offset": 0, "nbytes": 1}]}
+    document = loads(json.dumps({"format": "allocsim", "version": 2, "programs": [program], "plans": [plan]}))
+    terms = terms_of(document)
+    assert check(document, strict=True).clean == bool(waits)
+    assert certified(terms_text(terms), certificate_text(certificate_of(terms))).part == (None if waits else "order")
+
+
+@built
 def test_a_certificate_with_one_false_claim_is_refused():
     damages = set()
     for seed, parsed in documents(9_100, 60):
@@ -90,7 +110,8 @@ def test_a_certificate_with_one_false_claim_is_refused():
         certificate, text = certificate_of(terms), terms_text(terms)
         if reaches_outside(parsed) or not certified(text, certificate_text(certificate)).holds:
             continue
-        for wrong in (damaged(rng, parsed, terms, certificate) for _ in range(4)):
+        truth = Truth(parsed, terms)
+        for wrong in (damaged(rng, truth, certificate) for _ in range(4)):
             if wrong is not None:
                 damages.add(wrong[1])
                 assert not certified(text, certificate_text(wrong[0])).holds, (seed, wrong[1])
