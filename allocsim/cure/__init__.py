@@ -39,13 +39,13 @@ from allocsim.cure.apart import all_apart
 from allocsim.cure.changes import MADE, UNSAFE_PAIR, Change, Charges
 from allocsim.cure.cured import Cure, words_of
 from allocsim.cure.defects import Judged, Key, key_of, keys_of, listed
-from allocsim.cure.drafting import Draft, built, meeting_in_place, replan, waited_for
+from allocsim.cure.drafting import Draft, built, meeting_in_place, place_of, replan, waited_for
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
 from allocsim.cure.mending import with_beliefs, with_more_waits, with_parts, with_uploads
 from allocsim.cure.pairs import without_positions
 from allocsim.cure.pricing import grown, moves, overlap_lost, planner_of
 from allocsim.cure.room import Rigour
-from allocsim.cure.settling import settle, tell_places
+from allocsim.cure.settling import settle
 from allocsim.errors import AllocsimError
 from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan
@@ -286,7 +286,8 @@ class _Search:
             settle(draft, change, violations, rigour, by_wait=self.by_wait) for change, violations in asked.items()
         ):
             return None
-        tell_places(draft)
+        for index, buffer, change in draft.told:
+            draft.changes[place_of(draft, index, buffer, keeps=change.kind == "state")] = None
         return draft
 
     def _cure(self, draft: Draft, mended: Document, placement: str) -> Cure:

@@ -20,7 +20,6 @@ from allocsim.cure.drafting import (
     in_other_plans,
     meeting_in_place,
     partners_at,
-    place_of,
     replan,
 )
 from allocsim.cure.mending import edges_of, index_of_part, plans_of
@@ -172,10 +171,4 @@ def _denied(draft: Draft, change: Change, rigour: Rigour) -> bool:
     return True
 
 
-def tell_places(draft: Draft) -> None:
-    """Note the places of slots that are changes of their own."""
-    for index, buffer, change in draft.told:
-        draft.changes[place_of(draft, index, buffer, keeps=change.kind == "state")] = None
-
-
-__all__ = ["settle", "tell_places"]
+__all__ = ["settle"]

@@ -5,8 +5,7 @@ The order of charge:
 1. The program against itself, every buffer apart: what the judge finds there is the program's, or
    the host's where an upload brings it right.
 2. The placement against its problem, then the problem against the program, for each pair of buffers
-   that meet (`allocsim.verdict.meetings`), then single slots and the planner's book
-   (`allocsim.verdict.mislaid`).
+   that meet (`allocsim.verdict.meetings`), then single slots and the planner's book.
 3. Every wrong belief, whether or not it did harm.
 4. The order: waits, of the program where the race exists apart, of the plan where reuse made it
    (`allocsim.verdict.waiting`).
@@ -22,16 +21,24 @@ What this module does not see: classes and parties (`allocsim.verdict.naming`), 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from allocsim.cure.changes import Change, Charges
 from allocsim.cure.defects import OPS, key_of
 from allocsim.judge.fast import Violation
-from allocsim.verdict.blame import IN_PLACE
+from allocsim.model import Event
+from allocsim.verdict.blame import IN_PLACE, life_mend, pair_mend
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.meetings import PAIRED, QUESTIONS, charge_meetings, is_uploaded, upload_for
-from allocsim.verdict.mislaid import charge_beliefs, charge_slots
+from allocsim.verdict.meetings import (
+    EVENTS,
+    PAIRED,
+    QUESTIONS,
+    as_small_as_believed,
+    charge_meetings,
+    is_uploaded,
+    upload_for,
+)
 from allocsim.verdict.waiting import Found, charge_order
 
 OWN_KINDS: Final[dict[str, str]] = {
@@ -62,8 +69,8 @@ def charges_of(dossier: Dossier) -> Charges:
     found: Found = defaultdict(list)
     left = list(_own(dossier, found))
     left = list(charge_meetings(dossier, found, left))
-    left = list(charge_slots(dossier, found, left))
-    charge_beliefs(dossier, found)
+    left = list(_slots(dossier, found, left))
+    _beliefs(dossier, found)
     charge_order(dossier, found, [v for v in left if v.kind == "Race"])
     _charge_once(dossier, found)
     _history(dossier, found)
@@ -146,6 +153,72 @@ def _history(dossier: Dossier, found: Found) -> None:
             mend = Change(kind=kind, program=v.program, buffer=v.buffer)
             if mend in found:
                 found[mend].append(v)
+
+
+# single slots, the planner's book, beliefs -------------------------------------------------------
+
+
+def _slots(dossier: Dossier, found: Found, violations: Iterable[Violation]) -> Iterator[Violation]:
+    """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
+    for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
+        if v.kind == "Race":
+            yield v
+        elif v.kind in EVENTS:
+            found[_book_mend(dossier, found, v)].append(v)
+        elif v.plan is not None:
+            found[_slot_mend(dossier, found, v, v.plan)].append(v)
+
+
+def _book_mend(dossier: Dossier, found: Found, v: Violation) -> Change:
+    """What is handed out while it is taken comes of what was given back too often, where anything
+    was; what is given back where a wrong lifetime ends, of that lifetime.
+    """
+    if v.kind == "EventOutsideLifetime" and _as_believed(dossier, v):
+        return life_mend(dossier, v.problem or 0, v.buffer or 0)
+    if v.kind == "AllocOverLive":
+        for mend in found:
+            if mend.kind == "events" and mend.plan == v.plan:
+                return mend
+    return Change(kind="events", plan=v.plan, buffer=v.buffer)
+
+
+def _as_believed(dossier: Dossier, v: Violation) -> bool:
+    """Whether an event gives a buffer back where its believed life ends, and that is too early: a
+    pinned one is believed to live on.
+    """
+    if (v.problem, v.buffer) not in dossier.short:
+        return False
+    stop = int(dossier.document.problems[v.problem or 0].stop[v.buffer or 0])
+    events = dossier.document.plans[v.plan or 0].events
+    assert v.step is not None
+    return v.step >= stop - 1 and [v.step, Event.FREE, v.buffer] in events.tolist()
+
+
+def _slot_mend(dossier: Dossier, found: Found, v: Violation, index: int) -> Change:
+    plan = dossier.document.plans[index]
+    strange = v.program is not None and dossier.strange(index, v.program)
+    if strange and (v.kind, v.buffer) not in dossier.on_own_program(index):
+        return Change(kind="stale", plan=v.plan, program=v.program)
+    if plan.problem is not None and as_small_as_believed(dossier, v):
+        return Change(kind="size", problem=dossier.problem_index(plan.problem), buffer=v.buffer)
+    mends = [
+        Change(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
+    ]
+    return next((mend for mend in mends if mend in found), mends[0] if mends else Change(kind="slot", plan=v.plan))
+
+
+def _beliefs(dossier: Dossier, found: Found) -> None:
+    """Charge every wrong belief, whether or not the plan made harm of it."""
+    for v in dossier.beliefs:
+        if v.problem is None or v.buffer is None or v.severity != "violation":
+            continue
+        if v.kind == "BadSize":
+            mend = Change(kind="size", problem=v.problem, buffer=v.buffer)
+        elif v.kind == "BadShare":
+            mend = pair_mend(dossier, v.problem, v.buffer, v.other_buffer or 0)
+        else:
+            mend = life_mend(dossier, v.problem, v.buffer)
+        found[mend].append(v)
 
 
 __all__ = ["charges_of"]

@@ -35,7 +35,6 @@ from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Pair, allowed_by
 from allocsim.verdict.carries import loops_of
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.mislaid import EVENTS, as_small_as_believed
 from allocsim.verdict.waiting import Found, in_one_run
 
 QUESTIONS: Final = 64
@@ -50,6 +49,9 @@ ALONG: Final = frozenset({"Race", "AllocOverLive"})
 """Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it
 does.
 """
+
+EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
+"""Kinds that are about the planner's book."""
 
 Answers = Mapping[Pair, tuple[Change, ...]]
 """Changes that would keep the two buffers of each pair apart."""
@@ -331,6 +333,14 @@ def _covered_of(
     return answers
 
 
+def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
+    """Whether a slot that is too small is as large as its problem believed."""
+    if v.kind != "Undersized" or v.plan is None or v.buffer is None:
+        return False
+    plan = dossier.document.plans[v.plan]
+    return plan.problem is not None and int(plan.problem.nbytes[v.buffer]) <= int(plan.nbytes[v.buffer])
+
+
 def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
     """Whether a slot is not where it was told to be: in memory of its own, or at an offset already
     decided.
@@ -401,4 +411,12 @@ def _elsewhere(dossier: Dossier, v: Violation) -> Change:
     return Change(kind="address" if dossier.lasts(v) else "slot", plan=v.plan, buffer=v.buffer)
 
 
-__all__ = ["PAIRED", "QUESTIONS", "charge_meetings", "is_uploaded", "upload_for"]
+__all__ = [
+    "EVENTS",
+    "PAIRED",
+    "QUESTIONS",
+    "as_small_as_believed",
+    "charge_meetings",
+    "is_uploaded",
+    "upload_for",
+]
