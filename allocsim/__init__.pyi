@@ -1,5 +1,6 @@
 # The public names of allocsim, each with the module that has it; read by type checkers and, at run time, by `__init__.py`.
 
+from .diagnostics import check as check
 from .document import dumps as dumps
 from .document import loads as loads
 from .document import read as read
@@ -13,7 +14,6 @@ from .errors import ModelError as ModelError
 from .errors import OutputError as OutputError
 from .errors import PlannerError as PlannerError
 from .errors import UnknownNameError as UnknownNameError
-from .judge.fast import check as check
 from .judge.violations import KINDS as KINDS
 from .judge.violations import Report as Report
 from .judge.violations import Stats as Stats

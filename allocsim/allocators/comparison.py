@@ -30,8 +30,8 @@ import numpy as np
 from allocsim.allocators import ALLOCATORS, Constraints, Planner, exact, find, plan_program
 from allocsim.allocators.branch_and_bound import proof
 from allocsim.allocators.lower_bounds import lower_bound
+from allocsim.diagnostics import check
 from allocsim.errors import PlannerError
-from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, Document, Plan, Problem, Program
 from allocsim.model.layout import LIMIT, Int64s
 from allocsim.programs.builder import ProgramBuilder

@@ -28,7 +28,7 @@ What this module does not see: how plans are judged (`allocsim.judge`) and what 
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -42,7 +42,7 @@ from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.files.sizes import bytes_of
 from allocsim.judge.fast.facts import rows_of
-from allocsim.judge.violations import Report, Violation
+from allocsim.judge.violations import NO_MORE, Report, Violation
 from allocsim.model import Document
 from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
@@ -240,7 +240,8 @@ def record(violation: Violation) -> dict[str, Any]:
     """Return a violation as the JSON object of format.md: indices, null where they do not apply,
     with the names beside them.
     """
-    fields: dict[str, Any] = asdict(violation)
+    fields: dict[str, Any] = asdict(replace(violation, more=NO_MORE))
+    del fields["more"]
     names: dict[str, Any] = fields.pop("names")
     race = {name: fields.pop(name) for name in ("in_apart", "hazards", "schedule")}
     fields["bytes"] = [list(run) for run in violation.bytes]

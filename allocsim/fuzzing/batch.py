@@ -150,7 +150,7 @@ class Batch:
         for row, starts in ((violation.buffer, self.buffer_starts), (violation.op, self.op_starts)):
             if row is not None:
                 return int(np.searchsorted(starts, row, side="right")) - 1
-        raise ModelError("", f"a violation names neither op nor buffer: {violation.message}")
+        raise ModelError("", f"a violation names neither op nor buffer: {violation}")
 
 
 def alone(program: Program) -> Batch:

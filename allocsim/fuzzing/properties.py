@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from allocsim.diagnostics import DocumentFacts, sentence
 from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
@@ -121,7 +122,7 @@ def _assumed(document: Document) -> Why | None:
         return None
     report = check(document, strict=True, plain=True, limit=1)
     found = [violation for violation in report.violations if violation.kind == ASSUMED]
-    return (f"{ASSUMED} C04 plan", found[0].message) if found else None
+    return (f"{ASSUMED} C04 plan", sentence(DocumentFacts(document), found[0])) if found else None
 
 
 def assumed_in(plan: Plan) -> Int64s:
@@ -164,7 +165,7 @@ def _untold(plan: Plan, told: Bools) -> Bools:
 def _leading(document: Document) -> Why | None:
     report = defects(document, limit=1, plain=True)
     if report.count > MANY:
-        return report.violations[0].kind, report.violations[0].message
+        return report.violations[0].kind, sentence(DocumentFacts(document), report.violations[0])
     first = None if report.clean else leading(document)
     if first is None:
         return None

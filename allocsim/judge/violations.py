@@ -50,9 +50,45 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
 """Every kind, in the order in which kinds of one step are listed."""
 
 
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Particulars:
+    """What a sentence names of a defect beyond the fields of its record; empty where a judge does
+    not say it.
+    """
+
+    other_value: int | None = None
+    """What `other_op` wrote or read; the value that reaches outside its buffer."""
+    want_value: int | None = None
+    content: tuple[int, int] | None = None
+    """Program and buffer for which content was laid that was found."""
+    want_content: tuple[int, int] | None = None
+    """The same of content that was wanted."""
+    event: int | None = None
+    """Number of the planner's event."""
+    live: tuple[Range, ...] = ()
+    """Steps in which the buffer is live, or that a belief leaves out."""
+    other_live: tuple[Range, ...] = ()
+    """Steps in which the other buffer is live."""
+    at: int | None = None
+    """The op at which a believed pair fails."""
+    reason: str = ""
+    """Which condition fails, as a word of `allocsim.diagnostics.sentences`."""
+    partial: bool = False
+    """Whether more pieces of a read may be wrong than those that were looked at."""
+
+
+NO_MORE: Final = Particulars()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One defect with its witnesses."""
+    """One defect with its witnesses.
+
+    A judge leaves `message` and `names` empty: `allocsim.diagnostics` fills them.
+    """
 
     kind: str
     program: int | None = None
@@ -74,7 +110,9 @@ class Violation:
     want_op: int | None = None
     problem: int | None = None
     bytes: tuple[tuple[int, int], ...] = ()
-    message: str = ""
+    more: Particulars = field(default=NO_MORE, compare=False, repr=False)
+    """What only a sentence needs."""
+    message: str = field(default="", compare=False)
     names: dict[str, str] = field(default_factory=dict, compare=False)
     """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name`
     where they apply.

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from allocsim.diagnostics import told
 from allocsim.errors import AllocsimError, os_error_line
 from allocsim.judge.fast import check
 from allocsim.judge.fast.facts import KindsTable
@@ -154,16 +155,16 @@ class JudgeRules:
     def report(self, document: Document) -> Report:
         """Return what the judge says of a document."""
         limit: dict[str, Any] = {} if self.limit is None else {"limit": self.limit}
-        return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, **limit)
+        return told(check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, **limit), document)
 
     def whole(self, document: Document, report: Report) -> Report:
         """Return a report that lists enough to find all causes: the one given, if it lists all."""
         if report.count <= len(report.violations):
             return report
-        return self.listed(document)
+        return told(self.listed(document), document)
 
     def listed(self, document: Document) -> Report:
-        """Return what the judge says of a document, every kind of violation listed."""
+        """Return what the judge finds, every kind of violation listed, without sentences."""
         return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, of_each_kind=True)
 
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from allocsim.diagnostics import check
 from allocsim.errors import ModelError
-from allocsim.judge.fast import check
 from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan, Problem, Program, Run
 from allocsim.programs.networkx_graph import as_program

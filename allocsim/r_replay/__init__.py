@@ -32,8 +32,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.diagnostics import check
 from allocsim.errors import ModelError
-from allocsim.judge.fast import check
 from allocsim.model import HOST_WRITE, Document, Plan, Program, Role, Run
 from allocsim.programs.fingerprints import fingerprint, same_program
 from allocsim.verdict.attribution import leading

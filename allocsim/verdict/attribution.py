@@ -11,6 +11,7 @@ alone.
 from dataclasses import dataclass
 
 from allocsim.cure.defects import key_of, listed
+from allocsim.diagnostics import told
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_by_violation, causes_of
@@ -51,14 +52,12 @@ class Charge:
 
 
 def charges(document: Document, report: Report | None = None) -> tuple[Report, tuple[Charge, ...]]:
-    """Judge a document, unless its `report` is given.
-
-    Return it and the charge of each violation, in the report's order.
+    """Judge a document, unless its `report` is given; return it and the charge of each violation.
 
     A report that does not list all is charged by one that does. As the checks, plus O(violations).
     """
-    judged = listed(document) if report is None else report
-    whole = judged if judged.count <= len(judged.violations) else listed(document)
+    judged = told(listed(document), document) if report is None else report
+    whole = judged if judged.count <= len(judged.violations) else told(listed(document), document)
     charged = causes_by_violation(causes_of(document, whole))
     return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
 
@@ -68,7 +67,7 @@ def leading(document: Document) -> Charge | None:
 
     The answer is None for a clean document.
     """
-    report = listed(document)
+    report = told(listed(document), document)
     found = causes_of(document, report)
     if not found:
         return None

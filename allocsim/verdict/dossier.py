@@ -18,6 +18,7 @@ import numpy as np
 from allocsim.cure.defects import Judged, Key, key_of, listed
 from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
+from allocsim.diagnostics import told
 from allocsim.judge.fast import KINDS, Report, Violation
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
@@ -41,7 +42,7 @@ class Dossier:
         self.evidence = evidence
         self.document: Document = evidence.document
         self.runs = self.document.runs
-        self.report = judged(self.document) if report is None else report
+        self.report = told(judged(self.document), self.document) if report is None else report
         self.static = tuple(v for v in self.report.violations if v.kind not in BELIEF_KINDS)
         self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)

@@ -1,5 +1,4 @@
-"""What a cause is in words, with its witnesses: who lost bytes, who took them, who read them late,
-which belief failed, and the mend.
+"""A cause in words: who lost bytes, who took them, who read them late, which belief failed.
 
 What this module does not see: how violations were charged and named.
 """
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocsim.cure.changes import Change, program_of
+from allocsim.diagnostics import DocumentFacts, sentence
 from allocsim.judge.fast import Violation
 from allocsim.model import Program
 from allocsim.verdict.dossier import Dossier
@@ -31,7 +31,11 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
     reader = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
     victim = dossier.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
     parties = _racing(dossier, v) if v.kind == "Race" else (victim, _writer(dossier, v), reader)
-    said = _late_read(reader, parties[1], victim) if v.kind == "StaleRead" else v.message
+    said = (
+        _late_read(reader, parties[1], victim)
+        if v.kind == "StaleRead"
+        else sentence(DocumentFacts(dossier.document), v)
+    )
     first = min(
         [one for one in violations if one.kind in READ_WRONG] if v.kind in READ_WRONG else violations,
         key=lambda v: (
@@ -178,7 +182,7 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
         assert mend.buffer is not None
         return f"the belief lets another buffer take {names[mend.buffer]} over in place, which is not permitted"
     if mend.kind not in {"lifetime", "pin"}:
-        return v.message if v.kind in BELIEF_KINDS else None
+        return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
     assert mend.buffer is not None
     if mend.buffer != v.buffer:
         other = mend.buffer
@@ -194,7 +198,7 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
             f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) "
             "still reads it"
         )
-    return v.message if v.kind in BELIEF_KINDS else None
+    return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
 
 
 def _believed_order(dossier: Dossier, v: Violation) -> str | None:

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.array_difference import relative_error, same_bits
-from allocsim.judge.fast import Violation, check
+from allocsim.diagnostics import check
 from allocsim.judge.fast.facts import exchanged_order
+from allocsim.judge.violations import Violation
 from allocsim.model import HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.programs.streams import branches, on_streams, preferring, shuffled
 from engine.graph.lowering import Lowered

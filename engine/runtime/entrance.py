@@ -28,8 +28,8 @@ from weakref import WeakSet
 import numpy as np
 
 from allocsim.allocators import Planner, find
+from allocsim.diagnostics import check
 from allocsim.errors import ModelError, PlannerError
-from allocsim.judge.fast import check
 from allocsim.model import Document, Plan, Program
 from allocsim.programs.fingerprints import fingerprint, same_program
 

@@ -86,7 +86,7 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
 
 def judged(document: "Document") -> dict[str, Any]:
     """Return what figures take of the judge: `report`, and `causes`, which number its conflicts."""
-    report = import_module("allocsim.judge.fast").check(document, of_each_kind=True)
+    report = import_module("allocsim.diagnostics").check(document, of_each_kind=True)
     return {"report": report, "causes": import_module("reports.figures.conflicts").numbering(document, report)}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
 
-from allocsim.judge.fast import check
+from allocsim.diagnostics import check
 from allocsim.model import Document
 from reports.figures.style import render
 from reports.folder import pictures

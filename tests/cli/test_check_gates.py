@@ -6,9 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from allocsim import document
+from allocsim import check, document
 from allocsim.cli import main
-from allocsim.judge.fast import check
 from allocsim.model import Document, Run
 from repro.small.words import plan, program
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import SMALL, arenas, recipes
 
+from allocsim import check
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.fuzzing.program_recipes import assemble, listed
-from allocsim.judge.fast import check
 from allocsim.model import Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis import strategies as st
 
+from allocsim import check
 from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.batch import flat, join, join_plans
 from allocsim.fuzzing.bulk import batch_of
@@ -29,7 +30,6 @@ from allocsim.fuzzing.strategies import (
     runnable_programs,
     sessions,
 )
-from allocsim.judge.fast import check
 from allocsim.model import Arena, Document
 from engine.d_differential.execution import apart, execute
 

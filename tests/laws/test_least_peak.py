@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocsim import check
 from allocsim.allocators import ALLOCATORS, branch_and_bound
 from allocsim.allocators.lower_bounds import lower_bound
 from allocsim.errors import CapacityError
-from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder
 

@@ -95,10 +95,7 @@ def _joined(low: Sequence[Violation], high: Sequence[Violation]) -> tuple[Violat
             key = *about, times[about]  # an event told twice is at fault twice
             ends = (*(found[key].ends or ()), end) if key in found else (end,)
             found[key] = replace(found.get(key, record), ends=ends)
-    return in_order(
-        replace(record, message=f"{record.message} (at the {' and the '.join(record.ends or ())} end of the sizes)")
-        for record in found.values()
-    )
+    return in_order(found.values())
 
 
 READS = frozenset(("UninitialisedRead", "OverwrittenRead", "StaleRead", "HistoryRead", "WriteToReadOnly"))

@@ -37,13 +37,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.h_clocks import Order
 from allocsim.judge.fast.h_pairs import Races, races
 from allocsim.judge.fast.h_sessions import NO_RACES, RacingPair, Session, at_rest, in_bytes, part_of
 from allocsim.judge.fast.owners import Range, merged, shared
 from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
 """Ops in all the schedules of one report."""
@@ -166,20 +165,9 @@ def _schedule(order: Order, first: int, second: int, budget: _Budget) -> tuple[i
 
 def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Violation:
     trial, other_trial, op, other = pair.trial, pair.other_trial, pair.op, pair.other_op
-    program, plan, others = trial.program, trial.plan, other_trial.program
     meetings = list(_meetings(pair))
     ranges = merged(sorted(part for meeting in meetings for part in meeting.bytes))
     first = meetings[0]
-    verbs = {True: "writes", False: "reads"}
-    streams = [ran.program.streams[ran.program.ops.stream[step]] for ran, step in ((trial, op), (other_trial, other))]
-    elsewhere = "" if trial is other_trial else f" of run {other_trial.index}"
-    message = (
-        f"{wording.op(program, op)} on stream {streams[0]!r} {verbs[first.writes]} {wording.ranges(ranges)} of "
-        f"{wording.buffer(program, pair.buffer)} in {wording.slot(program, plan, pair.buffer)} as "
-        f"{wording.value(program, first.value)}; "
-        f"{wording.op(others, other)}{elsewhere} on stream {streams[1]!r} {verbs[first.other_writes]} them as "
-        f"{wording.value(others, first.other_value)}, and neither waits for the other"
-    )
     return trial.record(
         "Race",
         op=op,
@@ -191,11 +179,10 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
         bytes=ranges,
         in_apart=any(True for _ in _meetings(pair, apart=True)) if pair.in_apart else False,
         hazards=tuple(dict.fromkeys(meeting.hazard for meeting in meetings)),
-        schedule=_schedule(orders.setdefault(trial.program_index, Order.of(program.ops)), other, op, budget)
+        schedule=_schedule(orders.setdefault(trial.program_index, Order.of(trial.program.ops)), other, op, budget)
         if pair.listed
         else None,
-        message=message,
-        other=others,
+        more=Particulars(other_value=first.other_value),
     )
 
 

@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.accesses import Accesses
 from allocsim.judge.fast.intervals import among
 from allocsim.judge.fast.live import LiveSegments
@@ -39,7 +38,7 @@ from allocsim.judge.fast.owners import Range, left_over, merged, shared
 from allocsim.judge.fast.s_in_place import HandOvers
 from allocsim.judge.fast.s_tags import agreement, spans_alone
 from allocsim.judge.fast.trial import Findings, TrialDocument
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import HOST_READ, Bools, Problem, Program
 from allocsim.model.layout import Int64s
 
@@ -176,92 +175,55 @@ class _Book:
         """Buffers at fault by a gap alone."""
 
     def too_short(self, kind: str, buffer: int) -> Violation:
-        problem, program = self.problem, self.program
-        start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
         if self.gapped[buffer]:
             return self._gap(kind, buffer)
-        first, last = int(self.accesses.first[buffer]), int(self.accesses.last[buffer])
-        late = int(self.readers_missed[buffer])
-        op = late if late < len(program.ops) else int(self.writers_missed[buffer])
-        verb, values = ("reads", program.ops[op].operands) if late == op else ("writes", program.ops[op].results)
-        value = next(v for v in values if program.values.buffer[v] == buffer)
-        message = (
-            f"{wording.buffer(program, buffer)} is believed to live in steps [{start}, {stop}); its accesses "
-            f"are in [{first}, {last + 1}): "
-            f"{wording.op(program, op)} {verb} {wording.value(program, value)}"
+        late, first, last = (
+            int(column[buffer]) for column in (self.readers_missed, self.accesses.first, self.accesses.last)
         )
-        return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
+        op = late if late < len(self.program.ops) else int(self.writers_missed[buffer])
+        return self._record(kind=kind, step=op, op=op, buffer=buffer, more=Particulars(live=((first, last + 1),)))
 
     def _gap(self, kind: str, buffer: int) -> Violation:
         """Return the record of a gap believed where a buffer lives."""
-        gaps, accesses = list(merged(sorted(self.problem.gaps[buffer]))), self.accesses
-        step = shared(gaps, self.live.of(buffer))[0][0]
+        gaps, accesses, live = merged(sorted(self.problem.gaps[buffer])), self.accesses, tuple(self.live.of(buffer))
+        step = shared(list(gaps), list(live))[0][0]
         touching = np.concatenate(
             [accesses.read_op[accesses.read_buffer == buffer], accesses.write_op[accesses.write_buffer == buffer]]
         )
         later = touching[touching >= step]
         op = int(later.min()) if len(later) else None
-        words = ", ".join(f"[{low}, {high})" for low, high in gaps[:3])
-        message = (
-            f"{wording.buffer(self.program, buffer)} is believed to be free in steps {words}; it is live in "
-            f"{_segment_words(self.live, buffer)}, so at step {max(step, 0)}"
-        )
-        return self._record(kind=kind, step=op, op=op, buffer=buffer, message=message)
+        return self._record(kind=kind, step=op, op=op, buffer=buffer, more=Particulars(live=live, reason="gap"))
 
     def too_long(self, kind: str, buffer: int) -> Violation:
-        start, stop = int(self.problem.start[buffer]), int(self.problem.stop[buffer])
-        needed = f"it is live in {_segment_words(self.live, buffer)}"
-        message = f"{wording.buffer(self.program, buffer)} is believed to live in steps [{start}, {stop}); {needed}"
-        return self._record(kind=kind, buffer=buffer, message=message)
+        return self._record(kind=kind, buffer=buffer, more=Particulars(live=tuple(self.live.of(buffer))))
 
     def bad_size(self, kind: str, buffer: int) -> Violation:
-        believed, size = int(self.problem.nbytes[buffer]), int(self.program.buffers.nbytes[buffer])
-        message = (
-            f"{wording.buffer(self.program, buffer)} is believed to have {believed} bytes; it has {size}: "
-            f"{size - believed} are lost"
-        )
-        return self._record(kind=kind, buffer=buffer, message=message)
+        return self._record(kind=kind, buffer=buffer)
 
     def bad_share(self, kind: str, row: int) -> Violation:
         donor, recipient = self.problem.may_share[row].tolist()
-        program = self.program
-        message = (
-            f"{wording.buffer(program, recipient)} is believed to be free to take the place of "
-            f"{wording.buffer(program, donor)}, "
-            f"and must not: {_why(self.hand_overs, donor, recipient)}"
-        )
-        return self._record(kind=kind, buffer=donor, other_buffer=recipient, message=message)
+        reason, op = _why(self.hand_overs, donor, recipient)
+        live, other_live = (tuple(self.live.of(buffer)) for buffer in (donor, recipient))
+        more = Particulars(reason=reason, at=op, live=live, other_live=other_live)
+        return self._record(kind=kind, buffer=donor, other_buffer=recipient, more=more)
 
     def _record(self, **fields: Any) -> Violation:
-        return wording.named(Violation(program=self.program_index, problem=self.index, **fields), self.program)
+        return Violation(program=self.program_index, problem=self.index, **fields)
 
 
-def _segment_words(live: LiveSegments, buffer: int) -> str:
-    """Return `[0, 3), [5, 9)`, at most three segments and how many more."""
-    found = [(low, min(high, live.steps)) for low, high in live.of(buffer)]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(f"[{max(low, 0)}, {high})" for low, high in found[:3]) + more
-
-
-def _why(hand_overs: HandOvers, donor: int, recipient: int) -> str:
-    """Say which condition of a permissible pair fails first."""
+def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | None]:
+    """Return which condition of a permissible pair fails first, and at which op."""
     accesses, live = hand_overs.accesses, hand_overs.live
-    program = accesses.program
     if not (len(live.of(donor)) and len(live.of(recipient))):
-        return "one of them is never accessed"
+        return "unaccessed", None
     gives = np.flatnonzero((accesses.read_buffer == donor) & (live.ending(accesses.read_buffer, accesses.read_op) >= 0))
     takes = np.flatnonzero(
         (accesses.write_buffer == recipient) & (live.beginning(accesses.write_buffer, accesses.write_op) >= 0)
     )
     meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
     if not len(meeting):
-        return (
-            f"at no op does a segment of the donor, {_segment_words(live, donor)}, end and one of the recipient, "
-            f"{_segment_words(live, recipient)}, begin"
-        )
-    op = wording.op(program, int(meeting[0]))
+        return "apart", None
+    op = int(meeting[0])
     if not np.any(hand_overs.given[gives] >= 0):
-        return f"{op} does not only read the donor"
-    if not np.any(hand_overs.taken[takes] >= 0):
-        return f"{op} does not only write the recipient"
-    return f"{op} declares no such pair, or would read bytes that it has written"
+        return "not given", op
+    return ("undeclared" if np.any(hand_overs.taken[takes] >= 0) else "not taken"), op

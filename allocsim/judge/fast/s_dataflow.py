@@ -57,15 +57,14 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.accesses import pieces_moved
 from allocsim.judge.fast.intervals import distinct
 from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece
 from allocsim.judge.fast.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
 from allocsim.judge.fast.s_script import Runs, Script, Step
 from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
-from allocsim.judge.violations import Violation
-from allocsim.model import HOST_READ, Bools, Program
+from allocsim.judge.violations import Particulars, Violation
+from allocsim.model import HOST_READ, Bools
 from allocsim.model.layout import Int64s
 
 PIECES: Final = 1 << 20
@@ -416,22 +415,11 @@ class _Memory:
 
     def _record(self, kind: str, position: int, op: int, value: int, places: list[_Found], *, cut: bool) -> Violation:
         trial = self.trials[position]
-        program, buffer = trial.program, int(trial.program.values.buffer[value])
+        buffer = int(trial.program.values.buffer[value])
         ranges = trial.accesses.extents.in_bytes((place.low, place.high) for place in places)
         found = self.marks.number(places[0].found)
         wanted = self._own_write(position, value) if kind == "OverwrittenRead" else self.marks.number(places[0].wanted)
         finder, wanter = self._witness(found, trial), self._witness(wanted, trial)
-        read = (
-            f"{wording.op(program, op)} reads {wording.ranges(ranges)} of {wording.buffer(program, buffer)} as "
-            f"{wording.value(program, value)}"
-        )
-        where = wording.slot(program, trial.plan, buffer)
-        messages = {
-            "UninitialisedRead": f"{read}: nothing wrote them before",
-            "OverwrittenRead": f"{read}: the program itself wrote over them, by {finder.words}",
-            "StaleRead": f"{read} in {where}: they hold what {finder.words} left there, not what {wanter.words} did",
-            "HistoryRead": f"{read}: they date from an earlier run, by {finder.words}",
-        }
         return trial.record(
             kind,
             op=op,
@@ -443,9 +431,13 @@ class _Memory:
             other_buffer=finder.buffer,
             want_run=wanter.run,
             want_op=wanter.op,
-            message=messages[kind] + ("; more of its pieces may be wrong" if cut else ""),
-            other=finder.program,
-            wanted=wanter.program,
+            more=Particulars(
+                other_value=finder.value,
+                want_value=wanter.value,
+                content=finder.content,
+                want_content=wanter.content,
+                partial=cut,
+            ),
         )
 
     def _own_write(self, position: int, value: int) -> int:
@@ -457,24 +449,21 @@ class _Memory:
 
     def _witness(self, number: int, reader: Trial) -> "_Witness":
         if number == NEVER:
-            return _Witness(words="nobody")
+            return _Witness()
         if number <= CONTENT:
-            position, buffer = self.identities.home(CONTENT - number)
-            words = f"the content laid for {wording.buffer(self.trials[position].program, buffer)}"
             # content has no run, so its buffer is named as the reader knows it
             mine = np.flatnonzero(self.identities.of[reader.index - self.trials[0].index] == CONTENT - number)
             known = int(mine[0]) if len(mine) else None
-            return _Witness(program=reader.program, buffer=known, words=words)
+            position, buffer = self.identities.home(CONTENT - number)
+            return _Witness(buffer=known, content=(self.trials[position].program_index, buffer))
         position = self.marks.run_of(number)
         trial = self.trials[position]
         value = number - self.marks.first[position]
-        op = int(trial.program.producer[value])
         return _Witness(
             run=trial.index,
-            op=op,
+            op=int(trial.program.producer[value]),
             buffer=int(trial.program.values.buffer[value]),
-            program=trial.program,
-            words=f"{wording.op(trial.program, op)} of run {trial.index} ({wording.value(trial.program, value)})",
+            value=value,
         )
 
 
@@ -482,11 +471,12 @@ class _Memory:
 class _Witness:
     """A write as a record names it."""
 
-    words: str
     run: int | None = None
     op: int | None = None
     buffer: int | None = None
-    program: Program | None = None
+    value: int | None = None
+    content: tuple[int, int] | None = None
+    """Program and buffer for which content was laid."""
 
 
 def _against(low: int, high: int, given: list[Piece]) -> Iterator[Piece]:

@@ -25,11 +25,10 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.intervals import conflicts, end_of
 from allocsim.judge.fast.s_overlap import permitted_pairs
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import Event, Plan
 
 NEVER, ALLOCATED, HANDED, FREED = range(4)
@@ -133,33 +132,13 @@ class _Book:
         return ((low, high),) if low < high else ()
 
     def _record(self, kind: str, number: int, other: int | None) -> Violation:
-        plan, program = self.plan, self.plan.program
         step, _, buffer = self.plan.events[number].tolist()
-        what = (
-            f"event {number} (step {step}) {'frees' if kind != 'AllocOverLive' else 'allocates'} "
-            f"{wording.buffer(program, buffer)}"
-        )
-        ranges: tuple[tuple[int, int], ...] = ()
-        if kind == "DoubleFree":
-            message = f"{what}, which was freed already"
-        elif kind == "FreeOfUnallocated":
-            message = f"{what}, which was never allocated"
-        elif other == buffer:
-            message = f"{what}, which is still allocated"
-        else:
-            ranges = self._shared(buffer, other or 0)
-            message = (
-                f"{what} in {wording.slot(program, plan, buffer)} over {wording.buffer(program, other or 0)} in "
-                f"{wording.slot(program, plan, other or 0)}, which is still allocated; they share "
-                f"{wording.ranges(ranges)} of the first"
-            )
-        record = Violation(
+        return Violation(
             kind=kind,
             program=self.program_index,
             plan=self.index,
             step=step,
             buffer=buffer,
             other_buffer=other,
-            message=message,
+            more=Particulars(event=number),
         )
-        return wording.named(record, program)

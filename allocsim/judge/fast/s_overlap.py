@@ -30,14 +30,13 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.accesses import believed_lifetimes
 from allocsim.judge.fast.intervals import among, conflicts, distinct, end_of
 from allocsim.judge.fast.owners import left_over
 from allocsim.judge.fast.s_in_place import as_planned, permitted
 from allocsim.judge.fast.s_tags import Copies, agreement, shares_tags, spans
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, Trial, TrialDocument, problem_of
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import Plan, Problem, Program
 from allocsim.model.layout import Int64s
 
@@ -177,16 +176,11 @@ def _record(trial: Trial, found: _Conflicts, row: int) -> Violation:
     nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     shift = int(plan.offset[other]) - int(plan.offset[buffer])
     shared = ((max(shift, 0), min(int(nbytes[buffer]), shift + int(nbytes[other]))),)
-    at = f"when {wording.op(program, step)} runs" if len(program.ops) else f"at step {step}"
     return trial.record(
         "Overlap",
         op=step if len(program.ops) else None,
         buffer=buffer,
         other_buffer=other,
         bytes=shared,
-        message=(
-            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)} and "
-            f"{wording.buffer(program, other)} in "
-            f"{wording.slot(program, plan, other)} both live {at}; they share {wording.ranges(shared)} of the first"
-        ),
+        more=Particulars(live=((step, step + 1),)),
     )

@@ -59,13 +59,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.accesses import believed_lifetimes
 from allocsim.judge.fast.intervals import TOP, among, conflicts, end_of
 from allocsim.judge.fast.owners import Range
 from allocsim.judge.fast.selector import Selector
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
 from allocsim.model.layout import Int64s
 
@@ -148,10 +147,10 @@ class _Promises:
         missing = (plan.arena == UNPLACED) & (problem.start < problem.stop)
         sized = "nbytes" in problem.stated and not standing_in
         rows = (
-            ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & sized, self._size),
-            ("FixedIgnored", decided & (elsewhere | missing), self._fixed),
-            ("OwnIgnored", problem.own & plan.placed & ("own" in problem.stated), self._own_ignored),
-            ("OwnUntold", (plan.arena == OWN) & ~problem.own & keeps, self._own_untold),
+            ("SizeIgnored", plan.placed & (plan.nbytes < problem.nbytes) & sized, self._slot),
+            ("FixedIgnored", decided & (elsewhere | missing), self._slot),
+            ("OwnIgnored", problem.own & plan.placed & ("own" in problem.stated), self._slot),
+            ("OwnUntold", (plan.arena == OWN) & ~problem.own & keeps, self._slot),
         )
         for kind, bad, make in rows:
             for buffer in np.flatnonzero(bad).tolist():
@@ -291,54 +290,19 @@ class _Promises:
         buffer, other, step = int(found.buffer[row]), int(found.other[row]), int(found.step[row])
         shift = int(plan.offset[other]) - int(plan.offset[buffer])
         shared = ((max(shift, 0), min(int(problem.nbytes[buffer]), shift + int(problem.nbytes[other]))),)
-        by_pin = bool(found.by_pin[row])
-        lives = "is pinned" if by_pin else f"believed to live in steps {_span(problem, buffer)}"
-        known = {"start", "stop"} <= problem.stated
-        lives_too = f"believed to live in steps {_span(problem, other)}" if known else "pinned as well"
-        message = (
-            f"{wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}, {lives}, and "
-            f"{wording.buffer(program, other)} in "
-            f"{wording.slot(program, plan, other)}, {lives_too}, share {wording.ranges(shared)} of the first "
-            f"from step {step} on"
-        )
         return self._record(
-            "PinIgnored" if by_pin else "LifetimeIgnored",
+            "PinIgnored" if found.by_pin[row] else "LifetimeIgnored",
             step=step,
             op=step if step < len(program.ops) else None,
             buffer=buffer,
             other_buffer=other,
             bytes=shared,
-            message=message,
         )
 
     # one slot -------------------------------------------------------------------------------------
 
-    def _size(self, kind: str, buffer: int) -> Violation:
-        room, believed = int(self.plan.nbytes[buffer]), int(self.problem.nbytes[buffer])
-        return self._slot(kind, buffer, f"is believed to have {believed} bytes; its slot has {room}")
-
-    def _fixed(self, kind: str, buffer: int) -> Violation:
-        return self._slot(
-            kind, buffer, f"was told to lie at offset {self.problem.fixed[buffer]}; it has {self._place(buffer)}"
-        )
-
-    def _own_ignored(self, kind: str, buffer: int) -> Violation:
-        return self._slot(kind, buffer, f"was told to lie in memory of its own; it has {self._place(buffer)}")
-
-    def _own_untold(self, kind: str, buffer: int) -> Violation:
-        nbytes = int(self.problem.nbytes[buffer])
-        return self._slot(
-            kind,
-            buffer,
-            f"is answered with memory of its own, which nobody told; its {nbytes} bytes are in no arena and in no peak",
-        )
-
-    def _place(self, buffer: int) -> str:
-        place = wording.slot(self.plan.program, self.plan, buffer)
-        return place if self.plan.arena[buffer] < 0 else f"a slot in {place}"
-
-    def _slot(self, kind: str, buffer: int, words: str) -> Violation:
-        return self._record(kind, buffer=buffer, message=f"{wording.buffer(self.plan.program, buffer)} {words}")
+    def _slot(self, kind: str, buffer: int) -> Violation:
+        return self._record(kind, buffer=buffer)
 
     # events ---------------------------------------------------------------------------------------
 
@@ -371,18 +335,12 @@ class _Promises:
 
     def _event(self, number: int, missed: int) -> Violation:
         step, event, buffer = self.plan.events[number].tolist()
-        done = "allocates" if event == Event.ALLOC else "frees"
-        pin = " and is pinned" if self.problem.pinned[buffer] else ""
-        message = (
-            f"event {number} (step {step}) {done} {wording.buffer(self.plan.program, buffer)}, which is "
-            "believed to live in steps "
-            f"{_span(self.problem, buffer)}{pin}: it is nowhere in step {missed}"
-        )
-        return self._record("EventOutsideLifetime", step=step, buffer=buffer, message=message)
+        reason = "alloc" if event == Event.ALLOC else ""
+        more = Particulars(event=number, reason=reason, live=((missed, missed + 1),))
+        return self._record("EventOutsideLifetime", step=step, buffer=buffer, more=more)
 
     def _record(self, kind: str, **fields: Any) -> Violation:
-        record = Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
-        return wording.named(record, self.plan.program)
+        return Violation(kind=kind, program=self.program, plan=self.index, problem=self.problem_index, **fields)
 
 
 def _without_lives(problem: Problem) -> Problem:
@@ -453,9 +411,3 @@ def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
     if problem.pinned[buffer]:
         lives.append((int(problem.stop[buffer]), last))
     return [(low, high) for low, high in lives if low < high]
-
-
-def _span(problem: Problem, buffer: int) -> str:
-    gaps = ", ".join(f"[{low}, {high})" for low, high in problem.gaps.get(buffer, ())[:2])
-    more = " and more" if len(problem.gaps.get(buffer, ())) > 2 else ""
-    return f"[{problem.start[buffer]}, {problem.stop[buffer]})" + (f" less {gaps}{more}" if gaps else "")

@@ -25,9 +25,8 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import UNPLACED, Bools
 from allocsim.model.layout import Int64s
 
@@ -51,18 +50,18 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
     """Return, for each kind, which buffers have it, and what makes the record of one."""
     trial = trials[0]
     plan, buffers, placed = trial.plan, trial.program.buffers, trial.plan.placed
-    reaching = _reaching_out(trial)
+    beyond, reaching = placed & ((plan.offset < 0) | _beyond(trial)), _reaching_out(trial)
     used = np.logical_or.reduce([_used(trial) for trial in trials])
     return [
         (
             "OutOfBounds",
-            (placed & ((plan.offset < 0) | _beyond(trial))) | (reaching >= 0),
-            partial(_out_of_bounds, reaching),
+            beyond | (reaching >= 0),
+            partial(_out_of_bounds, beyond, reaching),
         ),
-        ("Undersized", placed & (plan.nbytes < _sizes(trial)), _undersized),
-        ("Misaligned", placed & (plan.offset % buffers.alignment != 0), _misaligned),
-        ("WrongArena", placed & (plan.arena != buffers.arena), _wrong_arena),
-        ("Unplaced", (plan.arena == UNPLACED) & used, _unplaced),
+        ("Undersized", placed & (plan.nbytes < _sizes(trial)), partial(_slot, "Undersized")),
+        ("Misaligned", placed & (plan.offset % buffers.alignment != 0), partial(_slot, "Misaligned")),
+        ("WrongArena", placed & (plan.arena != buffers.arena), partial(_slot, "WrongArena")),
+        ("Unplaced", (plan.arena == UNPLACED) & used, partial(_slot, "Unplaced")),
     ]
 
 
@@ -99,51 +98,16 @@ def _used(trial: Trial) -> Bools:
     return trial.accesses.touched if trial.problem is None else trial.problem.start < trial.problem.stop
 
 
-def _slot(trial: Trial, kind: str, buffer: int, message: str, *, value: int | None = None) -> Violation:
+def _slot(kind: str, trial: Trial, buffer: int) -> Violation:
     """Return the record of a slot: it is about a plan, not about a run."""
-    return trial.record(kind, op=None, value=value, buffer=buffer, message=message, run=None)
+    return trial.record(kind, op=None, buffer=buffer, run=None)
 
 
-def _out_of_bounds(reaching: Int64s, trial: Trial, buffer: int) -> Violation:
-    plan, program = trial.plan, trial.program
-    words = wording.buffer(program, buffer)
-    first = int(reaching[buffer])
-    reasons = (
-        [f"{wording.value(program, first)} reaches outside its {program.buffers.nbytes[buffer]} bytes"]
-        if first >= 0
-        else []
-    )
-    offset, end = int(plan.offset[buffer]), int(plan.offset[buffer]) + int(plan.nbytes[buffer])
-    arena = program.arenas[max(plan.arena[buffer], 0)]
-    at_fault = []
-    if plan.placed[buffer] and offset < 0:
-        at_fault.append(f"its slot begins {-offset} bytes before {arena.name}")
-    if plan.placed[buffer] and arena.capacity is not None and end > arena.capacity:
-        at_fault.append(f"its slot ends at {end}, {arena.name} at {arena.capacity}")
-    value = None if at_fault else first
-    return _slot(trial, "OutOfBounds", buffer, f"{words}: {'; '.join(at_fault + reasons)}", value=value)
-
-
-def _undersized(trial: Trial, buffer: int) -> Violation:
-    room, size = int(trial.plan.nbytes[buffer]), int(_sizes(trial)[buffer])
-    message = f"{wording.buffer(trial.program, buffer)} needs {size} bytes; its slot has {room}"
-    return _slot(trial, "Undersized", buffer, message)
-
-
-def _misaligned(trial: Trial, buffer: int) -> Violation:
-    alignment = int(trial.program.buffers.alignment[buffer])
-    place = wording.slot(trial.program, trial.plan, buffer)
-    message = f"{wording.buffer(trial.program, buffer)} in {place} does not begin at a multiple of {alignment}"
-    return _slot(trial, "Misaligned", buffer, message)
-
-
-def _wrong_arena(trial: Trial, buffer: int) -> Violation:
-    arenas, program = trial.program.arenas, trial.program
-    wanted, found = arenas[program.buffers.arena[buffer]].name, arenas[trial.plan.arena[buffer]].name
-    return _slot(
-        trial, "WrongArena", buffer, f"{wording.buffer(program, buffer)} belongs in {wanted}; its slot is in {found}"
-    )
-
-
-def _unplaced(trial: Trial, buffer: int) -> Violation:
-    return _slot(trial, "Unplaced", buffer, f"{wording.buffer(trial.program, buffer)} is used and has no slot")
+def _out_of_bounds(beyond: Bools, reaching: Int64s, trial: Trial, buffer: int) -> Violation:
+    """Return the record of a slot that leaves its arena, or of the first value that leaves its
+    buffer.
+    """
+    value = int(reaching[buffer]) if reaching[buffer] >= 0 else None
+    mine = None if beyond[buffer] else value
+    more = Particulars(other_value=value)
+    return trial.record("OutOfBounds", op=None, value=mine, buffer=buffer, run=None, more=more)

@@ -25,12 +25,11 @@ from functools import partial
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.intervals import Ranges, join
 from allocsim.judge.fast.owners import Range, shared
 from allocsim.judge.fast.s_in_place import PAIR_CAP, addresses
 from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
-from allocsim.judge.violations import Violation
+from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import BYTES
 
 
@@ -120,49 +119,30 @@ def _shared_bytes(trial: Trial, value: int, other: int) -> tuple[Range, ...]:
 
 
 def _record(trial: Trial, defect: _Defect) -> Violation:
-    program, plan, value, other = trial.program, trial.plan, defect.value, defect.other
+    program, extents, value, other = trial.program, trial.accesses.extents, defect.value, defect.other
     buffer = int(program.values.buffer[value])
-    at = f"{wording.op(program, defect.op)} writes {wording.value(program, value)}"
     if other is None:
-        ranges = trial.accesses.extents.in_bytes(trial.accesses.extents.runs(value))
-        return trial.record(
-            defect.kind,
-            op=defect.op,
-            value=value,
-            buffer=buffer,
-            bytes=ranges,
-            message=f"{at} into the read-only {wording.buffer(program, buffer)}",
-        )
-    other_buffer = int(program.values.buffer[other])
-    ranges = trial.accesses.extents.in_bytes(_shared_bytes(trial, value, other))
-    place = f"{wording.ranges(ranges)} of {wording.buffer(program, buffer)} in {wording.slot(program, plan, buffer)}"
-    reason = {
-        "UnsafeInPlace": "unsafely: " + _why(trial, defect),
-        "AssumedInPlace": "exactly; nobody knows what the kernel promises",
-        "ResultsOverlap": "both are results of the op",
-    }[defect.kind]
-    message = (
-        f"{wording.op(program, defect.op)} lays {wording.value(program, other)} over "
-        f"{wording.value(program, value)}, {place}, {reason}"
-    )
+        ranges = extents.in_bytes(extents.runs(value))
+        return trial.record(defect.kind, op=defect.op, value=value, buffer=buffer, bytes=ranges)
+    reason = _why(trial, defect) if defect.kind == "UnsafeInPlace" else ""
     return trial.record(
         defect.kind,
         op=defect.op,
         value=value,
         buffer=buffer,
         other_op=defect.op,
-        other_buffer=other_buffer,
-        bytes=ranges,
-        message=message,
+        other_buffer=int(program.values.buffer[other]),
+        bytes=extents.in_bytes(_shared_bytes(trial, value, other)),
+        more=Particulars(other_value=other, reason=reason),
     )
 
 
 def _why(trial: Trial, defect: _Defect) -> str:
-    """Say which condition of the rule fails for the pair of a defect."""
+    """Return which condition of the rule fails for the pair of a defect."""
     program, plan, ops, contract = trial.program, trial.plan, trial.program.ops, trial.accesses.contract
     operand, result = program.values[defect.value], program.values[defect.other or 0]
     if program.same_ops[defect.op]:
-        return "they cover different sets of bytes, and the pair is not declared `whole`"
+        return "sets"
     operands = slice(int(ops.operand_starts[defect.op]), int(ops.operand_starts[defect.op + 1]))
     results = slice(int(ops.result_starts[defect.op]), int(ops.result_starts[defect.op + 1]))
     pairs = [
@@ -171,14 +151,14 @@ def _why(trial: Trial, defect: _Defect) -> str:
         for made in results.start + np.flatnonzero(ops.results[results] == defect.other)
     ]
     if len(contract.refused) and np.isin(pairs, contract.refused).any():
-        return "the table of kinds calls the pair unsafe"
+        return "refused"
     promised = slice(*np.searchsorted(contract.operand_row, [operands.start, operands.stop]).tolist())
     rows = np.isin(contract.operand_row[promised] * len(ops.results) + contract.result_row[promised], pairs)
     shift = int(plan.offset[result.buffer]) - int(plan.offset[operand.buffer]) if result.buffer != operand.buffer else 0
     if operand.offset != result.offset + shift or operand.bit_offset != result.bit_offset:
-        return "they begin at different addresses"
+        return "addresses"
     if np.any(contract.strength[promised][rows] == BYTES):
-        return "one of them is not contiguous, or the result is larger than the operand"
+        return "not contiguous"
     if not operand.same_layout(result):
-        return "their layouts differ"
-    return "not every pair of positions is declared"
+        return "layouts"
+    return "undeclared"

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.judge.fast import wording
 from allocsim.judge.fast.accesses import Accesses, Extents
 from allocsim.judge.fast.contract import Contract, KindsTable
 from allocsim.judge.fast.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
@@ -65,22 +64,10 @@ class Trial:
         """Units of memory to a byte (`TrialDocument.unit`)."""
         return self.accesses.extents.unit
 
-    def record(
-        self, kind: str, *, op: int | None, other: Program | None = None, wanted: Program | None = None, **fields: Any
-    ) -> Violation:
-        """Return a record of something this run does, with the names of what it points at.
-
-        `other` and `wanted` as in `named`.
-        """
-        record = Violation(
-            kind=kind,
-            program=self.program_index,
-            plan=self.plan_index,
-            step=op,
-            op=op,
-            **{"run": self.index, **fields},
-        )
-        return wording.named(record, self.program, other=other, wanted=wanted)
+    def record(self, kind: str, *, op: int | None, **fields: Any) -> Violation:
+        """Return a record of something this run does."""
+        about = {"program": self.program_index, "plan": self.plan_index, "run": self.index, "step": op, "op": op}
+        return Violation(kind=kind, **{**about, **fields})
 
 
 class TrialDocument:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from allocsim import systems
+from allocsim import check, systems
 from allocsim.allocators import ALLOCATORS, Constraints, branch_and_bound, plan_program
 from allocsim.allocators.lower_bounds import lower_bound
-from allocsim.judge.fast import check
 from allocsim.model import Document
 from engine.graph.lowering import lower
 from repro import lora_setup

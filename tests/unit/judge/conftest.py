@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocsim.judge.fast import check
+from allocsim import check
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
 

@@ -17,11 +17,10 @@ from hurtful import (
     wrong_beliefs,
 )
 
-from allocsim import liveness
+from allocsim import check, liveness
 from allocsim.cli import main
 from allocsim.document import write
 from allocsim.errors import ModelError
-from allocsim.judge.fast import check
 from allocsim.judge.fast import h_clocks as clocks
 from allocsim.judge.fast import s_dataflow as dataflow
 from allocsim.judge.fast import s_in_place as in_place

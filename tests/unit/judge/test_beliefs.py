@@ -2,8 +2,7 @@
 
 import pytest
 
-from allocsim import document
-from allocsim.judge.fast import check
+from allocsim import check, document
 from allocsim.model import Document, Problem, Role
 
 

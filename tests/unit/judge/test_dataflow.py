@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocsim.judge.fast import check
+from allocsim import check
 from allocsim.model import Document, Role, Run
 from allocsim.programs.builder import plan_of
 from repro.small.words import plan, program

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocsim.diagnostics.sentences import _bytes
 from allocsim.errors import ModelError
 from allocsim.judge.fast import check, selector
 from allocsim.judge.fast.accesses import Extents, in_step, pieces_moved
 from allocsim.judge.fast.s_apart import inside
 from allocsim.judge.fast.s_tags import agreement
-from allocsim.judge.fast.wording import ranges
 from allocsim.model import Document
 from allocsim.model.layout import PACKED_LIMIT
 from allocsim.programs.builder import ProgramBuilder, plan_of
@@ -135,7 +135,7 @@ def test_without_numba_no_screen_is_asked_and_any_other_missing_module_is_an_err
     ],
 )
 def test_three_ranges_are_listed_and_the_others_counted(found, said):
-    assert ranges(found) == said
+    assert _bytes(found) == said
 
 
 def test_a_program_without_a_plan_has_no_peak():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from allocsim.judge.fast import check, selector
+from allocsim import check
 from allocsim.judge.fast import h_races as order
+from allocsim.judge.fast import selector
 from allocsim.judge.fast.h_clocks import Order
 from allocsim.judge.fast.h_races import SCHEDULE_LIMIT, exchanged
 from allocsim.judge.fast.screens import late

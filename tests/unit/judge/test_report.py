@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import allocsim.judge.fast
+from allocsim import check
 from allocsim.errors import ModelError
-from allocsim.judge.fast import CHECKS, KINDS, Report, Stats, Violation, check, defects
+from allocsim.judge.fast import CHECKS, KINDS, Report, Stats, Violation, defects
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import plan_of
 
@@ -58,6 +59,11 @@ def test_warnings_do_not_make_a_document_unclean(tiny):
     b.run((b.uploaded("x"),), "y", in_place=None)
     report = b.judge([0, 0])
     assert (report.clean, report.count, len(report.warnings)) == (True, 0, 1)
+
+
+def test_the_judge_makes_no_sentence(messy):
+    report = allocsim.judge.fast.check(messy)
+    assert {(v.message, *v.names) for v in (*report.violations, *report.warnings)} == {("",)}
 
 
 def test_every_record_has_a_message_of_one_line_and_names_for_its_indices(messy):
@@ -230,7 +236,7 @@ import sys
 sys.path[:0] = [%r, %r]
 sys.modules["numba"] = None
 import hurtful
-from allocsim.judge.fast import check
+from allocsim import check
 from allocsim.judge.fast import selector
 selector.RECTANGLES_FROM = selector.LATE_FROM = 0
 from allocsim.allocators import ALLOCATORS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from allocsim.judge.fast import check
+from allocsim import check
 from allocsim.model import Arena, Document, Plan, Problem, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from allocsim import check
 from allocsim.fuzzing.batch import flat, join, join_plans
-from allocsim.judge.fast import check
 from allocsim.model import Document
 from repro.small.words import belief, plan, program
 

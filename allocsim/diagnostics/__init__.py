@@ -1,0 +1,50 @@
+"""Sentences for what the judge finds: the one place that makes them from records.
+
+    report = check(document)      # what the judge says, with a sentence and names in each record
+    told(report, document)        # the same for a report that was made without
+
+The judge returns records with fields alone (`allocsim.judge.violations`). `sentences` has one
+function for each kind of violation, from the record and the facts of its document; `asked_facts`
+is what such a function may ask.
+
+What this package does not see: how violations are found, causes and cures.
+"""
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from allocsim.diagnostics.asked_facts import AskedFacts, DocumentFacts
+from allocsim.diagnostics.sentences import names_of, sentence
+from allocsim.judge.violations import Defects, Report, Violation
+from allocsim.model import Document
+
+Found = TypeVar("Found", bound=Defects)
+
+
+def check(document: Document, **options: Any) -> Report:
+    """Judge every run and every belief of a document; arguments, errors and cost are those of
+    `allocsim.judge.fast.check`.
+
+    Each record has its sentence and the names of what it points at.
+    """
+    from allocsim.judge.fast import check as judged  # noqa: PLC0415 - numpy, and here alone
+
+    return told(judged(document, **options), document)
+
+
+def told(report: Found, document: Document) -> Found:
+    """Return a report with a sentence and names in each of its records. O(records)."""
+    facts = DocumentFacts(document)
+    return replace(
+        report,
+        violations=tuple(in_words(facts, v) for v in report.violations),
+        warnings=tuple(in_words(facts, v) for v in report.warnings),
+    )
+
+
+def in_words(facts: AskedFacts, v: Violation) -> Violation:
+    """Return a record with its sentence and the names of what it points at."""
+    return replace(v, message=sentence(facts, v), names=names_of(facts, v))
+
+
+__all__ = ["AskedFacts", "DocumentFacts", "check", "in_words", "names_of", "sentence", "told"]
