@@ -1,17 +1,18 @@
 """Who allowed two buffers to lie over each other: the placement, or which belief.
 
-In the order of charge: a plan for another program; a placement that its own problem forbids; then
-the belief that made it allowed. Where two beliefs are wrong, the one whose mend alone would have
-forbidden the pair is charged, the victim's first; where it takes both, both are. A pair that may
-not share is not charged where the lifetime of its donor, or of its recipient, is wrong as well:
-that made the pair look safe.
+In the order of charge: a plan that was made for another program; a placement that its own problem
+forbids; then the false belief that allowed it. If two beliefs are false, the one is charged
+that would have kept the buffers apart by itself. If either would have, the belief about the buffer
+that was read late is charged; if neither would have, both are. A pair that may not share is not
+charged if the lifetime of its donor or of its recipient is wrong as well, since the wrong lifetime
+made the pair look safe.
 
 Where a problem states no `may_share`, a *hand-over* is let pass: the op at which one believed life
 ends and the other begins declares that pair in place.
 
-Without a stated problem the document's default belief counts: what the host reads is pinned, what
-lasts is kept apart, and of any other late read it is taken that the last use was computed too
-early.
+If no problem is stated, the document's default belief counts: buffers that the host reads are
+pinned, parameters and states are kept apart, and a late read of any other buffer is taken to mean
+that its last use was computed too early.
 
 What this module does not see: violations that are not about two buffers, classes and parties.
 """

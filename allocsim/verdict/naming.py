@@ -72,9 +72,8 @@ def _late(violations: Sequence[Violation]) -> list[Violation]:
 
 
 def in_two_calls(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Victim and taker lie in different calls or branches, neither inside the other.
-
-    So in all that is explained of two buffers.
+    """Victim and taker lie in different calls or branches, neither inside the other, in every
+    violation about two buffers.
     """
     found = [found for v in violations if (found := _calls(dossier, v)) is not None]
     return bool(found) and all(found)
@@ -138,10 +137,11 @@ def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violatio
 
 
 def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Both buffers are what one turn of a loop hands to the next.
+    """Both buffers are what one turn of a loop hands to the next, in every violation about two
+    buffers.
 
-    So in all that is explained of two buffers; a read that finds what a `same` carried there from
-    elsewhere says nothing of who lies there, where anything else does.
+    A read of bytes that a `same` carried there from elsewhere does not show who lies there; it
+    counts only where no other violation does.
     """
     found: list[bool] = []
     carried: list[bool] = []
