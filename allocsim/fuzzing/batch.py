@@ -240,9 +240,10 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
 
     A judge of a plan takes time for each arena. So the arenas of program k are laid behind those of
     program k - 1, at a multiple of all alignments; capacities are left out, for a plan beyond one
-    is no plan to judge (`ExceededError`). Programs with a slot below 0 or beyond 2^40 bytes, and those
-    without ops of which a believed life has no slot, which are judged by their problem, get memory
-    of their own here, where they meet nobody, and have to be judged alone. O(columns).
+    is no plan to judge (`ExceededError`). Programs with a slot below 0 or beyond 2^40 bytes, and
+    those without ops of which a believed life has no slot (their problem is what they are judged
+    by), get memory of their own here, where they meet nobody, and have to be judged alone.
+    O(columns).
     """
     whole, buffers = batch.program, batch.program.buffers
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
