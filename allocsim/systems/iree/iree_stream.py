@@ -13,11 +13,13 @@ pass has numbers in the same places: the slots. Each allocation is an arena as l
 the execute is given from outside lies in memory of its own. A copy is a `same`; what a dispatch
 binds as `rw` it changes in place, and it fills alone what nothing was written to before. Statements
 that move no bytes (`flush`) are not counted: the pass that counts does not know them yet. Bytes
-that a dispatch writes through one binding and may read through another are an operand of their own,
-of which nobody knows whether that is safe: the text says which bytes are bound, not which are read
-(`check --strict` accuses such a dispatch).
+that a dispatch writes through one binding and may read through another are a buffer that takes the
+place of another, of which nobody knows whether that is safe: the text says which bytes are bound,
+not which are read (`check --strict` accuses the plan). So are those of an argument that is written
+and returned as it was given. What only the run knows has the numbers of `iree_text.Guess`; the
+program's name says which.
 
-What this module does not see: what IREE laid into one slice before the pass (in-place updates,
+What this module does not see: other numbers than those guessed; turns of a loop but the first; what IREE laid into one slice before the pass (in-place updates,
 copies that it left out), whether a dispatch writes all that it binds as `wo` (it is taken to), and
 whether memory that several executes share is kept between them.
 """
@@ -34,7 +36,10 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing, Slot
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Plan, Problem, Program, Role
 from allocsim.systems.iree.iree_text import (
+    GUESSES,
     UNKNOWN,
+    Guess,
+    ImpossibleError,
     PackedSlice,
     PassDump,
     Resource,
@@ -68,10 +73,9 @@ def loads(data: bytes, source: str = "dump") -> Document:
         text = data.decode()
     except UnicodeDecodeError:
         raise DocumentError(source, "", "is not text in UTF-8") from None
-    pairs = [(one, other) for one, other in pairwise(dumps(text)) if one.before and not other.before]
-    if not pairs:
-        raise DocumentError(source, "", f"no plan here: it takes what `iree-compile {PASSES}` prints")
-    regions = [region for before, after in pairs for region in _regions(before, after, source) if region.arenas]
+    regions = [
+        region for before, after in _pairs(text, source) for region in _guessed(before, after, source) if region.arenas
+    ]
     if not regions:
         rule = "no plan here: no execute has memory that the pass laid out, or writes an argument that is returned"
         raise DocumentError(source, "", rule)
@@ -90,22 +94,76 @@ def loads(data: bytes, source: str = "dump") -> Document:
     return Document.of(*plans)
 
 
-def _regions(before: PassDump, after: PassDump, source: str) -> Iterator["_Region"]:
-    meant, laid = executes(before, source), executes(after, source)
+def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
+    """Yield what the pass was given and gave back of each function; an initializer has no name.
+
+    Several are printed in turns: a text after the pass is of the first of its name that has none.
+    """
+    sides: dict[str, tuple[list[PassDump], list[PassDump]]] = defaultdict(lambda: ([], []))
+    for dump in dumps(text):
+        sides[dump.function][not dump.before].append(dump)
+    if not any(before and after for before, after in sides.values()):
+        raise DocumentError(source, "", f"no plan here: it takes what `iree-compile {PASSES}` prints")
+    for before, after in sides.values():
+        if len(before) != len(after):
+            line = (before + after)[-1].first
+            raise DocumentError(source, f"line {line}", "the text is of one side of the pass, without the other")
+        yield from zip(before, after, strict=True)
+
+
+def _guessed(before: PassDump, after: PassDump, source: str) -> list["_Region"]:
+    """Return the executes of a function, each with what is guessed of numbers that only the run
+    knows: twice, where two guesses are possible and make a difference.
+    """
+    found: dict[tuple[StreamExecute, StreamExecute], _Region] = {}
+    possible = 0
+    for guess in GUESSES:
+        try:
+            rows = list(_regions(before, after, guess, source))
+        except ImpossibleError:
+            continue
+        possible += 1
+        found |= {key: region for key, region in rows if key not in found}
+        if possible == 2 or not any(key[0].given for key, _ in rows):
+            return list(found.values())
+    if possible:
+        return list(found.values())
+    rule = f"no run was found that has numbers such as {GUESSES[0].size} where only the run knows them"
+    raise DocumentError(source, f"line {before.first}", rule)
+
+
+def _regions(
+    before: PassDump, after: PassDump, guess: Guess, source: str
+) -> Iterator[tuple[tuple[StreamExecute, StreamExecute], "_Region"]]:
+    meant, laid = executes(before, source, guess), executes(after, source, guess)
     shapes = [[[len(row.touches) for row in one.commands] for one in side] for side in (meant, laid)]
-    if before.function != after.function or shapes[0] != shapes[1]:
+    if shapes[0] != shapes[1]:
         raise DocumentError(source, f"line {after.first}", "the text after the pass is not of the function before it")
     uses = Counter(
         resource for one in meant for resource in {touch.resource for row in one.commands for touch in row.touches}
     )
     shared = {resource for resource, count in uses.items() if count > 1}
     for number, (execute, twin) in enumerate(zip(meant, laid, strict=True)):
-        yield _Region(f"{before.function}, execute {number}", execute, twin, shared, source)
+        given = f" with {', '.join(sorted(execute.given))}" if execute.given else ""
+        name = f"{before.function or 'initializer'}, execute {number}{given}"
+        yield (execute, twin), _Region(name, execute, twin, shared, source)
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """Bytes of a part that are one buffer: no result that takes another's place ends inside."""
+
+    low: int
+    high: int
+    homes: list[int] = field(default_factory=list)
+    """Buffers that it was in turn: each result that takes the place of another is one."""
+    taken: list[int] = field(default_factory=list)
+    """The ops that wrote those behind the first."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """A buffer: what the texts say of it, and what it holds at this point of the program."""
+    """A slice, or memory without slices: what the texts say, and what it holds at this point."""
 
     nbytes: int = 0
     slot: Slot = APART
@@ -115,13 +173,9 @@ class _Part:
     """Whether it is filled before the execute."""
     returned: bool = False
     """Whether it is written here, and what it was filled with is a result of the function."""
-    replaced: bool = False
-    """Whether it is returned and written as a whole: another buffer takes its place."""
-    over: int = NO_BUFFER
-    """That buffer."""
-    taken: int = -1
-    """The op that writes that buffer first; what touches the part from then on, touches that."""
-    index: int = -1
+    cuts: set[int] = field(default_factory=set)
+    """Ends of what results that take another's place are written over."""
+    pieces: list[_Piece] = field(default_factory=list)
     now: list[tuple[int, int, int]] = field(default_factory=list)
     """First byte, end, value of each definition that is not written over."""
     steps: list[int] = field(default_factory=list)
@@ -142,6 +196,15 @@ class _Part:
             low = end if begin <= low < end else low
         return low >= high
 
+    def within(self, low: int, high: int) -> Iterator[tuple[_Piece, int, int]]:
+        """Yield the pieces of a range, each with what of the range it has."""
+        if len(self.pieces) == 1:  # of any size, though the range be empty, or reach outside
+            yield self.pieces[0], low, high
+            return
+        for piece in self.pieces:
+            if piece.low < high and low < piece.high:
+                yield piece, max(low, piece.low), min(high, piece.high)
+
 
 class _Region:
     """One execute, in both texts: first the buffers and their slots, then the program."""
@@ -155,16 +218,21 @@ class _Region:
         """Allocation of the text after the pass -> its arena."""
         self.steps: dict[int, list[int]] = defaultdict(list)
         """Statement of the execute -> its ops."""
+        self.touched: dict[int, list[int]] = defaultdict(list)
+        """Buffer -> the ops that touch it."""
         for command, again in zip(execute.commands, twin.commands, strict=True):
             rows = sorted(zip(command.touches, again.touches, strict=True), key=lambda row: row[0].writes)
             for touch, place in rows:  # what is read is read before anything is written
                 self._find(touch, place, again.line, shared=touch.resource in shared)
+                self.parts[touch.resource, touch.slice].cuts |= _contested(command, touch)
         for key, part in self.parts.items():
             part.returned = bool(part.now) and not key[0].line and key[0].name in execute.returned
             part.handed |= part.returned
             if part.returned:
                 part.slot = self.arenas.setdefault(key[0], len(self.arenas)), 0
-                part.replaced = all(row[:2] == (0, part.nbytes) for row in part.now)
+                part.cuts |= {end for row in part.now for end in row[:2]}
+            ends = sorted({0, part.nbytes, *(end for end in part.cuts if 0 < end < part.nbytes)})
+            part.pieces = [_Piece(*row) for row in pairwise(ends)] or [_Piece(0, 0)]
             part.now.clear()
 
     def _find(self, touch: StreamTouch, place: StreamTouch, line: int, *, shared: bool) -> None:
@@ -202,18 +270,14 @@ class _Region:
         for key, part in self.parts.items():
             if part.slot != APART:
                 part.slot = part.slot[0] + first, part.slot[1]
-            role = Role.TEMPORARY if key[0].line else Role.INPUT
-            part.index = growing.buffer(_name(key), part.nbytes, part.slot, role=role, alignment=1)
-        for key, part in self.parts.items():
-            if part.replaced:
-                part.over = growing.buffer(f"{_name(key)} as written", part.nbytes, part.slot, alignment=1)
+            for piece in part.pieces:
+                self._home(growing, key, piece, "", role=Role.TEMPORARY if key[0].line else Role.INPUT)
         handed = {key: part for key, part in self.parts.items() if part.handed}
         for key, part in handed.items():
-            value = growing.value(_name(key), part.index, "u8", (part.nbytes,))
-            part.steps.append(growing.builder.op(HOST_WRITE, (), (value,), name=f"given {_name(key)}"))
-            part.write(0, part.nbytes, value)
-        uploads = {part.now[0][2] for part in handed.values()}
-        returned = [(key, part, part.now[0][2]) for key, part in handed.items() if part.returned]
+            self._given(growing, key, part)
+        uploads = {value for part in handed.values() for _, _, value in part.now}
+        returned = [(key, [row[2] for row in part.now]) for key, part in handed.items() if part.returned]
+        places = _places(self.commands)
         before: dict[int, int] = {0: len(handed) - 1} if handed else {}
         """Lane -> its last op in the statement before this one."""
         here: dict[int, int] = {}
@@ -223,73 +287,102 @@ class _Region:
                 before, here, group = here, {}, command.group
             waits = () if command.lane in here else [step for lane, step in before.items() if lane != command.lane]
             here[command.lane] = self._op(growing, command, waits)
-            self.steps[group].append(here[command.lane])
+            self.steps[places[group]].append(here[command.lane])
         waits = [step for lane, step in here.items() if lane]
         for key, part in self.parts.items():
-            for _, _, value in part.now if part.kept else ():
+            for low, high, value in part.now if part.kept else ():
                 if value not in uploads:
-                    name = f"result {_name(key)}"
-                    part.steps.append(growing.builder.op(HOST_READ, (value,), (), name=name, after=waits))
-        for key, part, value in returned:
-            name = f"returned as given {_name(key)}"
-            part.steps.append(growing.builder.op(HOST_READ, (value,), (), name=name, after=waits))
+                    step = growing.builder.op(HOST_READ, (value,), (), name=f"result {_name(key)}", after=waits)
+                    self._touch(step, key, [piece for piece, *_ in part.within(low, high)])
+        for key, values in returned:
+            step = growing.builder.op(HOST_READ, values, (), name=f"returned as given {_name(key)}", after=waits)
+            self.parts[key].steps.append(step)
+            for piece in self.parts[key].pieces:
+                self.touched[piece.homes[0]].append(step)
         program = growing.builder.build()
         return growing.plan_for(program, "iree", problem=self._belief(program))
+
+    def _given(self, growing: Placing, key: Key, part: _Part) -> None:
+        """Fill a part before the first command."""
+        rows = [(piece, low, high) for piece, low, high in part.within(0, part.nbytes)]
+        values = [self._value(growing, key, *row) for row in rows]
+        step = growing.builder.op(HOST_WRITE, (), values, name=f"given {_name(key)}")
+        self._touch(step, key, [row[0] for row in rows])
+        for (_, low, high), value in zip(rows, values, strict=True):
+            part.write(low, high, value)
+
+    def _home(self, growing: Placing, key: Key, piece: _Piece, suffix: str, **columns: Role) -> None:
+        """Add the buffer that a piece is from here on."""
+        part = self.parts[key]
+        slot = APART if part.slot == APART else (part.slot[0], part.slot[1] + piece.low)
+        name = _name(key) if len(part.pieces) == 1 else f"{_name(key)}, [{piece.low}, {piece.high})"
+        piece.homes.append(growing.buffer(name + suffix, piece.high - piece.low, slot, alignment=1, **columns))
+
+    def _touch(self, step: int, key: Key, pieces: Iterable[_Piece]) -> None:
+        """Remember the buffers that an op touches."""
+        self.parts[key].steps.append(step)
+        for piece in pieces:
+            self.touched[piece.homes[-1]].append(step)
+
+    def _value(self, growing: Placing, key: Key, piece: _Piece, low: int, high: int) -> int:
+        return growing.value(_name(key), piece.homes[-1], "u8", (high - low,), offset=low - piece.low)
 
     def _op(self, growing: Placing, command: StreamCommand, waits: Iterable[int]) -> int:
         operands: list[int] = []
         results: list[int] = []
         pairs: list[tuple[int, int]] = []
         written: list[tuple[_Part, int, int, int]] = []
-        began: list[_Part] = []
+        read: list[int] = []
+        taken: list[_Piece] = []
         doubtful = False
-        for touch in command.touches:
+        for touch in sorted(command.touches, key=lambda row: row.writes):  # reads find what was there before
             key = touch.resource, touch.slice
             part, low, high = self.parts[key], touch.low, touch.low + touch.nbytes
-            ranges = _around(low, high, _written_elsewhere(command, touch)) if touch.reads else []
-            if touch.writes and not part.has_any(low, high):
-                ranges = []  # `rw` allows to read; where nothing is, the dispatch fills what it binds
-            if ranges:
-                pairs += [(len(operands), len(results))] if touch.writes else []
-                doubtful |= ranges != [(low, high)]
-                operands += (self._read(growing, key, *row) for row in ranges)
-            if touch.writes:
-                home = part.index if part.over == NO_BUFFER else part.over
-                results.append(growing.value(_name(key), home, "u8", (high - low,), offset=low))
-                began += [part] if home == part.over and part.taken < 0 else []
-                written.append((part, low, high, results[-1]))
+            contested = bool(_contested(command, touch))
+            # `rw` allows to read; where nothing is, the dispatch fills what it binds
+            reads = touch.reads and (not touch.writes or part.has_any(low, high))
+            doubtful |= reads and contested
+            for piece, begin, end in part.within(low, high):
+                if reads:
+                    pairs += [(len(operands), len(results))] if touch.writes else []
+                    operands.append(self._read(growing, key, piece, begin, end))
+                    read.append(piece.homes[-1])
+                if touch.writes:
+                    if piece not in taken and (contested or (part.returned and len(piece.homes) == 1)):
+                        self._home(growing, key, piece, " as written")
+                        taken.append(piece)
+                    results.append(self._value(growing, key, piece, begin, end))
+                    written.append((part, begin, end, results[-1]))
         kind = SAME if command.kind == "copy" else command.kind
         name = f"{command.kind}, line {command.line}"
         known = None if doubtful else pairs
         step = growing.builder.op(kind, operands, results, name=name, in_place=known, stream=command.lane, after=waits)
         for row in written:
             row[0].write(*row[1:])
-        for part in began:
-            part.taken = step
+        for piece in taken:
+            piece.taken.append(step)
+        for home in read:
+            self.touched[home].append(step)
         for touch in command.touches:
-            self.parts[touch.resource, touch.slice].steps.append(step)
+            part = self.parts[touch.resource, touch.slice]
+            rows = part.within(touch.low, touch.low + touch.nbytes)
+            self._touch(step, (touch.resource, touch.slice), [piece for piece, *_ in rows])
         return step
 
-    def _read(self, growing: Placing, key: Key, low: int, high: int) -> int:
+    def _read(self, growing: Placing, key: Key, piece: _Piece, low: int, high: int) -> int:
         """Return the definition of a range, or a value for what lies there, of several or of
         none.
         """
-        part = self.parts[key]
-        held = (value for begin, end, value in part.now if (begin, end) == (low, high))
+        held = (value for begin, end, value in self.parts[key].now if (begin, end) == (low, high))
         found = next(held, None)
-        if found is None:
-            home = part.index if part.taken < 0 else part.over
-            return growing.value(_name(key), home, "u8", (high - low,), offset=low)
-        return found
+        return self._value(growing, key, piece, low, high) if found is None else found
 
     def _near(self, statement: int, side: Callable[[Iterable[int]], int]) -> list[int]:
         """Return the ops of a statement, or, where it has none, those of the next one that has: the
         one behind it for a life's begin (`min`), before it for its end.
         """
-        if self.steps[statement]:
-            return self.steps[statement]
-        other = range(statement, max(self.steps) + 1) if side is min else range(statement, -1, -1)
-        return next((self.steps[place] for place in other if self.steps[place]), [0])
+        near = [place for place in self.steps if (place >= statement if side is min else place <= statement)]
+        return self.steps[side(near)] if near else [0]
 
     def _belief(self, program: Program) -> Problem:
         """Return what transient slices are packed for; of all others nothing is believed, so they
@@ -297,37 +390,59 @@ class _Region:
 
         Ops of one statement are in no order: the first or last of them that touches a slice counts.
         """
-        lives = []
+        lives: dict[int, tuple[int, int]] = {}
         for (_, row), part in self.parts.items():
-            begin, end = min(part.steps), max(part.steps)
+            packed = None
             if row is not None and not part.kept:
-                if not row.first <= row.last <= max(self.steps, default=-1):
-                    rule = f"{row.name} is packed for [{row.first}, {row.last}] of {len(self.steps)} statements"
-                    raise ModelError(f"line {row.line}", rule)
+                if row.first > row.last:
+                    raise ModelError(f"line {row.line}", f"{row.name} is packed for [{row.first}, {row.last}]")
                 mine = set(part.steps)
-                begin = min(mine & set(self.steps[row.first]) or self._near(row.first, min))
-                end = max(mine & set(self.steps[row.last]) or self._near(row.last, max))
-            lives.append((begin, end + 1))
-        lives += [(part.taken, max(part.steps) + 1) for part in self.parts.values() if part.over != NO_BUFFER]
-        start, stop = zip(*lives, strict=True)
-        own = [part.index for part in self.parts.values() if part.slot == APART]
-        if not (taken := [part for part in self.parts.values() if part.over != NO_BUFFER]):
-            return Problem.of(program, start=start, stop=stop, own=own)
-        pairs = [(part.index, part.over) for part in taken]
-        return Problem.of(program, start=start, stop=stop, own=own, may_share=pairs)
+                begin = min(mine & set(self.steps.get(row.first, ())) or self._near(row.first, min))
+                packed = begin, max(mine & set(self.steps.get(row.last, ())) or self._near(row.last, max))
+            for piece in part.pieces:
+                for place, home in enumerate(piece.homes):
+                    steps = self.touched[home] or part.steps
+                    begin, end = packed or (min(steps), max(steps))
+                    begin = piece.taken[place - 1] if place else begin
+                    end = piece.taken[place] if packed and place < len(piece.taken) else end
+                    lives[home] = begin, end + 1
+        start, stop = zip(*(lives[home] for home in sorted(lives)), strict=True)
+        rows = [(part, piece) for part in self.parts.values() for piece in part.pieces]
+        own = [home for part, piece in rows if part.slot == APART for home in piece.homes]
+        pairs = [pair for _, piece in rows for pair in pairwise(piece.homes)]
+        return Problem.of(program, start=start, stop=stop, own=own, **({"may_share": pairs} if pairs else {}))
 
 
-def _written_elsewhere(command: StreamCommand, touch: StreamTouch) -> list[tuple[int, int]]:
-    """Return the bytes of what one binding reads that a command writes through another one."""
-    here = touch.resource, touch.slice
-    others = [row for row in command.touches if row.writes and row is not touch and (row.resource, row.slice) == here]
-    return sorted((row.low, row.low + row.nbytes) for row in others)
+def _places(commands: Iterable[StreamCommand]) -> dict[int, int]:
+    """Return for each statement of an execute its number among those that slices are packed for.
+
+    IREE packed before it took out the statements that become no command, and the text does not
+    say where these were. So statements are as far behind their own numbers as the slices that they
+    touch ask for; where that fits no slice that a later one touches, nothing was taken out.
+    """
+    touched: dict[int, list[PackedSlice]] = defaultdict(list)
+    for command in commands:
+        touched[command.group] += [row.slice for row in command.touches if row.slice is not None and row.inside]
+    places, shift = {}, 0
+    for group, slices in touched.items():
+        shift = max([shift, *(row.first - group for row in slices)])
+        places[group] = group + shift
+        if any(row.last < places[group] for row in slices):
+            return {group: group for group in touched}
+    return places
 
 
-def _around(low: int, high: int, cuts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return a range, cut at the ends of others."""
-    ends = sorted({low, high, *(min(max(end, low), high) for cut in cuts for end in cut)})
-    return list(pairwise(ends)) or [(low, high)]
+def _contested(command: StreamCommand, touch: StreamTouch) -> set[int]:
+    """Return the ends of what one binding of a dispatch reads and another one writes, of both."""
+    if command.kind == "copy":
+        return set()
+    mine, low, high = (touch.resource, touch.slice), touch.low, touch.low + touch.nbytes
+    ends: set[int] = set()
+    for row in command.touches:
+        meets = row is not touch and (row.resource, row.slice) == mine and row.low < high and low < row.low + row.nbytes
+        if meets and ((touch.writes and row.reads) or (touch.reads and row.writes)):
+            ends |= {low, high, row.low, row.low + row.nbytes}
+    return ends
 
 
 def _name(key: Key) -> str:

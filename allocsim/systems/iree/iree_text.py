@@ -4,9 +4,12 @@ functions in them execute.
     [PassDump(before=True, function="main", ...), ...] = dumps(text)
     [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source)
 
-Only what a plan consists of is read: index constants and their sums, `stream.resource.alloca`,
-`.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and which of its arguments a
-function returns as they are. A name is what it was last
+Only what a plan consists of is read: index constants and arithmetic on them,
+`stream.resource.alloca`, `.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and
+which of its arguments a function returns as they are. What only the run knows (sizes of arguments,
+loaded elements, turns of a loop) has the numbers of one `Guess`, the same before and after the
+pass: loops are in their first turn, and an access that ends behind its resource before the pass is
+one that no run makes, so that guess is `ImpossibleError`. A name is what it was last
 defined to be above: names of a region that has ended may come again. Outside of an execute every
 other line is passed over, inside it is refused.
 
@@ -14,8 +17,9 @@ What this module does not see: what the commands mean for memory
 (`allocsim.systems.iree.iree_stream`).
 """
 
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,20 +28,25 @@ from allocsim.model.layout import LIMIT
 
 HEADER: Final = re.compile(r"// -----// IR Dump (Before|After) \S+: iree-stream-layout-slices")
 FUNCTION: Final = re.compile(r"\s*util\.func .*?@([\w.$-]+)\(")
-DEFINED: Final = re.compile(r"\s*(%\w+)(?::(\d{1,4}))?(?:, %\w+(?::\d+)?)* = (\S+)")
-CONSTANT: Final = re.compile(r".* = arith\.constant (-?\d{1,19}) : index")
-SUM: Final = re.compile(r".* = arith\.addi (%[\w#]+), (%[\w#]+) : index")
-SLICE: Final = re.compile(r"\s*\[(\d{1,9}), (\d{1,9})\] = (%[\w#]+)")
-SUBVIEW: Final = re.compile(r".* = stream\.resource\.subview (%[\w#]+)\[(%[\w#]+)\]")
-IMPORT: Final = re.compile(r".* = stream\.tensor\.import .*?(%\w+) : ")
-AWAIT: Final = re.compile(r".* = stream\.timepoint\.await .* => (%\w+(?:, %\w+)*) : ")
+NAME: Final = r"(%[\w$.-]+(?:#\d+)?)"
+DEFINED: Final = re.compile(r"\s*(%[\w$.-]+)(?::(\d{1,4}))?(?:, %[\w$.-]+(?::\d+)?)* = (\S+)")
+CONSTANT: Final = re.compile(r".* = arith\.constant (-?\d{1,19}) : (?:index|i\d+)")
+SUM: Final = re.compile(rf".* = arith\.addi {NAME}, {NAME}(?: overflow<\w+>)? : ")
+ARITHMETIC: Final = re.compile(rf".* = (?:arith|util|index)\.(\w+) (?:(\w+), )?{NAME}(?:, {NAME})?(?:, {NAME})?")
+INITIAL: Final = re.compile(rf"(%arg\d+) = {NAME}")
+BLOCK_ARGUMENT: Final = re.compile(r"(%arg\d+):")
+SLICE: Final = re.compile(rf"\s*\[(\d{{1,9}}), (\d{{1,9}})\] = {NAME}")
+SUBVIEW: Final = re.compile(rf".* = stream\.resource\.subview {NAME}\[{NAME}\]")
+IMPORT: Final = re.compile(rf".* = stream\.tensor\.import .*?{NAME} : ")
+AWAIT: Final = re.compile(rf".* = stream\.timepoint\.await .* => ({NAME}(?:, {NAME})*) : ")
 RETURN: Final = re.compile(r"\s*util\.return (.*) : ")
-RESOURCE: Final = re.compile(r"!stream\.resource<(?:\w+|\*)>\{(%[\w#]+)\}")
-BOUND: Final = re.compile(r"(%[\w#]+) as (%\w+): !stream\.resource<(\w+|\*)>\{")
-ACCESS: Final = re.compile(r"\s*(ro|wo|rw) (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
+RESOURCE: Final = re.compile(rf"!stream\.resource<(?:\w+|\*)>\{{{NAME}\}}")
+BOUND: Final = re.compile(rf"{NAME} as {NAME}: !stream\.resource<(\w+|\*)>\{{{NAME}\}}")
+ACCESS: Final = re.compile(rf"\s*(ro|wo|rw) {NAME}\[{NAME} for {NAME}\]")
 DISPATCH: Final = re.compile(r"stream\.cmd\.dispatch (?:\{[^}]*\} )?@([\w.$:@-]+)")
-COPY: Final = re.compile(r"stream\.cmd\.copy (%\w+)\[(%[\w#]+)\], (%\w+)\[(%[\w#]+)\], (%[\w#]+) :")
-FILL: Final = re.compile(r"stream\.cmd\.fill %[\w#]+, (%\w+)\[(%[\w#]+) for (%[\w#]+)\]")
+COPY: Final = re.compile(rf"stream\.cmd\.copy {NAME}\[{NAME}\], {NAME}\[{NAME}\], {NAME} :")
+NUMBER: Final = re.compile(r"(?::|->) (?:index|i\d+)$")
+FILL: Final = re.compile(rf"stream\.cmd\.fill \S+, {NAME}\[{NAME} for {NAME}\]")
 MOST_TERMS: Final = 1000
 """Of one sum, and resources that one is in, one in the other."""
 
@@ -46,6 +55,54 @@ UNKNOWN: Final = -1
 
 SKIPPED: Final = ("stream.cmd.flush", "stream.cmd.invalidate", "stream.cmd.discard")
 """Commands that move no bytes."""
+
+
+ARITHMETIC_OF: Final[dict[str, Callable[..., int]]] = {
+    "muli": operator.mul,
+    "subi": operator.sub,
+    "minui": min,
+    "minsi": min,
+    "maxui": max,
+    "maxsi": max,
+    "divui": lambda one, other: one // max(other, 1),
+    "divsi": lambda one, other: one // max(other, 1),
+    "ceildivui": lambda one, other: -(-one // max(other, 1)),
+    "remui": lambda one, other: one % max(other, 1),
+    "remsi": lambda one, other: one % max(other, 1),
+    "align": lambda one, other: -(-one // max(other, 1)) * other,
+    "andi": operator.and_,
+    "index_cast": int,
+    "index_castui": int,
+    "extui": int,
+    "extsi": int,
+    "trunci": int,
+    "select": lambda truth, one, other: one if truth else other,
+    "cmpi eq": operator.eq,
+    "cmpi ne": operator.ne,
+    **{f"cmpi {sign}lt": operator.lt for sign in "su"},
+    **{f"cmpi {sign}le": operator.le for sign in "su"},
+    **{f"cmpi {sign}gt": operator.gt for sign in "su"},
+    **{f"cmpi {sign}ge": operator.ge for sign in "su"},
+}
+"""What ops of MLIR mean for the numbers that occur here: none is negative but where a `max` follows."""
+
+
+class ImpossibleError(Exception):
+    """No run has the numbers of a guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What the numbers that only the run knows are taken to be: the nth size is `size + n * step`."""
+
+    size: int
+    step: int
+    other: int
+    """Elements that are loaded, and what else comes of no size."""
+
+
+GUESSES: Final = (Guess(37, 2, 1), Guess(40, 0, 0), Guess(6, 5, 10**6), Guess(7, 0, 10**6))
+"""Sizes that differ from each other, and are no multiples of an alignment, then equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +175,8 @@ class StreamExecute:
 
     line: int
     commands: tuple[StreamCommand, ...]
+    given: frozenset[str] = frozenset()
+    """The guesses that its numbers come of."""
     returned: frozenset[str] = frozenset()
     """Names of the resources that are arguments of the function which it returns as they are."""
 
@@ -135,9 +194,12 @@ def dumps(text: str) -> Iterator[PassDump]:
         yield PassDump(found[1] == "Before", function, number + 2, body)
 
 
-def executes(dump: PassDump, source: str) -> list[StreamExecute]:
-    """Return the executes of a dump in order. Raise DocumentError with line and rule. O(lines)."""
-    reader = _Reader(dump, source)
+def executes(dump: PassDump, source: str, guess: Guess) -> list[StreamExecute]:
+    """Return the executes of a dump in order, with the numbers of a guess.
+
+    Raise DocumentError with line and rule, ImpossibleError where no run has these numbers. O(lines).
+    """
+    reader = _Reader(dump, source, guess)
     found = list(reader.executes())
     return [replace(execute, returned=frozenset(reader.returned)) for execute in found]
 
@@ -145,16 +207,24 @@ def executes(dump: PassDump, source: str) -> list[StreamExecute]:
 class _Reader:
     """A dump at the line that is being read, and what the names mean there."""
 
-    def __init__(self, dump: PassDump, source: str) -> None:
+    def __init__(self, dump: PassDump, source: str, guess: Guess) -> None:
         self.rows = iter(enumerate(dump.lines, dump.first))
-        self.line, self.source = dump.first, source
+        self.line, self.source, self.guess, self.before = dump.first, source, guess, dump.before
+        self.used: set[str] = set()
+        """The guesses that numbers of this execute come of."""
         self.numbers: dict[str, int] = {}
+        self.since: dict[str, frozenset[str]] = {}
+        """Of a number, the guesses that it comes of."""
+        self.sizes = 0
+        """Sizes that were guessed above."""
+        self.yielded: list[str] = []
+        """What the condition of a loop hands to its body."""
         self.sums: dict[str, tuple[str, str]] = {}
         self.slices: dict[str, PackedSlice] = {}
         self.allocated: dict[str, Resource] = {}
         self.subviews: dict[str, tuple[str, str]] = {}
-        self.bound: dict[str, tuple[str, str]] = {}
-        """Inside of an execute: name -> name outside, kind of memory."""
+        self.bound: dict[str, tuple[str, str, str]] = {}
+        """Inside of an execute: name -> name outside, kind of memory, size."""
         self.arguments: dict[str, str] = {}
         """Resource -> the argument of the function that it is."""
         self.returned: set[str] = set()
@@ -176,18 +246,72 @@ class _Reader:
         for line, row in self.rows:
             self.line = line
             if "stream.cmd.execute" in row:
-                self.bound = {inside: (outside, kind) for outside, inside, kind in BOUND.findall(row)}
-                yield StreamExecute(self.line, tuple(self._commands()))
+                self.bound = {inside: (outside, kind, size) for outside, inside, kind, size in BOUND.findall(row)}
+                self.used = set()
+                yield StreamExecute(self.line, tuple(self._commands()), frozenset(self.used))
             elif found := RETURN.match(row):
                 self.returned = {name for name, given in self.arguments.items() if given in found[1].split(", ")}
+            elif "scf.condition(" in row:
+                self.yielded = re.findall(NAME, row)[1:]
+            elif row.lstrip().startswith("^"):
+                self._arguments(list(zip(BLOCK_ARGUMENT.findall(row), self.yielded, strict=False)))
             elif found := DEFINED.match(row):
+                if found[3].startswith("scf."):
+                    self._arguments(INITIAL.findall(row))
                 self._define(found[1], int(found[2] or 0), found[3], row)
+
+    def _forget(self, names: list[str]) -> None:
+        tables = (self.numbers, self.since, self.sums, self.slices, self.allocated, self.subviews, self.arguments)
+        for table in tables:
+            for old in names:
+                table.pop(old, None)
+
+    def _arguments(self, pairs: list[tuple[str, str]]) -> None:
+        """Give the arguments of a region what they have in its first turn."""
+        first = [(name, self._known([given])) for name, given in pairs]
+        self._forget([name for name, _ in first])
+        for name, known in first:
+            self._learn(name, known)
+
+    def _learn(self, name: str, known: tuple[list[int], frozenset[str]] | None) -> None:
+        if known is not None:
+            self.numbers[name], self.since[name] = known[0][0], known[1]
+
+    def _known(self, names: list[str]) -> tuple[list[int], frozenset[str]] | None:
+        """Return numbers and the guesses that they come of, None if one is no number."""
+        try:
+            terms = [self._terms(name) for name in names]
+        except DocumentError:
+            return None
+        if any(term not in self.numbers for row in terms for term in row):
+            return None
+        since = frozenset[str]().union(*(self.since.get(term, ()) for row in terms for term in row))
+        return [sum(self.numbers[term] for term in row) for row in terms], since
+
+    def _computed(self, found: re.Match[str]) -> tuple[list[int], frozenset[str]] | None:
+        """Return what an op on numbers that are known gives, in 64 bits."""
+        what = found[1] if found[2] is None else f"{found[1]} {found[2]}"
+        known = self._known([name for name in found.groups()[2:] if name is not None])
+        if known is None or what not in ARITHMETIC_OF:
+            return None
+        try:
+            value = int(ARITHMETIC_OF[what](*known[0]))
+        except TypeError:  # another number of operands
+            return None
+        return [(value + 2**63) % 2**64 - 2**63], known[1]
+
+    def _guess(self, name: str, what: str) -> None:
+        """Take a number that only the run knows for what the guess says."""
+        size = what.startswith("hal.buffer_view.dim")
+        self.sizes += size
+        value = self.guess.size + self.sizes * self.guess.step if size else self.guess.other
+        self.numbers[name], self.since[name] = value, frozenset({f"{name} = {value}"})
 
     def _define(self, name: str, count: int, what: str, row: str) -> None:
         names = [name] if not count else [f"{name}#{place}" for place in range(count)]
-        for table in (self.numbers, self.sums, self.slices, self.allocated, self.subviews, self.arguments):
-            for old in names:
-                table.pop(old, None)
+        found = ARITHMETIC.match(row)
+        value = self._computed(found) if found else None
+        self._forget(names)
         if what == "stream.resource.pack":
             self._pack(name)
         elif what == "stream.resource.alloca":
@@ -206,6 +330,10 @@ class _Reader:
             self.arguments |= {each: self.arguments[old] for each, old in held if old in self.arguments}
         elif found := SUBVIEW.match(row):
             self.subviews[name] = (found[1], found[2])
+        elif value is not None:
+            self._learn(name, value)
+        elif not count and what not in {"arith.constant", "arith.addi"} and NUMBER.search(row):
+            self._guess(name, what)
 
     def _pack(self, name: str) -> None:
         place = 0
@@ -218,8 +346,12 @@ class _Reader:
     def _number(self, name: str) -> int:
         if name not in self.numbers:
             raise self._refused(f"{name} is known only when the program runs")
+        since = self.since.get(name, frozenset())
         if not 0 <= self.numbers[name] <= LIMIT:
+            if since:
+                raise ImpossibleError
             raise self._refused(f"{name} is {self.numbers[name]}; 0 to {LIMIT} are supported")
+        self.used |= since
         return self.numbers[name]
 
     def _terms(self, name: str) -> list[str]:
@@ -242,7 +374,10 @@ class _Reader:
     def _touch(self, access: str, resource: str, offset: str, nbytes: str) -> StreamTouch:
         if resource not in self.bound:
             raise self._refused(f"{resource} is no resource that the execute is given")
-        here, kind = self.bound[resource]
+        here, kind, size = self.bound[resource]
+        within = self._known([size, offset, nbytes]) if self.before else None
+        if within is not None and within[1] and within[0][1] + within[0][2] > within[0][0]:
+            raise ImpossibleError
         terms = self._terms(offset)
         inside = any(term in self.slices for term in terms)
         while here in self.subviews:

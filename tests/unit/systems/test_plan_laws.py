@@ -24,6 +24,8 @@ SAMPLES = (
     "tvm/layer.txt",
     "iree/layers.txt",
     "iree/loop.txt",
+    "iree/carried.txt",
+    "iree/unknown.txt",
 )
 
 
