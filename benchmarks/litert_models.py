@@ -2,25 +2,27 @@
 
     python benchmarks/litert_models.py FIRST LAST
 
-One line of JSON for each seed: the pointers that the interpreter gave its tensors, without delegates, in the form that
-`allocsim/systems/litert/litert_pointers.py` reads, and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of
-today or plain ones) and threads are drawn. Needs ai-edge-litert.
+One line of JSON for each seed: the pointers that the interpreter gave its tensors (`allocsim/systems/litert/record_litert.py`),
+and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of today or plain ones) and
+threads are drawn. `loop_model` is a WHILE with permuted carries. Needs ai-edge-litert.
 """
 
 import json
 import sys
-from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from ai_edge_litert.interpreter import OpResolverType
 
-CODES = {"ADD": 0, "RESHAPE": 22, "RELU": 19, "SOFTMAX": 25}
+sys.path.append(str(Path(__file__).parents[1] / "allocsim" / "systems" / "litert"))
+from record_litert import interpreter, recorded
+
+CODES = {"ADD": 0, "RESHAPE": 22, "RELU": 19, "SOFTMAX": 25, "LESS": 58, "WHILE": 119}
 NAMES = list(CODES)
 SHAPES = ([4, 4], [16], [2, 8])
-NBYTES = 64
 
 
 def tensor(name: str, shape: list[int], buffer: int = 0, kind: int = 0) -> Any:
@@ -70,19 +72,64 @@ def packed(shape: list[int], rows: list[dict[str, Any]], outputs: list[int]) -> 
     buffers: list[Any] = [None]
     operators = []
     for row in rows:
-        made = schema.OperatorT()
-        made.opcodeIndex, made.inputs, made.outputs = NAMES.index(row["op"]), list(row["ins"]), row["outs"]
         into = SHAPES[shape[row["outs"][0]]]
+        made = operator(row["op"], list(row["ins"]), row["outs"], *options(row["op"], into))
         if row["op"] == "RESHAPE":
             buffers.append(np.array(into, "<i4"))
             tensors.append(tensor(f"shape{len(buffers)}", [len(into)], len(buffers) - 1, 2))
             made.inputs.append(len(tensors) - 1)
-        made.builtinOptions, made.builtinOptionsType = options(row["op"], into)
         operators.append(made)
-    graph = schema.SubGraphT()
-    graph.name, graph.tensors, graph.inputs, graph.outputs, graph.operators = "main", tensors, [0], outputs, operators
+    return finished([subgraph(tensors, [0], outputs, operators)], buffers)
+
+
+def subgraph(tensors: list[Any], inputs: list[int], outputs: list[int], operators: list[Any]) -> Any:
+    """Return a subgraph of the schema."""
+    made = schema.SubGraphT()
+    made.name, made.tensors, made.inputs, made.outputs, made.operators = "main", tensors, inputs, outputs, operators
+    return made
+
+
+def operator(kind: str, inputs: list[int], outputs: list[int], given: Any, given_type: int) -> Any:
+    """Return an operator of the schema."""
+    made = schema.OperatorT()
+    made.opcodeIndex, made.inputs, made.outputs = NAMES.index(kind), inputs, outputs
+    made.builtinOptions, made.builtinOptionsType = given, given_type
+    return made
+
+
+def loop_model(carries: list[int | None]) -> bytes:
+    """Return `while i < 3` over a counter and arrays of four, one more in turn: the array at a place becomes the one at
+    `carries` of it, None: twice itself.
+    """
+    count, given = len(carries), schema.WhileOptionsT()
+    given.condSubgraphIndex, given.bodySubgraphIndex = 1, 2
+    places = [*range(count + 1)]
+
+    def arrays(suffix: str) -> list[Any]:
+        return [tensor(f"i{suffix}", [1], 0, 2), *(tensor(f"t{place}{suffix}", [1, 4]) for place in places[1:])]
+
+    loop = operator("WHILE", places, [place + count + 1 for place in places], given, schema.BuiltinOptions.WhileOptions)
+    main = subgraph(arrays(""), places, [place + count + 1 for place in places], [loop])
+    main.tensors = [*arrays(""), *arrays(" after")]
+    asks = operator("LESS", [0, count + 1], [count + 2], schema.LessOptionsT(), schema.BuiltinOptions.LessOptions)
+    condition = subgraph(
+        [*arrays(""), tensor("three", [1], 1, 2), tensor("more", [1], 0, 6)], places, [count + 2], [asks]
+    )
+    adds, add = schema.AddOptionsT(), schema.BuiltinOptions.AddOptions
+    doubled = [place for place, source in enumerate(carries) if source is None]
+    rows = [operator("ADD", [0, count + 1], [count + 2], adds, add)]
+    rows += [operator("ADD", [place + 1] * 2, [count + 3 + row], adds, add) for row, place in enumerate(doubled)]
+    new = {place: count + 3 + row for row, place in enumerate(doubled)}
+    outputs = [count + 2, *(new[place] if source is None else source + 1 for place, source in enumerate(carries))]
+    made = [tensor("one", [1], 2, 2), tensor("next", [1], 0, 2), *(tensor(f"twice {at}", [1, 4]) for at in doubled)]
+    body = subgraph([*arrays(""), *made], places, outputs, rows)
+    return finished([main, condition, body], [None, np.array([3], "<i4"), np.array([1], "<i4")])
+
+
+def finished(subgraphs: list[Any], buffers: list[Any]) -> bytes:
+    """Return the bytes of a model."""
     model = schema.ModelT()
-    model.version, model.description, model.subgraphs, model.metadata = 3, "", [graph], []
+    model.version, model.description, model.subgraphs, model.metadata = 3, "", subgraphs, []
     model.operatorCodes, model.buffers = [], []
     for code in CODES.values():
         row = schema.OperatorCodeT()
@@ -104,13 +151,12 @@ RESOLVERS = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, OpResolverType.BUI
 
 def run(model: bytes, switches: dict[str, Any], *, preserve: bool) -> tuple[Any, list[Any]]:
     """Return an interpreter after a run, and its outputs."""
-    made = Interpreter(
-        model_content=model,
+    made = interpreter(
+        model,
         experimental_preserve_all_tensors=preserve,
         experimental_op_resolver_type=RESOLVERS[switches["plain kernels"]],
         num_threads=switches["threads"],
     )
-    made.allocate_tensors()
     made.set_tensor(0, np.random.default_rng(1).standard_normal((4, 4)).astype("f4"))
     made.invoke()
     return made, [made.get_tensor(row["index"]).copy() for row in made.get_output_details()]
@@ -118,34 +164,13 @@ def run(model: bytes, switches: dict[str, Any], *, preserve: bool) -> tuple[Any,
 
 def pointers(seed: int) -> dict[str, Any]:
     """Return what `litert.py` reads of one seed."""
-    model, rows, outputs = random_model(seed)
+    model, *_ = random_model(seed)
     rng = np.random.default_rng((seed, 2))
     switches = {"plain kernels": int(rng.integers(2)), "threads": int(rng.integers(1, 3))}
     planned, found = run(model, switches, preserve=False)
     _, wanted = run(model, switches, preserve=True)
-    at = [planned.tensor(index)().__array_interface__["data"][0] for index in range(len(rows) + 1)]
-    tensors = []
-    for index, address in enumerate(at):
-        users = [step for step, row in enumerate(rows) if index in row["ins"]]
-        last = len(rows) if index in outputs else max(users, default=max(index - 1, 0))
-        tensors.append(
-            {
-                "id": index,
-                "name": f"t{index}",
-                "size": NBYTES,
-                "first": max(index - 1, 0),
-                "last": last,
-                "offset": address - min(at),
-            }
-        )
     differs = max(float(np.abs(one - other).max()) for one, other in zip(found, wanted, strict=True))
-    name = f"ai-edge-litert {version('ai-edge-litert')}"
-    return {
-        "seed": seed,
-        "switches": switches,
-        "differs": differs,
-        "dump": {"versions": name, "tensors": tensors, "ops": rows},
-    }
+    return {"seed": seed, "switches": switches, "differs": differs, "dump": recorded(planned)}
 
 
 if __name__ == "__main__":

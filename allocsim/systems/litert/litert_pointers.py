@@ -1,5 +1,4 @@
-"""LiteRT: the pointers that an interpreter gave its tensors, as JSON (docs/plans.md has the lines
-of Python that write it).
+"""LiteRT: the pointers that an interpreter gave its tensors, as JSON (`record_litert` writes it).
 
     {"versions": "ai-edge-litert 2.3.0",
      "tensors": [{"id": 0, "name": "x", "size": 256, "first": 0, "last": 4, "offset": 512}],
@@ -13,10 +12,14 @@ by the host.
 Offsets are those of pointers into one arena. Kinds in place:
 `allocsim.systems.litert.tflite_in_place`. Types are not in the file, so a tensor is bytes.
 
+Control flow is not in the pointers. It is read from the model that lies beside the file under the
+same name (`x.json`, `x.tflite`); without it such a file is refused.
+
 What this module does not see: constants, which have no offset, and temporaries of kernels.
 """
 
 import re
+from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -26,6 +29,8 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Role
 from allocsim.model.layout import LIMIT
+from allocsim.systems.litert import tflite
+from allocsim.systems.litert.tflite_file import CALLS
 from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
@@ -84,9 +89,23 @@ def loads(data: bytes, source: str = "pointers") -> Document:
             if index not in by_id and index != -1:
                 raise DocumentError(source, f"ops[{at}]", f"tensor {index} does not exist; there are {len(by_id)}")
     try:
-        return _document(model, by_id)
+        inside = [at for at, op in enumerate(model.ops) if op.op.lower() in CALLS]
+        return _in_line(model, source, inside[0]) if inside else _document(model, by_id)
     except ModelError as error:
         raise DocumentError(source, error.place, error.rule) from None
+
+
+def _in_line(model: PointedModel, source: str, first: int) -> Document:
+    """Return ways through the model beside the file, with the pointers of its first subgraph."""
+    beside = Path(source).with_suffix(".tflite")
+    try:
+        data = beside.read_bytes()
+    except OSError:
+        rule = f"not judged: what a {model.ops[first].op} runs inside is read from {beside.name}, which is not beside"
+        raise DocumentError(source, f"ops[{first}]", rule) from None
+    offsets = {tensor.id: tensor.offset for tensor in model.tensors if tensor.offset is not None}
+    kinds = [op.op.lower() for op in model.ops]
+    return tflite.loads(data, str(beside), pointers=tflite.Pointers(model.versions or "litert", kinds, offsets))
 
 
 def _document(model: PointedModel, by_id: dict[int, PointedTensor]) -> Document:

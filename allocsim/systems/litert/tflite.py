@@ -18,9 +18,16 @@ Operators
     RESHAPE and its kin are `same`, in a slot of their own or in their operand's. What
     else may lie over what is in `allocsim.systems.litert.tflite_in_place`. IF and WHILE copy one tensor
     after the other, each copy a `same`: operands to the inputs of a subgraph, its outputs to the
-    operator's, and in a WHILE those to the inputs again.
+    operator's, and in a WHILE those to the inputs again. That is what microcontrollers do, for
+    which offline plans are; an interpreter, whose pointers are given, copies the outputs of a body
+    to the inputs of that body (`tensorflow/lite/kernels/while.cc`, step 3-2, where sizes are
+    fixed). What all of them were before the first copy is meant: an output of a body that is an
+    input of it may be lost so.
 
-What this module does not see: scratch buffers that kernels ask for while they prepare; shapes that
+With the pointers of an interpreter (`Pointers`) the first subgraph lies where they lead, and each
+tensor of the others in one place of its own.
+
+What this module does not see: what pointers lay tensors of other subgraphs over; scratch buffers that kernels ask for while they prepare; shapes that
 only the run decides.
 """
 
@@ -47,24 +54,38 @@ MAX_DEPTH: Final = 64
 SIDES: Final = ("then", "else")
 
 
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """Where an interpreter laid the tensors of the first subgraph."""
+
+    source: str
+    kinds: list[str]
+    """Of its operators, in order."""
+    offsets: Mapping[int, int]
+
+
 def looks_like(head: bytes) -> bool:
     """Return whether a file that begins with `head` is such a model."""
     return identifier(head) == IDENTIFIER
 
 
 @metered
-def loads(data: bytes, source: str = "model") -> Document:
+def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = None) -> Document:
     """Return a program for each way through the first subgraph and, where the file has an offline
-    plan, a plan for each.
+    plan, or an interpreter's pointers are given, a plan for each.
 
     Raise DocumentError with place and rule. O(size of the file x ways).
     """
     graphs = parse(data, source)
+    if pointers is not None:
+        if [op.kind for op in graphs[0].operators] != pointers.kinds:
+            raise DocumentError(source, graphs[0].name, "is another model than the one that the pointers are of")
+        graphs = (replace(graphs[0], offsets=pointers.offsets, planned=True), *graphs[1:])
     found: dict[str, Plan] = {}
     total = 0
     try:
         for taken in ways(_choices(graphs, source)):
-            plan = _Walk(graphs, taken, source).plan()
+            plan = _Walk(graphs, taken, source, pointers).plan()
             found[plan.program.path] = plan
             total += len(plan.program.ops)
             if total > MAX_OPS:
@@ -116,9 +137,16 @@ class _Standing:
 class _Walk:
     """One way through a model while it is written down."""
 
-    def __init__(self, graphs: tuple[Subgraph, ...], taken: Mapping[Where, str], source: str) -> None:
-        self.graphs, self.taken, self.source = graphs, taken, source
-        self.growing = Placing(graphs[0].name, (Arena(name="arena", alignment=1),))
+    def __init__(
+        self, graphs: tuple[Subgraph, ...], taken: Mapping[Where, str], source: str, pointers: Pointers | None
+    ) -> None:
+        self.graphs, self.taken, self.source, self.pointers = graphs, taken, source, pointers
+        inner = [] if pointers is None else [Arena(name="tensors of subgraphs, each apart", alignment=1)]
+        self.growing = Placing(graphs[0].name, (Arena(name="arena", alignment=1), *inner))
+        self.apart: dict[tuple[int, int], int] = {}
+        """(subgraph, tensor) -> its place among tensors that no pointer leads to."""
+        self.used = 0
+        """Bytes of these."""
         self.kept: dict[tuple[int, int], int] = {}
         """(subgraph, tensor) -> the value of a constant or variable."""
         self.said: list[str] = []
@@ -134,7 +162,7 @@ class _Walk:
         self.graph(top)
         self.emit(HOST_READ, "outputs", [self.read(top, index) for index in graph.outputs], ())
         program = replace(self.growing.builder.build(), path=", ".join(self.said))
-        return self.growing.plan_for(program, "tflite offline plan")
+        return self.growing.plan_for(program, self.pointers.source if self.pointers else "tflite offline plan")
 
     def graph(self, here: _Standing) -> None:
         """Write a subgraph down, from the values of its inputs."""
@@ -181,20 +209,27 @@ class _Walk:
         self.copy(name, (inner, called.outputs), (here, op.outputs))
 
     def loop(self, here: _Standing, op: Operator, name: str) -> None:
-        around = self.suffix
-        self.copy(name, (here, op.inputs), (here, op.outputs))
+        around, live = self.suffix, self.pointers is not None
+        condition, body = (_Standing(number, {}, here.where, here.depth + 1) for number in op.called)
+        asked, answers = self.graphs[condition.number].inputs, self.graphs[condition.number].outputs
+        given, made = self.graphs[body.number].inputs, self.graphs[body.number].outputs
+        carried = (here, op.inputs)
+        """Where the values are that the next turn is given."""
+        if not live:
+            self.copy(name, carried, (here, op.outputs))
+            carried = (here, op.outputs)
         for turn in range(TIMES + 1):
             self.suffix = f"{around}.{turn}"
             where = (*here.where, name, str(min(turn, TIMES - 1)))
-            condition, body = (_Standing(number, {}, where, here.depth + 1) for number in op.called)
-            self.copy(name, (here, op.outputs), (condition, self.graphs[condition.number].inputs))
-            self.inside(condition, name)
-            asked = [self.read(condition, index) for index in self.graphs[condition.number].outputs]
-            self.emit("predicate", name, asked, ())
+            self.copy(name, carried, (condition, asked))
+            self.inside(replace(condition, where=where), name)
+            self.emit("predicate", name, [self.read(condition, index) for index in answers], ())
             if turn < TIMES:
-                self.copy(name, (here, op.outputs), (body, self.graphs[body.number].inputs))
-                self.inside(body, name)
-                self.copy(name, (body, self.graphs[body.number].outputs), (here, op.outputs))
+                self.copy(name, carried, (body, given))
+                self.inside(replace(body, where=where), name)
+                carried = (body, made) if live else carried
+            if (turn < TIMES) != live:
+                self.copy(name, (body, made), (here, op.outputs))
         self.suffix = around
 
     def inside(self, called: _Standing, *names: str) -> None:
@@ -210,10 +245,9 @@ class _Walk:
         (source, sources), (target, targets) = given, into
         if len(sources) != len(targets):
             raise DocumentError(self.source, name, f"hands {len(sources)} tensors to {len(targets)}")
-        for index, place in zip(sources, targets, strict=True):
-            if index < 0:
-                continue
-            value, made = self.read(source, index), self.fresh(target.number, place)
+        meant = [(self.read(source, index), place) for index, place in zip(sources, targets, strict=True) if index >= 0]
+        for value, place in meant:
+            made = self.fresh(target.number, place)
             if self.growing.nbytes_of(value) != self.growing.nbytes_of(made):
                 raise DocumentError(
                     self.source, name, f"hands {self.growing.nbytes_of(value)} bytes to {self.growing.nbytes_of(made)}"
@@ -239,7 +273,13 @@ class _Walk:
         """Add a buffer for a tensor, in its slot, and the value in it."""
         graph = self.graphs[number]
         tensor = graph.tensors[index]
-        slot = (0, graph.offsets[index]) if index in graph.offsets and not tensor.constant else APART
+        slot = APART
+        if index in graph.offsets and not tensor.constant:
+            slot = 0, graph.offsets[index]
+        elif self.pointers is not None and number and not tensor.constant:
+            if (number, index) not in self.apart:
+                self.apart[number, index], self.used = self.used, self.used + tensor.nbytes
+            slot = 1, self.apart[number, index]
         label = f"{tensor.name or f'tensor {index}'}{self.suffix}"
         if columns.get("role") in (Role.PARAMETER, Role.STATE):
             label = f"{label} ({number}.{index})"
