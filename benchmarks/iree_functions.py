@@ -23,8 +23,8 @@ import numpy as np
 from iree.compiler.tools.binaries import find_tool
 from jax import export, lax
 
-from allocsim.judge.fast import check
 from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
 from allocsim.systems.iree.iree_stream import PASSES, loads
 
 HERE: Final = Path(__file__).parent
@@ -112,7 +112,9 @@ def tried(call: Any, shapes: tuple[str, ...], folder: Path) -> tuple[str, float]
     scope, rng = export.SymbolicScope(), np.random.default_rng(1)
     sizes = {"i32": ()} | {row: export.symbolic_shape(row, scope=scope) for row in shapes if row != "i32"}
     kinds = {row: jnp.int32 if row == "i32" else jnp.float32 for row in shapes}
-    module = export.export(jax.jit(call))(*(jax.ShapeDtypeStruct(sizes[row], kinds[row]) for row in shapes))
+    module = export.export(jax.jit(call, keep_unused=True))(
+        *(jax.ShapeDtypeStruct(sizes[row], kinds[row]) for row in shapes)
+    )
     source, made = folder / "m.mlir", folder / "m.vmfb"
     source.write_text(module.mlir_module())
     done = subprocess.run([find_tool("iree-compile"), *TARGET, source, "-o", made], capture_output=True, check=False)
