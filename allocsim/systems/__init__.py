@@ -160,6 +160,7 @@ SYSTEMS: Final[dict[str, System]] = {
                     loads=litert_pointers.loads,
                 ),
             ),
+            recorders=("record_litert:recorded",),
             asked=("litert",),
         ),
         System(

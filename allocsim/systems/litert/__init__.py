@@ -5,6 +5,7 @@ its planner, asked.
 |---|---|
 | `tflite`, `tflite_file` | a `.tflite` model as programs, and its fields |
 | `litert_pointers` | the pointers that a live interpreter gave its tensors |
+| `record_litert` | writes those down, in the interpreter that has it |
 | `tflite_in_place` | which kernels write over an operand |
 | `ask_litert` | the interpreter's planner, asked in the interpreter that has it |
 
