@@ -71,7 +71,7 @@ def allowed_by(dossier: Dossier, pair: Pair, *, late: Collection[int], kinds: Ab
         return (Change(kind="stale", plan=pair.plan, program=pair.program),)
     if plan.problem is None:
         return _unstated(dossier, pair, plan, late, kinds)
-    return _stated(dossier, pair, plan, plan.problem, late)
+    return _stated(dossier, pair, plan.problem, late, kinds)
 
 
 def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
@@ -91,8 +91,8 @@ def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], k
     return SLOT
 
 
-def _stated(dossier: Dossier, pair: Pair, plan: Plan, problem: Problem, late: Collection[int]) -> Answer:
-    one, other = pair.buffers
+def _stated(dossier: Dossier, pair: Pair, problem: Problem, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
+    plan, (one, other) = dossier.document.plans[pair.plan], pair.buffers
     index = dossier.problem_index(problem)
     if not len(plan.program.ops):
         return SLOT
@@ -104,7 +104,7 @@ def _stated(dossier: Dossier, pair: Pair, plan: Plan, problem: Problem, late: Co
         return (Change(kind="slot", plan=pair.plan, buffer=short),)
     way = dossier.way(plan, one, other)
     if way is not None:
-        unvouched = pair.kinds <= IN_PLACE  # the pair that is stated is one that no kernel promises
+        unvouched = kinds <= IN_PLACE  # the pair that is stated is one that no kernel promises
         bad = [step for step in way if unvouched or (index, *step) in dossier.bad_pairs]
         if bad:
             return tuple(dict.fromkeys(pair_mend(dossier, index, *step) for step in bad))
