@@ -117,6 +117,12 @@ def assumed_returns(document: Document) -> int:
     return sum(count for count in found if isinstance(count, int) and count > 0)
 
 
+def unseen(document: Document) -> tuple[str, ...]:
+    """Return what an importer says that its file does not tell, `unseen` in the `meta` of programs."""
+    rows = (program.meta.get("unseen") for program in document.programs)
+    return tuple(dict.fromkeys(str(text) for row in rows if isinstance(row, (list, tuple)) for text in row))
+
+
 def unaudited(evidence: Evidence) -> tuple[str, ...]:
     """Return the kinds of ops that lie in place in some run, and of which an audit that was made
     says nothing.
@@ -215,5 +221,5 @@ def _kind(program: Program, v: Violation) -> str | None:
 
 
 __all__ = [
-    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "assumed_returns", "counted", "examination", "kept_outside", "unaudited", "unvouched",
+    "CLEAN", "DETECTORS", "FOUND", "NOT_RUN", "NO_PLAN", "Examined", "as_json", "assumed_returns", "counted", "examination", "kept_outside", "unaudited", "unseen", "unvouched",
 ]  # fmt: skip

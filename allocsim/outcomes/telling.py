@@ -33,6 +33,7 @@ from allocsim.outcomes.examined import (
     counted,
     kept_outside,
     unaudited,
+    unseen,
 )
 from allocsim.verdict.records import Cause, FirstPlace
 
@@ -57,6 +58,8 @@ def _head_parts(outcome: Outcome) -> list[str]:
         parts.insert(0, NO_PLAN)
     if outcome.document is not None and (assumed := assumed_returns(outcome.document)):
         parts.append(f"{counted(assumed, 'return')} assumed")
+    if outcome.document is not None and (hidden := unseen(outcome.document)):
+        parts.append(f"not to be seen here: {hidden[0]}" + (f", and {len(hidden) - 1} more" if hidden[1:] else ""))
     if outcome.examined["K"].state == NOT_RUN and _has_kernels(outcome.examined):
         parts.append("kernels not examined")
     elif (

@@ -9,14 +9,15 @@ node is all ops of its instructions, those of a branch or body inside it too; a 
 holds in each turn. What a node makes begins with the op of it that writes.
 
 In place. Tensors over each other by a kernel in place are one to the planner, and several buffers
-in the program: each is believed to live until the next one is written, and the two may share.
+in the program: each is believed to live until the next one is written, or until it is read for the
+last time behind that, and the two may share.
 
 What this module does not see: the lives of what has no specification here (constants, memory of
 delegates): they are believed to live as long as they are used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,6 +58,8 @@ class PlannedMethod:
     """Nodes of graph 0: the last one returns."""
     specs: Mapping[int, Specified]
     """By the index of the tensor among the values of the file."""
+    meant: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
+    """Who reads a value after it was written over -> the instruction that did it."""
 
 
 Address = Mapping[int, int]
@@ -85,7 +88,7 @@ def believed(plan: Plan, method: PlannedMethod) -> Problem:
     pairs = [(int(meta["over"]), index) for index, meta in metas.items() if "over" in meta]
     for donor, recipient in pairs:
         start[recipient] = written[recipient]
-        stop[donor] = min(stop[donor], written[recipient] + 1)
+        stop[donor] = min(stop[donor], max(written[recipient], last[donor]) + 1)
     own = (plan.arena < 0) & (plan.arena != UNPLACED)
     return Problem.of(program, start=start, stop=np.maximum(start, stop), nbytes=nbytes, own=own, may_share=pairs)
 

@@ -7,13 +7,16 @@ The file says instructions and slots, and `formats.executorch` reads it. The gra
 `TensorSpec` for each tensor: lifetime, memory and offset, size. To join the two, the graphs are
 emitted once more by ExecuTorch's own emitter, which tells the index of each specification among the
 values of the file, and the instructions of each node; slots that are not the file's are refused.
-`allocsim.systems.executorch.lifetimes` makes beliefs of them.
+`allocsim.systems.executorch.lifetimes` makes beliefs of them. They also say which value is meant
+where a kernel in place wrote over another one: both have one index in the file, so the file alone
+cannot tell a reader of the old value, which is then read too late.
 
 What this module does not see: what delegates plan inside; nodes that a pass of one's own added
 after memory planning, which shift the planner's count (its own calls that free memory are left
-out of it).
+out of it); readers of an old value in another graph than the kernel that wrote over it.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -50,9 +53,10 @@ def document_of(program: "ExecutorchProgramManager | ExportedProgram", *, name: 
     known = {name: _planned(manager.exported_program(name), name) for name in methods if name in manager.methods}
     for method, planned in known.items():
         _same_slots(methods[method].values, planned, method)
+    meant = {name: planned.meant for name, planned in known.items()}
     plans = [
         replace(plan, problem=believed(plan, known[plan.program.name])) if plan.program.name in known else plan
-        for plan in pte.loads(data, SOURCE).plans
+        for plan in pte.loads(data, SOURCE, meant=meant).plans
     ]
     return Document.of(*plans)
 
@@ -85,6 +89,8 @@ class _Watch:
     nodes: list[EmittedNode] = field(default_factory=list)
     home: dict[Any, int] = field(default_factory=dict)
     """Specification -> the graph that it was emitted for."""
+    emitted: dict[Any, tuple[int, range]] = field(default_factory=dict)
+    """Node -> its index among the values, and its instructions."""
 
     def settle(self) -> None:
         """Give what was emitted since the last call to the node that is being emitted."""
@@ -106,6 +112,7 @@ def _planned(exported: Any, name: str) -> PlannedMethod:
         top.run()
     return PlannedMethod(
         nodes=tuple(watch.nodes),
+        meant={key: writer for module in watch.graphs for key, writer in _meant(module, watch.emitted)},
         length=len(_counted(graph)),
         specs={
             index: Specified(watch.home[spec], spec.lifetime[0], spec.lifetime[1], int(spec.nbytes()), _slot(spec))
@@ -132,8 +139,9 @@ def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
         emitted = emit(self, node)
         watch.settle()
         watch.around.pop()
+        stop = self.instruction_start_offset + len(self.chain.instructions)
+        watch.emitted[node] = getattr(emitted, "id", -1), range(first, stop)
         if node in places[graph]:
-            stop = self.instruction_start_offset + len(self.chain.instructions)
             watch.nodes.append(EmittedNode(graph, places[graph][node], first, stop))
         return emitted
 
@@ -142,6 +150,38 @@ def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
         yield
     finally:
         emitter.run_node = emit
+
+
+def _meant(module: Any, emitted: dict[Any, tuple[int, range]]) -> Iterator[tuple[pte.Reading, int]]:
+    """Yield what reads a value after a kernel in place wrote over it, with that kernel's
+    instruction.
+    """
+    from executorch.exir import memory  # noqa: PLC0415 - as above
+    from torch.fx.node import map_arg  # noqa: PLC0415 - as above
+
+    versions: dict[Any, tuple[Any, int]] = {}
+    """Node -> the node whose memory it has, and how often that was written over when it was made.
+    """
+    written: dict[Any, list[int]] = {}
+    """Such a node -> the instructions that wrote over it."""
+    for node in module.graph.nodes:
+        given: list[Any] = []
+        map_arg(node.args, given.append)
+        seen: Counter[int] = Counter()
+        for source in given:
+            root, version = versions.get(source, (source, 0))
+            index, late = emitted.get(source, (-1, ()))[0], written.get(root, [])[version:]
+            for at in (pte.OUTPUTS,) if node.op == "output" else emitted.get(node, (-1, range(0)))[1]:
+                if late:
+                    yield (at, index, seen[index]), late[0]
+            seen[index] += 1
+        name = getattr(getattr(node.target, "_schema", None), "name", str(node.target))
+        if given and node.op == "call_function" and (name.endswith("::et_view") or node.target is memory.view):
+            versions[node] = versions.get(given[0], (given[0], 0))
+        elif given and node.op == "call_function" and pte.writes_first(name) and emitted.get(node, (-1, range(0)))[1]:
+            root, _ = versions.get(given[0], (given[0], 0))
+            written.setdefault(root, []).append(emitted[node][1][0])
+            versions[node] = root, len(written[root])
 
 
 def _counted(graph: Any) -> list[Any]:

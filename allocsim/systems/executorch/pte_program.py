@@ -31,12 +31,17 @@ Views
 In place
     By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
     is the user's mutation, over any other tensor a new buffer in the same slot with a declared
-    pair. An out-argument may alias nothing: the schemas give each a set of its own.
+    pair. An out-argument may alias nothing: the schemas give each a set of its own. Who reads the
+    operand later has the same index in the file, whether the old value is meant or the new one:
+    `meant` says so where the graph is known (`planned_program`); else the new one is taken to be,
+    and the program's `meta` tells of it (`unseen`).
 
 What this module does not see: the planner's lifetimes; a view's base where an earlier reuse of its
 slot has the same size; what a delegate does inside.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -59,6 +64,12 @@ HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
 UNKNOWN_VIEW: Final = "view of an unknown tensor"
 """Kind of the op that makes what no instruction makes and no tensor of the file holds."""
 
+OUTPUTS: Final = -1
+"""In place of an instruction: what the method returns."""
+
+Reading = tuple[int, int, int]
+"""An instruction, an EValue that it reads, and how often it was read there before."""
+
 READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 """Kernels that read no bytes."""
 
@@ -69,8 +80,13 @@ def looks_like(head: bytes) -> bool:
 
 
 @metered
-def loads(data: bytes, source: str = "program") -> Document:
+def loads(
+    data: bytes, source: str = "program", *, meant: Mapping[str, Mapping[Reading, int]] | None = None
+) -> Document:
     """Return a program and a plan for each way through each method.
+
+    `meant` says of each method what reads a value after it was written over, and which instruction
+    did it; None where only the file is known.
 
     Raise DocumentError with place and rule. O(size of the file x ways).
     """
@@ -80,7 +96,7 @@ def loads(data: bytes, source: str = "program") -> Document:
         try:
             found: dict[str, Plan] = {}
             for taken in ways(_choices(block, ())):
-                plan = _Walk(method, taken).plan(block)
+                plan = _Walk(method, taken, None if meant is None else meant.get(method.name)).plan(block)
                 found[plan.program.path] = plan
             plans += found.values()
         except ModelError as error:
@@ -107,8 +123,17 @@ def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
 class _Walk:
     """One way through a method while it is written down."""
 
-    def __init__(self, method: Method, taken: dict[Where, str]) -> None:
-        self.method, self.taken = method, taken
+    def __init__(self, method: Method, taken: dict[Where, str], meant: Mapping[Reading, int] | None) -> None:
+        self.method, self.taken, self.meant = method, taken, meant
+        self.at = OUTPUTS
+        """The instruction that reads."""
+        self.reads: Counter[int] = Counter()
+        """EValue -> how often it read it."""
+        self.before: dict[int, dict[int, int]] = {}
+        """Instruction that wrote over a value that is meant later -> what EValues were before it.
+        """
+        self.unseen: list[str] = []
+        """Ops of which the file does not say whether their operand is read later as it was."""
         arenas = [
             Arena(name=f"memory {index + 1}", alignment=1, capacity=size) for index, size in enumerate(method.sizes)
         ]
@@ -139,11 +164,13 @@ class _Walk:
                 self.now[index] = self.fresh(index, f"input {index}", role=Role.INPUT)
                 self.growing.builder.op(HOST_WRITE, (), (self.now[index],))
         self.block(block, ())
+        self.at, self.reads = OUTPUTS, Counter()
         outputs = [
-            self.read(index) for index in self.method.outputs if isinstance(self.method.values[index], PlannedTensor)
+            self.operand(index) for index in self.method.outputs if isinstance(self.method.values[index], PlannedTensor)
         ]
         self.growing.builder.op(HOST_READ, outputs, ())
-        program = replace(self.growing.builder.build(), path=", ".join(self.said))
+        meta = {"unseen": self.unseen} if self.unseen else {}
+        program = replace(self.growing.builder.build(), path=", ".join(self.said), meta=meta)
         return self.growing.plan_for(program, "executorch")
 
     def block(self, block: Block, where: Where) -> None:
@@ -179,6 +206,7 @@ class _Walk:
 
     def instruction(self, at: int) -> None:
         row = self.method.instructions[at]
+        self.at, self.reads = at, Counter()
         if isinstance(row, Move):
             self.count((row.target,))
             self.move(at, row)
@@ -195,7 +223,7 @@ class _Walk:
         tensor = self.method.values[row.source]
         if not isinstance(tensor, PlannedTensor):
             return
-        source = self.read(row.source)
+        source = self.operand(row.source)
         slot = self.growing.slot_of(source)
         meta = {"value": row.target}
         buffer = self.growing.buffer(f"value {row.target}{self.suffix}", tensor.nbytes, slot, alignment=1, meta=meta)
@@ -212,7 +240,11 @@ class _Walk:
             self.now[results[0]] = self.view(results[0], read[0])
         elif row.kind in RETURNS and results:
             self.fill(at, row.kind, read, results[0])
-        elif _in_place(row.kind) and read and self.now.get(operands[0]) == read[0]:
+        elif writes_first(row.kind) and read and self.now.get(operands[0]) == read[0]:
+            if self.meant is not None and at in self.meant.values():
+                self.before[at] = dict(self.now)
+            elif self.meant is None and self.growing.home[read[0]] not in self.states:
+                self.unseen.append(f"whether {row.kind} {at}{self.suffix} writes over what is read later")
             self.emit(row.kind, at, read, self.over(operands, read[0], results), in_place=((0, 0),))
         elif read or results:
             made = [self.fresh(index, f"value {index}{self.suffix}") for index in results]
@@ -256,8 +288,20 @@ class _Walk:
             row = self.method.values[index]
             inner = row.items if isinstance(row, Listed) else (index,)
             charge("listed operand", len(inner))
-            found += [self.read(i) for i in inner if i >= 0 and isinstance(self.method.values[i], PlannedTensor)]
+            found += [self.operand(i) for i in inner if i >= 0 and isinstance(self.method.values[i], PlannedTensor)]
         return tuple(found)
+
+    def operand(self, index: int) -> int:
+        """Return the value that is meant here: before it was written over, where the graph says so."""
+        key = self.at, index, self.reads[index]
+        self.reads[index] += 1
+        then = self.before.get((self.meant or {}).get(key, OUTPUTS))
+        if then is None:
+            return self.read(index)
+        around, self.now = self.now, dict(then)
+        found = self.read(index)
+        self.now = around
+        return found
 
     def read(self, index: int) -> int:
         """Return the value of a tensor: as it was written, a view, or content from before."""
@@ -338,7 +382,7 @@ class _Walk:
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
         home = self.growing.home[operand]
-        if home not in self.states:
+        if home not in self.states or self.at in self.before:
             home = self.growing.buffer(
                 f"value {index}{self.suffix} anew",
                 tensor.nbytes,
@@ -400,7 +444,7 @@ def _kept(method: Method) -> frozenset[int]:
     for row in method.instructions:
         if isinstance(row, Move):
             written.add(row.target)
-        elif isinstance(row, Call) and row.args and (row.delegate or not _in_place(row.kind)):
+        elif isinstance(row, Call) and row.args and (row.delegate or not writes_first(row.kind)):
             written |= set(row.args[-1:]) if row.delegate else _results(method, row)
     rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
     first = min(written - {-1}, default=len(method.values))
@@ -429,7 +473,7 @@ def _inside(tensor: PlannedTensor, slot: tuple[int, int], nbytes: int) -> bool:
     return slot[1] <= tensor.slot[1] and tensor.slot[1] + tensor.nbytes <= slot[1] + nbytes
 
 
-def _in_place(kind: str) -> bool:
+def writes_first(kind: str) -> bool:
     """Whether a kernel's name says, by torch's rule, that it writes its first operand."""
     name = kind.rpartition("::")[2].partition(".")[0]
     return name.endswith("_") and not name.startswith("_")
@@ -442,4 +486,4 @@ def _count(shape: tuple[int, ...]) -> int:
     return found
 
 
-__all__ = ["HANDS_ON", "READS_SHAPE", "RETURNS", "loads", "looks_like"]
+__all__ = ["HANDS_ON", "OUTPUTS", "READS_SHAPE", "RETURNS", "Reading", "loads", "looks_like", "writes_first"]

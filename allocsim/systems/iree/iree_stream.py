@@ -19,9 +19,10 @@ not which are read (`check --strict` accuses the plan). So are those of an argum
 and returned as it was given. What only the run knows has the numbers of `iree_text.Guess`; the
 program's name says which.
 
-What this module does not see: other numbers than those guessed; turns of a loop but the first; what IREE laid into one slice before the pass (in-place updates,
-copies that it left out), whether a dispatch writes all that it binds as `wo` (it is taken to), and
-whether memory that several executes share is kept between them.
+What this module does not see: other numbers than those guessed; turns of a loop but the first; what
+IREE laid into one slice before the pass (in-place updates, copies that it left out), whether a
+dispatch writes all that it binds as `wo` (it is taken to), and whether memory that several executes
+share is kept between them.
 """
 
 import re

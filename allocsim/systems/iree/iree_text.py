@@ -84,7 +84,9 @@ ARITHMETIC_OF: Final[dict[str, Callable[..., int]]] = {
     **{f"cmpi {sign}gt": operator.gt for sign in "su"},
     **{f"cmpi {sign}ge": operator.ge for sign in "su"},
 }
-"""What ops of MLIR mean for the numbers that occur here: none is negative but where a `max` follows."""
+"""What ops of MLIR mean for the numbers that occur here: none is negative but where a `max`
+follows.
+"""
 
 
 class ImpossibleError(Exception):
@@ -197,7 +199,8 @@ def dumps(text: str) -> Iterator[PassDump]:
 def executes(dump: PassDump, source: str, guess: Guess) -> list[StreamExecute]:
     """Return the executes of a dump in order, with the numbers of a guess.
 
-    Raise DocumentError with line and rule, ImpossibleError where no run has these numbers. O(lines).
+    Raise DocumentError with line and rule, ImpossibleError where no run has these numbers.
+    O(lines).
     """
     reader = _Reader(dump, source, guess)
     found = list(reader.executes())

@@ -3,10 +3,10 @@ check`.
 
     python allocsim/systems/litert/record_litert.py model.tflite > model.json
 
-It runs in the interpreter that has LiteRT and needs nothing of this project. No delegate plans: what
-is written down are the pointers of LiteRT's own planner. Tensors that no operator writes and that
-are no input are constants, or variables that last; they lie apart and have no offset. Nor has a
-tensor whose size only the run decides. What a WHILE or an IF runs inside is not in the pointers:
+It runs in the interpreter that has LiteRT and needs nothing of this project. No delegate plans:
+what is written down are the pointers of LiteRT's own planner. Tensors that no operator writes and
+that are no input are constants, or variables that last; they lie apart and have no offset. Nor has
+a tensor whose size only the run decides. What a WHILE or an IF runs inside is not in the pointers:
 `check` reads it from the model, if it lies beside under the same name.
 
 What this module does not see: tensors of other subgraphs, temporaries of kernels.

@@ -27,8 +27,8 @@ Operators
 With the pointers of an interpreter (`Pointers`) the first subgraph lies where they lead, and each
 tensor of the others in one place of its own.
 
-What this module does not see: what pointers lay tensors of other subgraphs over; scratch buffers that kernels ask for while they prepare; shapes that
-only the run decides.
+What this module does not see: what pointers lay tensors of other subgraphs over; scratch buffers
+that kernels ask for while they prepare; shapes that only the run decides.
 """
 
 from collections.abc import Mapping

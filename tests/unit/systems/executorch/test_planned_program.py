@@ -73,3 +73,42 @@ def test_a_program_that_was_not_planned_is_refused_in_a_line():
 
     with pytest.raises(AllocsimError, match="was not planned"):
         planned_program.document_of(exported)
+
+
+class OutputAlso(torch.nn.Module):
+    """Returns what `index_put` is given, too."""
+
+    def forward(self, x):
+        a = x + 1
+        return a, a.index_put((torch.tensor([0]),), torch.tensor([9.0]))
+
+
+class ViewAlso(torch.nn.Module):
+    """Reads a view of it behind `index_put`."""
+
+    def forward(self, x):
+        a = x + 1
+        v = a.view(2, 4)
+        b = a.index_put((torch.tensor([0]),), torch.tensor([9.0]))
+        return v * 2, b
+
+
+class ReadAfter(torch.nn.Module):
+    """Reads the result alone."""
+
+    def forward(self, x):
+        b = (x + 1).index_put((torch.tensor([0]),), torch.tensor([9.0]))
+        return b * 2, b.view(2, 4) + 1
+
+
+@pytest.mark.parametrize("views", [True, False], ids=["views elided", "views copied"])
+@pytest.mark.parametrize("model", [OutputAlso, ViewAlso, ReadAfter])
+def test_a_program_put_in_place_is_convicted_where_its_numbers_are_wrong_and_nowhere_else(model, views):
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    x = torch.arange(8.0)
+    edge = exir.to_edge(torch.export.export(model(), (x,)))
+    made = edge.to_executorch(exir.ExecutorchBackendConfig(run_reinplace_pass=True, remove_view_copy=views))
+    found = runtime.load_program(made.buffer).load_method("forward").execute([x])
+    right = all(torch.equal(one, other) for one, other in zip(found, model()(x), strict=True))
+
+    assert bool(check(allocsim.systems.executorch.document_of(made)).violations) == (not right)

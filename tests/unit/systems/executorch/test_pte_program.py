@@ -7,6 +7,7 @@ import pytest
 from plan_laws import PLANS, blamed, causes, law_of_damage, law_of_elide, law_of_shift, shifts
 
 from allocsim import systems
+from allocsim.cli import main
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import check
 from allocsim.model import Document, Role
@@ -41,6 +42,24 @@ def test_a_clean_plan_stays_clean(name):
     programs = document.programs
     counted = len(programs), sum(len(p.ops) for p in programs), sum(len(p.buffers) for p in programs)
     assert counted == CLEAN[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("output_also", ("C03", "plan")), ("view_also", ("C03", "plan")), ("result_freed", ("C01", "plan"))],
+)
+def test_what_a_kernel_in_place_writes_over_is_convicted_where_the_graph_is_known(name, cause):
+    """Three programs with `run_reinplace_pass` whose numbers are wrong in ExecuTorch 1.5.1 (docs/found.md)."""
+    assert causes(FOLDER / f"{name}.json")[0] == cause
+
+
+def test_of_a_file_alone_it_is_not_to_be_seen_whether_the_old_value_is_meant(capsys):
+    """The value and what was written over it have one index in the file."""
+    assert main(["check", str(FOLDER / "output_also.pte")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not to be seen here: whether aten::index_put_ 4 writes over what is read later" in said
+    assert main(["check", str(FOLDER / "output_also.json")]) == 1
+    assert "not to be seen here" not in capsys.readouterr().out
 
 
 def test_two_conds_whose_outputs_live_together_are_convicted():
