@@ -118,7 +118,7 @@ def assumed_returns(document: Document) -> int:
 
 
 def unseen(document: Document) -> tuple[str, ...]:
-    """Return what an importer says that its file does not tell, `unseen` in the `meta` of programs."""
+    """Return what an importer says that its file does not tell: `unseen` in a program's `meta`."""
     rows = (program.meta.get("unseen") for program in document.programs)
     return tuple(dict.fromkeys(str(text) for row in rows if isinstance(row, (list, tuple)) for text in row))
 

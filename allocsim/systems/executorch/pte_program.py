@@ -292,7 +292,7 @@ class _Walk:
         return tuple(found)
 
     def operand(self, index: int) -> int:
-        """Return the value that is meant here: before it was written over, where the graph says so."""
+        """Return the value that is meant: before it was written over, where the graph says so."""
         key = self.at, index, self.reads[index]
         self.reads[index] += 1
         then = self.before.get((self.meant or {}).get(key, OUTPUTS))

@@ -95,7 +95,7 @@ class ImpossibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What the numbers that only the run knows are taken to be: the nth size is `size + n * step`."""
+    """What numbers that only the run knows are taken to be: the nth size is `size + n * step`."""
 
     size: int
     step: int

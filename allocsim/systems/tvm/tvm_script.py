@@ -10,28 +10,41 @@ arena. `R.memory.alloc_tensor(storage, offset, ...)` is a buffer in a storage,
 is read too where the text loads from it before it has stored to it (`A[i] = A[i] + 1`; a reduction
 stores first, in `T.init`), and is then in place on itself. Else kernels are `noalias`, so nothing
 is in place. Parameters are the caller's. A kernel that stores to none of its own is refused.
+`R.match_cast` and a packed reshape move no byte: they are other names. Branches give one program
+for each way of a covering set (`allocsim.programs.ways`). A storage that a branch declares and only
+another one allocates (`storage: R.Object`) is no place on this way: its tensors have no slot.
 
 What this module does not see: whether a kernel stores to all of a buffer (it is taken to), what it
-allocates inside itself; sizes that only the run decides, branches and calls of packed functions,
-which it refuses in a Relax function.
+allocates inside itself; sizes that only the run decides, and calls of other packed functions, which
+it refuses in a Relax function.
 """
 
 import ast
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from allocsim.allowances import metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import APART, Placing, Slot
 from allocsim.formats.python_text import parsed, refusal
-from allocsim.model import HOST_READ, HOST_WRITE, WIDTHS, Arena, Document, Plan, Role
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, WIDTHS, Arena, Document, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
+from allocsim.programs.routines import Where
+from allocsim.programs.ways import ways
 
 ALIGNMENT: Final = 64
 """Of storages (`kAllocAlignment`, include/tvm/runtime/device_api.h)."""
 
 SKIPPED: Final = ("R.func_attr", "R.memory.kill_tensor", "R.memory.kill_storage")
 """Statements that touch no tensor."""
+
+
+RESHAPES: Final = ("vm.builtin.reshape", "relax.reshape")
+"""Packed functions that give their first argument another shape."""
+
+SIDES: Final = ("then", "else")
 
 
 def looks_like(head: bytes) -> bool:
@@ -41,7 +54,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "module") -> Document:
-    """Return program and plan of each Relax function that has a storage.
+    """Return program and plan of each way through each Relax function that has a storage.
 
     Raise DocumentError with line and rule. O(size of the text).
     """
@@ -56,12 +69,31 @@ def loads(data: bytes, source: str = "module") -> Document:
     if not planned:
         raise DocumentError(source, "", "no plan here: no function allocates a storage")
     try:
-        return Document.of(*(_Function(row, kernels, source).plan() for row in planned))
+        found: dict[tuple[str, str], Plan] = {}
+        for row in planned:
+            for taken in ways(_choices(row.body, ())):
+                plan = _Function(row, kernels, source, taken).plan()
+                found[row.name, plan.program.path] = plan
+        return Document.of(*found.values())
     except DocumentError:
         raise
     except (ModelError, RecursionError) as error:
         rule = error.rule if isinstance(error, ModelError) else "is nested too deeply"
         raise DocumentError(source, getattr(error, "place", ""), rule) from None
+
+
+def _choices(body: list[ast.stmt], where: Where) -> dict[Where, tuple[str, ...]]:
+    """Return the branches of statements, and those inside them."""
+    found: dict[Where, tuple[str, ...]] = {}
+    for row in body:
+        if isinstance(row, ast.With):
+            found |= _choices(row.body, where)
+        elif isinstance(row, ast.If):
+            here = (*where, f"if {row.lineno}")
+            found[here] = SIDES
+            for name, side in zip(SIDES, (row.body, row.orelse), strict=True):
+                found |= _choices(side, (*here, name))
+    return found
 
 
 def _decorated(row: ast.FunctionDef, name: str) -> bool:
@@ -116,6 +148,17 @@ def _base(part: ast.AST) -> str:
     return part.id if isinstance(part, ast.Name) else ""
 
 
+def _reshaped(value: ast.expr) -> ast.expr | None:
+    """Return the tensor of which a call gives the same bytes under another name."""
+    if not isinstance(value, ast.Call) or not value.args:
+        return None
+    if _word(value) in ("R.match_cast", "R.reshape"):
+        return value.args[0]
+    first = value.args[0]
+    packed = _word(value) == "R.call_packed" and isinstance(first, ast.Constant) and first.value in RESHAPES
+    return value.args[1] if packed and len(value.args) > 1 else None
+
+
 def _match(row: ast.Assign, alias: dict[str, str]) -> None:
     """Take `X = T.match_buffer(p, ...)`: X is another name for a parameter."""
     to, call = row.targets[0], row.value
@@ -126,13 +169,17 @@ def _match(row: ast.Assign, alias: dict[str, str]) -> None:
 
 
 class _Function:
-    """A Relax function while its statements are written down."""
+    """One way through a Relax function while its statements are written down."""
 
-    def __init__(self, row: ast.FunctionDef, kernels: dict[str, list[Access]], source: str) -> None:
-        self.row, self.kernels, self.source = row, kernels, source
+    def __init__(
+        self, row: ast.FunctionDef, kernels: dict[str, list[Access]], source: str, taken: Mapping[Where, str]
+    ) -> None:
+        self.row, self.kernels, self.source, self.taken = row, kernels, source, taken
+        self.where: Where = ()
+        self.said: list[str] = []
         self.growing = Placing(row.name, (Arena(name="storages", alignment=ALIGNMENT),))
-        self.storages: dict[str, tuple[int, int]] = {}
-        """Name -> where it begins, its bytes."""
+        self.storages: dict[str, tuple[int, int] | None] = {}
+        """Name -> where it begins, its bytes; None where another branch allocates it."""
         self.end = 0
         self.made: dict[str, tuple[str, tuple[int, ...], Slot]] = {}
         """Tensor -> dtype, shape, slot."""
@@ -145,13 +192,16 @@ class _Function:
         """Write the function down."""
         given = []
         for parameter in self.row.args.args:
+            if parameter.annotation is not None and _word(parameter.annotation) == "R.Prim":
+                continue  # a number, in no memory
             dtype, shape = self.annotated(parameter)
             self.made[parameter.arg] = dtype, shape, APART
             given.append(self.value(parameter.arg, Role.INPUT))
         self.growing.builder.op(HOST_WRITE, (), given, name="parameters")
         for row in self.row.body:
             self.statement(row)
-        return self.growing.plan("tvm")
+        program = replace(self.growing.builder.build(), path=", ".join(self.said))
+        return self.growing.plan_for(program, "tvm")
 
     def refuse(self, row: ast.AST, rule: str) -> DocumentError:
         return refusal(self.source, row, rule)
@@ -160,6 +210,10 @@ class _Function:
         if isinstance(row, ast.With):
             for part in row.body:
                 self.statement(part)
+        elif isinstance(row, ast.If):
+            self.branch(row)
+        elif isinstance(row, ast.AnnAssign) and row.value is None and isinstance(row.target, ast.Name):
+            self.storages.setdefault(row.target.id, None)
         elif isinstance(row, ast.Return):
             parts = row.value.elts if isinstance(row.value, ast.Tuple) else [row.value] if row.value else []
             self.growing.builder.op(HOST_READ, [self.read(part) for part in parts], (), name="returned")
@@ -173,9 +227,23 @@ class _Function:
         elif not isinstance(row, (ast.Pass, ast.Expr)):
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
 
+    def branch(self, row: ast.If) -> None:
+        if isinstance(row.test, ast.Name) and row.test.id in (*self.made, *self.names):
+            self.growing.builder.op("if", (self.read(row.test),), ())
+        around, self.where = self.where, (*self.where, f"if {row.lineno}")
+        side = self.taken[self.where]
+        self.said.append(f"{'/'.join(self.where)}={side}")
+        self.where = (*self.where, side)
+        for part in row.body if side == SIDES[0] else row.orelse:
+            self.statement(part)
+        self.where = around
+
     def assign(self, row: ast.AST, name: str, value: ast.expr) -> None:
         word = _word(value)
-        if isinstance(value, ast.Name):
+        same = _reshaped(value)
+        if same is not None:
+            self.names[name] = self.tensor(same)
+        elif isinstance(value, ast.Name):
             if value.id not in ("Module", *self.storages):
                 self.names[name] = self.tensor(value)
         elif isinstance(value, ast.Call) and word == "R.memory.alloc_storage" and value.args:
@@ -186,13 +254,12 @@ class _Function:
             storage = value.args[0].id if isinstance(value.args[0], ast.Name) else ""
             if storage not in self.storages:
                 raise self.refuse(row, f"{ast.unparse(value.args[0])[:40]!r} is no storage")
-            low, nbytes = self.storages[storage]
-            offset = self.number(value.args[1])
+            held, offset = self.storages[storage], self.number(value.args[1])
             dtype, shape = self.text(value.args[3]), self.numbers(value.args[2])
             size = dense_nbytes(shape, int(WIDTHS[dtype_code(name, dtype)]))
-            if offset + size > nbytes:
-                raise self.refuse(row, f"{name} ends at byte {offset + size} of a storage of {nbytes}")
-            self.made[name] = dtype, shape, (0, low + offset)
+            if held is not None and offset + size > held[1]:
+                raise self.refuse(row, f"{name} ends at byte {offset + size} of a storage of {held[1]}")
+            self.made[name] = dtype, shape, (UNPLACED, 0) if held is None else (0, held[0] + offset)
         elif isinstance(value, ast.Call) and word == "R.builtin.alloc_tensor" and len(value.args) >= 2:
             self.made[name] = self.text(value.args[1]), self.numbers(value.args[0]), APART
         else:

@@ -46,7 +46,8 @@ def test_a_storage_that_serves_while_its_tensor_is_still_read_convicts_the_plan(
         ("R.shape([8192])", "R.shape([])", 1, "is 0 numbers; one is wanted here"),
         ("cls.gelu(", "cls.mystery(", 1, "calls no kernel of this module"),
         ("cls.layer_norm(x,", "cls.layer_norm(q,", 1, "no tensor that is known"),
-        ("        cls.gelu(add, alloc4)", "        if x: cls.gelu(add, alloc4)", 1, "no statement that is known"),
+        ("        cls.gelu(add, alloc4)", "        while x: cls.gelu(add, alloc4)", 1, "no statement that is known"),
+        ("        cls.gelu(add, alloc4)", '        y = R.call_packed("vm.other", x)', 1, "no statement that is known"),
     ],
 )
 def test_what_is_not_known_is_refused_with_its_line(old, new, count, rule):
@@ -106,3 +107,82 @@ def test_damaged_modules_end_in_one_line():
 
     assert refused > 0
     assert read + refused == 2000
+
+
+PLANNED = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def plus(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        for i in range(64):
+            B[i] = A[i] + 1.0
+
+    @T.prim_func
+    def sum(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
+        for i in range(64):
+            C[i] = A[i] + B[i]
+
+    @R.function
+    def main(x: R.Tensor((64,), dtype="float32"), c: R.Tensor((), dtype="bool")):
+        s = R.memory.alloc_storage(R.shape([256]), R.prim_value(0), R.str("global"), R.dtype("float32"))
+        t = R.memory.alloc_storage(R.shape([256]), R.prim_value(0), R.str("global"), R.dtype("float32"))
+        out = R.builtin.alloc_tensor(R.shape([64]), R.dtype("float32"), R.prim_value(0), R.str("global"))
+        a = R.memory.alloc_tensor(s, R.prim_value(0), R.shape([64]), R.dtype("float32"))
+        cls.plus(x, a)
+{rest}
+        return out
+"""
+TENSOR = "R.memory.alloc_tensor({}, R.prim_value(0), R.shape([64]), R.dtype('float32'))"
+
+
+def planned(*rows):
+    return loads(PLANNED.replace("{rest}", "\n".join(f"        {row}" for row in rows)).encode())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "R.match_cast(a, R.Tensor((64,), dtype='float32'))",
+        "R.call_packed('vm.builtin.reshape', a, R.shape([64]), sinfo_args=(R.Tensor((64,), dtype='float32'),))",
+        "R.reshape(a, R.shape([64]))",
+    ],
+)
+def test_another_name_keeps_its_storage_alive(other):
+    """tvm#20190, #20207 and #20134: the planner lost the storage of `a` behind such a name, and gave it to `b`."""
+
+    def module(storage):
+        return planned(f"v = {other}", f"b = {TENSOR.format(storage)}", "cls.plus(x, b)", "cls.sum(v, b, out)")
+
+    assert check(module("t")).clean
+    assert {row.kind for row in check(module("s")).violations} >= {"Overlap", "StaleRead"}
+
+
+def test_a_storage_that_another_branch_allocates_is_no_place():
+    """tvm#20191: the branch not taken allocates; the module crashes there."""
+
+    def module(declared):
+        return planned(
+            "if c:",
+            f"    u = {PLANNED.split('s = ')[1].splitlines()[0]}",
+            f"    b = {TENSOR.format('u')}",
+            "    cls.plus(a, b)",
+            "    cls.plus(b, out)",
+            "else:",
+            f"    {declared}",
+            f"    b = {TENSOR.format('u')}",
+            "    cls.plus(a, b)",
+            "    cls.plus(b, out)",
+        )
+
+    own = module(f"u = {PLANNED.split('s = ')[1].splitlines()[0]}")
+    assert sorted(program.path for program in own.programs) == ["if 21=else", "if 21=then"]
+    assert check(own).clean
+    report = check(module("u: R.Object"))
+    assert {row.kind for row in report.violations} == {"Unplaced"}
+    assert {report.violations[0].program} == {next(n for n, row in enumerate(own.programs) if "else" in row.path)}
+
+
+def test_a_branch_that_takes_the_storage_of_what_is_read_behind_it_is_convicted():
+    rows = ["if c:", f"    b = {TENSOR.format('s')}", "    cls.plus(x, b)", "else:", "    b = x", "cls.sum(a, b, out)"]
+
+    assert "StaleRead" in {row.kind for row in check(planned(*rows)).violations}
