@@ -37,7 +37,7 @@ def interpreter(model: "str | bytes", **options: Any) -> Any:
 
 
 def recorded(planned: Any) -> Row:
-    """Return what `check` reads, of an interpreter with its tensors allocated. O(tensors + uses)."""
+    """Return what `check` reads of an interpreter with tensors allocated. O(tensors + uses)."""
     ops = [
         {"op": row["op_name"], "ins": row["inputs"].tolist(), "outs": row["outputs"].tolist()}
         for row in planned._get_ops_details()  # noqa: SLF001 - LiteRT has no other word for it
