@@ -104,8 +104,7 @@ def _stated(dossier: Dossier, pair: Pair, problem: Problem, late: Collection[int
         return (Change(kind="slot", plan=pair.plan, buffer=short),)
     way = dossier.way(plan, one, other)
     if way is not None:
-        unvouched = kinds <= IN_PLACE  # the pair that is stated is one that no kernel promises
-        bad = [step for step in way if unvouched or (index, *step) in dossier.bad_pairs]
+        bad = [step for step in way if kinds <= IN_PLACE or (index, *step) in dossier.bad_pairs]
         if bad:
             return tuple(dict.fromkeys(pair_mend(dossier, index, *step) for step in bad))
     if problem.own[one] or problem.own[other]:
