@@ -59,7 +59,7 @@ LISTED: Final = re.compile(r"  (?:  |> )[ \d]*")
 
 OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
 
-Plain = Annotated[bool, typer.Option("--plain", help="Judge by the plain checks alone: nothing compiled, slower.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Judge by the plain judge alone: interval by interval, slower.")]
 Strict = Annotated[bool, typer.Option("--strict", help="An alias that nobody vouches for is a violation.")]
 Kinds = Annotated[
     Path | None, typer.Option("--kinds", metavar="TABLE", help="JSON: which pairs of a kind are safe in place.")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from allocsim.diagnostics.asked_facts import AskedFacts
-from allocsim.judge.violations import Range, Violation
+from allocsim.judge.violations import NO_MORE, Range, Violation
 
 Words = Callable[["_Record"], str]
 
@@ -51,6 +51,8 @@ class _Record:
         self.facts, self.v, self.more = facts, v, v.more
         self.program: Any = facts.program(v.program or 0)
         self.step = v.step or 0
+        self.told = v.more is not NO_MORE
+        """Whether the judge says more than what two judges agree on."""
         self._end = None if v.ends is None else int("low" not in v.ends)
 
     def op(self, step: int | None, program: Any = None) -> str:
@@ -102,7 +104,7 @@ class _Record:
             named = "" if value is None else f" ({self.value(value, program)})"
             return f"{self.op(op, program)} of run {run}{named}"
         if content is None:
-            return "nobody"
+            return "nobody" if self.told else "no op"
         return f"the content laid for {self.buffer(content[1], self.facts.program(content[0]))}"
 
 
@@ -129,7 +131,8 @@ def _finder(r: _Record) -> str:
 
 
 def _stale(r: _Record) -> str:
-    wanted = r.witness(r.v.want_run, r.v.want_op, r.more.want_value, r.more.want_content)
+    content = r.more.want_content or (r.v.program or 0, r.v.buffer or 0)  # what is stale was written, or is content
+    wanted = r.witness(r.v.want_run, r.v.want_op, r.more.want_value, content)
     return f"{_read(r)} in {r.slot()}: they hold what {_finder(r)} left there, not what {wanted} did"
 
 
@@ -147,7 +150,9 @@ WHY_UNSAFE: Final = {
 
 
 def _laid_over(r: _Record, reason: str) -> str:
-    other = r.buffer(r.v.other_buffer) if r.more.other_value is None else r.value(r.more.other_value)
+    results = [v for v in r.facts.sides(r.program, r.step)[1] if v != r.v.value]
+    mine = [v for v in results if r.facts.value(r.program, v)[1] == r.v.other_buffer]
+    other = r.value(mine[0] if r.more.other_value is None else r.more.other_value)
     return f"{r.op(r.v.op)} lays {other} over {r.value(r.v.value)}, {r.bytes()} of {r.buffer()} in {r.slot()}, {reason}"
 
 
@@ -188,8 +193,8 @@ def _misaligned(r: _Record) -> str:
 
 
 def _overlap(r: _Record) -> str:
-    step = r.more.live[0][0] if r.more.live else r.step
-    at = f"when {r.op(r.v.op)} runs" if r.v.op is not None else f"at step {step}"
+    at = f"at step {r.more.live[0][0]}" if r.more.live else "at one step"
+    at = at if r.v.op is None else f"when {r.op(r.v.op)} runs"
     return (
         f"{r.buffer()} in {r.slot()} and {r.buffer(r.v.other_buffer)} in {r.slot(r.v.other_buffer)} both live {at}; "
         f"they share {r.bytes()} of the first"
@@ -209,13 +214,16 @@ def _too_short(r: _Record) -> str:
             f"{r.buffer()} is believed to be free in steps {free}; it is live in "
             f"{_segments(r, live)}, so at step {max(step, 0)}"
         )
+    if r.v.op is None:
+        return f"{r.buffer()} is believed to live in steps {r.span()}, and lives in others"
     operands, results = r.facts.sides(r.program, r.step)
     mine = [v for v in operands if r.facts.value(r.program, v)[1] == r.v.buffer]
     verb = "reads" if mine else "writes"
     value = next(iter(mine or [v for v in results if r.facts.value(r.program, v)[1] == r.v.buffer]), None)
     accesses = f"its accesses are in {_listed(live)}: " if live else ""
+    span = f"[{belief.start}, {belief.stop})" if r.told else r.span()
     return (
-        f"{r.buffer()} is believed to live in steps [{belief.start}, {belief.stop}); {accesses}"
+        f"{r.buffer()} is believed to live in steps {span}; {accesses}"
         f"{r.op(r.v.op)} {verb} {r.buffer() if value is None else r.value(value)}"
     )
 
@@ -306,7 +314,7 @@ def _event(r: _Record, done: str) -> str:
 def _outside(r: _Record) -> str:
     pin = " and is pinned" if r.belief().pinned else ""
     missed = f": it is nowhere in step {r.more.live[0][0]}" if r.more.live else ""
-    done = "allocates" if r.more.reason == "alloc" else "frees"
+    done = "allocates" if r.more.reason == "alloc" else "frees" if r.told else "leaves free"
     return f"{_event(r, done)}, which is believed to live in steps {r.span()}{pin}{missed}"
 
 

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.diagnostics import told
+from allocsim.document import dumps
 from allocsim.errors import AllocsimError, os_error_line
+from allocsim.judge import plain
 from allocsim.judge.fast import check
 from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Report, Violation
@@ -146,7 +148,7 @@ class JudgeRules:
     limit: int | None = None
     """Violations listed at most; None is the judge's own limit."""
     plain: bool = False
-    """Whether nothing but the plain checks decides."""
+    """Whether the report is that of the plain judge (`allocsim.judge.plain`), and of it alone."""
     strict: bool = False
     """Whether an alias that nobody vouches for is a violation."""
     kinds: KindsTable | None = None
@@ -155,7 +157,10 @@ class JudgeRules:
     def report(self, document: Document) -> Report:
         """Return what the judge says of a document."""
         limit: dict[str, Any] = {} if self.limit is None else {"limit": self.limit}
-        return told(check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, **limit), document)
+        if self.plain:
+            record, kinds = plain.read(json.loads(dumps(document))), None if self.kinds is None else dict(self.kinds)
+            return told(plain.judge(record, strict=self.strict, kinds=kinds, **limit), document)
+        return told(check(document, strict=self.strict, kinds=self.kinds, **limit), document)
 
     def whole(self, document: Document, report: Report) -> Report:
         """Return a report that lists enough to find all causes: the one given, if it lists all."""
@@ -245,11 +250,11 @@ def outcome_of(
     document = evidence.document
     if report is None:
         report = rules.report(document)
-    plain = replace(
+    bare_outcome = replace(
         _outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by
     )
     if report.clean and not _measures(evidence):
-        return plain
+        return bare_outcome
     from allocsim.cure.defects import key_of  # noqa: PLC0415 - as above
     from allocsim.verdict.attribution import Charge  # noqa: PLC0415 - as above
     from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
@@ -260,10 +265,10 @@ def outcome_of(
         except Exception as error:  # noqa: BLE001 - whatever it is, what the judge said of the file stands
             bare = (Charge(violation=v, cause=None) for v in report.violations)
             findings = tuple(_finding(document, charge, known) for charge in bare)
-            return replace(plain, findings=findings, failed=failure(file, report, error))
+            return replace(bare_outcome, findings=findings, failed=failure(file, report, error))
     charged = causes_by_violation(causes)
     charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
-    return replace(plain, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
+    return replace(bare_outcome, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
 
 
 def failure(file: str, report: Report, error: Exception) -> str:

@@ -13,7 +13,7 @@ from allocsim import document as native
 from allocsim.errors import DocumentError
 from allocsim.judge.violations import KINDS
 from allocsim.model import Document
-from allocsim.outcomes import Outcome, baseline, fingerprint, judge_file, junit, outcome_of, sarif
+from allocsim.outcomes import JudgeRules, Outcome, baseline, fingerprint, judge_file, junit, outcome_of, sarif
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.reduction.cut import cut
 from allocsim.verdict.attribution import charges
@@ -263,3 +263,19 @@ def test_what_cannot_be_read_is_an_outcome_that_does_not_pass(tmp_path):
     assert not nowhere.passes
     assert not broken.passes
     assert nowhere.document is broken.document is None
+
+
+def test_the_plain_report_is_that_of_the_plain_judge_alone(monkeypatch):
+    late = Document.of(plan(program("x = host.write; a = f x; b = g x; c = h b a; host.read c"), "x=0 a=64 b=64 c=192"))
+    of_columns = JudgeRules().report(late)
+
+    def refuse(*_, **__):
+        raise AssertionError("the columns were asked")
+
+    monkeypatch.setattr("allocsim.outcomes.check", refuse)
+    report = JudgeRules(plain=True).report(late)
+    assert report == of_columns
+    assert not report.clean
+    assert all(
+        v.message.startswith(w.message[:40]) for v, w in zip(report.violations, of_columns.violations, strict=True)
+    )
