@@ -15,7 +15,7 @@ O(log bytes) for each call, but for the lists. Source: Knowlton, "A fast storage
 
 from bisect import bisect_left, insort
 
-from allocsim.allocators.online import drive
+from allocsim.allocators.driven_online import drive
 from allocsim.model import Plan, Problem
 from allocsim.model.layout import LIMIT
 

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocsim.allocators.online import drive
+from allocsim.allocators.driven_online import drive
 from allocsim.model import Plan, Problem
 from allocsim.model.layout import LIMIT
 

@@ -19,8 +19,8 @@ memory planner in tinygrad (tinygrad/runtime/support/memory.py and engine/runtim
 
 from typing import Final
 
+from allocsim.allocators.driven_online import drive
 from allocsim.allocators.free_list import FreeList
-from allocsim.allocators.online import drive
 from allocsim.model import Plan, Problem
 from allocsim.model.layout import LIMIT
 

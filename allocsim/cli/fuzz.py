@@ -13,6 +13,8 @@ the interpreter that `ALLOCSIM_PEERS` names has them (`allocsim.allocators.live_
 | `--training` | training graphs of the engine, with backward and optimizer, drawn by Hypothesis |
 | `--exhaustive N` | every program of up to N ops of a small scope; nothing found proves every property for it |
 
+`--online` drives a target that answers while the program runs (`allocsim.online`, docs/online.md).
+
 `--scheduler ADDRESS` has the workers of a Dask cluster do it; `--coverage` says what a campaign was
 worth: branches of the target taken, known bugs found.
 
@@ -95,6 +97,9 @@ def fuzz(
     strict: Annotated[bool, typer.Option("--strict", help="What is noted beside findings ends with 1 too.")] = False,
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    online: Annotated[
+        bool, typer.Option("--online", help="TARGET answers while the program runs (docs/online.md).")
+    ] = False,
     ggml: Annotated[
         str | None, typer.Option(help="For the target ggml: before, after, or the path of a libggml.  [default: after]")
     ] = None,
@@ -104,8 +109,40 @@ def fuzz(
         if folder is not None:
             with working_in(folder):  # refused before long work
                 pass
+    if online:
+        _refuse(
+            "an online allocator",
+            {
+                "--bulk": bulk,
+                "--training": training,
+                "--exhaustive": exhaustive is not None,
+                "--execute": execute,
+                "--corpus": corpus is not None,
+                "--scheduler": scheduler is not None,
+                "--coverage": coverage,
+                "--memory": memory is not None,
+                "--without": without is not None,
+                "--strict": strict,
+                "--ggml": ggml is not None,
+                "--jobs": jobs > 1,
+            },
+        )
+        from allocsim.cli.fuzz_online import fuzz_online  # not for --help
+
+        return fuzz_online(
+            target,
+            examples=examples,
+            minutes=minutes,
+            seed=seed,
+            timeout=timeout,
+            guarantees=tuple(guarantee or ()),
+            shrink=shrink,
+            out=out,
+            as_json=as_json,
+        )
     if target == LIVE:
         _refuse(
+            "the target ggml",
             {
                 "--bulk": bulk,
                 "--training": training,
@@ -118,7 +155,7 @@ def fuzz(
                 "--guarantee": guarantee is not None,
                 "--without": without is not None,
                 "--strict": strict,
-            }
+            },
         )
         status: int = service("fuzz_library")(
             library=ggml or "after",
@@ -175,11 +212,11 @@ def _known(target: str) -> None:
         raise UnknownNameError("target", target, {LIVE, *known})
 
 
-def _refuse(options: Mapping[str, bool]) -> None:
+def _refuse(what: str, options: Mapping[str, bool]) -> None:
     """Refuse the options that are given."""
     given = [name for name, is_given in options.items() if is_given]
     if given:
-        raise AllocsimError(f"{', '.join(given)}: not for the target ggml")
+        raise AllocsimError(f"{', '.join(given)}: not for {what}")
 
 
 def _asked(  # noqa: PLR0917 - the options, in order

@@ -11,6 +11,7 @@ Events come in the order in which the host made them, one object each (one a lin
 | `use` | `stream` [0], `reads` [none], `writes` [none], `kind` [use], `name` [kind], `in_place` [null] | an op was put on a stream |
 | `record` | `mark`, `stream` [0] | an event marks what the stream has been given so far |
 | `wait` | `mark`, `stream` [0] | what the stream is given from now on waits for that mark |
+| `done` | `mark` | the host has seen that all before that mark has ended |
 | `synchronize` | `stream` [all] | the host waited until the stream had done what it was given so far |
 | `record_stream` | `block`, `stream` [0] | the block is in use on another stream too; once freed, it waits for what that has been given by then |
 
@@ -24,8 +25,8 @@ allocs and frees are the plan's events. A use is an op on its stream; what it wr
 for a live block of a trace is mutated, and what it reads is the value last written there, if that
 has just these bytes. A wait is an `after` of the next op on its stream. Stream order lets a block
 serve again on its own stream at once; on another stream that needs a wait, or the two race. What
-the host knows to be done comes before all that it orders later: that is what `synchronize` and
-`returned` say. A block that `record_stream` named comes back when the uses recorded have ended.
+the host knows to be done comes before all that it orders later: that is what `synchronize`, `done`
+and `returned` say. A block that `record_stream` named comes back when the uses recorded have ended.
 Where the trace has no `returned` for it, its next owner is taken as proof that they had: the
 allocator's word, counted in the program's `meta` as `assumed_returns`. A block used on a stream
 that nobody recorded has no such word, and its uses race with the next owner's.
@@ -55,6 +56,7 @@ KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "use": ((), ("stream", "reads", "writes", "kind", "name", "in_place")),
     "record": (("mark",), ("stream",)),
     "wait": (("mark",), ("stream",)),
+    "done": (("mark",), ()),
     "synchronize": ((), ("stream",)),
     "record_stream": (("block",), ("stream",)),
 }
@@ -173,10 +175,16 @@ class _Trace:
         self.order.record(_key(event, "mark"), self._stream(event))
 
     def _wait(self, event: Mapping[str, Any]) -> None:
+        self.order.wait(self._mark(event), self._stream(event))
+
+    def _done(self, event: Mapping[str, Any]) -> None:
+        self.order.synchronize_mark(self._mark(event))
+
+    def _mark(self, event: Mapping[str, Any]) -> Any:
         mark = _key(event, "mark")
         if mark not in self.order.marks:
             raise ModelError("mark", f"{_shown(mark)} was never recorded")
-        self.order.wait(mark, self._stream(event))
+        return mark
 
     def _synchronize(self, event: Mapping[str, Any]) -> None:
         self.order.synchronize(*([self._stream(event)] if "stream" in event else ()))

@@ -19,7 +19,7 @@ from functools import cache, partial
 from typing import Final
 
 from allocsim.allocators import ALLOCATORS, Allocator, exact
-from allocsim.allocators.online import drive
+from allocsim.allocators.driven_online import drive
 from allocsim.fuzzing.mutants import books, placements, wrong_beliefs
 from allocsim.model import Plan, Problem, Program
 from allocsim.model.layout import Int64s

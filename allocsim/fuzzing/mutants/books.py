@@ -1,7 +1,7 @@
 """Mutants of free lists: online first-fit allocators with one bug each.
 
-Driven by `allocsim.allocators.online`; each does what a first-fit allocator does but for the bug in
-its name.
+Driven by `allocsim.allocators.driven_online`; each does what a first-fit allocator does but for the
+bug in its name.
 
 What this module does not see: programs.
 """

@@ -1,6 +1,6 @@
 """Two planners as another project would offer them: a placement, and an online allocator made a planner."""
 
-from allocsim.allocators.online import allocator
+from allocsim.allocators.driven_online import allocator
 
 
 def stacked(problem):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from allocsim.allocators import ALLOCATORS, Constraints
 from allocsim.allocators.buddy import Buddy
 from allocsim.allocators.caching import Caching
+from allocsim.allocators.driven_online import allocator, drive
 from allocsim.allocators.free_list import FreeList
-from allocsim.allocators.online import allocator, drive
 from allocsim.allocators.tlsf import Tlsf
 from allocsim.errors import CapacityError, PlannerError
 from allocsim.judge.fast import check

@@ -133,7 +133,7 @@ def test_parts_of_a_block_are_values_of_their_own():
 
 REFUSED = [
     ([3], "events[0]: 3 is not an object"),
-    ([{}], "events[0].event: None is none of alloc free returned use record wait synchronize record_stream"),
+    ([{}], "events[0].event: None is none of alloc free returned use record wait done synchronize record_stream"),
     ([event("alloc", block="a", address=0)], "events[0]: has no 'nbytes', which alloc needs"),
     ([alloc("a", 0, adress=1)], "events[0]: has the unknown key 'adress'; did you mean 'address'?"),
     ([alloc("a", -1)], "events[0].address: -1 is not an integer between 0 and 2^62"),

@@ -1,0 +1,145 @@
+"""`allocsim fuzz --online TARGET`: drive an allocator that answers while the program runs.
+
+What this module does not see: calls, and what is promised (`allocsim.online`).
+"""
+
+import json
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from allocsim.cli.output import print_json, print_line, show_path
+from allocsim.document import dumps
+from allocsim.errors import AllocsimError, ModelError, UnknownNameError
+from allocsim.files.folders import replace_files, working_in
+from allocsim.online import CHOICES, Finding, Judge, Result, find, trace_of
+from allocsim.online.in_words import lines, script
+from allocsim.online.own_process import SECONDS, isolated
+from allocsim.programs.allocator_trace import trace
+from allocsim.verdict.causes import causes_of
+
+EXAMPLES: Final = 10_000
+"""Sequences, unless `--examples` or `--minutes` says otherwise."""
+
+
+def fuzz_online(
+    target: str,
+    *,
+    examples: int | None,
+    minutes: float | None,
+    seed: int,
+    timeout: float | None,
+    guarantees: tuple[str, ...],
+    shrink: bool,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    """Return 1 where a promise was broken, else 0.
+
+    Raises AllocsimError for a target that is none.
+    """
+    asked = _asked(guarantees)
+    options = {
+        **asked,
+        "examples": EXAMPLES if examples is None and minutes is None else examples,
+        "seconds": None if minutes is None else minutes * 60,
+        "seed": seed,
+        "shrink": shrink,
+    }
+    judge = Judge(make=find(target), **asked)
+    with ExitStack() as claims:
+        if out is not None:
+            claims.enter_context(working_in(out))
+        tell = None if as_json else lambda finding: _say(finding, seed, judge)
+        result = isolated(target, options, seconds=timeout or SECONDS, tell=tell)
+        for number, finding in enumerate(result.findings, 1):
+            if out is not None:
+                _write(finding, out / f"{number}-{finding.broken.property}", target, judge)
+    if as_json:
+        print_json(_record(target, result, seed))
+    else:
+        for line in _summary(result, asked):
+            print_line(line)
+        if out is not None and result.findings:
+            print_line(f"each finding has a folder in {show_path(out)}")
+    return int(bool(result.findings))
+
+
+def _asked(guarantees: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is asked by choice. Raises UnknownNameError for what is no promise, AllocsimError
+    for a bound that is none.
+    """
+    waste = None
+    for name in guarantees:
+        word, _, bound = name.partition("=")
+        if word == "waste":
+            try:
+                waste = float(bound)
+            except ValueError:
+                raise AllocsimError(f"--guarantee {name}: waste=BOUND needs a number, as in waste=1.5") from None
+        elif name not in CHOICES:
+            raise UnknownNameError("promise", name, {*CHOICES, "waste=BOUND"})
+    return {"deterministic": "deterministic" in guarantees, "waste": waste}
+
+
+def _say(finding: Finding, seed: int, judge: Judge) -> None:
+    for line in lines(finding, seed):
+        print_line(line)
+    if not finding.died:
+        for cause in _causes(finding, judge):
+            print_line(f"  as a document: {cause}")
+
+
+def _causes(finding: Finding, judge: Judge) -> list[str]:
+    """Return what the judge says of what was given out; nothing where no memory shows the fault."""
+    try:
+        document = trace(trace_of(judge, finding.sequence, again=True), name="online")
+    except ModelError:
+        return []
+    return [f"{cause.class_}, fault of the {cause.party}" for cause in causes_of(document)]
+
+
+def _write(finding: Finding, folder: Path, target: str, judge: Judge) -> None:
+    files = {"test_smallest.py": script(finding, target).encode()}
+    if not finding.died:
+        events = trace_of(judge, finding.sequence, again=True)
+        files["events.jsonl"] = "".join(json.dumps(event) + "\n" for event in events).encode()
+        with suppress(ModelError):  # an answer that is no address has no document
+            files["smallest.json"] = dumps(trace(events, name="online"))
+    replace_files(folder, files)
+
+
+def _summary(result: Result, asked: dict[str, Any]) -> tuple[str, str]:
+    many = len(result.findings)
+    shapes = ", ".join(f"{count} {shape}" for shape, count in sorted(result.shapes.items()))
+    words = ", ".join(f"{count} {word}" for word, count in sorted(result.words.items()))
+    held = ", ".join(name for name, chosen in asked.items() if chosen) or "none"
+    found = f"{many} finding{'s'[: many != 1]}" if many else "nothing found"
+    return (
+        f"{found} in {result.sequences} sequences of {result.calls} calls: {shapes or 'none'}",
+        f"  drawn: {words or 'none'}; held to by choice: {held}; never drawn: forks, threads, bad calls",
+    )
+
+
+def _record(target: str, result: Result, seed: int) -> dict[str, Any]:
+    return {
+        "target": target,
+        "seed": seed,
+        "sequences": result.sequences,
+        "calls": result.calls,
+        "shapes": result.shapes,
+        "words": result.words,
+        "findings": [
+            {
+                "property": finding.broken.property,
+                "cause": finding.broken.cause,
+                "sentence": finding.broken.sentence,
+                "sequence": finding.index,
+                "capacity": finding.sequence.capacity,
+                "alignment": finding.sequence.alignment,
+                "streams": finding.sequence.streams,
+                "calls": finding.sequence.calls,
+            }
+            for finding in result.findings
+        ],
+    }

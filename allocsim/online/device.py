@@ -1,0 +1,90 @@
+"""The device that an online allocator is driven on: streams, marks, and what the host knows of
+them.
+
+A stream does what it was given in order; streams know nothing of each other. A *mark* says how far
+a stream has been given work (`cudaEventRecord`), a wait puts a stream's next op behind a mark, a
+mark has *passed* when all before it was done (`cudaEventQuery`). The device is simulated: an op is
+done when `advance` or `synchronize` says so, never before what it waits for.
+
+Order is kept in vector clocks (Lamport 1978; Fidge and Mattern 1988): for each stream, how many
+ops of each other stream come before its next op. What the host has seen done comes before all that
+it gives out later.
+
+O(streams) a call. What this module does not see: memory, and allocators.
+"""
+
+from collections.abc import Callable
+
+
+class Device:
+    """Streams numbered from 0; an allocator is given one, and may ask `record`, `passed`, `wait`
+    and `synchronize` of it.
+    """
+
+    __slots__ = ("_clocks", "_done", "_known", "_marks", "_ops", "copy", "streams", "tell")
+
+    def __init__(
+        self, streams: int, tell: Callable[..., None] | None = None, copy: Callable[[int, int, int], None] | None = None
+    ) -> None:
+        self.streams = streams
+        self.copy = copy or (lambda _source, _target, _nbytes: None)
+        """What an allocator moves bytes with: from, to, how many."""
+        self.tell = tell
+        """Called with each event as `allocsim trace` reads it, by word and keys; None: nobody
+        listens.
+        """
+        self._clocks = [[0] * streams for _ in range(streams)]
+        self._known = [0] * streams
+        self._done = [0] * streams
+        self._ops: list[list[tuple[int, ...]]] = [[] for _ in range(streams)]
+        self._marks: list[tuple[int, tuple[int, ...]]] = []
+
+    def put(self, stream: int) -> int:
+        """Give the stream an op; return its number there, from 1."""
+        clock, known = self._clocks[stream], self._known
+        for other in range(self.streams):
+            clock[other] = max(clock[other], known[other])
+        clock[stream] = number = len(self._ops[stream]) + 1
+        self._ops[stream].append(tuple(clock))
+        return number
+
+    def ordered(self, stream: int, number: int, before: int) -> bool:
+        """Return whether an op of a stream comes before the next op of the stream `before`."""
+        return stream == before or number <= self._clocks[before][stream] or number <= self._known[stream]
+
+    def record(self, stream: int) -> int:
+        """Mark what the stream has been given so far; return the mark."""
+        clock = list(self._clocks[stream])
+        clock[stream] = len(self._ops[stream])
+        self._marks.append((stream, tuple(clock)))
+        if self.tell is not None:
+            self.tell("record", mark=len(self._marks) - 1, stream=stream)
+        return len(self._marks) - 1
+
+    def wait(self, mark: int, stream: int) -> None:
+        """Put what the stream is given from now on behind the mark."""
+        clock = self._clocks[stream]
+        clock[:] = map(max, clock, self._marks[mark][1])
+        if self.tell is not None:
+            self.tell("wait", mark=mark, stream=stream)
+
+    def passed(self, mark: int) -> bool:
+        """Return whether the stream has done all before the mark; if so, the host knows it now."""
+        stream, clock = self._marks[mark]
+        if self._done[stream] < clock[stream]:
+            return False
+        self._known[:] = map(max, self._known, clock)
+        if self.tell is not None:
+            self.tell("done", mark=mark)
+        return True
+
+    def synchronize(self, stream: int) -> None:
+        """Let the host wait until the stream has done all it was given."""
+        mark = self.record(stream)
+        self.advance(stream)
+        self.passed(mark)
+
+    def advance(self, stream: int) -> None:
+        """Let the stream do all it was given, and what that waits for; nobody is told."""
+        if self._ops[stream]:
+            self._done[:] = map(max, self._done, self._ops[stream][-1])

@@ -1,0 +1,131 @@
+"""What an allocator that answers while the program runs is asked, and which calls it takes.
+
+A target is made by `make(capacity, alignment, device)`: bytes or None for unbounded, a power of
+two, and the `Device` whose streams use the memory (`allocsim.online.device`).
+
+| method | answer | must it be there |
+|---|---|---|
+| `alloc(nbytes, alignment, stream, tag)` | an address, a list of pages, or None: no room | yes |
+| `free(memory, stream)` | nothing; `memory` is an answer of `alloc`, or some of its pages | yes |
+| `realloc(address, nbytes)` | an address whose first bytes are those of the old one, or None | no |
+| `record_stream(memory, stream)` | nothing: another stream uses it too; once freed it waits for that | no |
+| `begin(step, memory, stream)`, `end(step)` | nothing: a step in flight uses this memory | no |
+| `share(memory)` | nothing: one more holder, each of whom frees it | no |
+| `write(memory)` | memory of the same size that only this holder has: copy on write; or None | no |
+| `count(memory)` | how many hold it | no |
+| `trim()`, `evict(nbytes)` | nothing that is looked at | no |
+
+An allocator of pages has an attribute `page`, the bytes of one; its answers are lists of page
+numbers. One whose `alloc` takes streams seriously says so by `record_stream` or by an attribute
+`streams = True`; every other one gives out memory for one stream. Steps run on any stream.
+
+One that never joins again what it once split says `keeps = True`: after a sequence it need not give
+the largest block that a fresh one gives, but the same calls must not need more memory each time.
+
+`realloc` and `write` move bytes by `device.copy(source, target, nbytes)`, which the driver sets.
+
+What the caller promises: memory that is freed on a stream has been used on others only as
+`record_stream` or `begin` told, or in an order that this stream waits for. What is used on a stream
+comes behind its `alloc`.
+
+What this module does not see: which calls are drawn, and what is wrong with an answer.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocsim.allocators.buddy import Buddy
+from allocsim.allocators.caching import Caching
+from allocsim.allocators.tlsf import Tlsf
+from allocsim.errors import AllocsimError, UnknownNameError
+from allocsim.online.device import Device
+from allocsim.online.pools_by_library import LIBRARY, MALLOC, library, malloc
+
+Make = Callable[[int | None, int, Device], Any]
+"""(capacity in bytes, alignment, device) -> a target."""
+
+OPTIONAL: Final = ("realloc", "record_stream", "begin", "share", "write", "count", "trim", "evict")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a target can be asked, beyond `alloc` and `free`."""
+
+    calls: frozenset[str]
+    """Of `OPTIONAL`."""
+    page: int = 0
+    """Bytes of a page; 0: it answers addresses."""
+    streams: bool = False
+    keeps: bool = False
+    """Whether memory that was split once may stay split."""
+    unbounded: bool = False
+    """Whether it gives out memory of the process, whatever capacity it is made with."""
+
+    @classmethod
+    def of(cls, target: Any) -> "Abilities":
+        """Return those of a target. Raises AllocsimError for one without alloc or free."""
+        for name in ("alloc", "free"):
+            if not callable(getattr(target, name, None)):
+                raise AllocsimError(f"an online allocator needs a method {name!r}; {type(target).__name__} has none")
+        calls = frozenset(name for name in OPTIONAL if callable(getattr(target, name, None)))
+        page = getattr(target, "page", 0)
+        if isinstance(page, bool) or not isinstance(page, int) or page < 0:
+            raise AllocsimError(f"page is {page!r}; an integer of bytes, or none, is needed")
+        streams = "record_stream" in calls or bool(getattr(target, "streams", False))
+        keeps, unbounded = (bool(getattr(target, name, False)) for name in ("keeps", "unbounded"))
+        return cls(calls=calls, page=page, streams=streams, keeps=keeps, unbounded=unbounded)
+
+
+class _FromShelf:
+    """An allocator of the shelf (`allocsim.allocators.driven_online`), which is told sizes again
+    on free.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.keeps = isinstance(inner, Caching)  # its segments stay what they are
+        self.sizes: dict[int, int] = {}
+
+    def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
+        """Return the offset of free bytes, None where there is no room."""
+        offset: int | None = self.inner.alloc(nbytes, alignment)
+        if offset is not None:
+            self.sizes[offset] = nbytes
+        return offset
+
+    def free(self, address: int, stream: int) -> None:  # noqa: ARG002 - as above
+        """Give bytes back."""
+        self.inner.free(address, self.sizes.pop(address))
+
+
+SHELF: Final[dict[str, Callable[[int | None, int], Any]]] = {"buddy": Buddy, "caching": Caching, "tlsf": Tlsf}
+"""Online allocators of the project, by name."""
+
+
+def find(name: str) -> Make:
+    """Return the function that makes a target: a name of `SHELF`, `package.module:function`,
+    `lib:PATH` or `malloc:PATH` (`allocsim.online.pools_by_library`).
+
+    Raises AllocsimError for what is none.
+    """
+    for prefix, opened in ((LIBRARY, library), (MALLOC, malloc)):
+        if name.startswith(prefix):
+            return opened(name.removeprefix(prefix))
+    if name in SHELF:
+        shelf = SHELF[name]
+        return lambda capacity, alignment, _device: _FromShelf(shelf(capacity, alignment))
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise UnknownNameError("online allocator", name, SHELF)
+    try:
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise AllocsimError(f"online allocator {name!r}: {error}") from None
+    if not callable(found):
+        raise AllocsimError(f"online allocator {name!r} is no function that makes one")
+    make: Make = found
+    return make

@@ -1,0 +1,195 @@
+"""Online allocators: planted faults are found by the promise they break, sound ones are not accused,
+and the judge says the same of what was given out.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from online_allocators import BROKEN, SOUND
+
+from allocsim import verify
+from allocsim.cli import main
+from allocsim.errors import AllocsimError
+from allocsim.online import SHELF, Finding, Judge, Sequence, drawn, find, recorded, smallest
+from allocsim.online.device import Device
+from allocsim.online.in_words import script
+from allocsim.online.stateful import state_machine
+from allocsim.verdict.causes import causes_of
+
+MOST = 6000
+"""Sequences in which each planted fault must be found; most are found within fifty."""
+
+
+def first(judge: Judge, promise: str) -> Finding | None:
+    abilities = judge.abilities()
+    for index in range(MOST):
+        sequence = drawn(0, index, abilities)
+        broken = judge.judge(sequence, again=index % 4 == 0)
+        if broken is not None and broken.property == promise:
+            return Finding(index, sequence, broken)
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_a_planted_fault_breaks_its_promise_and_the_judge_says_so_of_the_document(name: str):
+    make, promise = BROKEN[name]
+    judge = Judge(make=make, deterministic=promise == "deterministic", waste=3.0 if promise == "waste" else None)
+    found = first(judge, promise)
+    assert found is not None
+    if promise not in {"disjoint", "ordered"}:
+        return
+    small = smallest(found, judge)
+    document = recorded(judge, small.sequence, again=True)
+    classes = {(cause.class_, cause.party) for cause in causes_of(document)}
+    kinds = {violation.kind for violation in verify(document).violations}
+    if promise == "ordered":
+        assert "Race" in kinds
+        assert {class_ for class_, _ in classes} == {"C09"}
+    else:
+        assert {("C12", "plan"), ("C13", "plan")} & classes
+        assert {"AllocOverLive", "StaleRead"} & kinds
+
+
+@pytest.mark.parametrize("name", [*SOUND, *SHELF])
+def test_a_sound_allocator_is_not_accused_and_its_documents_are_clean(name: str):
+    judge = Judge(make=SOUND.get(name) or find(name), deterministic=True)
+    abilities = judge.abilities()
+    for index in range(200):
+        assert judge.judge(drawn(1, index, abilities), again=index % 4 == 0) is None, index
+    for index in range(12):
+        document = recorded(judge, drawn(2, index, abilities))
+        assert not verify(document).violations, index
+
+
+def test_order_is_what_streams_marks_and_the_host_say():
+    device = Device(3)
+    one = device.put(0)
+    assert not device.ordered(0, one, 1)
+    device.wait(device.record(0), 1)
+    two = device.put(1)
+    assert device.ordered(0, one, 1)
+    assert not device.ordered(1, two, 0)
+    mark = device.record(1)
+    assert not device.passed(mark)
+    device.advance(1)
+    assert device.passed(mark)
+    assert device.ordered(1, two, 2)  # the host knows, so whatever it orders later comes after
+    assert device.ordered(0, one, 2)  # what stream 1 waited for is done as well
+
+
+def test_a_part_of_a_sequence_accuses_nobody():
+    judge = Judge(make=SOUND["streams"])
+    abilities = judge.abilities()
+    for index in range(40):
+        sequence = drawn(3, index, abilities)
+        for at in range(0, len(sequence.calls), 3):
+            calls = sequence.calls[:at] + sequence.calls[at + 1 :]
+            part = Sequence(
+                shape="part",
+                capacity=sequence.capacity,
+                alignment=sequence.alignment,
+                streams=sequence.streams,
+                calls=calls,
+            )
+            assert judge.judge(part, again=False) is None
+
+
+def test_the_same_seed_draws_the_same_calls():
+    abilities = Judge(make=SOUND["pages"]).abilities()
+    assert [drawn(5, index, abilities) for index in range(20)] == [drawn(5, index, abilities) for index in range(20)]
+    assert drawn(5, 0, abilities) != drawn(6, 0, abilities)
+
+
+def test_a_finding_is_small_and_its_script_fails():
+    judge = Judge(make=BROKEN["streams.ignores_recorded"][0])
+    found = first(judge, "ordered")
+    assert found is not None
+    small = smallest(found, judge)
+    assert len(small.sequence.calls) <= 6
+    body: dict[str, object] = {}
+    exec(compile(script(small, "online_allocators:Streams"), "script", "exec"), body)
+    body["test_the_promise_is_kept"]()  # type: ignore[operator]  # the sound class keeps it
+
+
+def test_the_state_machine_convicts_and_acquits():
+    calm = settings(max_examples=30, stateful_step_count=12, deadline=None, database=None, derandomize=True)
+    run_state_machine_as_test(state_machine(SOUND["first_fit"]), settings=calm)
+    with pytest.raises(Exception, match="still held"):
+        run_state_machine_as_test(state_machine(BROKEN["first_fit.none_is_zero"][0]), settings=calm)
+
+
+def test_a_library_in_c_is_driven(tmp_path: Path):
+    source = Path(__file__).parents[3] / "docs/planners/pool.c"
+    for flags, promise in ((), None), (("-DRESET_AT=1",), "disjoint"):
+        library = tmp_path / f"pool{len(flags)}.so"
+        command = ["cc", "-shared", "-fPIC", *flags, "-o", str(library), str(source)]
+        try:
+            subprocess.run(command, check=True)
+        except FileNotFoundError:
+            pytest.skip("no C compiler")
+        judge = Judge(make=find(f"lib:{library}"))
+        abilities = judge.abilities()
+        broken = {judge.judge(drawn(0, index, abilities)) for index in range(60)}
+        found = {each.property for each in broken if each is not None}
+        assert promise in found if promise else not found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library's name is Linux's")
+def test_the_malloc_of_the_c_library_keeps_its_promises():
+    judge = Judge(make=find("malloc:"))
+    abilities = judge.abilities()
+    for index in range(60):
+        assert judge.judge(drawn(0, index, abilities)) is None
+
+
+def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, monkeypatch):
+    (tmp_path / "my_targets.py").write_text(
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from online_allocators import Arena, Streams\n"
+        "def early(*args): return Arena(*args, fault='resets_early')\n"
+        "class Dies(Arena):\n"
+        "    def alloc(self, nbytes, *rest):\n"
+        "        return os._exit(3) if nbytes == 4095 else super().alloc(nbytes, *rest)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["fuzz", "--online", "my_targets:early", "--examples", "60", "--out", str(tmp_path / "found")]) == 1
+    said = capsys.readouterr().out
+    assert "disjoint: memory that is still held" in said
+    assert "as a document: C12, fault of the plan" in said
+    assert {path.name for path in (tmp_path / "found/1-disjoint").iterdir()} >= {
+        "events.jsonl",
+        "smallest.json",
+        "test_smallest.py",
+    }
+    assert main(["check", str(tmp_path / "found/1-disjoint/smallest.json")]) == 1
+    capsys.readouterr()
+    assert main(["fuzz", "--online", "my_targets:Dies", "--examples", "60", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["sentence"] == "the target ends its process: exit status 3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nope"], "does not exist"),
+        (["no.module:x"], "No module named"),
+        (["tlsf", "--bulk"], "--bulk: not for an online allocator"),
+        (["tlsf", "--guarantee", "monotone"], "promise 'monotone' does not exist"),
+        (["tlsf", "--guarantee", "waste=much"], "needs a number"),
+    ],
+)
+def test_misuse_ends_in_one_line(arguments: list[str], line: str, capsys):
+    assert main(["fuzz", "--online", *arguments]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_target_without_free_is_refused():
+    with pytest.raises(AllocsimError, match="needs a method 'free'"):
+        Judge(make=lambda *_: type("Half", (), {"alloc": print})()).abilities()
