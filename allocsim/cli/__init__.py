@@ -67,6 +67,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "diff": Command("allocsim.cli.diff", "diff", "compare two plans: which buffers moved, and the peaks"),
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
     "trace": Command("allocsim.cli.trace", "trace", "the trace of a caching allocator as a document"),
+    "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
     "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
 }

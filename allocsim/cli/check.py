@@ -27,7 +27,7 @@ What this module does not see: how plans are judged (`allocsim.judge`) and what 
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -51,6 +51,7 @@ from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
+from allocsim.systems.ggml.remarks import remarks_on
 
 DEFAULT_LIMIT = 10_000
 
@@ -128,13 +129,17 @@ def check(
         if outcome.failed and as_json:
             print_error(outcome.failed)
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
+        remarks = remarks_on(document)
         other = {} if explored is None else {"explore": explored}
         strange = misfits(document)
-        entries.append({**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {})})
+        entries.append(
+            {**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {}), **remarks}
+        )
         if as_json:
             continue
         for line in (*lines_of(outcome), *(part for text in strange for part in wrapped(text, "  ", "    "))):
             print_line(line)
+        print_remarks(remarks)
         for entry in explored or []:
             print_line(f"  plan {entry['plan']}: {entry['says']}")
         print_gates(outcome)
@@ -198,6 +203,14 @@ def _written(
 ) -> list[tuple[Path, Callable[[Iterable[Outcome]], bytes]]]:
     wanted = ((known, baseline.dumps), (junit_file, junit.dumps), (sarif_file, sarif.dumps))
     return [(path, dumps) for path, dumps in wanted if path is not None]
+
+
+def print_remarks(remarks: Mapping[str, list[str]]) -> None:
+    """Print hints, and what was assumed."""
+    for name, texts in remarks.items():
+        for text in texts:
+            for line in wrapped(f"{name.removesuffix('s')}: {text}", "  ", "    "):
+                print_line(line)
 
 
 def print_gates(outcome: Outcome) -> None:

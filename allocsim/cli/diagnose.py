@@ -26,13 +26,23 @@ from typing import Annotated, Final
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Kinds, Required, Strict, kinds_table, letters_of, outcome_entry, print_explained
+from allocsim.cli.check import (
+    Kinds,
+    Required,
+    Strict,
+    kinds_table,
+    letters_of,
+    outcome_entry,
+    print_explained,
+    print_remarks,
+)
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError
 from allocsim.outcomes import JudgeRules, Outcome, outcome_of, read_evidence
 from allocsim.outcomes.examined import NO_PLAN, NOT_RUN
 from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
+from allocsim.systems.ggml.remarks import remarks_on
 from allocsim.verdict.evidence import Evidence
 
 NAME: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -103,10 +113,11 @@ def diagnose(
     evidence, whys, by = _evidence(target, seed, ggml)
     outcome = outcome_of(str(target), evidence, rules=rules, cures=True, whys=whys, executed_by=by, required=required)
     if as_json:
-        print_json({"files": [outcome_entry(outcome)]})
+        print_json({"files": [{**outcome_entry(outcome), **remarks_on(evidence.document)}]})
     elif evidence.document.runs or outcome.causes:
         for line in lines_of(outcome):
             print_line(line)
+        print_remarks(remarks_on(evidence.document))
         print_explained(evidence.document, outcome, explain)
         for text in _next(outcome):
             for line in wrapped(text):

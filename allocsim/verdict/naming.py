@@ -242,6 +242,15 @@ def counted_on(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]
     return bool(_late(violations))
 
 
+def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
+    """What is read was taken by a run of another program, in whose memory it was kept."""
+    late, runs = _late(violations), dossier.document.runs
+    takers = [(v.run, v.other_run) for v in late]
+    return bool(late) and all(
+        run is not None and taker is not None and runs[taker].program is not runs[run].program for run, taker in takers
+    )
+
+
 def given_back(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
     """The races come of reuse, and the planner, told of nothing but what was given back, gave the
     bytes out again in stream order.
@@ -290,6 +299,7 @@ lifetime                   | C06 plan       | laid_by_host     | an access was l
 lifetime                   | C02 plan       | lost_view        | the last use was computed too early: the use missed last is a view's
 lifetime                   | C01 plan       |                  | the believed lifetime leaves out an access
 upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads
+upload, late               | C07 caller     | taken_by_another | what was laid or made there was taken by a run of another program
 upload                     | C06 caller     | counted_on       | an upload was left out, and what an earlier run laid is gone
 upload                     | C14 caller     |                  | an upload was left out, and nothing else wrote what is read
 state                      | C07 caller     |                  | the bytes wanted were made by an op in an earlier run

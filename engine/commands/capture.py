@@ -28,7 +28,7 @@ from typing import Annotated
 
 import typer
 
-from allocsim.cli.check import outcome_entry
+from allocsim.cli.check import outcome_entry, print_remarks
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError
@@ -40,7 +40,6 @@ from allocsim.plugins import service
 from allocsim.systems.ggml import child_tasks
 from allocsim.systems.ggml.access.child import TIMEOUT, Child
 from allocsim.systems.ggml.access.probe import open_library
-from allocsim.systems.ggml.capture.capture_hints import hints_of
 from allocsim.systems.ggml.capture.computed_graphs import session
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.capture_evidence import examine
@@ -48,6 +47,7 @@ from allocsim.systems.ggml.dumper import DUMPER
 from allocsim.systems.ggml.llama_decoding import decoded
 from allocsim.systems.ggml.lora_training.transformer import TINY
 from allocsim.systems.ggml.random_graphs import graph_fuzzing, recipe_tasks
+from allocsim.systems.ggml.remarks import remarks_on
 from allocsim.verdict.evidence import save
 from engine.models.gguf_header import check_header
 
@@ -113,13 +113,14 @@ def ggml(
         save(evidence, folder)
     if plot is not None:
         service("plot")(found, "map", plot, run=0)
-    hints = hints_of(found)
+    remarks = remarks_on(found)
     if as_json:
         entry = {key: value for key, value in outcome_entry(outcome).items() if key != "file"}
-        print_json({"source": source, "graph": name, **entry, "hints": hints})
+        print_json({"source": source, "graph": name, **entry, "hints": [], **remarks})
     else:
-        for line in (*lines_of(outcome), *(f"  hint: {hint}" for hint in hints)):
+        for line in lines_of(outcome):
             print_line(line)
+        print_remarks(remarks)
         for path in (out, folder, plot):
             if path is not None:
                 print_line(f"wrote {show_path(path)}")

@@ -14,6 +14,8 @@ Contract
 * K measures exactly the pairs that each plan uses (`allocsim.systems.ggml.k_audit.plan_pairs`). D
   runs the graph in memory of its own for each tensor and under the plan in lockstep
   (`allocsim.systems.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
+* Ops that call a function of the program (`map_custom`) are run by neither and named: D gives their
+  results drawn elements, alike on both sides, and goes on.
 * Nodes that ggml leaves out (`graph_rebuilding.skipped`) are run by neither. They have memory of
   the plan and are ops of the document, so that S judges them as if they ran.
 * The library is never taken from the document, which may be anybody's: it is an installed one of
@@ -38,15 +40,26 @@ from allocsim.systems.ggml.access.child import Child
 from allocsim.systems.ggml.access.library import WHEELS, Library
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
-from allocsim.systems.ggml.capture.drawn_elements import fill
+from allocsim.systems.ggml.capture.drawn_elements import draw, fill, readers_of
 from allocsim.systems.ggml.capture.graph_document import document as document_of
 from allocsim.systems.ggml.capture.graph_document import graphs_of, ops_of_nodes
-from allocsim.systems.ggml.capture.graph_rebuilding import UNEXECUTED, RebuiltGraph, rebuild, roots_of, skipped, unsplit
+from allocsim.systems.ggml.capture.graph_rebuilding import (
+    CALLS_BACK,
+    UNEXECUTED,
+    RebuiltGraph,
+    rebuild,
+    roots_of,
+    skipped,
+    unsplit,
+)
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.d_lockstep import Departure, NodeSide, lockstep
 from allocsim.systems.ggml.ggml_dump import NONE, SPLIT_COPY
 from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
+
+MOST_CUSTOMS: Final = 3
+"""Ops that call back that are named."""
 
 RUNS: Final = 2
 """Runs of the session that is judged: the first, and one after it over the same memory."""
@@ -216,7 +229,18 @@ def _measured(
         evidence = msgspec.structs.replace(evidence, origins=origins, diverges=bool(origins))
         if empty:
             whys["D"] = f"{empty} results are not finite with the drawn elements; behind them D sees little"
+    for letter in "KD":
+        whys |= {letter: "; ".join(filter(None, (whys.get(letter), *_customs(plans))))} if _customs(plans) else {}
     return evidence, whys
+
+
+def _customs(plans: Sequence[CapturedPlan]) -> list[str]:
+    """Say which ops are not examined, since they call a function of the program that made the
+    graph.
+    """
+    names = [f"{row['op']} {row['name']!r}" for one in plans for row in one.rows["nodes"] if row["op"] in CALLS_BACK]
+    more = f" and {len(names) - MOST_CUSTOMS} more" if len(names) > MOST_CUSTOMS else ""
+    return [f"not examined: {', '.join(names[:MOST_CUSTOMS])}{more} (a function of the program)"] if names else []
 
 
 def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) -> list[KernelRow]:
@@ -273,11 +297,14 @@ def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: in
         for place, row in enumerate(planned.rows):
             if row["op"] == NONE and row["view_src"] is None:
                 np.copyto(planned.arrays[place], reference.arrays[place])
-        left_out = skipped(rows)
+        left_out, readers = skipped(rows), readers_of(reference)
         found, empty = [], 0
         for place in range(planned.leafs, len(planned.tensors)):
             op = planned.rows[place]["op"]
-            if op in UNEXECUTED or place - planned.leafs in left_out:
+            if op in CALLS_BACK and planned.arrays[place].size:
+                draw(reference, place, readers.get(place, []), seed)
+                np.copyto(planned.arrays[place], reference.arrays[place])
+            if op in CALLS_BACK or op in UNEXECUTED or place - planned.leafs in left_out:
                 continue
             departure = lockstep(0, place - planned.leafs, op, _side(planned, place), _side(reference, place))
             if departure is not None:

@@ -3,7 +3,8 @@
 
 Time: ggml has no lifetimes; its nodes run in list order and are the steps here, after one
 `host.write` for each tensor the host fills and before one `host.read` for each tensor flagged
-OUTPUT. Dimensions are turned round (`ne` and `nb` have the fastest first); the four dimensions are
+OUTPUT, or named in `meta.reads`. Dimensions are turned round (`ne` and `nb` have the fastest
+first); the four dimensions are
 kept, so that layouts compare as in ggml.
 
 Buffers and values
@@ -134,7 +135,8 @@ class _Import:
     def __init__(self, graph: DumpedGraph) -> None:
         meta = graph.dump.meta
         self.graph = graph
-        self.builder = ProgramBuilder("graph", arenas=_arenas(meta))
+        streams = ("main",) if meta.reads_wait else ("main", "host")
+        self.builder = ProgramBuilder("graph", arenas=_arenas(meta), streams=streams)
         self.listed = ggml_kinds.IN_PLACE if meta.inplace_ops is None else {name.lower() for name in meta.inplace_ops}
         self.value: dict[int, int] = {}
         """Tensor -> value."""
@@ -142,6 +144,12 @@ class _Import:
         """Layout of each value."""
         self.fixed: set[int] = set()
         """Values made by `view` ops or by nobody: they read whatever lies there."""
+        self.left_out = graph.left_out() if meta.runs_again else frozenset()
+        """Nodes that the executor did not run, where runs were recorded; else they are judged as if
+        it had.
+        """
+        self.carried: set[int] = set()
+        """Values of leafs that the graph writes, where runs follow one another."""
         self.buffer: dict[int, int] = {}
         """Root -> buffer."""
         self.written: dict[int, list[int]] = {}
@@ -160,16 +168,30 @@ class _Import:
         behind = [i for i in range(graph.leafs) if graph.root[i] >= graph.leafs]
         for index in (*(i for i in everything if i not in set(behind)), *behind):
             self._add_value(index)
+        if graph.dump.meta.runs_again:
+            self.carried = {self.value[root] for root in mutated if graph.tensors[root].op == NONE}
         for index in everything:
             tensor = graph.tensors[index]
             if tensor.op == NONE and not graph.is_view(index) and not tensor.external:
                 self.builder.op(HOST_WRITE, (), (self.value[index],), name=f"write {tensor.name}")
         for index in range(graph.leafs, len(graph.tensors)):
             self._add_op(index)
-        for index in everything:
-            if graph.tensors[index].flags & ggml_belief.OUTPUT:
-                self.builder.op(HOST_READ, (self._current(index),), (), name=f"read {graph.tensors[index].name}")
+        self._add_reads()
         return self.builder.build()
+
+    def _add_reads(self) -> None:
+        """Add what the host reads: on a stream of its own where it does not wait for the run."""
+        graph = self.graph
+        flagged = range(len(graph.tensors)) if graph.dump.meta.reads_flagged else ()
+        shown = [index for index in flagged if graph.tensors[index].flags & ggml_belief.OUTPUT]
+        values = {self._current(index): graph.tensors[index].name for index in shown}
+        for root, start, stop in graph.reads():
+            tensor, whole = graph.tensors[root], (start, stop) == (0, graph.tensors[root].nbytes)
+            value = self._current(root) if whole else self._alias(root, ("u8", (stop - start,), (1,), start))
+            values.setdefault(value, tensor.name if whole else f"{tensor.name} [{start}, {stop})")
+        stream = 0 if graph.dump.meta.reads_wait else 1
+        for value, name in values.items():
+            self.builder.op(HOST_READ, (value,), (), name=f"read {name}", stream=stream)
 
     def _acts(self, index: int) -> bool:
         """Whether a tensor is the result of a kernel."""
@@ -222,7 +244,7 @@ class _Import:
         """
         written = self.written.get(root, [])
         if len(written) == self.made.get(value, 0):
-            return value
+            return self._alias(root, self.layout[value]) if value in self.carried else value
         layout = self.layout[value]
         return written[-1] if self.layout[written[-1]] == layout else self._alias(root, layout)
 
@@ -243,7 +265,7 @@ class _Import:
             self._add_view(index)
         elif tensor.op == SPLIT_COPY:
             self._add_copy(index)
-        elif tensor.op != NONE:
+        elif tensor.op != NONE and index not in self.left_out:
             self._add_kernel(index)
         elif sources:
             self.builder.op("none", (), (), name=tensor.name, meta={"src": counted})

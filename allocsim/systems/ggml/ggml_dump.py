@@ -8,6 +8,7 @@ What this module does not see: what the graph means; `allocsim.systems.ggml.dump
 """
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -23,6 +24,9 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 """Ops that only make a view and touch no bytes."""
 
 NONE: Final = "NONE"
+
+COMPUTE: Final = 16
+"""The flag of a node that is computed, in the versions that have it."""
 
 SPLIT_COPY: Final = "SPLIT_COPY"
 """The scheduler's copy of a tensor to another backend."""
@@ -67,6 +71,16 @@ class Meta(msgspec.Struct, kw_only=True, frozen=True):
     inplace_ops: tuple[str, ...] | None = None
     buffer_size: Bytes | None = None
     buffers: tuple[ComputeBuffer, ...] = ()
+    reads: tuple[tuple[Reference, Bytes, Bytes], ...] = ()
+    """What the host reads after the run, beside what is flagged: a root, first byte and the byte
+    behind the last.
+    """
+    runs_again: bool = False
+    """Whether runs follow one another: a leaf that the graph writes is read as what lies there."""
+    reads_flagged: bool = True
+    """Whether the host reads what is flagged OUTPUT."""
+    reads_wait: bool = True
+    """Whether the host waits for the end of the run before it reads."""
 
 
 class Dump(msgspec.Struct, kw_only=True, frozen=True):
@@ -114,6 +128,23 @@ class DumpedGraph:
                 raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before it")
             found.append(source)
         return found
+
+    def left_out(self) -> frozenset[int]:
+        """Return the nodes that the executor leaves out: those without the flag COMPUTE, in a
+        version
+        of ggml that sets it on others.
+        """
+        kernels = [n for n in range(self.leafs, len(self.tensors)) if self.tensors[n].op not in (NONE, SPLIT_COPY)]
+        idle = frozenset(n for n in kernels if not self.tensors[n].flags & COMPUTE)
+        return idle if len(idle) < len(kernels) else frozenset()
+
+    def reads(self) -> Iterator[tuple[int, int, int]]:
+        """Yield what the host reads beside what is flagged: a root and a range of its bytes."""
+        for place, (reference, start, stop) in enumerate(self.dump.meta.reads):
+            root = self._resolve(0, f"meta.reads[{place}]", reference)
+            if self.is_view(root) or not start < stop <= self.tensors[root].nbytes:
+                raise DocumentError(self.source, f"meta.reads[{place}]", "is no root, or no range of its bytes")
+            yield root, start, stop
 
     def _copied_early(self, index: int, tensor: DumpedTensor, source: int) -> bool:
         """Whether a scheduler copies a view before the node that makes it, which the executor

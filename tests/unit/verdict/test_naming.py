@@ -137,6 +137,13 @@ def replayed():
     return Document.of(replace(Run.of(planned), read_after=1), Run.of(planned))
 
 
+def planned_over():
+    """Two programs in one memory by turns; the second run of the first has no upload."""
+    one, other = (program(f"{n} = host.write; y = f {n}; host.read y", name=n) for n in ("x", "w"))
+    first, second = plan(one, "x=0 y=64"), plan(other, "w=0 y=64")
+    return Document.of(Run.of(first), Run.of(second), Run.of(first, skip=(0,)))
+
+
 def grown():
     """A buffer that may be larger than its slot."""
     b = ProgramBuilder("p")
@@ -549,6 +556,14 @@ CASES = (
         fault="caller",
         victim="y",
         reader="host.read",
+    ),
+    Planted(
+        row="what was laid or made there was taken by a run of another program",
+        document=planned_over(),
+        class_="C07",
+        fault="caller",
+        victim="x",
+        reader="f",
     ),
     Planted(
         row="the plan holds at one end of the sizes alone",

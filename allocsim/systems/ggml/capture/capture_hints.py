@@ -9,15 +9,21 @@ from collections.abc import Iterator
 
 from allocsim.model import HOST_READ, Document
 from allocsim.systems.ggml.capture.graph_document import graphs_of
+from allocsim.systems.ggml.capture.graph_rebuilding import roots_of, sources_of
+from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
+from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT
 
 MOST_COPIES = 3
-"""Reads of old copies that are named."""
+"""Reads of old copies, or behind an op in place, that are named."""
+
+MEANT_TO_WRITE = ("CPY", "SET", "SET_ROWS", "ACC", "OPT_STEP_ADAMW", "OPT_STEP_SGD")
+"""Ops that write into another tensor by what they mean: whoever reads it later wants that."""
 
 
 def hints_of(document: Document) -> list[str]:
-    """Return the hints for a captured graph."""
-    return list(_hints(document))
+    """Return the hints for a captured or recorded graph; none for what is no ggml's."""
+    return list(_hints(document)) if isinstance(document.meta.get("ggml"), dict) else []
 
 
 def _hints(document: Document) -> Iterator[str]:
@@ -29,6 +35,11 @@ def _hints(document: Document) -> Iterator[str]:
         )
     if len(old) > MOST_COPIES:
         yield f"so do {len(old) - MOST_COPIES} more reads"
+    for reader, read, writer in [one for graph in graphs_of(document) for one in read_behind(graph)][:MOST_COPIES]:
+        yield f"{reader!r} reads {read!r} after {writer!r} wrote over it in place: it gets what {writer!r} made"
+    host = document.meta["ggml"].get("host")
+    if isinstance(host, dict) and host.get("reads"):
+        return
     for program in document.programs:
         if not len(program.ops):
             yield "the graph has no nodes, so nothing was judged"
@@ -37,3 +48,27 @@ def _hints(document: Document) -> Iterator[str]:
                 "no tensor is flagged OUTPUT, so nothing is judged to be read after the run: flag what the host reads"
                 " (ggml_set_output) before the graph is planned"
             )
+
+
+def read_behind(rows: Rows) -> list[tuple[str, str, str]]:
+    """Return reader, what it reads and writer, by name, for each read of a tensor after an explicit
+    op in place (`scale_inplace(a)`) wrote over all of it, by the tensor's own name.
+
+    Legal, and rarely meant. Reads through the op's result are not in it.
+    """
+    leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
+    roots, sources = roots_of(rows), sources_of(rows)
+    over: dict[int, int] = {}
+    found = []
+    for place in range(leafs, len(everything)):
+        row, operands = everything[place], sources[place]
+        found += [
+            (row["name"], everything[source]["name"], everything[over[source]]["name"])
+            for source in dict.fromkeys(operands)
+            if source is not None and source in over
+        ]
+        first = operands[0] if operands else None
+        in_place = roots[place] != place and row["op"] not in (NONE, *ROOTS_KEPT, *MEANT_TO_WRITE)
+        if in_place and first is not None and roots[first] == roots[place]:
+            over[first] = place
+    return found

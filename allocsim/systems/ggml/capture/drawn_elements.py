@@ -69,19 +69,17 @@ def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True) -> None:
     readers = readers_of(graph)
     for place, row in enumerate(graph.rows):
         if row["op"] == NONE and row["view_src"] is None and graph.arrays[place].size:
-            np.copyto(
-                graph.arrays[place],
-                drawn(
-                    graph.ws.library,
-                    row,
-                    [one for one in readers.get(place, []) if shares or one[:2] not in SHARES],
-                    np.random.default_rng((seed, place)),
-                ),
-            )
+            draw(graph, place, [one for one in readers.get(place, []) if shares or one[:2] not in SHARES], seed)
 
 
 Reader = tuple[str, int, int]
 """Op, slot, and what whole numbers there stay below."""
+
+
+def draw(graph: RebuiltGraph, place: int, readers: list[Reader], seed: int) -> None:
+    """Write the elements of one tensor, for these readers."""
+    elements = drawn(graph.ws.library, graph.rows[place], readers, np.random.default_rng((seed, place)))
+    np.copyto(graph.arrays[place], elements)
 
 
 def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:

@@ -10,8 +10,9 @@ Contract
   (`allocsim.systems.ggml.capture.graph_rows`): op and type are looked up by name, parameters are
   numbers whose meaning belongs to the version.
 * Rows may come from a file, so nothing in them is followed blindly: a tensor that does not fit in
-  its root, a type or op that the library does not know, and an op whose parameters are a pointer to
-  code (`CALLS_BACK`) are refused. What kernels assert of shapes, they assert: call this in a child
+  its root, and a type or op that the library does not know are refused. An op whose parameters are
+  a pointer to code (`CALLS_BACK`) becomes one that does nothing, without the pointer. What kernels
+  assert of shapes, they assert: call this in a child
   process (`allocsim.systems.ggml.access.child`).
 
 What this module does not see: what is in the memory
@@ -145,8 +146,10 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
     base = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
     for place, (row, record, root) in enumerate(zip(everything, records, roots, strict=True)):
         live = [0 if source is None else tensors[source] for source in sources[place]]
-        record["op"], record["flags"] = library.ops[NONE if row["op"] == SPLIT_COPY else row["op"]], row["flags"]
-        record["op_params"] = [*row.get("op_params", ()), *[0] * (16 - len(row.get("op_params", ())))]
+        idle = row["op"] == SPLIT_COPY or row["op"] in CALLS_BACK
+        words = () if idle else row.get("op_params", ())
+        record["op"], record["flags"] = library.ops[NONE if idle else row["op"]], row["flags"]
+        record["op_params"] = [*words, *[0] * (16 - len(words))]
         record["src"] = [*live, *[0] * (MAX_SOURCES - len(live))]
         record["view_src"] = 0 if root == place else tensors[root]
         record["view_offs"] = row["view_offs"]
@@ -165,10 +168,6 @@ def _refuse(row: Mapping[str, Any], ops: Mapping[str, int], types: Mapping[str, 
     for what, known in (("op", {*ops, SPLIT_COPY}), ("type", {*types})):
         if row[what] not in known:
             raise EngineError(f"tensor {row['name']!r}: ggml {version} has no {what} {row[what]!r}")
-    if row["op"] in CALLS_BACK:
-        raise EngineError(
-            f"tensor {row['name']!r}: {row['op']} calls a function of the program that made it, which is not here"
-        )
     if len(row["src"]) > MAX_SOURCES or len(row.get("op_params", ())) > 16:
         raise EngineError(f"tensor {row['name']!r} has more sources or parameters than a ggml_tensor holds")
 

@@ -6,7 +6,8 @@ Contract
 * `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and is laid
   out as it is (type, ne, nb), and joins those that are one measurement: same op, parameters, source
   slot, and type, layout and identity of every source, optional ones that are left out included.
-  Nodes that ggml leaves out (`skipped`) are none. Results that are views of a source because the
+  Nodes that ggml leaves out (`skipped`), and those that call a function of the program, are none.
+  Results that are views of a source because the
   op is a mutation (`MUTATIONS`) are no promise of a kernel and are left to S.
 * `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
   source, on equal elements, with each number of threads; with several threads `repeats` times,
@@ -32,6 +33,7 @@ from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import fill
 from allocsim.systems.ggml.capture.graph_rebuilding import (
+    CALLS_BACK,
     GAP,
     UNEXECUTED,
     RebuiltGraph,
@@ -110,7 +112,9 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
         row = everything[place]
         if place - leafs in left_out:
             continue
-        if row["op"] in (*UNEXECUTED, SPLIT_COPY) or (row["op"] in MUTATIONS and row["view_src"] is not None):
+        if row["op"] in (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK) or (
+            row["op"] in MUTATIONS and row["view_src"] is not None
+        ):
             continue
         for slot, source in enumerate(sources[place]):
             if (

@@ -146,7 +146,6 @@ def rebuilt_task(library, rows):
 @pytest.mark.parametrize(
     ("place", "column", "said", "words"),
     [
-        (0, "op", "MAP_CUSTOM1", "calls a function of the program that made it"),
         (0, "op", "NO_SUCH_OP", "has no op 'NO_SUCH_OP'"),
         (0, "type", "f31", "has no type 'f31'"),
         (0, "nbytes", 64, "has 64 bytes by its row, 32 by its type and layout"),
@@ -158,6 +157,20 @@ def test_rows_that_lie_are_refused_before_anything_runs(place, column, said, wor
 
     with pytest.raises(EngineError, match=words):
         live("after").call(rebuilt_task, rows)
+
+
+def test_an_op_that_calls_back_is_named_and_the_rest_goes_on():
+    """A custom op beside ADD_ID over operand 1: ADD_ID is convicted, by K and D, the custom op not examined."""
+    leafs = (replace(leaf("f32", 1, 2, 1), static=True), leaf("f32", 1, 2), leaf("i32", 2, 1), leaf("f32", 8))
+    steps = (*leafs, step("add_id", "%0", "%1", "%2"), step("cont", "%3"))
+    rows = live("after").call(plan_rows, GraphRecipe(steps=steps, expand=(4, 5), outputs=(4, 5)))
+    (custom,) = [row for row in rows["nodes"] if row["op"] == "CONT"]
+    custom |= {"op": "MAP_CUSTOM1", "op_params": [1, 2, 3], "name": "mine"}
+    evidence, whys, _ = examine(document(rows), child=live("after"))
+
+    assert [(cause.class_, cause.party) for cause in judge(evidence).causes] == [("C04", "kernel")]
+    assert [(row.kind, row.operand, row.measured) for row in evidence.audit] == [("add_id", 1, "unsafe")]
+    assert whys["K"] == whys["D"] == "not examined: MAP_CUSTOM1 'mine' (a function of the program)"
 
 
 def test_pairs_that_differ_in_anything_a_kernel_sees_are_measured_apart():

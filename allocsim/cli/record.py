@@ -1,0 +1,114 @@
+"""`allocsim record ggml -- PROGRAM ARGUMENTS...`: run a program, write down what its host does with
+ggml, and judge that.
+
+The program runs as it is, with a recorder before its libraries
+(`allocsim.systems.ggml.host_record.host_recorder`); each process of it that calls ggml leaves a
+log,
+an event
+a line. The logs become documents, a session for what shares compute memory
+(`allocsim.systems.ggml.host_record.record_document`), and are judged like any other. `-o` keeps the
+log,
+`--documents` what was judged; `--log LOG` judges a log that is there, also one of a program that
+was killed.
+
+Exit status: 0 if nothing was found, 1 if something was, 2 where no graph was recorded, or the
+program could not be run. The program's own exit status is said where it is not 0.
+
+What this module does not see: what is recorded, and how it is judged.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allocsim.cli.check import outcome_entry, print_remarks
+from allocsim.cli.output import print_error, print_json, print_line, show_path
+from allocsim.document import write
+from allocsim.errors import AllocsimError
+from allocsim.model import Document
+from allocsim.outcomes import outcome_of
+from allocsim.outcomes.telling import lines_of
+from allocsim.systems.ggml.host_record.host_recorder import logs_of
+from allocsim.systems.ggml.host_record.host_recorder import record as run
+from allocsim.systems.ggml.host_record.record_document import documents_of
+from allocsim.systems.ggml.host_record.record_log import read_log
+from allocsim.systems.ggml.remarks import remarks_on
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def record() -> None:
+    """Run a program and judge what its host did."""
+
+
+@app.command()
+def ggml(
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="-- PROGRAM ARGUMENTS...", help="What is run.", show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="LOG", help="Keep the log.")] = None,
+    given: Annotated[Path | None, typer.Option("--log", metavar="LOG", help="Judge this log; nothing is run.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--documents", metavar="DIR", help="Write the documents that are judged here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """A program that calls ggml: its uploads, runs and reads, recorded and judged."""
+    if bool(program) == (given is not None):
+        raise typer.BadParameter("give a program behind `--`, or a log by --log")
+    with _log_at(given or out) as log:
+        if program:
+            _said(program[0], run(program, log))
+        documents = [
+            (path, document)
+            for path in logs_of(log) or ([log] if given else [])
+            for document in documents_of(read_log(path))
+        ]
+    if not documents:
+        raise AllocsimError(f"{program[0] if program else given}: no graph was computed by a ggml that could be seen")
+    source = show_path(given) if given is not None else show_path((program or [""])[0])
+    outcomes = [
+        outcome_of(f"{source}, {_title(number, document)}", document, cures=True)
+        for number, (_, document) in enumerate(documents)
+    ]
+    if as_json:
+        entries = zip(outcomes, documents, strict=True)
+        print_json(
+            {"files": [{**outcome_entry(outcome), **remarks_on(document)} for outcome, (_, document) in entries]}
+        )
+    else:
+        for outcome, (_, document) in zip(outcomes, documents, strict=True):
+            for line in lines_of(outcome):
+                print_line(line)
+            print_remarks(remarks_on(document))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (_, document) in enumerate(documents):
+            write(document, folder / f"session-{number}.json")
+    return max(outcome.status for outcome in outcomes)
+
+
+@contextmanager
+def _log_at(path: Path | None) -> Iterator[Path]:
+    if path is not None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
+        yield Path(folder) / "log.jsonl"
+
+
+def _said(program: str, status: int) -> None:
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        print_error(f"{show_path(program)} {how}; what it did before is judged")
+
+
+def _title(number: int, document: Document) -> str:
+    said = document.meta["ggml"]["host"]["of"]
+    return f"session {number}" if not said else f"session {number} ({said})"

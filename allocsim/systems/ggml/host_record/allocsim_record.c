@@ -1,0 +1,935 @@
+// Writes what a process does with ggml as events, one JSON object a line (docs/ggml.md, "Record a process").
+//
+//     cc -O2 -shared -fPIC allocsim_record.c -o allocsim_record.so -ldl -lpthread
+//     ALLOCSIM_RECORD=log.jsonl LD_PRELOAD=./allocsim_record.so ./program
+//
+// Needs no headers and no library of ggml: structs are those of ggml since 0.13 (`ggml_tensor`; the head of
+// `ggml_cgraph`, believed only where three public functions agree). Calls are seen by their names: of the program, of
+// libraries among themselves, and of whoever asks `dlsym`, which stands here too; those that go by no name within a
+// library, by the functions of each buffer, before which ours stand from when it is first seen. A process without ggml
+// writes nothing; the second process of one name writes to `log.jsonl.PID`; a forked child writes nothing.
+//
+// A line is one write(2) behind no lock, numbered (`n`) in the order of the events, so that a killed program leaves
+// all lines but the one it was in. Addresses are numbers; the reader gives them generations by births and deaths.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COMPUTE_USAGE = 2, MOST_SRC = 10, WORDS = 16, WHOLE_HASH = 1 << 22, SAMPLES = 4096, LAST_OP = 160 };
+
+typedef struct tensor {
+    int32_t type;
+    void * buffer;
+    int64_t ne[4];
+    size_t nb[4];
+    int32_t op, op_params[WORDS], flags;
+    struct tensor * src[MOST_SRC], * view_src;
+    size_t view_offs;
+    void * data;
+    char name[64];
+    void * extra;
+    char padding[8];
+} tensor;
+
+_Static_assert(sizeof(tensor) == 336, "ggml_tensor");
+
+typedef struct { int size, n_nodes, n_leafs; tensor ** nodes, ** grads, ** grad_accs, ** leafs; } graph_head;
+
+// names ------------------------------------------------------------------------------------------
+
+typedef void * (*lookup)(void *, const char *);
+
+static void * library; // a handle through which all functions of the ggml at hand can be asked for
+
+static lookup real_dlsym(void) {
+    static lookup found;
+    if (!found) {
+        *(void **) &found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    }
+    return found;
+}
+
+static bool ours(const void * function) { // a call may be a jump from a function of ours: then we are asked for ourselves
+    Dl_info here, there;
+    return dladdr((const void *) real_dlsym, &here) && dladdr(function, &there) && here.dli_fbase == there.dli_fbase;
+}
+
+static void * opened(const void * address) { // a handle of the library that an address lies in
+    Dl_info info;
+    return address && dladdr(address, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+}
+
+static void adopt(const void * function) {
+    if (!library && function) {
+        library = opened(function);
+    }
+}
+
+// The function behind a name of ours: the next in the global scope, else that of the ggml at hand, or of who called.
+static void * behind(const char * name, void ** kept, const void * caller) {
+    if (*kept) {
+        return *kept;
+    }
+    void * found = real_dlsym()(RTLD_NEXT, name);
+    if (!found && library) {
+        found = real_dlsym()(library, name);
+    }
+    if (!found && caller && !ours(caller)) {
+        void * handle = opened(caller);
+        found = handle ? real_dlsym()(handle, name) : NULL;
+    }
+    adopt(found);
+    return *kept = found;
+}
+
+#define ASK(result, name, types, ...) \
+    ({ static void * kept; result (*asked) types = (result (*) types) behind(#name, &kept, NULL); asked(__VA_ARGS__); })
+
+static bool has(const char * name) {
+    void * kept = NULL;
+    return behind(name, &kept, NULL) != NULL;
+}
+
+// lines ------------------------------------------------------------------------------------------
+
+static pthread_mutex_t tables = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t sequence;
+static int file = -1;
+static bool closed;
+
+static __thread struct { char * text; size_t length, room; } line;
+static __thread int depth;              // calls of ggml that this thread is in, of those that move or compute
+static __thread void * scheduling;      // the scheduler that this thread is inside of
+static __thread bool announced;         // whether its run was written
+
+static void say(const char * format, ...) {
+    for (;;) {
+        va_list arguments;
+        va_start(arguments, format);
+        const int needed = vsnprintf(line.text ? line.text + line.length : NULL, line.room - line.length, format, arguments);
+        va_end(arguments);
+        if (needed < 0 || line.length + (size_t) needed < line.room) {
+            line.length += needed < 0 ? 0 : (size_t) needed;
+            return;
+        }
+        const size_t room = 2 * (line.length + (size_t) needed) + 4096;
+        char * grown = realloc(line.text, room);
+        if (!grown) {
+            closed = true;
+            return;
+        }
+        line.text = grown;
+        line.room = room;
+    }
+}
+
+static void say_text(const char * text, size_t most) {
+    say("\"");
+    for (size_t k = 0; k < most && text[k]; k++) {
+        const unsigned char c = (unsigned char) text[k];
+        say(c == '"' || c == '\\' ? "\\%c" : c < 0x20 || c > 0x7e ? "\\u%04x" : "%c", c);
+    }
+    say("\"");
+}
+
+static void say_start(void) {
+    say("{\"e\":\"start\",\"recorder\":1,\"ggml\":");
+    say_text(has("ggml_version") ? ASK(const char *, ggml_version, (void)) : "", 64);
+    say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
+    for (int op = 0, first = 1; op < LAST_OP && has("ggml_op_can_inplace"); op++) {
+        const char * name = ASK(const char *, ggml_op_name, (int), op);
+        if (ASK(bool, ggml_op_can_inplace, (int), op)) {
+            say(first ? "" : ",");
+            say_text(name, 64);
+            first = 0;
+        }
+        if (!strcmp(name, "GLU")) {
+            break;
+        }
+    }
+    say("]}\n");
+}
+
+static void in_child(void) { closed = true; }
+
+static bool open_file(void) {
+    const char * path = getenv("ALLOCSIM_RECORD");
+    if (file >= 0 || closed) {
+        return !closed;
+    }
+    char other[4096];
+    if (path) {
+        file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+        if (file < 0 && errno == EEXIST) {
+            snprintf(other, sizeof(other), "%s.%d", path, (int) getpid());
+            file = open(other, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+        }
+        pthread_atfork(NULL, NULL, in_child);
+    }
+    closed = file < 0;
+    if (!closed) {
+        say_start();
+    }
+    return !closed;
+}
+
+static bool begin(void) { // holds the tables until `flush`
+    pthread_mutex_lock(&tables);
+    line.length = 0;
+    if (!closed && open_file()) {
+        return true;
+    }
+    pthread_mutex_unlock(&tables);
+    return false;
+}
+
+static void flush(void) {
+    pthread_mutex_unlock(&tables);
+    for (size_t done = 0; done < line.length && !closed;) {
+        const ssize_t wrote = write(file, line.text + done, line.length - done);
+        if (wrote < 0 && errno != EINTR) {
+            closed = true;
+        }
+        done += wrote > 0 ? (size_t) wrote : 0;
+    }
+    line.length = 0;
+}
+
+static void open_event(const char * kind) { say("{\"e\":\"%s\",\"n\":%llu", kind, (unsigned long long) ++sequence); }
+
+// tables -----------------------------------------------------------------------------------------
+
+typedef struct { const void * key; uint64_t hash; int64_t more; } entry;
+typedef struct { entry * rows; size_t used, room; } table;
+
+static table tensors, graphs, runs, born;
+static table buffers; // `more`: 1 alive, 2 alive and seen born, -1 given back
+static table leafs;   // by their bytes; `more`: how many, 0 where the memory is gone
+
+static entry * place(table * in, const void * key) {
+    size_t at = ((uintptr_t) key >> 4) * 0x9e3779b97f4a7c15ull % in->room;
+    while (in->rows[at].key && in->rows[at].key != key) {
+        at = (at + 1) % in->room;
+    }
+    return &in->rows[at];
+}
+
+static entry * find(table * in, const void * key) {
+    entry * found = in->room ? place(in, key) : NULL;
+    return found && found->key ? found : NULL;
+}
+
+static entry * enter(table * in, const void * key) {
+    if (2 * in->used >= in->room) {
+        const table old = *in;
+        in->room = old.room ? 2 * old.room : 1024;
+        in->rows = calloc(in->room, sizeof(entry));
+        for (size_t k = 0; k < old.room; k++) {
+            if (old.rows[k].key) {
+                *place(in, old.rows[k].key) = old.rows[k];
+            }
+        }
+        free(old.rows);
+    }
+    entry * row = place(in, key);
+    in->used += !row->key;
+    row->key = key;
+    return row;
+}
+
+static uint64_t hash_of(uint64_t seed, const void * bytes, size_t count) {
+    const unsigned char * at = bytes;
+    uint64_t hash = seed ^ (count * 0x9e3779b97f4a7c15ull);
+    for (; count >= 8; at += 8, count -= 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        hash = (hash ^ word) * 0xff51afd7ed558ccdull;
+        hash ^= hash >> 32;
+    }
+    for (; count; at++, count--) {
+        hash = (hash ^ *at) * 0xff51afd7ed558ccdull;
+    }
+    return hash | 1;
+}
+
+static uint64_t content_of(const void * data, size_t nbytes) {
+    if (nbytes <= WHOLE_HASH) {
+        return hash_of(7, data, nbytes);
+    }
+    uint64_t hash = 7;
+    for (size_t k = 0; k < SAMPLES; k++) {
+        hash = hash_of(hash, (const char *) data + (nbytes - 64) / (SAMPLES - 1) * k, 64);
+    }
+    return hash;
+}
+
+static size_t nbytes_of(const tensor * t) { return ASK(size_t, ggml_nbytes, (const tensor *), t); }
+
+// the functions of a buffer ------------------------------------------------------------------------
+//
+// `ggml_backend_buffer` begins with its functions: free, base, init, memset, set, get, in newer versions set_2d and
+// get_2d, then copy, clear, reset; behind them lies its type. Calls within a library that go by no name are seen here.
+
+enum { FREE = 0, MEMSET = 3, SET = 4, GET = 5, MOST_FUNCTIONS = 12 };
+
+static table originals; // by buffer; `more`: its functions as they were
+
+static void freed(void * buffer);
+static void touched(const char * kind, const tensor * t, size_t offset, size_t size, const void * by);
+static void settled(const tensor * t);
+
+static void * original(void * buffer, int which) {
+    pthread_mutex_lock(&tables);
+    const entry * known = find(&originals, buffer);
+    void * found = known ? ((void **) (uintptr_t) known->more)[which] : NULL;
+    pthread_mutex_unlock(&tables);
+    return found;
+}
+
+static void buffer_free(void * buffer) {
+    void (* call)(void *) = (void (*)(void *)) original(buffer, FREE);
+    freed(buffer);
+    call(buffer);
+}
+
+static void buffer_memset(void * buffer, tensor * t, uint8_t value, size_t offset, size_t size) {
+    void (* call)(void *, tensor *, uint8_t, size_t, size_t) =
+        (void (*)(void *, tensor *, uint8_t, size_t, size_t)) original(buffer, MEMSET);
+    if (depth++ == 0) {
+        touched("set", t, offset, size, NULL);
+    }
+    call(buffer, t, value, offset, size);
+    if (--depth == 0) {
+        settled(t);
+    }
+}
+
+static void buffer_set(void * buffer, tensor * t, const void * data, size_t offset, size_t size) {
+    void (* call)(void *, tensor *, const void *, size_t, size_t) =
+        (void (*)(void *, tensor *, const void *, size_t, size_t)) original(buffer, SET);
+    if (depth++ == 0) {
+        touched("set", t, offset, size, NULL);
+    }
+    call(buffer, t, data, offset, size);
+    if (--depth == 0) {
+        settled(t);
+    }
+}
+
+static void buffer_get(void * buffer, const tensor * t, void * data, size_t offset, size_t size) {
+    void (* call)(void *, const tensor *, void *, size_t, size_t) =
+        (void (*)(void *, const tensor *, void *, size_t, size_t)) original(buffer, GET);
+    if (depth++ == 0) {
+        touched("get", t, offset, size, NULL);
+    }
+    call(buffer, t, data, offset, size);
+    depth--;
+}
+
+// Whether a buffer has its functions where they are known to be, and ours stand before them now.
+static bool stand_in(void * buffer) {
+    void ** functions = buffer;
+    const void * type = ASK(void *, ggml_backend_buffer_get_type, (void *), buffer);
+    int count = 0;
+    while (count < MOST_FUNCTIONS && functions[count] != type) {
+        count++;
+    }
+    if ((count != 9 && count != 11) || !functions[FREE] || !functions[SET] || !functions[GET]) {
+        return false;
+    }
+    void ** kept = malloc(sizeof(void *) * (size_t) count);
+    if (!kept) {
+        return false;
+    }
+    memcpy(kept, functions, sizeof(void *) * (size_t) count);
+    entry * row = enter(&originals, buffer);
+    free((void *) (uintptr_t) row->more);
+    row->more = (int64_t) (uintptr_t) kept;
+    functions[FREE] = (void *) buffer_free;
+    functions[MEMSET] = functions[MEMSET] ? (void *) buffer_memset : NULL;
+    functions[SET] = (void *) buffer_set;
+    functions[GET] = (void *) buffer_get;
+    return true;
+}
+
+// Whether another buffer lies where one was given back: with functions of its own, where ours stood.
+static bool made_anew(void * buffer) {
+    const entry * known = find(&originals, buffer);
+    return known && known->more && ((void **) buffer)[SET] == ((void **) (uintptr_t) known->more)[SET];
+}
+
+// what is told of things ---------------------------------------------------------------------------
+
+static bool buffer_lives(void * buffer) { // says a buffer that was not told yet, and stands in its table of functions
+    if (!buffer) {
+        return false;
+    }
+    entry * known = find(&buffers, buffer);
+    if (known && known->more && !(known->more < 0 && made_anew(buffer))) {
+        return known->more > 0;
+    }
+    known = enter(&buffers, buffer);
+    known->more = stand_in(buffer) || find(&born, buffer) ? 2 : 1;
+    open_event("buffer");
+    say(",\"at\":%llu,\"base\":%llu,\"size\":%zu,\"usage\":%d,\"alignment\":%zu,\"name\":", (unsigned long long) (uintptr_t) buffer,
+        (unsigned long long) (uintptr_t) ASK(void *, ggml_backend_buffer_get_base, (void *), buffer),
+        ASK(size_t, ggml_backend_buffer_get_size, (void *), buffer), ASK(int, ggml_backend_buffer_get_usage, (void *), buffer),
+        ASK(size_t, ggml_backend_buffer_get_alignment, (void *), buffer));
+    say_text(ASK(const char *, ggml_backend_buffer_name, (void *), buffer), 64);
+    say("}\n");
+    return true;
+}
+
+static void say_addresses(const char * key, tensor * const * list, int count) {
+    say(",\"%s\":[", key);
+    for (int k = 0; k < count; k++) {
+        say(k ? ",%llu" : "%llu", (unsigned long long) (uintptr_t) list[k]);
+    }
+    say("]");
+}
+
+static void tell(const tensor * t) {
+    if (!t) {
+        return;
+    }
+    const uint64_t hash = hash_of(1, t, sizeof(*t));
+    entry * known = find(&tensors, t);
+    if (known && known->hash == hash) {
+        return;
+    }
+    enter(&tensors, t)->hash = hash;
+    tell(t->view_src);
+    void * buffer = t->buffer ? t->buffer : t->view_src ? t->view_src->buffer : NULL;
+    buffer_lives(buffer);
+    open_event("tensor");
+    say(",\"at\":%llu,\"op\":", (unsigned long long) (uintptr_t) t);
+    say_text(ASK(const char *, ggml_op_name, (int), t->op), 64);
+    say(",\"name\":");
+    say_text(t->name, sizeof(t->name));
+    say(",\"type\":");
+    say_text(ASK(const char *, ggml_type_name, (int), t->type), 64);
+    for (int k = 0; k < 4; k++) {
+        say(k ? ",%lld" : ",\"ne\":[%lld", (long long) t->ne[k]);
+    }
+    for (int k = 0; k < 4; k++) {
+        say(k ? ",%zu" : "],\"nb\":[%zu", t->nb[k]);
+    }
+    say("],\"nbytes\":%zu,\"flags\":%d,\"view_offs\":%zu,\"data\":%llu,\"buffer\":%llu,\"view_src\":%llu", nbytes_of(t), t->flags,
+        t->view_offs, (unsigned long long) (uintptr_t) t->data, (unsigned long long) (uintptr_t) buffer,
+        (unsigned long long) (uintptr_t) t->view_src);
+    int words = WORDS, sources = MOST_SRC;
+    while (words && !t->op_params[words - 1]) {
+        words--;
+    }
+    while (sources && !t->src[sources - 1]) {
+        sources--;
+    }
+    say(",\"op_params\":[");
+    for (int k = 0; k < words; k++) {
+        say(k ? ",%d" : "%d", t->op_params[k]);
+    }
+    say("]");
+    say_addresses("src", t->src, sources);
+    say("}\n");
+}
+
+static bool in_compute_memory(const tensor * t) {
+    return t->data && t->buffer && !t->view_src && !strcmp(ASK(const char *, ggml_op_name, (int), t->op), "NONE") &&
+        buffer_lives(t->buffer) && ASK(int, ggml_backend_buffer_get_usage, (void *), t->buffer) == COMPUTE_USAGE &&
+        ASK(bool, ggml_backend_buffer_is_host, (void *), t->buffer);
+}
+
+static bool read_head(const void * graph, graph_head * head) {
+    memcpy(head, graph, sizeof(*head));
+    return head->n_nodes == ASK(int, ggml_graph_n_nodes, (const void *), graph) &&
+        head->nodes == ASK(tensor **, ggml_graph_nodes, (const void *), graph) && head->n_leafs >= 0 &&
+        head->n_leafs <= head->size && head->n_nodes <= head->size;
+}
+
+static bool tell_graph(const void * graph) {
+    graph_head head;
+    if (!graph || !read_head(graph, &head)) {
+        return false;
+    }
+    for (int k = 0; k < head.n_leafs; k++) {
+        tell(head.leafs[k]);
+    }
+    for (int k = 0; k < head.n_nodes; k++) {
+        for (int s = 0; s < MOST_SRC; s++) {
+            tell(head.nodes[k]->src[s]);
+        }
+        tell(head.nodes[k]);
+    }
+    const uint64_t lists = hash_of(hash_of(3, head.leafs, sizeof(void *) * (size_t) head.n_leafs), head.nodes,
+                                   sizeof(void *) * (size_t) head.n_nodes);
+    entry * known = find(&graphs, graph);
+    if (!known || known->hash != lists) {
+        enter(&graphs, graph)->hash = lists;
+        open_event("graph");
+        say(",\"at\":%llu", (unsigned long long) (uintptr_t) graph);
+        say_addresses("leafs", head.leafs, head.n_leafs);
+        say_addresses("nodes", head.nodes, head.n_nodes);
+        say("}\n");
+    }
+    return true;
+}
+
+// Leafs whose bytes are other than those that the last run or call left there (written by a pointer), or as they were.
+static void say_leafs(const void * graph, const char * key, bool changed) {
+    graph_head head;
+    int count = 0;
+    say(",\"%s\":[", key);
+    for (int k = 0; read_head(graph, &head) && k < head.n_leafs; k++) {
+        const tensor * t = head.leafs[k];
+        const entry * known = find(&leafs, t->data);
+        if (known && known->hash && in_compute_memory(t) && known->more == (int64_t) nbytes_of(t) &&
+            (known->hash != content_of(t->data, nbytes_of(t))) == changed) {
+            say(count++ ? ",%llu" : "%llu", (unsigned long long) (uintptr_t) t);
+        }
+    }
+    say("]");
+}
+
+static void remember_leafs(const void * graph) {
+    graph_head head;
+    for (int k = 0; read_head(graph, &head) && k < head.n_leafs; k++) {
+        if (in_compute_memory(head.leafs[k])) {
+            entry * known = enter(&leafs, head.leafs[k]->data);
+            known->hash = 0;
+            known->more = (int64_t) nbytes_of(head.leafs[k]);
+        }
+    }
+}
+
+// Notes what the leafs hold that share a byte with [from, to).
+static void note_content(const char * from, const char * to) {
+    for (size_t k = 0; k < leafs.room; k++) {
+        const char * data = leafs.rows[k].key;
+        if (data && leafs.rows[k].more && data < to && from < data + leafs.rows[k].more) {
+            leafs.rows[k].hash = content_of(data, (size_t) leafs.rows[k].more);
+        }
+    }
+}
+
+static void forget_leafs(const char * from, const char * to) {
+    for (size_t k = 0; k < leafs.room; k++) {
+        const char * data = leafs.rows[k].key;
+        if (data && data >= from && data < to) {
+            leafs.rows[k].more = 0;
+        }
+    }
+}
+
+static void forget(const char * from, const char * to) {
+    table * those[] = { &tensors, &graphs };
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t row = 0; row < those[k]->room; row++) {
+            const char * key = those[k]->rows[row].key;
+            if (key && key >= from && key < to) {
+                those[k]->rows[row].hash = 0;
+            }
+        }
+    }
+}
+
+// events -----------------------------------------------------------------------------------------
+
+static void touched(const char * kind, const tensor * t, size_t offset, size_t size, const void * by) {
+    if (!begin()) {
+        return;
+    }
+    tell(t);
+    open_event(kind);
+    say(",\"t\":%llu,\"from\":%zu,\"size\":%zu", (unsigned long long) (uintptr_t) t, offset, size);
+    if (by) {
+        say(",\"by\":%llu", (unsigned long long) (uintptr_t) by);
+    }
+    say("}\n");
+    flush();
+}
+
+static void settled(const tensor * t) { // after a write by a call
+    if (!begin()) {
+        return;
+    }
+    if (t->data) {
+        note_content(t->data, (const char *) t->data + nbytes_of(t));
+    }
+    flush();
+}
+
+static void plain(const char * kind, const void * by, const void * other) {
+    if (begin()) {
+        open_event(kind);
+        say(",\"by\":%llu,\"other\":%llu}\n", (unsigned long long) (uintptr_t) by, (unsigned long long) (uintptr_t) other);
+        flush();
+    }
+}
+
+static void planned(const void * planner, const void * graph) {
+    if (!begin()) {
+        return;
+    }
+    if (tell_graph(graph)) {
+        open_event("plan");
+        say(",\"by\":%llu,\"graph\":%llu}\n", (unsigned long long) (uintptr_t) planner, (unsigned long long) (uintptr_t) graph);
+    }
+    if (scheduling) {
+        entry * of = enter(&runs, scheduling);
+        of->hash = 1;
+        of->more = (int64_t) (uintptr_t) graph;
+    }
+    flush();
+}
+
+static void run_begins(const void * by, const void * graph, bool waits) {
+    if (!begin()) {
+        return;
+    }
+    if (tell_graph(graph)) {
+        open_event("run");
+        say(",\"by\":%llu,\"graph\":%llu,\"waits\":%s,\"thread\":%llu", (unsigned long long) (uintptr_t) by,
+            (unsigned long long) (uintptr_t) graph, waits ? "true" : "false", (unsigned long long) pthread_self());
+        say_leafs(graph, "changed", true);
+        say_leafs(graph, "same", false);
+        say("}\n");
+        remember_leafs(graph);
+    }
+    flush();
+}
+
+static void run_ended(const void * by) {
+    if (begin()) {
+        note_content(NULL, (const char *) UINTPTR_MAX);
+        open_event("ran");
+        say(",\"by\":%llu}\n", (unsigned long long) (uintptr_t) by);
+        flush();
+    }
+}
+
+// the functions that stand before ggml's -------------------------------------------------------------
+
+#define REAL(result, name, types) \
+    static void * name##_kept; \
+    typedef result (*name##_type) types; \
+    static name##_type name##_real(const void * caller) { return (name##_type) behind(#name, &name##_kept, caller); }
+#define CALL(name) name##_real(__builtin_return_address(0))
+
+REAL(void, ggml_backend_tensor_set, (tensor *, const void *, size_t, size_t))
+void ggml_backend_tensor_set(tensor * t, const void * data, size_t offset, size_t size) {
+    ggml_backend_tensor_set_type call = CALL(ggml_backend_tensor_set);
+    if (depth++ == 0) {
+        touched("set", t, offset, size, NULL);
+    }
+    call(t, data, offset, size);
+    if (--depth == 0) {
+        settled(t);
+    }
+}
+
+REAL(void, ggml_backend_tensor_set_async, (void *, tensor *, const void *, size_t, size_t))
+void ggml_backend_tensor_set_async(void * backend, tensor * t, const void * data, size_t offset, size_t size) {
+    ggml_backend_tensor_set_async_type call = CALL(ggml_backend_tensor_set_async);
+    if (depth++ == 0) {
+        touched("set", t, offset, size, backend);
+    }
+    call(backend, t, data, offset, size);
+    if (--depth == 0) {
+        settled(t);
+    }
+}
+
+REAL(void, ggml_backend_tensor_get, (const tensor *, void *, size_t, size_t))
+void ggml_backend_tensor_get(const tensor * t, void * data, size_t offset, size_t size) {
+    ggml_backend_tensor_get_type call = CALL(ggml_backend_tensor_get);
+    if (depth++ == 0) {
+        touched("get", t, offset, size, NULL);
+    }
+    call(t, data, offset, size);
+    depth--;
+}
+
+REAL(void, ggml_backend_tensor_get_async, (void *, const tensor *, void *, size_t, size_t))
+void ggml_backend_tensor_get_async(void * backend, const tensor * t, void * data, size_t offset, size_t size) {
+    ggml_backend_tensor_get_async_type call = CALL(ggml_backend_tensor_get_async);
+    if (depth++ == 0) {
+        touched("get", t, offset, size, backend);
+    }
+    call(backend, t, data, offset, size);
+    depth--;
+}
+
+REAL(void, ggml_backend_tensor_memset, (tensor *, uint8_t, size_t, size_t))
+void ggml_backend_tensor_memset(tensor * t, uint8_t value, size_t offset, size_t size) {
+    ggml_backend_tensor_memset_type call = CALL(ggml_backend_tensor_memset);
+    if (depth++ == 0) {
+        touched("set", t, offset, size, NULL);
+    }
+    call(t, value, offset, size);
+    if (--depth == 0) {
+        settled(t);
+    }
+}
+
+REAL(void, ggml_backend_tensor_copy, (tensor *, tensor *))
+void ggml_backend_tensor_copy(tensor * from, tensor * to) {
+    ggml_backend_tensor_copy_type call = CALL(ggml_backend_tensor_copy);
+    if (depth++ == 0) {
+        touched("get", from, 0, nbytes_of(from), NULL);
+        touched("set", to, 0, nbytes_of(to), NULL);
+    }
+    call(from, to);
+    if (--depth == 0) {
+        settled(to);
+    }
+}
+
+REAL(void, ggml_backend_tensor_copy_async, (void *, void *, tensor *, tensor *))
+void ggml_backend_tensor_copy_async(void * one, void * other, tensor * from, tensor * to) {
+    ggml_backend_tensor_copy_async_type call = CALL(ggml_backend_tensor_copy_async);
+    if (depth++ == 0) {
+        touched("get", from, 0, nbytes_of(from), one);
+        touched("set", to, 0, nbytes_of(to), other);
+    }
+    call(one, other, from, to);
+    if (--depth == 0) {
+        settled(to);
+    }
+}
+
+#define WRITES(name) \
+    REAL(tensor *, name, (tensor *)) \
+    tensor * name(tensor * t) { \
+        name##_type call = CALL(name); \
+        if (depth++ == 0) { \
+            touched("set", t, 0, nbytes_of(t), NULL); \
+        } \
+        tensor * same = call(t); \
+        if (--depth == 0) { \
+            settled(t); \
+        } \
+        return same; \
+    }
+WRITES(ggml_set_zero)
+
+REAL(float, ggml_get_f32_1d, (const tensor *, int))
+float ggml_get_f32_1d(const tensor * t, int at) {
+    ggml_get_f32_1d_type call = CALL(ggml_get_f32_1d);
+    if (depth++ == 0) {
+        touched("get", t, 0, nbytes_of(t), NULL);
+    }
+    const float found = call(t, at);
+    depth--;
+    return found;
+}
+
+REAL(void, ggml_backend_synchronize, (void *))
+void ggml_backend_synchronize(void * backend) {
+    ggml_backend_synchronize_type call = CALL(ggml_backend_synchronize);
+    if (depth++ == 0) {
+        plain("sync", backend, NULL);
+    }
+    call(backend);
+    depth--;
+}
+
+REAL(void, ggml_backend_sched_synchronize, (void *))
+void ggml_backend_sched_synchronize(void * sched) {
+    ggml_backend_sched_synchronize_type call = CALL(ggml_backend_sched_synchronize);
+    if (depth++ == 0) {
+        plain("sync", sched, NULL);
+    }
+    call(sched);
+    depth--;
+}
+
+REAL(void, ggml_backend_event_record, (void *, void *))
+void ggml_backend_event_record(void * event, void * backend) {
+    ggml_backend_event_record_type call = CALL(ggml_backend_event_record);
+    if (depth == 0) {
+        plain("record", event, backend);
+    }
+    call(event, backend);
+}
+
+REAL(void, ggml_backend_event_wait, (void *, void *))
+void ggml_backend_event_wait(void * backend, void * event) {
+    ggml_backend_event_wait_type call = CALL(ggml_backend_event_wait);
+    if (depth == 0) {
+        plain("wait", event, backend);
+    }
+    call(backend, event);
+}
+
+REAL(void, ggml_backend_event_synchronize, (void *))
+void ggml_backend_event_synchronize(void * event) {
+    ggml_backend_event_synchronize_type call = CALL(ggml_backend_event_synchronize);
+    if (depth == 0) {
+        plain("wait", event, NULL);
+    }
+    call(event);
+}
+
+REAL(bool, ggml_gallocr_alloc_graph, (void *, void *))
+bool ggml_gallocr_alloc_graph(void * planner, void * graph) {
+    const bool done = CALL(ggml_gallocr_alloc_graph)(planner, graph);
+    if (done) {
+        planned(planner, graph);
+    }
+    return done;
+}
+
+REAL(void *, ggml_backend_buft_alloc_buffer, (void *, size_t))
+void * ggml_backend_buft_alloc_buffer(void * kind, size_t size) {
+    void * made = CALL(ggml_backend_buft_alloc_buffer)(kind, size);
+    if (made && begin()) {
+        entry * known = find(&buffers, made);
+        if (known) {
+            known->more = 0;
+        }
+        enter(&born, made);
+        flush();
+    }
+    return made;
+}
+
+static void freed(void * buffer) {
+    if (buffer && begin()) {
+        entry * known = find(&buffers, buffer);
+        if (known && known->more > 0) {
+            open_event("free");
+            say(",\"at\":%llu}\n", (unsigned long long) (uintptr_t) buffer);
+            const char * base = ASK(void *, ggml_backend_buffer_get_base, (void *), buffer);
+            forget_leafs(base, base + ASK(size_t, ggml_backend_buffer_get_size, (void *), buffer));
+            known->more = known->more == 2 ? -1 : 0; // one whose birth was not seen may be followed by another like it
+        }
+        flush();
+    }
+}
+
+REAL(void, ggml_backend_buffer_free, (void *))
+void ggml_backend_buffer_free(void * buffer) {
+    ggml_backend_buffer_free_type call = CALL(ggml_backend_buffer_free);
+    freed(buffer);
+    call(buffer);
+}
+
+static void context_ends(void * ctx) {
+    if (ctx && has("ggml_get_mem_buffer") && begin()) {
+        const char * from = ASK(void *, ggml_get_mem_buffer, (const void *), ctx);
+        const char * to = from + ASK(size_t, ggml_get_mem_size, (const void *), ctx);
+        forget(from, to);
+        open_event("gone");
+        say(",\"from\":%llu,\"to\":%llu}\n", (unsigned long long) (uintptr_t) from, (unsigned long long) (uintptr_t) to);
+        flush();
+    }
+}
+
+REAL(void, ggml_free, (void *))
+void ggml_free(void * ctx) {
+    ggml_free_type call = CALL(ggml_free);
+    context_ends(ctx);
+    call(ctx);
+}
+
+REAL(void, ggml_reset, (void *))
+void ggml_reset(void * ctx) {
+    ggml_reset_type call = CALL(ggml_reset);
+    context_ends(ctx);
+    call(ctx);
+}
+
+#define COMPUTES(name, waits) \
+    REAL(int, name, (void *, void *)) \
+    int name(void * backend, void * graph) { \
+        name##_type call = CALL(name); \
+        if (depth++ == 0) { \
+            run_begins(backend, graph, waits); \
+        } else if (scheduling && !announced) { \
+            const entry * of = find(&runs, scheduling); \
+            announced = true; \
+            run_begins(scheduling, of ? (const void *) (uintptr_t) of->more : graph, true); \
+        } \
+        const int status = call(backend, graph); \
+        if (--depth == 0) { \
+            run_ended(backend); \
+        } \
+        return status; \
+    }
+COMPUTES(ggml_backend_graph_compute, true)
+COMPUTES(ggml_backend_graph_compute_async, false)
+
+#define SCHEDULED(result, name) \
+    REAL(result, name, (void *, void *)) \
+    result name(void * sched, void * graph) { \
+        name##_type call = CALL(name); \
+        void * before = scheduling; \
+        scheduling = sched; \
+        const result status = call(sched, graph); \
+        scheduling = before; \
+        return status; \
+    }
+SCHEDULED(bool, ggml_backend_sched_alloc_graph)
+
+#define SCHEDULE_COMPUTES(name) \
+    REAL(int, name, (void *, void *)) \
+    int name(void * sched, void * graph) { \
+        name##_type call = CALL(name); \
+        void * before = scheduling; \
+        const bool outer = depth++ == 0; \
+        scheduling = sched; \
+        announced = outer ? false : announced; \
+        const int status = call(sched, graph); \
+        scheduling = before; \
+        depth--; \
+        if (outer && !announced) { /* calls within the library go by no name */ \
+            run_begins(sched, graph, true); \
+        } \
+        if (outer) { \
+            run_ended(sched); \
+        } \
+        return status; \
+    }
+SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute)
+SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute_async)
+
+#define ROW(name) { #name, (void *) name, &name##_kept }
+static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
+    ROW(ggml_backend_tensor_set), ROW(ggml_backend_tensor_set_async), ROW(ggml_backend_tensor_get),
+    ROW(ggml_backend_tensor_get_async), ROW(ggml_backend_tensor_memset), ROW(ggml_backend_tensor_copy),
+    ROW(ggml_backend_tensor_copy_async), ROW(ggml_set_zero), ROW(ggml_get_f32_1d), ROW(ggml_backend_synchronize),
+    ROW(ggml_backend_sched_synchronize), ROW(ggml_backend_event_record), ROW(ggml_backend_event_wait),
+    ROW(ggml_backend_event_synchronize), ROW(ggml_gallocr_alloc_graph), ROW(ggml_backend_buft_alloc_buffer),
+    ROW(ggml_backend_buffer_free), ROW(ggml_free), ROW(ggml_reset), ROW(ggml_backend_graph_compute),
+    ROW(ggml_backend_graph_compute_async), ROW(ggml_backend_sched_alloc_graph), ROW(ggml_backend_sched_graph_compute),
+    ROW(ggml_backend_sched_graph_compute_async),
+};
+
+// Whoever asks the loader (ctypes, dlopen) gets ours too; a second ggml in the process is not recorded.
+void * dlsym(void * handle, const char * name) {
+    if (handle == RTLD_NEXT || strncmp(name, "ggml_", 5)) {
+        return real_dlsym()(handle, name); // a jump: the caller's address counts for RTLD_NEXT
+    }
+    void * found = real_dlsym()(handle, name);
+    for (size_t k = 0; found && k < sizeof(ROWS) / sizeof(*ROWS); k++) {
+        if (strcmp(ROWS[k].name, name)) {
+            continue;
+        }
+        if (*ROWS[k].kept && *ROWS[k].kept != found) {
+            return found;
+        }
+        adopt(found);
+        *ROWS[k].kept = found == ROWS[k].ours ? *ROWS[k].kept : found;
+        return ROWS[k].ours;
+    }
+    return found;
+}

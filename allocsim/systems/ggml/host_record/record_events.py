@@ -1,0 +1,159 @@
+"""The lines of a log of the recorder, as types: what is no such line is refused where it is read.
+
+| event | says |
+|---|---|
+| `start` | version of ggml, `inplace_ops` |
+| `buffer`, `free` | a buffer of a backend: `at`, `base`, `size`, `usage`, `alignment`, `name`; it was given back |
+| `tensor` | a `ggml_tensor`, told when it is first seen and whenever it has changed |
+| `gone` | the memory `[from, to)` of a context is given back: its tensors are no more |
+| `graph` | leafs and nodes of a `ggml_cgraph` at `at`, told when the lists have changed |
+| `plan` | an allocator laid out a graph |
+| `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting |
+| `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
+| `sync` | the host waited for a backend or scheduler |
+| `record`, `wait` | of an event and a backend |
+
+Contract: addresses are numbers, never followed. Events have numbers `n` in the order in which they
+happened. What this module does not see: what follows from them.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from allocsim.model.layout import LIMIT
+
+Address = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
+Four = tuple[Count, Count, Count, Count]
+
+
+class RecordEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="e"):
+    """What every line has."""
+
+    n: Count = 0
+
+
+class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
+    """The first line."""
+
+    ggml: str
+    inplace_ops: tuple[str, ...]
+
+
+class BufferTold(RecordEvent, frozen=True, kw_only=True, tag="buffer"):
+    """A buffer, when it is first seen."""
+
+    at: Address
+    base: Address
+    size: Count
+    usage: int
+    alignment: Count
+    name: str
+
+
+class BufferFreed(RecordEvent, frozen=True, kw_only=True, tag="free"):
+    """A buffer is given back."""
+
+    at: Address
+
+
+class ContextGone(RecordEvent, frozen=True, kw_only=True, tag="gone", rename={"start": "from", "stop": "to"}):
+    """The memory of tensors is given back."""
+
+    start: Address
+    stop: Address
+
+
+class TensorTold(RecordEvent, frozen=True, kw_only=True, tag="tensor"):
+    """A tensor as it is now."""
+
+    at: Address
+    op: str
+    name: str
+    type: str
+    ne: Four
+    nb: Four
+    nbytes: Count
+    flags: Count
+    view_offs: Count
+    data: Address
+    buffer: Address
+    view_src: Address
+    op_params: tuple[int, ...]
+    src: tuple[Address, ...]
+
+
+class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
+    """The lists of a graph as they are now."""
+
+    at: Address
+    leafs: tuple[Address, ...]
+    nodes: tuple[Address, ...]
+
+
+class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan"):
+    """An allocator laid out a graph."""
+
+    by: Address
+    graph: Address
+
+
+class HostWrote(RecordEvent, frozen=True, kw_only=True, tag="set", rename={"start": "from"}):
+    """The host wrote into a tensor."""
+
+    t: Address
+    start: Count
+    size: Count
+    by: Address = 0
+
+
+class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start": "from"}):
+    """The host read from a tensor."""
+
+    t: Address
+    start: Count
+    size: Count
+    by: Address = 0
+
+
+class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
+    """A graph is computed."""
+
+    by: Address
+    graph: Address
+    waits: bool
+    changed: tuple[Address, ...]
+    same: tuple[Address, ...]
+
+
+class RunEnded(RecordEvent, frozen=True, kw_only=True, tag="ran"):
+    """The call that computed came back."""
+
+    by: Address
+
+
+class Waited(RecordEvent, frozen=True, kw_only=True, tag="sync"):
+    """The host waited for a backend or scheduler."""
+
+    by: Address
+
+
+class EventRecorded(RecordEvent, frozen=True, kw_only=True, tag="record"):
+    """An event is recorded on a backend."""
+
+    by: Address
+    other: Address
+
+
+class EventWaited(RecordEvent, frozen=True, kw_only=True, tag="wait"):
+    """A backend, or the host (0), waits for an event."""
+
+    by: Address
+    other: Address
+
+
+AnyEvent = (
+    Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | HostWrote | HostRead
+    | RunBegins | RunEnded | Waited | EventRecorded | EventWaited
+)  # fmt: skip

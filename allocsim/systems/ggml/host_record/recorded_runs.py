@@ -1,0 +1,283 @@
+"""What each run found in its leafs, and what the host read of it.
+
+    for sharing in shared_memory(log):
+        facts = facts_of(log, sharing)
+
+Contract
+--------
+* Runs that share compute memory, directly or through others, are one session; so two contexts with
+  memory of their own are two, whatever their tensors are called. Weights that both read join
+  nothing.
+* A leaf in compute memory is *left out* of a run if the host did not upload it since its last run,
+  and its bytes are not what was laid there: another tensor of some run, or another upload, took one
+  of them. What a graph writes into the leaf itself (a state) is its own. A leaf that keeps its
+  bytes
+  is as good as uploaded. A leaf in memory that was given back is left out, whatever was written
+  there.
+* A leaf that no call was ever seen to upload is *assumed* to be uploaded before each run: the host
+  may write by pointer, even what lies there already. But where a call uploaded the leaf that lay
+  there before, a run took its bytes and they are as that run left them, nobody wrote this one.
+* A read is of the last run that had the tensor. It is *late* if another run, or memory given back,
+  took a byte of it in between; it is *hasty* if the run was started without waiting and nobody
+  waited since, but for a read that the same backend does in turn. An upload is hasty in the same
+  way.
+
+O(events x leafs of the session). What this module does not see: whether a plan is sound.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, ROOTS_KEPT
+from allocsim.systems.ggml.host_record.record_events import TensorTold
+from allocsim.systems.ggml.host_record.record_log import (
+    PlacedTensor,
+    RecordedBuffer,
+    RecordedRun,
+    RecordedTensor,
+    RecordLog,
+    Touch,
+)
+
+Span = tuple[RecordedBuffer, int, int]
+"""RecordedBuffer, first address and the address behind the last."""
+
+Read = tuple[RecordedTensor, int, int]
+"""A root and a range of its bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class RunFacts:
+    """A run, or the end of a buffer (`given_back`), and what the host did about it."""
+
+    event: int
+    run: RecordedRun | None = None
+    given_back: RecordedBuffer | None = None
+    left_out: set[RecordedTensor] = field(default_factory=set)
+    """Leafs that were not uploaded, and do not hold what was laid there."""
+    assumed: set[RecordedTensor] = field(default_factory=set)
+    """Leafs that are assumed to be uploaded."""
+    reads: set[Read] = field(default_factory=set)
+    late: dict[int, set[Read]] = field(default_factory=dict)
+    """Place of the last run or end before a late read -> what was read."""
+    hasty_reads: set[Read] = field(default_factory=set)
+    hasty_upload: bool = False
+    """Whether a leaf was written while the run might read it."""
+
+
+def shared_memory(log: RecordLog) -> list[list[RecordedRun]]:
+    """Return the runs that share compute memory, in order, for each session."""
+    leader: dict[RecordedBuffer, RecordedBuffer] = {}
+
+    def find(memory: RecordedBuffer) -> RecordedBuffer:
+        while leader.setdefault(memory, memory) is not memory:
+            memory = leader[memory]
+        return memory
+
+    homes = [[memory for memory in _memories(run) if memory.computes] for run in log.runs]
+    for found in homes:
+        for memory in found:
+            leader[find(memory)] = find(found[0])
+    sessions: dict[RecordedBuffer | None, list[RecordedRun]] = defaultdict(list)
+    for run, found in zip(log.runs, homes, strict=True):
+        sessions[find(found[0]) if found else None].append(run)
+    return list(sessions.values())
+
+
+def placed(run: RecordedRun) -> Iterator[PlacedTensor]:
+    """Yield all tensors of a run: leafs, roots outside of the graph, nodes."""
+    yield from run.leafs
+    yield from run.outside
+    yield from run.nodes
+
+
+def in_plan(tensor: PlacedTensor, event: int) -> bool:
+    """Return whether a tensor counts as planned: in compute memory, or in what was given back."""
+    memory = tensor.memory
+    return memory is not None and bool(tensor.told.data) and (memory.computes or memory.dead(event))
+
+
+def is_leaf(tensor: PlacedTensor) -> bool:
+    """Return whether the host fills a tensor: a root that no op makes."""
+    return tensor.told.op == NONE and tensor.view_src is None
+
+
+def _memories(run: RecordedRun) -> list[RecordedBuffer]:
+    found = {tensor.memory: None for tensor in placed(run) if tensor.memory is not None}
+    return sorted(found, key=lambda memory: memory.number)
+
+
+def _span(told: TensorTold, memory: RecordedBuffer, start: int = 0, stop: int | None = None) -> Span:
+    return memory, told.data + start, told.data + (told.nbytes if stop is None else stop)
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] is other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+@dataclass(slots=True, eq=False)
+class _Leaf:
+    """What is known of one leaf in compute memory."""
+
+    span: Span
+    uploaded: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of its bytes, since its last run."""
+    by_call: bool = False
+    """Whether a call ever wrote it, or the leaf that lay there before."""
+    taken: bool = False
+    """Whether a byte of it was taken since it was laid."""
+
+
+def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
+    """Return runs and ends of buffers of a session, in order, with what the host did."""
+    ends = {memory: None for run in runs for tensor in placed(run) if (memory := tensor.memory) and memory.died}
+    facts = [RunFacts(event=run.event, run=run) for run in runs]
+    facts += [RunFacts(event=memory.died or 0, given_back=memory) for memory in ends]
+    timeline: list[tuple[int, RunFacts | Touch]] = [(one.event, one) for one in facts]
+    timeline += [(touch.event, touch) for touch in log.touches]
+    host = _Host(log)
+    for _, one in sorted(timeline, key=lambda pair: pair[0]):
+        if isinstance(one, Touch):
+            host.touched(one)
+        elif one.given_back is not None:
+            host.gave_back(one)
+        else:
+            host.ran(one)
+    return host.done
+
+
+class _Host:
+    """The memory of a session as far as its events have been followed."""
+
+    def __init__(self, log: RecordLog) -> None:
+        self.log = log
+        self.done: list[RunFacts] = []
+        self.leafs: dict[RecordedTensor, _Leaf] = {}
+        self.last: dict[RecordedTensor, int] = {}
+        """Root -> place of the last run that had it."""
+        self.placed: dict[RecordedTensor, Span] = {}
+        """Where it lay then."""
+        self.taken_by: dict[int, list[tuple[RecordedTensor, Span]]] = {}
+        """What each run wrote, by its place."""
+
+    def touched(self, touch: Touch) -> None:
+        if touch.writes:
+            self._uploaded(touch)
+        else:
+            self._read(touch)
+
+    def _uploaded(self, touch: Touch) -> None:
+        root = touch.root
+        memory = root.memory
+        if memory is None or not memory.computes or memory.dead(touch.event):
+            return
+        span = _span(root.told, memory)
+        leaf = self.leafs.setdefault(root, _Leaf(span))
+        leaf.span, leaf.by_call = span, True
+        leaf.uploaded.append((touch.start, touch.stop))
+        if _covers(leaf.uploaded, root.told.nbytes):
+            leaf.taken = False
+        self._take([(root, _span(root.told, memory, touch.start, touch.stop))])
+        last = self.last.get(root)
+        if last is not None and self._in_flight(last, touch):
+            self.done[last].hasty_upload = True
+
+    def _read(self, touch: Touch) -> None:
+        root, last = touch.root, self.last.get(touch.root)
+        if last is None:
+            return
+        read = root, touch.start, min(touch.stop, root.told.nbytes)
+        memory, base, _ = self.placed[root]
+        span = memory, base + read[1], base + read[2]
+        if self._in_flight(last, touch):
+            self.done[last].hasty_reads.add(read)
+        elif any(self._takes(place, root, span) for place in range(last + 1, len(self.done))):
+            self.done[last].late.setdefault(len(self.done) - 1, set()).add(read)
+        else:
+            self.done[last].reads.add(read)
+
+    def _takes(self, place: int, root: RecordedTensor, span: Span) -> bool:
+        if self.done[place].given_back is span[0]:
+            return True
+        return any(other is not root and _meet(span, there) for other, there in self.taken_by.get(place, ()))
+
+    def _in_flight(self, place: int, touch: Touch) -> bool:
+        run = self.done[place].run
+        if run is None or run.waits or (touch.by and touch.by == run.by):
+            return False
+        return not any(run.event < event < touch.event and by == run.by for event, by in self.log.waits)
+
+    def gave_back(self, end: RunFacts) -> None:
+        self.done.append(end)
+
+    def ran(self, facts: RunFacts) -> None:
+        run = facts.run
+        assert run is not None
+        for tensor in (*run.leafs, *run.nodes):
+            if is_leaf(tensor) and tensor.tensor not in run.copies and in_plan(tensor, run.event):
+                self._found(tensor, facts, run)
+        self.done.append(facts)
+        writes = list(_writes(run))
+        self.taken_by[len(self.done) - 1] = writes
+        self._take(writes)
+        for tensor in placed(run):
+            if in_plan(tensor, run.event) and tensor.view_src is None and tensor.memory is not None:
+                self.last[tensor.tensor] = len(self.done) - 1
+                self.placed[tensor.tensor] = _span(tensor.told, tensor.memory)
+
+    def _found(self, tensor: PlacedTensor, facts: RunFacts, run: RecordedRun) -> None:
+        """Settle whether a leaf of a run holds what the host laid there."""
+        root, memory = tensor.tensor, tensor.memory
+        assert memory is not None
+        span = _span(tensor.told, memory)
+        leaf = self.leafs.setdefault(root, _Leaf(span))
+        if memory.dead(run.event):
+            facts.left_out.add(root)
+        elif root in run.changed or (_covers(leaf.uploaded, tensor.told.nbytes) and not leaf.taken):
+            leaf.taken = False
+        elif leaf.by_call:
+            if leaf.taken:
+                facts.left_out.add(root)
+        elif root in run.same and self._spoilt(span):
+            leaf.by_call = True
+            facts.left_out.add(root)
+        else:
+            leaf.taken = False
+            facts.assumed.add(root)
+        leaf.span, leaf.uploaded = span, []
+
+    def _spoilt(self, span: Span) -> bool:
+        """Whether the last leaf that lay exactly there was uploaded by a call, and lost a byte
+        since.
+        """
+        there = [leaf for leaf in self.leafs.values() if leaf.by_call and leaf.span == span]
+        return bool(there) and there[-1].taken
+
+    def _take(self, writes: Iterable[tuple[RecordedTensor, Span]]) -> None:
+        written = list(writes)
+        for root, leaf in self.leafs.items():
+            if any(other is not root and _meet(leaf.span, span) for other, span in written):
+                leaf.taken, leaf.uploaded = True, []
+
+
+def _writes(run: RecordedRun) -> Iterator[tuple[RecordedTensor, Span]]:
+    """Yield what the ops of a run write: the root, and the bytes."""
+    flagged = any(tensor.told.flags & COMPUTE for tensor in run.nodes)
+    for tensor in run.nodes:
+        if flagged and not tensor.told.flags & COMPUTE and tensor.tensor not in run.copies:
+            continue
+        if tensor.told.op in ROOTS_KEPT or tensor.memory is None or not tensor.told.data:
+            continue
+        if is_leaf(tensor) and tensor.tensor not in run.copies:
+            continue
+        yield tensor.view_src or tensor.tensor, _span(tensor.told, tensor.memory)
+
+
+def _covers(ranges: Iterable[tuple[int, int]], nbytes: int) -> bool:
+    end = 0
+    for start, stop in sorted(ranges):
+        if start > end:
+            return False
+        end = max(end, stop)
+    return end >= nbytes

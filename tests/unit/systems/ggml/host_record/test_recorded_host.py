@@ -1,0 +1,186 @@
+"""Programs of C and Python whose host errs, recorded and judged: each fault by class and party, and each right twin clean.
+
+The programs (`tests/data/ggml_host`) were written from ggml's public functions before there was a recorder.
+"""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allocsim.errors import AllocsimError
+from allocsim.model import Document
+from allocsim.outcomes import Outcome, outcome_of
+from allocsim.systems.ggml.access.library import find
+from allocsim.systems.ggml.host_record import host_recorder as recorder
+from allocsim.systems.ggml.host_record.record_document import documents_of
+from allocsim.systems.ggml.host_record.record_log import read_log
+from allocsim.systems.ggml.remarks import remarks_on
+from tests.ggml_live import live
+
+PROGRAMS = Path(__file__).parents[4] / "data" / "ggml_host"
+
+FAULTS = {
+    "input_once": ("C06", "caller"),
+    "half_upload": ("C06", "caller"),
+    "seed_once": ("C06", "caller"),
+    "rebuilt_without_upload": ("C06", "caller"),
+    "scheduled_input_once": ("C06", "caller"),
+    "output_unflagged": ("C05", "caller"),
+    "output_flag_too_late": ("C05", "caller"),
+    "input_read_back": ("C05", "caller"),
+    "view_unflagged": ("C05", "caller"),
+    "copied_unflagged": ("C05", "caller"),
+    "gradient_unflagged": ("C05", "caller"),
+    "second_context_unflagged": ("C05", "caller"),
+    "scheduled_unflagged": ("C05", "caller"),
+    "planned_over_then_run": ("C07", "caller"),
+    "planned_over_then_read": ("C07", "caller"),
+    "replaced_then_run": ("C07", "caller"),
+    "replaced_then_read": ("C07", "caller"),
+    "state_recycled": ("C07", "caller"),
+    "both_uploaded_first": ("C14", "caller"),
+    "weights_freed": ("C14", "caller"),
+    "read_while_computing": ("C09", "schedule"),
+    "upload_while_computing": ("C09", "schedule"),
+}
+"""Program with a fault -> class and party."""
+
+SOUND = (
+    "weights_in_the_plan",
+    "state_in_the_plan",
+    "written_by_pointer",
+    "first_by_call_then_by_pointer",
+    "read_after_scale_inplace",
+)
+"""Right programs that look like wrong ones."""
+
+
+@pytest.fixture(scope="module", name="built")
+def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C programs, linked with the library `before`, and the recorder."""
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no C compiler {compiler!r}")
+    live("before")
+    folder, libraries = tmp_path_factory.mktemp("host"), find("before").parent
+    linked = [next(libraries.glob(f"libggml-{part}-*.so*")) for part in ("cpu", "base")]
+    command = [
+        compiler,
+        "-O1",
+        str(PROGRAMS / "host_programs.c"),
+        *map(str, linked),
+        "-o",
+        str(folder / "host_programs"),
+    ]
+    options = [f"-Wl,--disable-new-dtags,-rpath,{libraries}", "-Wl,--allow-shlib-undefined"]
+    subprocess.run([*command, *options], check=True)
+    recorder.build(folder)
+    return folder
+
+
+def _recorded(built: Path, tmp_path: Path, command: list[str]) -> list[Document]:
+    log = tmp_path / "log.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "build", lambda _: built / "allocsim_record.so")
+        recorder.record(command, log)
+    return [document for path in recorder.logs_of(log) for document in documents_of(read_log(path))]
+
+
+def _judged(documents: list[Document]) -> list[Outcome]:
+    return [outcome_of("record", document) for document in documents]
+
+
+def _named(outcomes: list[Outcome]) -> set[tuple[str, str]]:
+    return {(cause.class_, cause.party) for outcome in outcomes for cause in outcome.causes}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: Path) -> None:
+    """The fault of a host is the caller's or the schedule's, by its class; the right program is accused of nothing."""
+    program = str(built / "host_programs")
+    wrong, right = (tmp_path / which for which in ("wrong", "right"))
+    wrong.mkdir()
+    right.mkdir()
+    assert _named(_judged(_recorded(built, wrong, [program, name, "wrong"]))) == {FAULTS[name]}
+    twin = _judged(_recorded(built, right, [program, name, "right"]))
+    assert twin
+    assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in twin)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) -> None:
+    """A state that is carried, a leaf that keeps its bytes, an upload by pointer: nothing, and no lifetime is too long."""
+    outcomes = _judged(_recorded(built, tmp_path, [str(built / "host_programs"), name]))
+    assert outcomes
+    assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in outcomes)
+
+
+def test_two_contexts_of_one_shape_are_two_sessions(built: Path, tmp_path: Path) -> None:
+    """Equal names and shapes in memory of their own: the fault is found in the second session alone."""
+    outcomes = _judged(_recorded(built, tmp_path, [str(built / "host_programs"), "second_context_unflagged", "wrong"]))
+    assert [len(outcome.causes) for outcome in outcomes] == [0, 1]
+
+
+def test_killed_program_leaves_what_it_did(built: Path, tmp_path: Path) -> None:
+    """A program that aborts is judged up to there, and so is its log cut within a line."""
+    documents = _recorded(built, tmp_path, [str(built / "host_programs"), "killed"])
+    assert _named(_judged(documents)) == {("C06", "caller")}
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(log.read_bytes()[:-20])
+    assert _named(_judged(documents_of(read_log(log)))) == {("C06", "caller")}
+
+
+def test_read_behind_an_op_in_place_is_a_hint(built: Path, tmp_path: Path) -> None:
+    """`a` read after `scale_inplace(a)` is legal and rarely meant."""
+    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "read_after_scale_inplace"])
+    (hint,) = remarks_on(document)["hints"]
+    assert "'node_1' reads 'a' after 'a (view)' wrote over it in place" in hint
+
+
+def test_upload_by_pointer_is_said_to_be_assumed(built: Path, tmp_path: Path) -> None:
+    """What no call wrote is assumed, and the answer says so."""
+    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "written_by_pointer"])
+    assert remarks_on(document) == {"assumed": ["'x' uploaded by pointer before its first run: no call wrote it"]}
+
+
+@pytest.mark.parametrize("calls", ["named", "bound"])
+@pytest.mark.parametrize(("which", "found"), [("wrong", {("C07", "caller")}), ("right", set())])
+def test_python_program_by_ctypes(
+    which: str, found: set[tuple[str, str]], calls: str, built: Path, tmp_path: Path
+) -> None:
+    """Handles that ctypes asks of the loader are recorded, and what a library calls of itself by no name."""
+    script = [sys.executable, str(PROGRAMS / "ctypes_host.py"), str(find("before")), which, calls]
+    outcomes = _judged(_recorded(built, tmp_path, script))
+    assert outcomes
+    assert _named(outcomes) == found
+
+
+def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> None:
+    """Lines left out, doubled, moved, and numbers that lie: a DocumentError, or an answer."""
+    _recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    refused = 0
+    for seed in range(60):
+        drawn, damaged = random.Random(seed), list(lines)
+        place, numbers = drawn.randrange(len(lines)), ("0", "-1", "1.5", '"a"', "[]", "null", str(1 << 62), "9" * 20)
+        kind = seed % 4
+        if kind == 0:
+            del damaged[place]
+        elif kind == 1:
+            damaged.insert(drawn.randrange(len(lines)), damaged[place])
+        else:
+            found = drawn.choice(list(re.finditer(r"\d+", damaged[place])))
+            damaged[place] = damaged[place][: found.start()] + drawn.choice(numbers) + damaged[place][found.end() :]
+        path = tmp_path / "damaged.jsonl"
+        path.write_text("\n".join(damaged) + "\n")
+        try:
+            _judged(documents_of(read_log(path)))
+        except AllocsimError:
+            refused += 1
+    assert 0 < refused < 60
