@@ -33,7 +33,7 @@ from allocsim import document as native  # noqa: E402 - as above
 from allocsim.files import write_atomic  # noqa: E402 - as above
 from allocsim.judge.fast import check  # noqa: E402 - as above
 
-PIECE = 1000
+PIECE = 200
 FAULTY = st.one_of(strategies.documents(), strategies.documents(sound=True), strategies.instances())
 
 
