@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, 
 
 import agreement_2  # noqa: E402 - after the paths above
 import strategies  # noqa: E402 - as above
-from agreement_plain import compare, forced  # noqa: E402 - as above
+from agreement_plain import compare, forced, whole  # noqa: E402 - as above
 from oracle2.features import FEATURES, features  # noqa: E402 - as above
 from oracle2.generate import generate  # noqa: E402 - as above
 
@@ -42,7 +42,7 @@ def differing(written: Any, options: dict[str, Any], judges: str, *, oracle: boo
     try:
         document = native.loads(json.dumps(written))
         report = check(document, plain=True, **options)
-        found = ["screens"] * (forced(document, **options) != report)
+        found = ["screens"] * (whole(forced(document, **options)) != whole(report))
         if judges == "all":
             found += ["plain"] * bool(compare(written, report=report, **options))
             found += ["oracle"] * bool(oracle and agreement_2.differences(written, report, options))

@@ -16,7 +16,8 @@ from allocsim.judge.fast import check, selector
 from allocsim.judge.fast.screens import reads
 from allocsim.judge.violations import Violation
 
-WORDS = {"message", "names"}
+WORDS = {"message", "names", "more"}
+"""What is said of a record, not what it says: a judge may leave it out."""
 FIELDS = tuple(each.name for each in dataclasses.fields(Violation) if each.name not in WORDS)
 SIZES = ("ops", "buffers", "peak_bytes", "lower_bound_bytes")
 
@@ -32,6 +33,15 @@ def facts(report):
         "counts": (report.count, report.truncated, {kind: n for kind, n in report.counts.items() if n}),
         "sizes": [getattr(report.stats, name) for name in SIZES],
     }
+
+
+def whole(report):
+    """Return a report with every field of every record, what equality leaves out too."""
+    rows = [
+        tuple(getattr(record, each.name) for each in dataclasses.fields(Violation))
+        for record in (*report.violations, *report.warnings)
+    ]
+    return report, rows
 
 
 def differences(one, other):
