@@ -1,7 +1,8 @@
 """Settings of all tests: how generated examples are drawn.
 
 Under CI the examples are the same on every run (`derandomize`); elsewhere they vary, and a failing one prints the blob that
-brings it back. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
+brings it back. Hypothesis also draws constants of the modules that happen to be loaded, which hangs on the tests that ran
+before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
 """
 
 import os
@@ -9,11 +10,15 @@ import sys
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # `tests/oracle.py` and `tests/strategies.py` are imported by their bare names: tests are no package
 sys.path.insert(0, str(Path(__file__).parent))
 
 SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+assert hasattr(providers, "_get_local_constants")  # else look up what has its place, and ask that for nothing
+providers._get_local_constants = lambda: providers._local_constants
 
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=SLOW_TO_DRAW)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)

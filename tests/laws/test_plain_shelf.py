@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from plain_shelf import PlainCaching, PlainMemory, PlainTlsf, plain_events, plain_share
 from strategies import arenas, recipes
 
-from allocsim.allocators import ALLOCATORS, Constraints, caching, ggml, online, slot_sharing, tlsf
+from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, slot_sharing, tlsf
 from allocsim.errors import CapacityError
 from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.fuzzing.program_recipes import assemble
@@ -53,7 +53,7 @@ def same(name, problem):
     found = planned(name, problem)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, what, plain)
-        patched.setattr(online, "_events", plain_events)
+        patched.setattr(driven_online, "_events", plain_events)
         other = planned(name, problem)
     return found == other if isinstance(found, str) or isinstance(other, str) else same_plan(found, other)
 

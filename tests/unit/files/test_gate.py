@@ -18,6 +18,8 @@ ELSEWHERE = {
     "allocsim/document/__init__.py": "the schema, made from the types",
     "allocsim/document/writer.py": "formats what it has just encoded",
     "allocsim/systems/ggml/ggml_dump.py": "behind the gate: bytes in memory",
+    "allocsim/systems/ggml/host_record/record_log.py": "behind the gate: one line of a log, refused with its number",
+    "allocsim/outcomes/__init__.py": "what it has just encoded itself",
     "allocsim/systems/litert/litert_pointers.py": "behind the gate: bytes in memory",
     "allocsim/cli/trace.py": "behind the gate: one line of a stream, refused with its number",
     "allocsim/allocators/by_command.py": "no file: a pipe to a command that a person named, with a ceiling of its own",

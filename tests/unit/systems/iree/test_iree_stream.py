@@ -3,9 +3,8 @@
 import pytest
 from plan_laws import PLANS, causes, law_of_damage
 
-from allocsim import systems
+from allocsim import check, systems
 from allocsim.errors import DocumentError
-from allocsim.judge.fast import check
 from allocsim.outcomes import JudgeRules, judge_file
 from allocsim.systems.iree.iree_stream import loads
 
