@@ -45,8 +45,9 @@ def program(folder: Path) -> Path:
 
 
 def printed(command: list[str], **environment: str) -> bytes:
-    """Return what a program prints; it must end well."""
-    return subprocess.run(command, check=True, capture_output=True, env={**os.environ, **environment}).stdout
+    """Return what a program prints, and its exit status where that is not 0: what errs may crash."""
+    done = subprocess.run(command, check=False, capture_output=True, env={**os.environ, **environment})
+    return done.stdout + (f"{done.returncode}".encode() if done.returncode else b"")
 
 
 def accused(command: list[str], recorder: Path, folder: Path) -> tuple[list[str], bool, bytes]:
