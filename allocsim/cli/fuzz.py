@@ -98,7 +98,11 @@ def fuzz(
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     online: Annotated[
-        bool, typer.Option("--online", help="TARGET answers while the program runs (docs/online.md).")
+        bool,
+        typer.Option(
+            "--online",
+            help="TARGET answers while the program runs: buddy, caching, tlsf, module:function, lib:PATH, malloc:PATH.",
+        ),
     ] = False,
     ggml: Annotated[
         str | None, typer.Option(help="For the target ggml: before, after, or the path of a libggml.  [default: after]")

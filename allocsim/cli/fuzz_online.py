@@ -5,6 +5,7 @@ What this module does not see: calls, and what is promised (`allocsim.online`).
 
 import json
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,11 +51,16 @@ def fuzz_online(
     with ExitStack() as claims:
         if out is not None:
             claims.enter_context(working_in(out))
-        tell = None if as_json else lambda finding: _say(finding, seed, judge)
-        result = isolated(target, options, seconds=timeout or SECONDS, tell=tell)
-        for number, finding in enumerate(result.findings, 1):
+        numbers = count(1)
+
+        def tell(finding: Finding) -> None:
+            """Say and keep a finding as it comes: what ends the campaign does not lose it."""
+            if not as_json:
+                _say(finding, seed, judge)
             if out is not None:
-                _write(finding, out / f"{number}-{finding.broken.property}", target, judge)
+                _write(finding, out / f"{next(numbers)}-{finding.broken.property}", target, judge)
+
+        result = isolated(target, options, seconds=timeout or SECONDS, tell=tell)
     if as_json:
         print_json(_record(target, result, seed))
     else:
@@ -77,6 +83,8 @@ def _asked(guarantees: tuple[str, ...]) -> dict[str, Any]:
                 waste = float(bound)
             except ValueError:
                 raise AllocsimError(f"--guarantee {name}: waste=BOUND needs a number, as in waste=1.5") from None
+            if not 1 <= waste < float("inf"):
+                raise AllocsimError(f"--guarantee {name}: no allocator keeps a bound that is not from 1 on, and finite")
         elif name not in CHOICES:
             raise UnknownNameError("promise", name, {*CHOICES, "waste=BOUND"})
     return {"deterministic": "deterministic" in guarantees, "waste": waste}
@@ -100,7 +108,7 @@ def _causes(finding: Finding, judge: Judge) -> list[str]:
 
 
 def _write(finding: Finding, folder: Path, target: str, judge: Judge) -> None:
-    files = {"test_smallest.py": script(finding, target).encode()}
+    files = {"test_smallest.py": script(finding, target, judge.waste).encode()}
     if not finding.died:
         events = trace_of(judge, finding.sequence, again=True)
         files["events.jsonl"] = "".join(json.dumps(event) + "\n" for event in events).encode()
@@ -115,8 +123,9 @@ def _summary(result: Result, asked: dict[str, Any]) -> tuple[str, str]:
     words = ", ".join(f"{count} {word}" for word, count in sorted(result.words.items()))
     held = ", ".join(name for name, chosen in asked.items() if chosen) or "none"
     found = f"{many} finding{'s'[: many != 1]}" if many else "nothing found"
+    stopped = f"; {result.stopped}" if result.stopped else ""
     return (
-        f"{found} in {result.sequences} sequences of {result.calls} calls: {shapes or 'none'}",
+        f"{found} in {result.sequences} sequences of {result.calls} calls: {shapes or 'none'}{stopped}",
         f"  drawn: {words or 'none'}; held to by choice: {held}; never drawn: forks, threads, bad calls",
     )
 

@@ -5,8 +5,8 @@
     document = recorded(judge, found.findings[0].sequence)   # judged by `allocsim check`
 
 A target is any object with `alloc` and `free` (`protocol` has the calls). `sequences` draws what a
-right caller does, `driver` does it, `book` says which answer breaks which promise, `device` has the
-streams. `recording` makes a document of what was given out.
+right caller does, `driver` does it, `held_memory` says which answer breaks which promise, `device`
+has the streams. `given_out` makes a document of what was given out.
 
 What this package does not see: planners that are asked for a whole program at once
 (`allocsim.fuzzing`).

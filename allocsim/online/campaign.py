@@ -1,6 +1,6 @@
 """Fuzz an online allocator: draw sequences, drive it, make what is found small.
 
-    found = campaign("package.module:make", examples=10_000, seed=0)
+    found = campaign(Judge(make=find("package.module:make")), examples=10_000, seed=0)
 
 Each sequence has a fresh target. At its end everything is freed, every stream has ended, and what a
 fresh target gives must be given again (`returned`); one sequence in four is run again and again
@@ -17,7 +17,7 @@ Complexity: that of the calls. What this module does not see: processes. A targe
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
@@ -70,6 +70,8 @@ class Result:
     calls: int = 0
     shapes: dict[str, int] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
+    stopped: str = ""
+    """Why it ended before it was done, if it did."""
 
     def tally(self, sequence: Sequence) -> None:
         """Count a sequence as drawn."""
@@ -103,7 +105,7 @@ class Judge:
 
     def _wasted(self, driver: Driver) -> Broken | None:
         book = driver.book
-        if self.waste is None or book.top <= self.waste * book.most:
+        if self.waste is None or driver.abilities.unbounded or book.top <= self.waste * book.most:
             return None
         sentence = f"addresses up to {book.top} for at most {book.most} bytes held at once; the bound is {self.waste}"
         return Broken("waste", "more waste than was asked for", sentence)
@@ -178,6 +180,8 @@ def campaign(
     shrink: bool = True,
     started: Callable[[int], None] | None = None,
     tell: Callable[[Finding], None] | None = None,
+    found: Callable[[Finding], None] | None = None,
+    seen: Collection[tuple[str, str]] = (),
 ) -> Result:
     """Draw, drive and judge `examples` sequences, or as many as fit into `seconds`.
 
@@ -190,12 +194,14 @@ def campaign(
         shrink: make each finding small.
         started: called with the number of each sequence before it runs.
         tell: called with the first finding of each cause, small.
+        found: called with it before it is made small.
+        seen: keys of findings that are known already.
 
     Returns one finding for each cause, in the order in which they came.
     Raises AllocsimError for a target that is none.
     """
     abilities = judge.abilities()
-    result, seen = Result(), set()
+    result, known = Result(), set(seen)
     end = None if seconds is None else time.monotonic() + seconds
     for index in count(first) if examples is None else range(first, examples):
         if end is not None and time.monotonic() > end:
@@ -205,10 +211,12 @@ def campaign(
         sequence = drawn(seed, index, abilities)
         result.tally(sequence)
         broken = judge.judge(sequence, again=index % AGAIN == 0)
-        if broken is None or (broken.property, broken.cause) in seen:
+        if broken is None or (broken.property, broken.cause) in known:
             continue
-        seen.add((broken.property, broken.cause))
+        known.add((broken.property, broken.cause))
         finding = Finding(index, sequence, broken)
+        if found is not None:
+            found(finding)
         finding = smallest(finding, judge) if shrink else finding
         result.findings.append(finding)
         if tell is not None:

@@ -21,7 +21,7 @@ class Device:
     and `synchronize` of it.
     """
 
-    __slots__ = ("_clocks", "_done", "_known", "_marks", "_ops", "copy", "streams", "tell")
+    __slots__ = ("_clocks", "_done", "_given", "_known", "_marks", "copy", "streams", "tell")
 
     def __init__(
         self, streams: int, tell: Callable[..., None] | None = None, copy: Callable[[int, int, int], None] | None = None
@@ -36,42 +36,49 @@ class Device:
         self._clocks = [[0] * streams for _ in range(streams)]
         self._known = [0] * streams
         self._done = [0] * streams
-        self._ops: list[list[tuple[int, ...]]] = [[] for _ in range(streams)]
-        self._marks: list[tuple[int, tuple[int, ...]]] = []
+        self._given = [0] * streams
+        self._marks: list[tuple[int, ...]] = []
 
     def put(self, stream: int) -> int:
         """Give the stream an op; return its number there, from 1."""
         clock, known = self._clocks[stream], self._known
         for other in range(self.streams):
             clock[other] = max(clock[other], known[other])
-        clock[stream] = number = len(self._ops[stream]) + 1
-        self._ops[stream].append(tuple(clock))
-        return number
+        self._given[stream] += 1
+        clock[stream] = self._given[stream]
+        return clock[stream]
 
     def ordered(self, stream: int, number: int, before: int) -> bool:
         """Return whether an op of a stream comes before the next op of the stream `before`."""
         return stream == before or number <= self._clocks[before][stream] or number <= self._known[stream]
 
     def record(self, stream: int) -> int:
-        """Mark what the stream has been given so far; return the mark."""
+        """Mark what the stream has been given so far; return the mark.
+
+        Raises ValueError for a stream that there is not, as all calls do for what there is not.
+        """
+        _check("stream", stream, self.streams)
         clock = list(self._clocks[stream])
-        clock[stream] = len(self._ops[stream])
-        self._marks.append((stream, tuple(clock)))
+        clock[stream] = self._given[stream]
+        self._marks.append(tuple(clock))
         if self.tell is not None:
             self.tell("record", mark=len(self._marks) - 1, stream=stream)
         return len(self._marks) - 1
 
     def wait(self, mark: int, stream: int) -> None:
         """Put what the stream is given from now on behind the mark."""
+        _check("stream", stream, self.streams)
+        _check("mark", mark, len(self._marks))
         clock = self._clocks[stream]
-        clock[:] = map(max, clock, self._marks[mark][1])
+        clock[:] = map(max, clock, self._marks[mark])
         if self.tell is not None:
             self.tell("wait", mark=mark, stream=stream)
 
     def passed(self, mark: int) -> bool:
         """Return whether the stream has done all before the mark; if so, the host knows it now."""
-        stream, clock = self._marks[mark]
-        if self._done[stream] < clock[stream]:
+        _check("mark", mark, len(self._marks))
+        clock = self._marks[mark]
+        if any(done < before for done, before in zip(self._done, clock, strict=True)):
             return False
         self._known[:] = map(max, self._known, clock)
         if self.tell is not None:
@@ -86,5 +93,9 @@ class Device:
 
     def advance(self, stream: int) -> None:
         """Let the stream do all it was given, and what that waits for; nobody is told."""
-        if self._ops[stream]:
-            self._done[:] = map(max, self._done, self._ops[stream][-1])
+        self._done[:] = map(max, self._done, self._clocks[stream])
+
+
+def _check(what: str, number: int, count: int) -> None:
+    if not 0 <= number < count:
+        raise ValueError(f"{what} {number} does not exist; there are {count}")

@@ -34,9 +34,11 @@ O(blocks met) a call beside the target's own work. What this module does not see
 worth making.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from allocsim.model.layout import LIMIT
 from allocsim.online.device import Device
 from allocsim.online.held_memory import Broken, HeldBlock, HeldMemory
 from allocsim.online.protocol import Abilities, Make
@@ -193,7 +195,7 @@ class Driver:
         answer = self._asked("write", self._memory([old]))
         if answer is None:
             return
-        new = self._blocks(handle, answer, old.high - old.low, old.stream)[-1]
+        new = self._blocks(handle, answer, old.high - old.low, old.stream, old.alignment)[-1]
         if new.low == old.low:
             if old.holders > 1:
                 sentence = f"{old.name} at {old.low} has {old.holders} holders, and one of them may write it"
@@ -239,7 +241,7 @@ class Driver:
             return
         block = self.holds[handle][0]
         found = self._asked("count", self._memory([block]))
-        if found != block.holders:
+        if isinstance(found, bool) or found != block.holders:
             sentence = f"{block.name} at {block.low} has {block.holders} holders, and the allocator says {found!r}"
             raise BrokenPromiseError(Broken("counts", "a wrong number of holders", sentence))
 
@@ -273,19 +275,21 @@ class Driver:
         """Return the blocks of an answer. Raises BrokenPromiseError for what is none."""
         page = self.abilities.page
         if not page:
-            if type(answer) is not int:
-                raise BrokenPromiseError(_odd(answer, "an address is a whole number, or None"))
+            address = _whole(answer)
+            if address is None:
+                raise BrokenPromiseError(_odd(answer, "an address is a whole number below 2^62, or None"))
             self._given += 1
-            return [HeldBlock(answer, answer + nbytes, f"h{handle}#{self._given}", stream, alignment)]
+            return [HeldBlock(address, address + nbytes, f"h{handle}#{self._given}", stream, alignment)]
         pages = -(-nbytes // page)
-        if not isinstance(answer, list | tuple) or {*map(type, answer)} - {int}:
-            raise BrokenPromiseError(_odd(answer, "pages are a list of whole numbers, or None"))
-        if len(answer) != pages:
+        numbers = [_whole(number) for number in answer] if isinstance(answer, list | tuple) else [None]
+        if None in numbers:
+            raise BrokenPromiseError(_odd(answer, "pages are a list of whole numbers below 2^62, or None"))
+        if len(numbers) != pages:
             raise BrokenPromiseError(_odd(answer, f"{nbytes} bytes are {pages} pages of {page}"))
         self._given += 1
         return [
             HeldBlock(number * page, (number + 1) * page, f"h{handle}#{self._given}.{at}", stream, page=number)
-            for at, number in enumerate(answer)
+            for at, number in enumerate(number for number in numbers if number is not None)
         ]
 
     def _keep(self, block: HeldBlock) -> None:
@@ -390,5 +394,15 @@ class Driver:
             self.events.append({"event": word, **keys})
 
 
+def _whole(answer: Any) -> int | None:
+    """Return a number that a target answered; None for what is none, or cannot be an address."""
+    try:
+        number = None if isinstance(answer, bool) else operator.index(answer)
+    except TypeError:
+        return None
+    return number if number is not None and abs(number) < LIMIT else None
+
+
 def _odd(answer: Any, rule: str) -> Broken:
-    return Broken("answers", "an answer that is none", f"{str(answer)[:80]!r} was answered; {rule}")
+    shown = "a number beyond 2^62" if type(answer) is int and abs(answer) >= LIMIT else repr(answer)[:80]
+    return Broken("answers", "an answer that is none", f"{shown} was answered; {rule}")

@@ -31,13 +31,15 @@ def recorded(judge: Judge, sequence: Sequence, *, name: str = "online", again: b
 def trace_of(judge: Judge, sequence: Sequence, *, again: bool = False) -> list[dict[str, Any]]:
     """Return the events of a sequence on a fresh target, as `allocsim trace` reads them."""
     found: list[dict[str, Any]] = []
-    driver = judge.driver(sequence, events=found)
+    driver = None
     try:
+        driver = judge.driver(sequence, events=found)
         for call in sequence.calls:
             driver.step(call)
         driver.finish(judge.largest(sequence, driver.abilities))
         for _ in range(passes(sequence) if again else 0):
             run_once(driver, sequence)
     except BrokenPromiseError:
-        driver.confess()
+        if driver is not None:
+            driver.confess()
     return found

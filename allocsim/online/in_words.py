@@ -10,10 +10,10 @@ from allocsim.online.driver import Call
 
 WORDS: Final = {
     "alloc": "alloc h{0}: {1} bytes, alignment {2}, for stream {3}",
-    "free": "free h{0}",
+    "free": "free h{0}, told of other streams: {1}",
     "part": "free {2} pages of h{0} from page {1} on",
     "realloc": "realloc h{0} to {1} bytes",
-    "share": "share h{1} as h{0}",
+    "share": "share h{1} as h{0}, pages: {2} (0: all)",
     "write": "h{0} is to be written: copy on write",
     "begin": "step {0} begins on stream {1}",
     "end": "step {0} ends",
@@ -50,7 +50,7 @@ def said(call: Call) -> str:
     return str(WORDS.get(word, word)).format(*arguments)
 
 
-def script(finding: Finding, name: str) -> str:
+def script(finding: Finding, name: str, waste: float | None = None) -> str:
     """Return a test that fails as long as the promise is broken."""
     sequence = finding.sequence
     calls = "".join(f"        {call!r},  # {said(call)}\n" for call in sequence.calls)
@@ -66,6 +66,6 @@ def test_the_promise_is_kept():
         shape={sequence.shape!r}, capacity={sequence.capacity!r}, alignment={sequence.alignment!r}, streams={sequence.streams!r},
         calls=calls,
     )
-    broken = Judge(make=find({name!r}), deterministic={finding.broken.property == "deterministic"!r}).judge(sequence)
+    broken = Judge(make=find({name!r}), deterministic={finding.broken.property == "deterministic"!r}, waste={waste!r}).judge(sequence)
     assert broken is None, broken.sentence
 '''

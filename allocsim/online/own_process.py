@@ -10,6 +10,7 @@ What this module does not see: what is drawn and judged.
 import multiprocessing
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -22,6 +23,12 @@ from allocsim.online.sequences import drawn
 
 SECONDS: Final = 10.0
 """Wall time that one sequence may take, its shrinking apart."""
+
+SHRINKING: Final = 60.0
+"""Wall time that a finding may be made small in; after that it stays as it was found."""
+
+STARTING: Final = 30.0
+"""Wall time for the child itself to start, on a busy machine."""
 
 RESTARTS: Final = 3
 
@@ -43,60 +50,108 @@ def isolated(
         left = {**options, "first": first}
         if end is not None:
             left["seconds"] = max(end - time.monotonic(), 0.0)
-        ended = _child(name, left, whole, seconds, tell)
-        if ended is None or any(finding.key == ended.key for finding in whole.findings):
-            break
-        whole.findings.append(ended)
-        if tell is not None:
-            tell(ended)
+        left["seen"] = frozenset(finding.key for finding in whole.findings)
+        ended = _child(_Watched(name, left, whole, seconds, tell))
+        if ended is None:
+            return whole
+        if ended.key not in left["seen"]:
+            whole.findings.append(ended)
+            if tell is not None:
+                tell(ended)
         first = ended.index + 1
         if options["examples"] is not None and first >= options["examples"]:
-            break
+            return whole
+    whole.stopped = f"stopped behind sequence {first - 1}, after its process ended or hung {RESTARTS + 1} times"
     return whole
 
 
-def _child(
-    name: str, options: dict[str, Any], whole: Result, seconds: float, tell: Callable[[Finding], None] | None
-) -> Finding | None:
+@dataclass(slots=True)
+class _Watched:
+    """A child that runs a campaign, and what is known of it."""
+
+    name: str
+    options: dict[str, Any]
+    whole: Result
+    seconds: float
+    tell: Callable[[Finding], None] | None
+    since: float = 0.0
+    """When it was last heard of."""
+    seen: int = -1
+    """The last sequence that it began."""
+    abilities: Abilities | None = None
+    shrinking: Finding | None = None
+    """What it is making small."""
+    done: bool = False
+
+    def hear(self, word: str, said: Any) -> None:
+        """Take in what the child says. Raises AllocsimError where it could not begin."""
+        self.since = time.monotonic()
+        match word:
+            case "error":
+                raise AllocsimError(said)
+            case "abilities":
+                self.abilities = said
+            case "broken":
+                self.shrinking = said
+            case "finding":
+                self.shrinking = None
+                self.whole.findings.append(said)
+                if self.tell is not None:
+                    self.tell(said)
+            case _:
+                _add(self.whole, said)
+                self.done = True
+
+    def late(self) -> Finding | None:
+        """Return what it is stopped for, if it was not heard of for too long."""
+        silent = time.monotonic() - self.since
+        if self.shrinking is not None:
+            return self.shrinking if silent > SHRINKING else None
+        if silent <= self.seconds:
+            return None
+        if self.abilities is None:
+            raise AllocsimError(f"online allocator {self.name!r}: no answer in {self.seconds:g} s when it was made")
+        return self.ended(self.seen, cause="hangs", how=f"no answer in {self.seconds:g} s")
+
+    def ended(self, index: int, *, cause: str, how: str) -> Finding:
+        """Return what a child died of, and count what it ran: all that a seed draws up to there."""
+        if self.abilities is None:
+            raise AllocsimError(f"online allocator {self.name!r} ended its process when it was made: {how}")
+        if self.shrinking is not None:
+            return self.shrinking
+        for number in range(self.options["first"], index + 1):
+            self.whole.tally(drawn(self.options["seed"], number, self.abilities))
+        broken = Broken("answers", f"the target {cause}", f"the target {cause}: {how}")
+        return Finding(index, drawn(self.options["seed"], index, self.abilities), broken, died=True)
+
+
+def _child(watched: _Watched) -> Finding | None:
     """Run one child to its end; return what it died of."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     at = context.Value("q", -1, lock=False)
-    child = context.Process(target=_work, args=(name, options, theirs, at), daemon=True)
+    child = context.Process(target=_work, args=(watched.name, watched.options, theirs, at), daemon=True)
     child.start()
     theirs.close()
-    seen, since, abilities = -1, time.monotonic(), None
+    watched.since = time.monotonic() + STARTING
     try:
-        while True:
-            if ours.poll(min(seconds, 0.2)):
-                word, said = ours.recv()
-                if word == "error":
-                    raise AllocsimError(said)
-                if word == "abilities":
-                    abilities = said
-                elif word == "finding":
-                    since = time.monotonic()
-                    whole.findings.append(said)
-                    if tell is not None:
-                        tell(said)
-                else:
-                    _add(whole, said)
-                    return None
-            elif at.value != seen:
-                seen, since = at.value, time.monotonic()
-            elif time.monotonic() - since > seconds and seen >= 0:
-                return _ended(whole, options, seen, abilities, cause="hangs", how=f"no answer in {seconds:g} s")
+        while not watched.done:
+            if ours.poll(min(watched.seconds, 0.2)):
+                watched.hear(*ours.recv())
+            elif at.value != watched.seen:
+                watched.seen, watched.since = at.value, time.monotonic()
+            elif (stopped := watched.late()) is not None:
+                return stopped
     except EOFError:
         child.join()
         code = child.exitcode or 0
         how = signal_name(-code) if code < 0 else f"exit status {code}"
-        if at.value < 0:
-            raise AllocsimError(f"online allocator {name!r} ended its process when it was made: {how}") from None
-        return _ended(whole, options, at.value, abilities, cause="ends its process", how=how)
+        return watched.ended(at.value, cause="ends its process", how=how)
     finally:
         child.kill()
         child.join()
         ours.close()
+    return None
 
 
 def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any) -> None:
@@ -107,22 +162,12 @@ def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any) -> None
         judge = Judge(make=find(name), deterministic=options.pop("deterministic"), waste=options.pop("waste"))
         pipe.send(("abilities", judge.abilities()))
         tell = lambda finding: pipe.send(("finding", finding))  # noqa: E731 - one line
-        result = campaign(judge, **options, started=started, tell=tell)
+        found = lambda finding: pipe.send(("broken", finding))  # noqa: E731 - one line
+        result = campaign(judge, **options, started=started, tell=tell, found=found)
     except AllocsimError as error:
         pipe.send(("error", str(error)))
     else:
         pipe.send(("result", result))
-
-
-def _ended(
-    whole: Result, options: dict[str, Any], index: int, abilities: Abilities | None, *, cause: str, how: str
-) -> Finding:
-    """Return what a child died of, and count what it ran: all that a seed draws up to there."""
-    assert abilities is not None
-    for number in range(options["first"], index + 1):
-        whole.tally(drawn(options["seed"], number, abilities))
-    broken = Broken("answers", f"the target {cause}", f"the target {cause}: {how}")
-    return Finding(index, drawn(options["seed"], index, abilities), broken, died=True)
 
 
 def _add(whole: Result, part: Result) -> None:

@@ -75,6 +75,8 @@ class _Library:
         self._handle = functions["open"](
             _NONE if capacity is None else capacity, alignment, ctypes.addressof(self._device)
         )
+        if not self._handle:
+            raise ValueError("allocsim_online_open returned NULL")
         if "realloc" in functions:
             self.realloc = self._realloc
         if "record_stream" in functions:
@@ -96,12 +98,16 @@ class _Library:
         return None if answer < 0 else answer
 
     def __del__(self) -> None:
-        self._functions["close"](self._handle)
+        if self._handle:
+            self._functions["close"](self._handle)
 
 
 def malloc(path: str) -> Callable[[int | None, int, Device], Any]:
     """Return what makes targets of a library's malloc; an empty path is the C library."""
     found = _loaded(path or "libc.so.6")
+    missing = [name for name in ("malloc", "aligned_alloc", "realloc", "free") if not hasattr(found, name)]
+    if missing:
+        raise AllocsimError(f"{MALLOC}{path} has no function {missing[0]}")
     for name, arguments in {"malloc": 1, "aligned_alloc": 2}.items():
         function = getattr(found, name)
         function.argtypes, function.restype = [ctypes.c_size_t] * arguments, ctypes.c_void_p
@@ -126,7 +132,7 @@ class _Malloc:
 
     def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
         """Return the address of new memory that is filled with bytes of its own."""
-        usual = alignment <= ctypes.sizeof(ctypes.c_longdouble)
+        usual = alignment <= _natural(nbytes)
         rounded = -(-nbytes // alignment) * alignment
         address = self._found.malloc(nbytes) if usual else self._found.aligned_alloc(alignment, rounded)
         if address is None:
@@ -142,9 +148,9 @@ class _Malloc:
 
     def realloc(self, address: int, nbytes: int) -> int | None:
         """Return where the block is now; its first bytes are compared. None for a block of more
-        than malloc's own alignment, which C's realloc does not keep.
+        than malloc's own alignment, old or new, which C's realloc does not keep.
         """
-        if address in self._aligned:
+        if address in self._aligned or _natural(nbytes) < _natural(len(self._filled[address])):
             return None
         kept = self._filled.pop(address)
         self._check(address, kept)
@@ -170,6 +176,11 @@ class _Malloc:
     def __del__(self) -> None:
         for address in self._filled:
             self._found.free(address)
+
+
+def _natural(nbytes: int) -> int:
+    """Return the alignment that C asks of malloc: that of any object which fits, at most 16."""
+    return int(min(16, 1 << max(nbytes.bit_length() - 1, 0)))
 
 
 def _loaded(path: str) -> Any:

@@ -123,8 +123,10 @@ def find(name: str) -> Make:
         found = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise AllocsimError(f"online allocator {name!r}: {error}") from None
+    except AllocsimError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything when it is imported
+        raise AllocsimError(f"online allocator {name!r}: {type(error).__name__}: {error}".splitlines()[0]) from None
     if not callable(found):
         raise AllocsimError(f"online allocator {name!r} is no function that makes one")
     make: Make = found

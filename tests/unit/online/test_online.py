@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -15,7 +16,7 @@ from online_allocators import BROKEN, SOUND
 from allocsim import verify
 from allocsim.cli import main
 from allocsim.errors import AllocsimError
-from allocsim.online import SHELF, Finding, Judge, Sequence, drawn, find, recorded, smallest
+from allocsim.online import SHELF, Finding, Judge, Sequence, drawn, find, recorded, smallest, trace_of
 from allocsim.online.device import Device
 from allocsim.online.in_words import script
 from allocsim.online.stateful import state_machine
@@ -80,6 +81,49 @@ def test_order_is_what_streams_marks_and_the_host_say():
     assert device.passed(mark)
     assert device.ordered(1, two, 2)  # the host knows, so whatever it orders later comes after
     assert device.ordered(0, one, 2)  # what stream 1 waited for is done as well
+
+
+def test_a_mark_has_passed_only_when_what_its_stream_waits_for_is_done():
+    device = Device(3)
+    two = device.put(2)
+    device.wait(device.record(2), 1)
+    behind = device.record(1)  # nothing was given to stream 1 itself
+    assert not device.passed(behind)
+    assert not device.ordered(2, two, 0)
+    device.advance(1)
+    assert device.passed(behind)
+    assert device.ordered(2, two, 0)
+
+
+@pytest.mark.parametrize("answer", [True, 4.0, "4", 1 << 70, [0], -1])
+def test_what_is_no_address_is_said_and_numbers_of_numpy_are_addresses(answer):
+    class Pool(SOUND["arena"]):
+        def alloc(self, *arguments):
+            return np.int64(super().alloc(*arguments) or 0) if answer == -1 else answer
+
+    broken = Judge(make=Pool).judge(
+        Sequence(shape="one", capacity=1 << 12, alignment=64, streams=1, calls=(("alloc", 0, 64, 64, 0),))
+    )
+    assert (broken is None) == (answer == -1)
+
+
+def test_a_target_that_cannot_be_made_leaves_an_empty_trace():
+    def make(capacity, alignment, device):
+        raise ValueError("no")
+
+    sequence = Sequence(shape="one", capacity=1 << 12, alignment=64, streams=1, calls=())
+    judge = Judge(make=make)
+    assert judge.judge(sequence).sentence == "make raised ValueError: no"
+    assert trace_of(judge, sequence) == []
+
+
+def test_a_target_that_hangs_when_it_is_made_ends_in_one_line(tmp_path: Path, capsys, monkeypatch):
+    (tmp_path / "stuck.py").write_text("def make(*arguments):\n    while True:\n        pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("allocsim.online.own_process.STARTING", 1.0)
+    assert main(["fuzz", "--online", "stuck:make", "--timeout", "0.2"]) == 2
+    assert "no answer in 0.2 s when it was made" in capsys.readouterr().err
 
 
 def test_a_part_of_a_sequence_accuses_nobody():
@@ -183,6 +227,8 @@ def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, mo
         (["tlsf", "--bulk"], "--bulk: not for an online allocator"),
         (["tlsf", "--guarantee", "monotone"], "promise 'monotone' does not exist"),
         (["tlsf", "--guarantee", "waste=much"], "needs a number"),
+        (["tlsf", "--guarantee", "waste=nan"], "from 1 on, and finite"),
+        (["./pool.py:make"], "TypeError"),
     ],
 )
 def test_misuse_ends_in_one_line(arguments: list[str], line: str, capsys):
