@@ -379,6 +379,18 @@ static void read_while_computing(void) {
     ggml_gallocr_free(p);
 }
 
+static void waited_by_another_run(void) {
+    struct chain c = chain_of(N), d = chain_of(N);
+    planner *p = plan(c.g), *q = plan(d.g);
+    upload(c.x);
+    upload(d.x);
+    ggml_backend_graph_compute_async(cpu, c.g);
+    ggml_backend_graph_compute(cpu, d.g);
+    show("out", c.out);
+    ggml_gallocr_free(p);
+    ggml_gallocr_free(q);
+}
+
 static void upload_while_computing(void) {
     struct chain c = chain_of(N);
     planner * p = plan(c.g);
@@ -534,7 +546,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(weights_freed), ROW(rebuilt_without_upload), ROW(state_recycled), ROW(read_while_computing),
     ROW(upload_while_computing), ROW(second_context_unflagged), ROW(scheduled_input_once), ROW(scheduled_unflagged),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
-    ROW(read_after_scale_inplace), ROW(killed),
+    ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };
 
 int main(int count, char ** words) {

@@ -354,7 +354,10 @@ static bool stand_in(void * buffer) {
     entry * row = enter(&originals, buffer);
     free((void *) (uintptr_t) row->more);
     row->more = (int64_t) (uintptr_t) kept;
-    functions[FREE] = (void *) buffer_free;
+    // a backend with memory of its own may know its buffers by this function, as CUDA and RPC do
+    if (ASK(bool, ggml_backend_buffer_is_host, (void *), buffer)) {
+        functions[FREE] = (void *) buffer_free;
+    }
     functions[MEMSET] = functions[MEMSET] ? (void *) buffer_memset : NULL;
     functions[SET] = (void *) buffer_set;
     functions[GET] = (void *) buffer_get;

@@ -31,6 +31,8 @@ from allocsim.systems.ggml.host_record.record_events import (
     BufferFreed,
     BufferTold,
     ContextGone,
+    EventRecorded,
+    EventWaited,
     GraphTold,
     HostRead,
     HostWrote,
@@ -137,6 +139,16 @@ class Touch:
     """The backend that was asked to do it later, 0 where it was done at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """The host waited until a backend or scheduler had done what it was given up to an event."""
+
+    reached: int
+    told: int
+    """The event behind which the host knows."""
+    by: int
+
+
 @dataclass(slots=True)
 class RecordLog:
     """All that was said, in order."""
@@ -146,8 +158,7 @@ class RecordLog:
     buffers: list[RecordedBuffer] = field(default_factory=list)
     runs: list[RecordedRun] = field(default_factory=list)
     touches: list[Touch] = field(default_factory=list)
-    waits: list[tuple[int, int]] = field(default_factory=list)
-    """Event, and the backend or scheduler that the host waited for."""
+    waits: list[HostWait] = field(default_factory=list)
 
 
 def read_log(path: str | Path) -> RecordLog:
@@ -164,6 +175,8 @@ class _Reading:
         self.tensors: dict[int, RecordedTensor] = {}
         self.graphs: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.laid: dict[int, Laid] = {}
+        self.recorded: dict[int, tuple[int, int]] = {}
+        """By event of a backend: where it was recorded last, and on which backend."""
         """Graph -> its tensors as they were at its last run; none where anything was told since."""
         self.count = 0
 
@@ -209,7 +222,12 @@ class _Reading:
             case RunBegins():
                 self._ran(event)
             case Waited():
-                self.log.waits.append((event.n, event.by))
+                self.log.waits.append(HostWait(event.n, event.n, event.by))
+            case EventRecorded():
+                self.recorded[event.by] = event.n, event.other
+            case EventWaited() if not event.other and event.by in self.recorded:
+                reached, by = self.recorded[event.by]
+                self.log.waits.append(HostWait(reached, event.n, by))
 
     def _born(self, event: BufferTold) -> None:
         memory = RecordedBuffer(
@@ -246,6 +264,8 @@ class _Reading:
         if event.graph not in self.laid:
             self.laid[event.graph] = self._laid(event.graph)
         leafs, outside, nodes, copies = self.laid[event.graph]
+        if event.waits:  # a call that waits for its own graph waits for what its backend was given before
+            self.log.waits.append(HostWait(event.n, event.n, event.by))
         self.log.runs.append(RecordedRun(event.n, event.by, event.waits, leafs, outside, nodes, copies, changed, same))
 
     def _laid(self, graph: int) -> Laid:

@@ -206,7 +206,9 @@ class _Host:
         run = self.done[place].run
         if run is None or run.waits or (touch.by and touch.by == run.by):
             return False
-        return not any(run.event < event < touch.event and by == run.by for event, by in self.log.waits)
+        return not any(
+            run.event < wait.reached and wait.told < touch.event and wait.by == run.by for wait in self.log.waits
+        )
 
     def gave_back(self, end: RunFacts) -> None:
         self.done.append(end)

@@ -3,6 +3,7 @@
 The programs (`tests/data/ggml_host`) were written from ggml's public functions before there was a recorder.
 """
 
+import json
 import os
 import random
 import re
@@ -57,6 +58,7 @@ SOUND = (
     "written_by_pointer",
     "first_by_call_then_by_pointer",
     "read_after_scale_inplace",
+    "waited_by_another_run",
 )
 """Right programs that look like wrong ones."""
 
@@ -134,6 +136,23 @@ def test_killed_program_leaves_what_it_did(built: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(log.read_bytes()[:-20])
     assert _named(_judged(documents_of(read_log(log)))) == {("C06", "caller")}
+
+
+@pytest.mark.parametrize(("at", "named"), [("ran", set()), ("get", {("C09", "schedule")})])
+def test_host_that_waits_for_an_event_waits_for_what_was_there(
+    at: str, named: set[str], built: Path, tmp_path: Path
+) -> None:
+    """An event behind the run, waited for before the read, is a wait; recorded behind the read it is none."""
+    _recorded(built, tmp_path, [str(built / "host_programs"), "read_while_computing", "wrong"])
+    log = tmp_path / "log.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    run = next(place for place, event in enumerate(events) if event["e"] == "run")
+    kinds = [event["e"] for event in events]
+    told = 1 + kinds.index(at, run)
+    waits = [{"e": "record", "by": 7, "other": events[run]["by"]}, {"e": "wait", "by": 7, "other": 0}]
+    events[told:told] = waits
+    log.write_text("".join(json.dumps({**event, "n": n}) + "\n" for n, event in enumerate(events)))
+    assert _named(_judged(documents_of(read_log(log)))) == named
 
 
 def test_read_behind_an_op_in_place_is_a_hint(built: Path, tmp_path: Path) -> None:
