@@ -5,7 +5,7 @@
 Documents of version 2 are those of `tests/oracle2/generate.py`, one for each seed; to each piece of them a hundredth is drawn from `tests/strategies.py`: version 1, plans
 with faults, wrong beliefs, events, stale plans. Each is judged by the columns with no screen and with all of them forced on, which must be one report, word for word; with
 `--all` by the plain judge too (every field of every record but its words, order, counts, sizes), and those of version 2 by the oracle of `tests/oracle2` (what it knows of a
-record, and the sizes). Each piece is added to the results under its own name as soon as it is done, so a campaign goes on where it stopped; a seed is counted once.
+record, and the sizes). Each piece is added to the results as soon as it is done, joined with the one before it, so a campaign goes on where it stopped; a seed is counted once.
 `differences` must be 0; exit status 1 where it is not. What was compared before, of earlier versions of the judges, stands under `earlier` in FILE and is kept.
 """
 
@@ -108,6 +108,26 @@ def span(text: str) -> tuple[int, int]:
     return int(low), int(high)
 
 
+def joined(pieces: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the pieces with those as one that follow each other, by the same judges."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(pieces, key=lambda name: (name.split()[0], span(name.split()[1]))):
+        judges, (low, high), one = name.split()[0], span(name.split()[1]), pieces[name]
+        before = next(
+            (name for name in found if name.startswith(f"{judges} ") and span(name.split()[1])[1] == low), None
+        )
+        if before is None:
+            found[f"{judges} {low}:{high}"] = one
+            continue
+        other = found.pop(before)
+        found[f"{judges} {span(before.split()[1])[0]}:{high}"] = {
+            "counts": dict(Counter(other["counts"]) + Counter(one["counts"])),
+            "differing": {**other["differing"], **one["differing"]},
+            "cpu_seconds": round(other["cpu_seconds"] + one["cpu_seconds"], 1),
+        }
+    return found
+
+
 def main() -> int:
     """Judge what is asked for and not yet there; return the exit status."""
     parser = argparse.ArgumentParser(description="Random documents, judged by every judge.")
@@ -121,8 +141,9 @@ def main() -> int:
         low, high = getattr(options, judges)
         for first in range(low, high, PIECE):
             last = min(first + PIECE, high)
-            if not {f"{each} {first}:{last}" for each in ("all", "screens")} & done.keys():
+            if not any(low <= first and last <= high for low, high in map(span, (name.split()[1] for name in done))):
                 done[f"{judges} {first}:{last}"] = piece(first, last, judges)
+                done = joined(done)
                 kept = {"summary": summary(done), "earlier": kept.get("earlier", {}), "pieces": done}
                 write_atomic(options.out, json.dumps(kept, indent=1).encode() + b"\n")
     print(json.dumps(whole := summary(done), indent=1))
