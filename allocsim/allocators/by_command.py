@@ -37,7 +37,7 @@ from allocsim.allocators.constraints import Constraints
 from allocsim.allocators.planner import a_plan
 from allocsim.document import dumps
 from allocsim.errors import CapacityError, EndedError, PlannerError
-from allocsim.files.signals import signal_name
+from allocsim.files.signals import how_ended
 from allocsim.model import Document, Plan, Problem, Program, Role
 
 PREFIX: Final = "cmd:"
@@ -126,7 +126,7 @@ class CommandPlanner:
         if end:
             return answer
         code = process.wait()
-        how = signal_name(-code) if code < 0 else f"exit status {code}"
+        how = how_ended(code)
         last = self._last_words()
         self.close()
         raise EndedError(self.name, f"{how}{f' after half an answer, {_shown(answer)}' if answer else ''}", last)

@@ -4,7 +4,7 @@ What this module does not see: calls, and what is promised (`allocsim.online`).
 """
 
 import json
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, ModelError, UnknownNameError
 from allocsim.files.folders import replace_files, working_in
+from allocsim.model import Document
 from allocsim.online import CHOICES, Finding, Judge, Result, find, trace_of
 from allocsim.online.in_words import lines, script
 from allocsim.online.own_process import SECONDS, isolated
@@ -55,10 +56,19 @@ def fuzz_online(
 
         def tell(finding: Finding) -> None:
             """Say and keep a finding as it comes: what ends the campaign does not lose it."""
+            if as_json and out is None:
+                return
+            events = [] if finding.died else trace_of(judge, finding.sequence, again=True)
+            document = _document(events)
             if not as_json:
-                _say(finding, seed, judge)
+                _say(finding, seed, document)
             if out is not None:
-                _write(finding, out / f"{next(numbers)}-{finding.broken.property}", target, judge)
+                files = {"test_smallest.py": script(finding, target, judge.waste).encode()}
+                if not finding.died:
+                    files["events.jsonl"] = "".join(json.dumps(event) + "\n" for event in events).encode()
+                if document is not None:
+                    files["smallest.json"] = dumps(document)
+                replace_files(out / f"{next(numbers)}-{finding.broken.property}", files)
 
         result = isolated(target, options, seconds=timeout or SECONDS, tell=tell)
     if as_json:
@@ -90,31 +100,20 @@ def _asked(guarantees: tuple[str, ...]) -> dict[str, Any]:
     return {"deterministic": "deterministic" in guarantees, "waste": waste}
 
 
-def _say(finding: Finding, seed: int, judge: Judge) -> None:
+def _document(events: list[dict[str, Any]]) -> Document | None:
+    """Return what was given out as a document, None where there is none."""
+    try:
+        return trace(events, name="online") if events else None
+    except ModelError:
+        return None
+
+
+def _say(finding: Finding, seed: int, document: Document | None) -> None:
+    """Print a finding, and what the judge says of it: nothing where no memory shows the fault."""
     for line in lines(finding, seed):
         print_line(line)
-    if not finding.died:
-        for cause in _causes(finding, judge):
-            print_line(f"  as a document: {cause}")
-
-
-def _causes(finding: Finding, judge: Judge) -> list[str]:
-    """Return what the judge says of what was given out; nothing where no memory shows the fault."""
-    try:
-        document = trace(trace_of(judge, finding.sequence, again=True), name="online")
-    except ModelError:
-        return []
-    return [f"{cause.class_}, fault of the {cause.party}" for cause in causes_of(document)]
-
-
-def _write(finding: Finding, folder: Path, target: str, judge: Judge) -> None:
-    files = {"test_smallest.py": script(finding, target, judge.waste).encode()}
-    if not finding.died:
-        events = trace_of(judge, finding.sequence, again=True)
-        files["events.jsonl"] = "".join(json.dumps(event) + "\n" for event in events).encode()
-        with suppress(ModelError):  # an answer that is no address has no document
-            files["smallest.json"] = dumps(trace(events, name="online"))
-    replace_files(folder, files)
+    for cause in () if document is None else causes_of(document):
+        print_line(f"  as a document: {cause.class_}, fault of the {cause.party}")
 
 
 def _summary(result: Result, asked: dict[str, Any]) -> tuple[str, str]:

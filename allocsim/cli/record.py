@@ -3,13 +3,10 @@ ggml, and judge that.
 
 The program runs as it is, with a recorder before its libraries
 (`allocsim.systems.ggml.host_record.host_recorder`); each process of it that calls ggml leaves a
-log,
-an event
-a line. The logs become documents, a session for what shares compute memory
+log, an event a line. The logs become documents, a session for what shares compute memory
 (`allocsim.systems.ggml.host_record.record_document`), and are judged like any other. `-o` keeps the
-log,
-`--documents` what was judged; `--log LOG` judges a log that is there, also one of a program that
-was killed.
+log, `--documents` what was judged; `--log LOG` judges a log that is there, also one of a program
+that was killed.
 
 Exit status: 0 if nothing was found, 1 if something was, 2 where no graph was recorded, or the
 program could not be run. The program's own exit status is said where it is not 0.
@@ -66,30 +63,26 @@ def ggml(
         if program:
             _said(program[0], run(program, log))
         documents = [
-            (path, document)
-            for path in logs_of(log) or ([log] if given else [])
-            for document in documents_of(read_log(path))
+            document for path in logs_of(log) or ([log] if given else []) for document in documents_of(read_log(path))
         ]
     if not documents:
         raise AllocsimError(f"{program[0] if program else given}: no graph was computed by a ggml that could be seen")
     source = show_path(given) if given is not None else show_path((program or [""])[0])
     outcomes = [
         outcome_of(f"{source}, {_title(number, document)}", document, cures=True)
-        for number, (_, document) in enumerate(documents)
+        for number, document in enumerate(documents)
     ]
     if as_json:
         entries = zip(outcomes, documents, strict=True)
-        print_json(
-            {"files": [{**outcome_entry(outcome), **remarks_on(document)} for outcome, (_, document) in entries]}
-        )
+        print_json({"files": [{**outcome_entry(outcome), **remarks_on(document)} for outcome, document in entries]})
     else:
-        for outcome, (_, document) in zip(outcomes, documents, strict=True):
+        for outcome, document in zip(outcomes, documents, strict=True):
             for line in lines_of(outcome):
                 print_line(line)
             print_remarks(remarks_on(document))
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, (_, document) in enumerate(documents):
+        for number, document in enumerate(documents):
             write(document, folder / f"session-{number}.json")
     return max(outcome.status for outcome in outcomes)
 

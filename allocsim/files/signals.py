@@ -1,4 +1,4 @@
-"""Names of signals, for people.
+"""Names of signals, and how a process ended, for people.
 
 What this module does not see: who sent one.
 """
@@ -14,4 +14,9 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-__all__ = ["signal_name"]
+def how_ended(code: int) -> str:
+    """Return how a process ended, from its exit status: negative for a signal."""
+    return signal_name(-code) if code < 0 else f"exit status {code}"
+
+
+__all__ = ["how_ended", "signal_name"]

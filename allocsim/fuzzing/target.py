@@ -35,7 +35,7 @@ from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
 from allocsim.files.patience import PATIENCE, Limit, waited_seconds
-from allocsim.files.signals import signal_name
+from allocsim.files.signals import how_ended
 from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
 from allocsim.fuzzing.worker import HEAD, PROCESSES, children_of, send, warm_up
 from allocsim.model import Plan, Problem
@@ -247,7 +247,7 @@ class Asker:
 
     def _death(self) -> Answer:
         code, said = self._ended()
-        how = signal_name(-code) if code < 0 else f"exit status {code}"
+        how = how_ended(code)
         return Answer(failure=Failure(kind="dies", words=f"{how}{': ' if said else ''}{said}", where=how))
 
     def _waited_for(self, limit: float, spent: tuple[float, float, float], grace: float) -> Any:

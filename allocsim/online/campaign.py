@@ -17,6 +17,7 @@ Complexity: that of the calls. What this module does not see: processes. A targe
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -68,8 +69,8 @@ class Result:
     findings: list[Finding] = field(default_factory=list)
     sequences: int = 0
     calls: int = 0
-    shapes: dict[str, int] = field(default_factory=dict)
-    words: dict[str, int] = field(default_factory=dict)
+    shapes: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
     stopped: str = ""
     """Why it ended before it was done, if it did."""
 
@@ -77,9 +78,15 @@ class Result:
         """Count a sequence as drawn."""
         self.sequences += 1
         self.calls += len(sequence.calls)
-        self.shapes[sequence.shape] = self.shapes.get(sequence.shape, 0) + 1
-        for call in sequence.calls:
-            self.words[call[0]] = self.words.get(call[0], 0) + 1
+        self.shapes[sequence.shape] += 1
+        self.words.update(call[0] for call in sequence.calls)
+
+    def add(self, other: "Result") -> None:
+        """Count what another campaign drew; its findings are not taken over."""
+        self.sequences += other.sequences
+        self.calls += other.calls
+        self.shapes.update(other.shapes)
+        self.words.update(other.words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

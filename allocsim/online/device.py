@@ -10,6 +10,9 @@ Order is kept in vector clocks (Lamport 1978; Fidge and Mattern 1988): for each 
 ops of each other stream come before its next op. What the host has seen done comes before all that
 it gives out later.
 
+The clocks are kept apart from `allocsim.programs.host_order`, which orders a document of the same
+events: what the one says is held against the other.
+
 O(streams) a call. What this module does not see: memory, and allocators.
 """
 

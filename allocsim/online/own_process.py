@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError
-from allocsim.files.signals import signal_name
+from allocsim.files.signals import how_ended
 from allocsim.online.campaign import Finding, Judge, Result, campaign
 from allocsim.online.held_memory import Broken
 from allocsim.online.protocol import Abilities, find
@@ -51,9 +51,13 @@ def isolated(
         if end is not None:
             left["seconds"] = max(end - time.monotonic(), 0.0)
         left["seen"] = frozenset(finding.key for finding in whole.findings)
-        ended = _child(_Watched(name, left, whole, seconds, tell))
+        watched = _Watched(name, left, whole, seconds, tell)
+        ended = _child(watched)
         if ended is None:
             return whole
+        assert watched.abilities is not None  # else it could not have begun
+        for number in range(first, ended.index + 1):  # what the child ran, it did not come to tell
+            whole.tally(drawn(options["seed"], number, watched.abilities))
         if ended.key not in left["seen"]:
             whole.findings.append(ended)
             if tell is not None:
@@ -99,7 +103,7 @@ class _Watched:
                 if self.tell is not None:
                     self.tell(said)
             case _:
-                _add(self.whole, said)
+                self.whole.add(said)
                 self.done = True
 
     def late(self) -> Finding | None:
@@ -114,13 +118,11 @@ class _Watched:
         return self.ended(self.seen, cause="hangs", how=f"no answer in {self.seconds:g} s")
 
     def ended(self, index: int, *, cause: str, how: str) -> Finding:
-        """Return what a child died of, and count what it ran: all that a seed draws up to there."""
+        """Return what a child died of."""
         if self.abilities is None:
             raise AllocsimError(f"online allocator {self.name!r} ended its process when it was made: {how}")
         if self.shrinking is not None:
             return self.shrinking
-        for number in range(self.options["first"], index + 1):
-            self.whole.tally(drawn(self.options["seed"], number, self.abilities))
         broken = Broken("answers", f"the target {cause}", f"the target {cause}: {how}")
         return Finding(index, drawn(self.options["seed"], index, self.abilities), broken, died=True)
 
@@ -145,7 +147,7 @@ def _child(watched: _Watched) -> Finding | None:
     except EOFError:
         child.join()
         code = child.exitcode or 0
-        how = signal_name(-code) if code < 0 else f"exit status {code}"
+        how = how_ended(code)
         return watched.ended(at.value, cause="ends its process", how=how)
     finally:
         child.kill()
@@ -168,11 +170,3 @@ def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any) -> None
         pipe.send(("error", str(error)))
     else:
         pipe.send(("result", result))
-
-
-def _add(whole: Result, part: Result) -> None:
-    whole.sequences += part.sequences
-    whole.calls += part.calls
-    for mine, theirs in ((whole.shapes, part.shapes), (whole.words, part.words)):
-        for word, many in theirs.items():
-            mine[word] = mine.get(word, 0) + many
