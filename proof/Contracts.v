@@ -27,12 +27,15 @@ Fixpoint same_dims (a b : list (Z * Z)) : bool :=
 Definition solid (a : access) : option Z :=
   match joined (dims a) (len a) with ([], n) => Some n | _ => None end.
 
+(** How many bytes so many bits fill: a kernel that promises by bytes writes its last one whole. *)
+Definition bytes_of (n : Z) : Z := (n + 7) / 8.
+
 (** How operand and result must lie for a promise to hold. *)
 Definition kept (s : strength) (operand result : access) : bool :=
   match s with
   | Exact => same_start operand result && (len operand =? len result) && same_dims (dims operand) (dims result)
   | Bytes => same_start operand result &&
-      match solid operand, solid result with Some n, Some m => m <=? n | _, _ => false end
+      match solid operand, solid result with Some n, Some m => bytes_of m <=? bytes_of n | _, _ => false end
   | Whole => true
   end.
 
