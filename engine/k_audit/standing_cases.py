@@ -5,14 +5,15 @@ Every operand that can have the layout of the result has it in some case.
 Sizes: rows of 1, 7, 33 and 576 elements (a scalar loop, less than a vector, vectors and a tail, a
 real row), in 1 and 3 rows; kernels that take operands of the result's shape also a row longer than
 numpy's buffer, for those that go block by block. Shapes are numpy's. What this module does not see:
-dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here.
+dtypes, data, kernels. One line for each kind; a new kind of kernel needs one here, unless it is an
+element-wise function of one argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.ops.element_functions import COMPARISONS
+from engine.ops.element_functions import COMPARISONS, UNARY
 
 Shape = tuple[int, ...]
 
@@ -114,26 +115,7 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "where": _rows(3),
     "power": _rows(2),
     **{kind: _each(_broadcasts) for kind in COMPARISONS},
-    **{
-        kind: _rows(1)
-        for kind in (
-            "neg",
-            "abs",
-            "sgn",
-            "step",
-            "relu",
-            "exp",
-            "expm1",
-            "log",
-            "sqrt",
-            "sqr",
-            "sin",
-            "cos",
-            "tanh",
-            "sigmoid",
-        )
-    },
-    **{kind: _rows(1) for kind in ("softplus", "gelu", "gelu_erf", "log_soft_max")},
+    **{kind: _rows(1) for kind in (*UNARY, "log_soft_max")},
     **{kind: _rows(2) for kind in ("gelu_back", "gelu_erf_back", "log_soft_max_back")},
     "pow": _rows(1, p=3.0),
     "clamp": _rows(1, low=-0.5, high=0.5),

@@ -1,7 +1,7 @@
 """The op table: for each kind its shape rule, its derivatives, and what it writes over.
 
-To add an op, add its `Rule` to the file of its family and its kernel to `engine.kernels`; nothing
-else knows the list.
+To add an op, add its `Rule` to the file of its family, its kernel to the table of `engine.kernels`,
+what it computes to `engine.ops.op_reference`, and what it means to the oracle of the tests.
 """
 
 from typing import Final
