@@ -3,21 +3,25 @@
     @plant("Misaligned")
     def an_offset_between_two_multiples(planted): ...
 
-names the kinds, warnings included, that must fire when planted; no other may, and the twin must be clean. Judges are both the
-checks and their twin.
+names the kinds, warnings included, that must fire when planted; no other may, and the twin must be clean. Judges are the
+checks, the plain judge and the oracle.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from oracle import judge
 
+from allocsim.document import dumps
+from allocsim.judge import plain
 from allocsim.judge.fast import check
 from allocsim.model import Document
 
 JUDGES: dict[str, Callable[[Document], Counter[str]]] = {
     "checks": lambda document: kinds(check(document)),
+    "plain": lambda document: kinds(plain.judge(plain.read(json.loads(dumps(document))))),
     "oracle": lambda document: kinds(judge(document)),
 }
 """What can say which kinds are in a document, and how often."""
