@@ -112,6 +112,8 @@ class Story:
     """Of each op; the first op is of run 0."""
     same: list[Any]
     """Of each op, whether it hands on operand k as result k."""
+    vouched: list[Any]
+    """Of each op, whether it promises `whole` of every operand and result."""
     read: list[list[tuple[Any, Any]]]
     """Of each op, by operand: whether there is one, and its value."""
     write: list[list[tuple[Any, Any]]]
@@ -139,6 +141,7 @@ def stories(logic, *, ops, buffers=2, units=2, runs=2, values=3, slots=1, cells=
         runs=runs,
         run=[number(runs) for _ in range(ops)],
         same=[truth() if same else False for _ in range(ops)],
+        vouched=[truth() for _ in range(ops)],
         read=[present() for _ in range(ops)],
         write=[present() for _ in range(ops)],
         home=[number(buffers) for _ in range(values)],
@@ -203,7 +206,7 @@ def reads(logic, s, mutant=None):
     key_of = _keys(logic, s, mutant)
     for b, u in product(range(s.buffers), range(s.units)):
         here = [logic.all([s.persistent[b], s.base[0][b] + u == cell]) for cell in range(s.cells)]
-        planned = [_both(logic, test, (content(b), u), old) for test, old in zip(here, planned, strict=True)]
+        planned = [two_of(logic, test, (content(b), u), old) for test, old in zip(here, planned, strict=True)]
         keys = [logic.either(test, b, old) for test, old in zip(here, keys, strict=True)]
     given: list[Any] = [[(never, 0), (never, 0)] for _ in range(values)]
     found = []
@@ -215,13 +218,13 @@ def reads(logic, s, mutant=None):
             if there is False and s.write[op][place][0] is False:
                 staged.append(([(0, 0, 0)] * 2, [(0, 0)] * 2, False, False))
                 continue
-            home, unit = pick(logic, s.home, value), _units(logic, s, value)
+            home, unit = pick(logic, s.home, value), units_of(logic, s, value)
             made, handed, mine = pick(logic, s.made, value), pick(logic, s.handed, value), run * values + value
             kept, left_out = pick(logic, s.persistent, home), logic.no(_written(logic, s, run, value))
             wrong, stray, other = [], [], []
             for k in (0, 1):
-                number, at, wrote = _cell(logic, [_cell(logic, row, unit[k]) for row in apart], home)
-                gave = _cell(logic, [row[k] for row in given], value)
+                number, at, wrote = entry(logic, [entry(logic, row, unit[k]) for row in apart], home)
+                gave = entry(logic, [row[k] for row in given], value)
                 is_value = logic.any(
                     [
                         logic.all([logic.less(s.runs * values - 1, number), number != never]),
@@ -241,7 +244,7 @@ def reads(logic, s, mutant=None):
                         left_out, _bit(logic, is_value), _bit(logic, logic.all([number == mine, at == unit[k]]))
                     ),
                 )
-                lies = _cell(logic, planned, base(home) + unit[k])
+                lies = entry(logic, planned, base(home) + unit[k])
                 wrong += [
                     number == never,
                     logic.all([made, right == 0]),
@@ -270,32 +273,32 @@ def reads(logic, s, mutant=None):
             noted = logic.any([logic.all([logic.no(passed), logic.any(stray)]), *other])
             found.append((op, place, there, logic.any(wrong), noted))
             target = s.write[op][place][1]
-            pieces = [_cell(logic, [_cell(logic, row, unit[k]) for row in apart], home) for k in (0, 1)]
-            lay = [_cell(logic, planned, base(home) + unit[k]) for k in (0, 1)]
-            there_home, there_unit = pick(logic, s.home, target), _units(logic, s, target)
+            pieces = [entry(logic, [entry(logic, row, unit[k]) for row in apart], home) for k in (0, 1)]
+            lay = [entry(logic, planned, base(home) + unit[k]) for k in (0, 1)]
+            there_home, there_unit = pick(logic, s.home, target), units_of(logic, s, target)
             rests = logic.all(base(home) + unit[k] == base(there_home) + there_unit[k] for k in (0, 1))
-            staged.append((pieces, lay, logic.all([s.same[op], rests]), _stays(logic, s, op, place)))
+            staged.append((pieces, lay, logic.all([s.same[op], rests]), stays(logic, s, op, place)))
         for (there, value), (pieces, lay, rests, still) in zip(s.write[op], staged, strict=True):
-            home, unit, mine = pick(logic, s.home, value), _units(logic, s, value), run * values + value
+            home, unit, mine = pick(logic, s.home, value), units_of(logic, s, value), run * values + value
             for k, b, u in product((0, 1), range(s.buffers), range(s.units)):
                 here = logic.all([there, home == b, unit[k] == u])
-                put = _both(logic, s.same[op], (*pieces[k][:2], run), (mine, u, run))
+                put = two_of(logic, s.same[op], (*pieces[k][:2], run), (mine, u, run))
                 here = logic.all([here, logic.no(still)])
-                apart[b][u] = _both(logic, here, put, apart[b][u])
+                apart[b][u] = two_of(logic, here, put, apart[b][u])
                 screen[b][u] = logic.either(here, mine, screen[b][u])
             for k, cell in product((0, 1), range(s.cells)):
                 here = logic.all([there, logic.no(rests), base(home) + unit[k] == cell])
-                planned[cell] = _both(logic, here, _both(logic, s.same[op], lay[k], (mine, unit[k])), planned[cell])
+                planned[cell] = two_of(logic, here, two_of(logic, s.same[op], lay[k], (mine, unit[k])), planned[cell])
             told = logic.all([there, logic.no(still)])
             latest = [logic.either(logic.all([told, home == b]), mine, old) for b, old in enumerate(latest)]
             given = [
-                [_both(logic, logic.all([there, value == v]), pieces[k][:2], old[k]) for k in (0, 1)]
+                [two_of(logic, logic.all([there, value == v]), pieces[k][:2], old[k]) for k in (0, 1)]
                 for v, old in enumerate(given)
             ]
         late = mutant == "results at rest are there after the others"
         for at_rest in (not late, late):
             for (there, value), (_, _, rests, still) in zip(s.write[op], staged, strict=True):
-                home, unit = pick(logic, s.home, value), _units(logic, s, value)
+                home, unit = pick(logic, s.home, value), units_of(logic, s, value)
                 for k, cell in product((0, 1), range(s.cells)):
                     turn = rests if at_rest else logic.no(rests)
                     here = logic.all([there, turn, logic.no(still), base(home) + unit[k] == cell])
@@ -323,7 +326,7 @@ def _keys(logic, s, mutant):
         for op in range(len(s.run)):
             for (there, source), (_, target) in zip(s.read[op], s.write[op], strict=True):
                 one, other = pick(logic, s.home, source), pick(logic, s.home, target)
-                a, b = _units(logic, s, source), _units(logic, s, target)
+                a, b = units_of(logic, s, source), units_of(logic, s, target)
                 rests = pick(logic, places, one) + a[0] == pick(logic, places, other) + b[0]
                 in_order = [logic.any([x[1] == x[0] + 1, x[1] == x[0]]) for x in (a, b)]
                 test = logic.all([there, s.same[op], s.run[op] == run, rests, one != other, *in_order])
@@ -352,7 +355,7 @@ def _plain(logic, s, run, buffer, depth=1):
     """Whether a run writes a buffer once, before it reads it, and every access is of the same units, in order; so with the operand of a `same` that wrote it."""
     touched = [(op, 0, *access) for op in range(len(s.run)) for access in s.read[op]]
     touched += [
-        (op, 1, logic.all([there, logic.no(_stays(logic, s, op, place))]), value)
+        (op, 1, logic.all([there, logic.no(stays(logic, s, op, place))]), value)
         for op in range(len(s.run))
         for place, (there, value) in enumerate(s.write[op])
         if there is not False
@@ -366,14 +369,14 @@ def _plain(logic, s, run, buffer, depth=1):
     tests = [logic.no(s.persistent[buffer]), logic.any(logic.all([here, s.same[op]]) for op, _, _, here in mine)]
     tests.append(logic.any(here for _, w, _, here in mine if w))
     for number, (_, w, value, here) in enumerate(mine):
-        unit = _units(logic, s, value)
+        unit = units_of(logic, s, value)
         tests.append(logic.any([logic.no(here), unit[1] == unit[0] + 1, unit[1] == unit[0]]))
         for _, v, target, there in mine[:number]:
             if v and w:
                 tests.append(logic.no(logic.all([here, there])))
             if not v and w:  # a read before the write, or of the op that writes
                 tests.append(logic.no(logic.all([here, there])))
-            alike = [one == two for one, two in zip(unit, _units(logic, s, target), strict=True)]
+            alike = [one == two for one, two in zip(unit, units_of(logic, s, target), strict=True)]
             tests.append(logic.any([logic.no(logic.all([here, there])), logic.all(alike)]))
     if depth:
         pairs = [(op, *pair) for op in range(len(s.run)) for pair in zip(s.read[op], s.write[op], strict=True)]
@@ -381,7 +384,7 @@ def _plain(logic, s, run, buffer, depth=1):
             here = logic.all([there, s.same[op], s.run[op] == run, pick(logic, s.home, target) == buffer])
             if here is False:
                 continue
-            unit = _units(logic, s, source)
+            unit = units_of(logic, s, source)
             fits = [logic.any([unit[1] == unit[0] + 1, unit[1] == unit[0]]), pick(logic, s.home, source) != buffer]
             from_plain = [
                 logic.any([pick(logic, s.home, source) != b, _plain(logic, s, run, b, depth - 1)])
@@ -392,23 +395,23 @@ def _plain(logic, s, run, buffer, depth=1):
     return logic.all(tests)
 
 
-def _stays(logic, s, op, place):
+def stays(logic, s, op, place):
     """Whether a `same` hands a value on to where it is in its own buffer, which writes nothing."""
     source, target = s.read[op][place][1], s.write[op][place][1]
-    alike = [one == two for one, two in zip(_units(logic, s, source), _units(logic, s, target), strict=True)]
+    alike = [one == two for one, two in zip(units_of(logic, s, source), units_of(logic, s, target), strict=True)]
     return logic.all([s.same[op], pick(logic, s.home, source) == pick(logic, s.home, target), *alike])
 
 
-def _units(logic, s, value):
+def units_of(logic, s, value):
     return tuple(pick(logic, [pair[k] for pair in s.unit], value) for k in (0, 1))
 
 
-def _cell(logic, rows, index):
+def entry(logic, rows, index):
     """Return the entry of a row of tuples."""
     return tuple(pick(logic, column, index) for column in zip(*rows, strict=True))
 
 
-def _both(logic, test, one, other):
+def two_of(logic, test, one, other):
     return tuple(logic.either(test, a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -443,7 +446,7 @@ def rests_under_itself(logic, s):
         rows = []
         for (there, source), (_, target) in zip(s.read[op], s.write[op], strict=True):
             one, other = pick(logic, s.home, source), pick(logic, s.home, target)
-            a, b = _units(logic, s, source), _units(logic, s, target)
+            a, b = units_of(logic, s, source), units_of(logic, s, target)
             rows.append((there, other, logic.all(base(one) + a[k] == base(other) + b[k] for k in (0, 1))))
         for number, (there, home, rests) in enumerate(rows):
             for given, other, also in rows[:number]:

@@ -1,4 +1,5 @@
-"""What a screen selects covers what is wrong: proved within bounds, each claim beside mutants that are refuted, and the formulas held against the judge's own code.
+"""What a screen selects covers what is wrong, and what no two buffers overlap is read right: proved within bounds, each claim beside mutants that are refuted, and the
+formulas held against the judge's own code.
 
 `benchmarks/screen_claims.py` proves larger bounds.
 """
@@ -7,10 +8,12 @@ import json
 from random import Random
 
 import numpy as np
+import overlap_claims
 import pytest
 import screen_claims as claims
 from agreement_plain import compare, forced
 from oracle2.generate import generate
+from overlap_claims import OVERLAPS
 from screen_claims import LATE, MEETINGS, RANGES, RANKS, READS, Numbers, Story, Streams
 
 from allocsim import document as native
@@ -24,6 +27,10 @@ RUNS, PARALLEL = {"ops": 3, "cells": 3}, {"ops": 2, "slots": 2, "runs": 1, "cell
 """Bounds: two runs with one operand and one result to an op; one run with two of each."""
 
 PARALLEL_ONLY = ("results at rest are there after the others", "two results of a `same` in one buffer")
+
+
+IN_PARTS = {"ops": 4, "cells": 3, "runs": 1, "same": False}
+"""One run that writes a buffer in parts, without a `same`."""
 
 
 @pytest.fixture
@@ -53,6 +60,21 @@ def test_rectangles_that_are_selected_cover_those_that_meet(mutant):
 @pytest.mark.usefixtures("z3")
 def test_accesses_that_are_selected_cover_the_races(mutant):
     assert claims.holds_of_late(mutant, ops=4) is (mutant is None)
+
+
+@pytest.mark.parametrize("bounds", [RUNS, PARALLEL, IN_PARTS], ids=["runs", "parallel", "in parts"])
+@pytest.mark.usefixtures("z3")
+def test_where_nothing_overlaps_but_at_a_hand_over_no_read_is_stale(bounds):
+    assert overlap_claims.holds_of_overlaps(**bounds)
+
+
+OVERLAPS_OF = {"a write of a part ends what was there": IN_PARTS, "results of one op may share": PARALLEL}
+
+
+@pytest.mark.parametrize("mutant", OVERLAPS)
+@pytest.mark.usefixtures("z3")
+def test_an_overlap_with_one_clause_changed_lets_a_stale_read_pass(mutant):
+    assert not overlap_claims.holds_of_overlaps(mutant, **OVERLAPS_OF.get(mutant, RUNS))
 
 
 # the formulas are those of the code -----------------------------------------------------------------------------------------
@@ -93,6 +115,7 @@ def drawn_story(random):
         runs=runs,
         run=[run for run, *_ in told],
         same=[kind == "same" for _, kind, *_ in told],
+        vouched=[vouched(taken, given) for *_, taken, given in told],
         read=[slots(taken) for _, _, taken, _ in told],
         write=[slots(given) for *_, given in told],
         home=home,
@@ -107,6 +130,15 @@ def drawn_story(random):
     return written(story, ops, skip), story, steps
 
 
+def vouched(taken, given):
+    """Whether an op of a drawn story promises `whole`: every other one does."""
+    return bool(taken) and sum(given) % 2 == 1
+
+
+def pairs(taken, given):
+    return [[i, j, "whole"] for i in range(len(taken)) for j in range(len(given)) if vouched(taken, given)]
+
+
 def written(story, ops, skip):
     values = [
         {"buffer": home, "dtype": "u8", "shape": [1 if a == b else 2], "strides": [(b - a) or 1], "offset": a}
@@ -116,7 +148,10 @@ def written(story, ops, skip):
         {"name": f"b{b}", "nbytes": story.units, "alignment": 1, "role": "state" if lasts else "temporary"}
         for b, lasts in enumerate(story.persistent)
     ]
-    rows = [{"kind": kind, "operands": taken, "results": given} for kind, taken, given in ops]
+    rows = [
+        {"kind": kind, "operands": taken, "results": given, "in_place": pairs(taken, given)}
+        for kind, taken, given in ops
+    ]
     plans = [
         {"program": 0, "slots": [{"arena": 0, "offset": at, "nbytes": story.units} for at in row]} for row in story.base
     ]
@@ -149,7 +184,7 @@ READ = ("StaleRead", "UninitialisedRead", "OverwrittenRead", "HistoryRead")
 
 def test_the_story_says_of_drawn_documents_what_check_and_screen_say(monkeypatch):
     monkeypatch.setattr(reads, "COMPILE_FROM", 0)
-    wrong_ones = few = 0
+    wrong_ones = few = overlaps = 0
     for seed in range(80):
         raw, story, steps = drawn_story(Random(seed))
         assert all(claims.valid(Numbers, story)), seed
@@ -165,10 +200,29 @@ def test_the_story_says_of_drawn_documents_what_check_and_screen_say(monkeypatch
         found = selected(document)
         assert found == (None if all_of_them else {read for read, _, noted in rows if noted}), seed
         assert claims.claim_of_reads(Numbers, story), seed
+        over = {
+            (v.run, min(step for run, step in steps if run == v.run and step >= v.op), v.buffer, v.other_buffer)
+            for v in report.violations
+            if v.kind == "Overlap"
+        }
+        assert overlaps_of(story, steps) == over, seed
+        assert overlap_claims.claim_of_overlaps(Numbers, story), seed
+        overlaps += len(over)
         wrong_ones += len(wrong)
         few += found is not None and len(found) < len(rows)
     assert wrong_ones > 80
     assert few > 10
+    assert overlaps > 80
+
+
+def overlaps_of(story, steps):
+    """Return the first op, no upload left out, of each run at which two buffers overlap, as the formula has it: (run, op, lower buffer, higher buffer)."""
+    first = {}
+    for number, one, other, found in overlap_claims.overlaps(Numbers, story):
+        run, op = steps[number]
+        if found:
+            first.setdefault((run, one, other), op)
+    return {(run, op, one, other) for (run, one, other), op in first.items()}
 
 
 def test_the_sweep_of_rectangles_is_that_of_the_formula(monkeypatch):
