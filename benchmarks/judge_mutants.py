@@ -1,8 +1,8 @@
-"""The judge, its screens, the verdict, the cure, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
+"""The judges, the screens, the verdict, the cure, the sentences, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
 
-    python benchmarks/judge_mutants.py [--part verdict] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--tests FILE...] [--out FILE]
+    python benchmarks/judge_mutants.py [--part verdict cure] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--tests FILE...] [--out FILE]
 
-`judge_sites.py` says what is changed, in which modules of which parts. The tests are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
+`judge_sites.py` says what is changed, in which modules of which parts. The tests of the parts asked for are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
 which lines each runs, at what cost. Each mutant is then tried in a process parted from there: the tests that run the changed lines are asked until one
 fails, those first that have failed most for their time, for `--seconds` of processor time in all. It is *killed* by a failing test or a crash, *endless* if it ends neither by
 `ENDLESS` seconds nor by a failure, *not run* if no test runs the line in a process that can be changed, else it *survived*: the tests are then to be bettered, or
@@ -49,17 +49,29 @@ SETTINGS: Final = "_hypothesis_internal_use_settings"
 NBYTES: Final = 8 << 30
 """Of address space, which a mutant may not exceed."""
 LAWS: Final = (
-    *("checks", "several", "causes", "company", "sanitizer", "promises"),
-    *("version_2", "oracle2", "order", "batches"),
+    *("batches", "causes", "cheapest", "checks", "company", "cuts", "oracle2", "order"),
+    *("plain", "promises", "screens", "several", "verdict", "version_2"),
 )
-TESTS: Final = (
-    *(f"tests/unit/{name}" for name in ("judge", "verdict", "cure", "p_sanitizer", "files", "reduction")),
-    *(f"tests/unit/fuzzing/test_{name}.py" for name in ("properties", "examination", "mutants", "cases")),
-    "tests/unit/engine/test_p_sanitizer.py",
-    "tests/sensitivity/test_planted_faults.py",
-    "tests/golden/test_verdicts.py",
-    *(f"tests/laws/test_{name}.py" for name in LAWS),
-)
+TESTS: Final = {
+    "judging": (
+        *(f"tests/unit/{name}" for name in ("judge", "verdict", "cure")),
+        "tests/sensitivity/test_planted_faults.py",
+        "tests/golden/test_verdicts.py",
+        "tests/golden/test_outcomes.py",
+        *(f"tests/laws/test_{name}.py" for name in LAWS),
+    ),
+    "sanitizer": (
+        "tests/unit/p_sanitizer",
+        "tests/unit/engine/test_p_sanitizer.py",
+        "tests/laws/test_sanitizer.py",
+    ),
+    "properties": (
+        "tests/unit/reduction",
+        *(f"tests/unit/fuzzing/test_{name}.py" for name in ("properties", "examination", "mutants", "cases")),
+    ),
+    "gate": ("tests/unit/files",),
+}
+"""Part -> the tests that are asked; parts that are not here have those of `judging`."""
 COMPILED: Final = tuple(f"allocsim/p_sanitizer/{name}.py" for name in ("compiled_executor", "crashes", "row_actions"))
 """Modules of whose functions numba makes code, whose lines are never seen to run, and which it keeps."""
 OWN: Final = {
@@ -69,7 +81,13 @@ OWN: Final = {
         "tests/laws/test_checks",
         "tests/laws/test_version_2",
     ),
-    "allocsim/judge/fast/screens": ("tests/unit/judge/test_screens", "tests/laws/test_batches"),
+    "allocsim/judge/plain": ("tests/laws/test_plain",),
+    "allocsim/diagnostics": ("tests/unit/judge/test_report", "tests/golden/", "tests/laws/test_checks"),
+    "allocsim/judge/fast/screens": (
+        "tests/unit/judge/test_screens",
+        "tests/laws/test_screens",
+        "tests/laws/test_batches",
+    ),
     "allocsim/p_sanitizer": ("tests/unit/p_sanitizer/", "tests/laws/test_sanitizer", "tests/unit/engine/"),
 }
 """Folder -> the tests that are about it, where that is not only the folder of its name in `tests/unit`."""
@@ -274,7 +292,7 @@ def write(rows: list[dict[str, Any]], sites: dict[str, dict[str, int]], out: Pat
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The judge with one line changed at a time.")
-    parser.add_argument("--part", choices=sorted(PARTS), help="only this part")
+    parser.add_argument("--part", choices=sorted(PARTS), nargs="*", help="only these parts")
     parser.add_argument("--each", type=int, default=8, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3, help="of processor time for the tests of one mutant")
@@ -290,7 +308,7 @@ def main() -> int:
     """Try a sample of the mutants, write what became of each; return the exit status."""
     options = _options()
     os.chdir(ROOT)
-    parts = [options.part] if options.part else list(PARTS)
+    parts = options.part or list(PARTS)
     wanted = drawn(parts, options.each, options.seed, tuple(options.files))
     found = {part: {path: mutants(path) for path in modules(part)} for part in PARTS}
     sites = {part: {path: len(rows) for path, rows in paths.items()} for part, paths in found.items()}
@@ -338,7 +356,8 @@ def main() -> int:
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     _screens_as_written()
     quiet = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--assert=plain", "--tb=no"]
-    status = pytest.main([*quiet, *(options.tests or TESTS)], plugins=[trials])
+    asked = dict.fromkeys(test for part in parts for test in TESTS.get(part, TESTS["judging"]))
+    status = pytest.main([*quiet, *(options.tests or asked)], plugins=[trials])
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
         sys.exit("the tests cannot be collected")
     write(rows, sites, options.out)

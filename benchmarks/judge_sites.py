@@ -18,6 +18,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "verdict": ("allocsim/verdict/*.py",),
     "cure": ("allocsim/cure/*.py",),
+    "diagnostics": ("allocsim/diagnostics/*.py",),
+    "plain": ("allocsim/judge/plain/*.py",),
     "checks": ("allocsim/judge/fast/*.py",),
     "screens": ("allocsim/judge/fast/screens/*.py",),
     "sanitizer": ("allocsim/p_sanitizer/*.py",),
