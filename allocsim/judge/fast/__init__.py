@@ -20,8 +20,8 @@ report, `facts` is what the rest of the program may ask besides `check`.
 
 Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`),
 with witnesses. Checks share nothing with whatever made the plan: this package imports numpy,
-`allocsim.model` and `allocsim.errors`, no more. What speeds it up stands in the folder `screens`,
-and is asked in one place where to look (`selector`).
+`allocsim.model` and `allocsim.errors`, no more. What speeds it up stands above the checks
+in the folder `screens`, is handed to them here, and is asked in one place where to look (`selector`).
 
 Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what
 stands at one place is in order of operand, value, buffer or event. Violations and warnings are
@@ -47,7 +47,8 @@ from allocsim.judge.fast.s_overlap import check_overlap
 from allocsim.judge.fast.s_promises import check_promises
 from allocsim.judge.fast.s_slots import check_slots
 from allocsim.judge.fast.s_writes import check_writes
-from allocsim.judge.fast.selector import PLAIN, SCREENED
+from allocsim.judge.fast.screens import COMPILED
+from allocsim.judge.fast.selector import PLAIN, Selector
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.judge.violations import KINDS, Defects, Report, Stats, Violation
 from allocsim.model import Document
@@ -63,6 +64,8 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
     "order": check_order,
 }
 """Every check by name."""
+
+SCREENED: Final = Selector(COMPILED)
 
 __all__ = ["CHECKS", "KINDS", "Defects", "Report", "Stats", "Violation", "check", "defects"]
 

@@ -1,25 +1,22 @@
 """The only place where the judge asks what speeds it up: which rows a screen would have the plain
 checks look at.
 
-A screen may point at too many rows, never at too few; what is wrong with a row, and in which words,
-the plain checks say. `PLAIN` has no screens: every row is looked at, and nothing but this folder
-decides. Records are the same either way (a law in the tests).
+A screen may point at too many rows, never at too few; what is wrong with a row, the plain checks
+say. `PLAIN` has no screens: every row is looked at, and nothing but this folder decides. Records
+are the same either way (a law in the tests).
 
-Screens live in the folder `screens` beside this file, which needs numba. They are imported when a
-large document asks for one, so that the judge works where numba is not installed.
+Screens know facts of the checks, so they stand above them and are handed in from there
+(`allocsim.judge.fast`), as `Screens`.
 
-What this module does not see: how a screen finds its rows.
+What this module does not see: how a screen finds its rows, and where it is loaded.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from sys import modules
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from allocsim.model.layout import Int64s
-
-if TYPE_CHECKING:
-    from allocsim.judge.fast.s_script import Runs
 
 Answer = TypeVar("Answer")
 
@@ -31,21 +28,30 @@ LATE_FROM: Final = 50_000
 any number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
-    """Which screens may be asked."""
+class Screens(Protocol):
+    """What may be asked; each raises ModuleNotFoundError where numba is not installed."""
 
-    screens: bool
-
-    def reads(self, runs: "Runs") -> list[Int64s] | None:
+    def reads(self, runs: Any) -> list[Int64s] | None:
         """Return, for each of the runs of one memory, the reads to look at; None for all."""
 
-        def ask() -> list[Int64s] | None:
-            from allocsim.judge.fast.screens.reads import reads_to_look_at
+    def rectangles(
+        self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int
+    ) -> tuple[Int64s, Int64s, bool]:
+        """Return pairs of rectangles to compare, and whether there are more than `cap`."""
 
-            return reads_to_look_at(runs)
+    def late(self) -> Callable[..., int]:
+        """Return what notes the accesses to look at for races, as `h_clocks.sweep` does."""
 
-        return self._asked(ask)
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Where the checks have to look: everywhere, or where screens say."""
+
+    screens: Screens | None
+
+    def reads(self, runs: Any) -> list[Int64s] | None:
+        """Return, for each of the runs of one memory, the reads to look at; None for all."""
+        return self._asked(lambda screens: screens.reads(runs))
 
     def rectangles(
         self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int
@@ -56,13 +62,7 @@ class Selector:
         """
         if len(start) < RECTANGLES_FROM:
             return None
-
-        def ask() -> tuple[Int64s, Int64s, bool]:
-            from allocsim.judge.fast.screens.rectangles import met
-
-            return met(start, stop, low, high, cap=cap)
-
-        return self._asked(ask)
+        return self._asked(lambda screens: screens.rectangles(start, stop, low, high, cap=cap))
 
     def late(self, work: int) -> Callable[..., int] | None:
         """Return what notes the accesses to look at for races, with the arguments of
@@ -70,25 +70,18 @@ class Selector:
         """
         if work < LATE_FROM and "numba" not in modules:
             return None
+        return self._asked(lambda screens: screens.late())
 
-        def ask() -> Callable[..., int]:
-            from allocsim.judge.fast.screens.late import sweep
-
-            return sweep
-
-        return self._asked(ask)
-
-    def _asked(self, ask: Callable[[], Answer | None]) -> Answer | None:
+    def _asked(self, ask: Callable[[Screens], Answer | None]) -> Answer | None:
         """Return what a screen says; None where none may be asked, or numba is not installed."""
-        if not self.screens:
+        if self.screens is None:
             return None
         try:
-            return ask()
+            return ask(self.screens)
         except ModuleNotFoundError as error:
             if error.name != "numba":
                 raise
             return None
 
 
-PLAIN: Final = Selector(screens=False)
-SCREENED: Final = Selector(screens=True)
+PLAIN: Final = Selector(None)

@@ -6,7 +6,39 @@
 
 A screen selects. It may point at too much and never at too little, and it says nothing of what is
 wrong: every record, and every "clean" of `check(document, plain=True)`, is the checks' own.
-The judge asks in `selector`, beside this folder. Importing any of these modules imports numba.
+The judge is handed `COMPILED` and asks it in `selector`. Importing any of these modules imports
+numba, so each is imported when a large document asks for it.
 
 What this package does not see: kinds of violation, and records.
 """
+
+from collections.abc import Callable
+from typing import Final
+
+from allocsim.judge.fast.s_script import Runs
+from allocsim.judge.fast.selector import Screens
+from allocsim.model.layout import Int64s
+
+
+class _Compiled:
+    """The screens of this folder; what each returns is said by the protocol `Screens`."""
+
+    def reads(self, runs: Runs) -> list[Int64s] | None:
+        from allocsim.judge.fast.screens.reads import reads_to_look_at
+
+        return reads_to_look_at(runs)
+
+    def rectangles(
+        self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int
+    ) -> tuple[Int64s, Int64s, bool]:
+        from allocsim.judge.fast.screens.rectangles import met
+
+        return met(start, stop, low, high, cap=cap)
+
+    def late(self) -> Callable[..., int]:
+        from allocsim.judge.fast.screens.late import sweep
+
+        return sweep
+
+
+COMPILED: Final[Screens] = _Compiled()
