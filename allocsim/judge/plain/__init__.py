@@ -8,14 +8,13 @@ sentence of the text, no screens, no columns, no English. It needs nothing but t
 library, so it runs wherever Python does. Reports are records (`allocsim.judge.violations`) without
 sentences.
 
+    ranges                            lists of ranges, and an address space of what each range holds
     document_records, native_reader   a document as records, and how the native JSON becomes one
-    layouts, memory                   ranges of bits, and an address space of what each holds
-    reads_and_writes, stretches       who reads and writes, and when each buffer is live
-    on_trial, donations               what is derived more than once; the alias contract
-    replay, tags                      the pair of replays; which buffers hold the same
-
-Then one file for each family of kinds: `slot_rules`, `events`, `promises`, `writes`, `overlap`,
-`beliefs`, `races` (in the order of `clocks`), and `byte_sums` for sizes.
+    liveness, on_trial                who reads and writes, when each buffer is live, where it lies
+    in_place                          the alias contract, and what ops write where they must not
+    replay                            the pair of replays, and which buffers hold the same
+    slots, events, promises, overlap, beliefs, races    one family of kinds each
+    byte_sums                         sizes
 
 What this package does not see: kernels and numbers.
 """
@@ -29,6 +28,7 @@ from allocsim.judge.plain.beliefs import check_beliefs
 from allocsim.judge.plain.byte_sums import stats
 from allocsim.judge.plain.document_records import DocumentRecord
 from allocsim.judge.plain.events import check_events
+from allocsim.judge.plain.in_place import check_writes
 from allocsim.judge.plain.native_reader import read as read
 from allocsim.judge.plain.native_reader import read_kinds
 from allocsim.judge.plain.on_trial import OnTrial
@@ -36,8 +36,7 @@ from allocsim.judge.plain.overlap import check_overlap
 from allocsim.judge.plain.promises import check_promises
 from allocsim.judge.plain.races import check_races
 from allocsim.judge.plain.replay import Replay
-from allocsim.judge.plain.slot_rules import check_slots
-from allocsim.judge.plain.writes import check_writes
+from allocsim.judge.plain.slots import check_slots
 from allocsim.judge.violations import KINDS, Report, Stats, Violation, in_order
 
 ABOUT: Final[dict[str, tuple[str, ...]]] = {
@@ -48,7 +47,8 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("Overlap", "LifetimeTooShort", "MissingPin"), ("buffer", "other_buffer")),
     "Race": ("step", "op", "value", "other_run", "other_op", "buffer", "other_buffer"),
 }
-"""What there is one record for, beside program, plan, run and problem."""
+"""What there is one record for, beside program, plan, run and problem; of other kinds, for each
+step, value and pair of buffers."""
 
 
 def judge(
@@ -73,19 +73,23 @@ def judge(
         ModelError: the table is none, or a layout has too many ranges.
     """
     document = replace(document, kinds=read_kinds(kinds))
-    if not any(buffer.ends for program in document.programs for buffer in program.buffers):
-        found, sizes = _found(document)
-    else:
-        found, sizes = _at_both_ends(document)
-    severity = {kind: "violation" if strict and kind == "AssumedInPlace" else KINDS[kind][0] for kind in KINDS}
-    violations = [record for record in found if severity[record.kind] == "violation"]
-    warnings = [record for record in found if severity[record.kind] == "warning"]
+    ranged = any(buffer.nbytes_range for program in document.programs for buffer in program.buffers)
+    found, sizes = _at_both_ends(document) if ranged else _found(document)
+    listed: dict[str, list[Violation]] = {"violation": [], "warning": []}
+    counts, seen, total = Counter[str](), Counter[str](), Counter[str]()
+    for record in found:
+        severity = "violation" if strict and record.kind == "AssumedInPlace" else KINDS[record.kind][0]
+        counts[record.kind] += 1
+        total[severity] += 1
+        seen[record.kind if of_each_kind else severity] += 1
+        if seen[record.kind if of_each_kind else severity] <= limit:
+            listed[severity].append(record)
     return Report(
-        violations=_cut(violations, limit, of_each_kind=of_each_kind),
-        warnings=_cut(warnings, limit, of_each_kind=of_each_kind),
-        count=len(violations),
+        violations=tuple(listed["violation"]),
+        warnings=tuple(listed["warning"]),
+        count=total["violation"],
         truncated=False,
-        counts=Counter(record.kind for record in found),
+        counts=counts,
         stats=sizes,
     )
 
@@ -94,42 +98,41 @@ def _found(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
     """Return every record of a document whose sizes are decided, in order."""
     trial = OnTrial(document)
     runs = range(len(document.runs))
-    groups = [runs] if document.joined else [range(run, run + 1) for run in runs]
-    replays = {run: replay for replay in (Replay(trial, group) for group in groups) for run in replay.runs}
+    groups = [group for group in ([runs] if document.joined else [range(run, run + 1) for run in runs]) if group]
+    replays = [Replay(trial, group) for group in groups]
+    of_run = {run: replay for replay in replays for run in replay.runs}
     found = chain(
         check_slots(trial),
         check_events(trial),
         check_promises(trial),
-        (violation for group in groups if group for violation in replays[group[0]].violations),
+        *(replay.violations for replay in replays),
         check_writes(trial),
-        check_overlap(trial, replays),
+        check_overlap(trial, of_run),
         check_beliefs(trial),
         *(check_races(trial, group) for group in groups),
     )
-    return in_order(found), stats(trial, replays)
+    return in_order(found), stats(trial, of_run)
 
 
 def _at_both_ends(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
     """Return what is found with all sizes as small, and as large, as they may be; what is found at
     both is the record of the low end.
     """
-    (low, low_sizes), (high, high_sizes) = (_found(document.at_end(end)) for end in (0, 1))
+    ends = {name: _found(document.at_end(end)) for end, name in enumerate(("low", "high"))}
     found: dict[tuple[object, ...], Violation] = {}
-    for end, records in (("low", low), ("high", high)):
-        times: Counter[tuple[object, ...]] = Counter()
+    for end, (records, _) in ends.items():
+        times = Counter[tuple[object, ...]]()
         for record in records:
             about = _about(record)
             times[about] += 1
-            key = *about, times[about]
-            known = found.get(key, record)
-            found[key] = replace(known, ends=(*(known.ends or ()), end))
-    largest = Stats(
-        ops=low_sizes.ops,
-        buffers=low_sizes.buffers,
-        peak_bytes=max(low_sizes.peak_bytes, high_sizes.peak_bytes),
-        lower_bound_bytes=max(low_sizes.lower_bound_bytes, high_sizes.lower_bound_bytes),
+            known = found.get((*about, times[about]), record)
+            found[*about, times[about]] = replace(known, ends=(*(known.ends or ()), end))
+    low, high = (sizes for _, sizes in ends.values())
+    return in_order(found.values()), replace(
+        low,
+        peak_bytes=max(low.peak_bytes, high.peak_bytes),
+        lower_bound_bytes=max(low.lower_bound_bytes, high.lower_bound_bytes),
     )
-    return in_order(found.values()), largest
 
 
 def _about(record: Violation) -> tuple[object, ...]:
@@ -138,15 +141,3 @@ def _about(record: Violation) -> tuple[object, ...]:
     """
     fields = ABOUT.get(record.kind, ("step", "op", "value", "buffer", "other_buffer"))
     return tuple(getattr(record, name) for name in ("kind", "program", "plan", "run", "problem", *fields))
-
-
-def _cut(records: list[Violation], limit: int, *, of_each_kind: bool) -> tuple[Violation, ...]:
-    if not of_each_kind:
-        return tuple(records[:limit])
-    seen: Counter[str] = Counter()
-    kept = []
-    for record in records:
-        seen[record.kind] += 1
-        if seen[record.kind] <= limit:
-            kept.append(record)
-    return tuple(kept)

@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from allocsim.judge.plain.document_records import OWN, ExecutionRecord, PlanRecord, ProblemRecord, SlotRecord
-from allocsim.judge.plain.layouts import meet, without
-from allocsim.judge.plain.on_trial import OnTrial
+from allocsim.judge.plain.document_records import OWN, Pair, PlanRecord, ProblemRecord, RunRecord, SlotRecord
+from allocsim.judge.plain.on_trial import Liveness, OnTrial
 from allocsim.judge.plain.overlap import believed_life, first_conflict
+from allocsim.judge.plain.ranges import meet, without
 from allocsim.judge.plain.replay import Replay
-from allocsim.judge.plain.stretches import Liveness
 from allocsim.judge.violations import Violation
 
 
@@ -32,44 +31,44 @@ def check_beliefs(trial: OnTrial) -> Iterator[Violation]:
     for index, problem in enumerate(trial.document.problems):
         live = trial.liveness(problem.program)
         at: dict[str, Any] = {"program": problem.program, "problem": index}
-        for buffer, record in enumerate(live.program.buffers):
+        for buffer, size in enumerate(live.program.sizes):
             for kind, step in _lifetimes(live, problem, buffer) if live.program.ops else ():
                 yield Violation(kind=kind, buffer=buffer, step=step, op=step, **at)
-            if problem.nbytes[buffer] < record.nbytes:
+            if problem.nbytes[buffer] < size:
                 yield Violation(kind="BadSize", buffer=buffer, **at)
-        for pair in dict.fromkeys(problem.may_share) if live.program.ops else ():
-            if not permissible(trial, problem.program, pair):
+        pairs = dict.fromkeys(problem.may_share) if live.program.ops else {}
+        replay = _alone(trial, problem.program) if pairs else None
+        for pair in pairs:
+            if replay is not None and not _permissible(replay, pair):
                 yield Violation(kind="BadShare", buffer=pair[0], other_buffer=pair[1], **at)
 
 
-def permissible(trial: OnTrial, program: int, pair: tuple[int, int]) -> bool:
-    """Return whether two buffers meet, in a run of its own, and may share at every step at which
-    both live, laid at one address and all others apart.
+def _alone(trial: OnTrial, program: int) -> Replay:
+    """Return a replay of one run of a program, every buffer apart."""
+    slot = SlotRecord(arena=OWN, offset=0, nbytes=0)
+    plan = PlanRecord(program=program, slots=(slot,) * len(trial.document.programs[program].buffers))
+    document = replace(trial.document, plans=(plan,), runs=(RunRecord(plan=0, program=program),), joined=False)
+    return Replay(OnTrial(document), range(1))
+
+
+def _permissible(replay: Replay, pair: Pair) -> bool:
+    """Return whether two buffers meet, and may share at every step at which both live, laid at one
+    address and all others apart.
     """
     donor, recipient = pair
-    live = trial.liveness(program)
+    live = replay.trial.live(0)
     common = meet(live.segments(donor), live.segments(recipient))
-    slots = (SlotRecord(OWN),) * len(live.program.buffers)
-    known = trial.document
-    alone = OnTrial(
-        replace(known, plans=(PlanRecord(program, None, slots),), runs=(ExecutionRecord(0, program),), joined=False)
-    )
 
     def place(buffer: int) -> tuple[int, int]:
         return (donor if buffer == recipient else buffer), 0
 
-    return (
-        bool(common)
-        and first_conflict(alone, Replay(alone, range(1)), 0, pair, list(common), place=place, orders=(pair,)) is None
-    )
+    return bool(common) and first_conflict(replay, 0, pair, list(common), place, orders=(pair,)) is None
 
 
 def _lifetimes(live: Liveness, problem: ProblemRecord, buffer: int) -> Iterator[tuple[str, int | None]]:
-    touched = live.accesses.of_buffer.get(buffer, {})
-    start, stop = problem.start[buffer], problem.stop[buffer]
-    missed = [step for step in touched if not start <= step < stop]
+    touched, segments = live.touched(buffer), live.segments(buffer)
+    missed = [step for step in touched if not problem.start[buffer] <= step < problem.stop[buffer]]
     readers = [step for step in missed if touched[step][0]]
-    segments = live.segments(buffer)
     gaps = [gap for gap in sorted(problem.gaps.get(buffer, ())) if meet((gap,), segments)]
     if missed:
         by_host = bool(readers) and all(live.program.ops[step].kind == "host.read" for step in readers)

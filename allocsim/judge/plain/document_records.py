@@ -1,17 +1,22 @@
 """What the plain judge reads: a document as frozen records, every default filled in.
 
-Everything refers to everything else by index, as in the native document (docs/format.md). Ranges
-are half-open; strides and offsets are bytes; widths and places of elements are bits.
+Fields are called as the keys of docs/format.md; a key without a default is needed. Everything refers
+to everything else by index. Ranges are half-open; strides and offsets are bytes, widths and places
+of elements bits. The bits of an element are `[p, p + width)` with `p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`, the last
+term for packed elements alone, whose last stride is 0.
 
-What this module does not see: where a document comes from (`native_reader`), and what is wrong
-with it.
+What this module does not see: where a document comes from, and what is wrong with it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from itertools import product
+from math import prod
+from typing import Any, Final
 
-from allocsim.judge.plain.layouts import Ranges, ValueRecord, inside, runs_of
+from allocsim.errors import ModelError
+from allocsim.judge.plain.ranges import Range, Ranges, meet, merged
 
 OWN: Final = -1
 """Arena of a slot in memory of its own, outside all arenas."""
@@ -19,131 +24,241 @@ OWN: Final = -1
 UNPLACED: Final = -2
 """Arena of a buffer that has no slot."""
 
+MAX_PIECES: Final = 1 << 22
+"""Ranges of one layout."""
 
-@dataclass(frozen=True, slots=True)
+WIDTHS: Final = {
+    **dict.fromkeys(("f64", "i64", "u64", "c64"), 64),
+    **dict.fromkeys(("f32", "i32", "u32"), 32),
+    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 16),
+    **dict.fromkeys(("i8", "u8", "bool", "f8_e4m3", "f8_e5m2"), 8),
+    **dict.fromkeys(("i4", "u4", "f4"), 4),
+    **dict.fromkeys(("i2", "u2"), 2),
+    "c128": 128,
+}
+
+UNSAID: Final[Any] = None
+"""What a field has until the reader fills in a default that depends on others."""
+
+Pair = tuple[int, int]
+"""Two positions, or two buffers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaRecord:
     """One address space."""
 
+    name: str = ""
     alignment: int = 1
     capacity: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BufferRecord:
     """A number of bytes that belong together."""
 
-    name: str
+    name: str = ""
     nbytes: int
-    alignment: int
-    arena: int
-    persistent: bool
-    read_only: bool
-    ends: tuple[int, int] | None = None
-    """Least and greatest size, where only the run decides it."""
+    alignment: int = 0
+    arena: int = 0
+    role: str = "temporary"
+    read_only: bool = False
+    nbytes_range: Range | None = None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether its content lasts from run to run."""
+        return self.role in {"parameter", "state"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueRecord:
+    """An array in a buffer."""
+
+    name: str = ""
+    buffer: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] = UNSAID
+    offset: int = 0
+    bit_offset: int = 0
+
+    @property
+    def width(self) -> int:
+        """Bits of an element; those below 8 are packed along the last dimension."""
+        return WIDTHS[self.dtype]
+
+    @property
+    def nbits(self) -> int:
+        """Bits of all elements."""
+        return prod(self.shape) * self.width
+
+    @property
+    def element_0(self) -> int:
+        """The first bit of element 0 in the buffer."""
+        return 8 * self.offset + self.bit_offset
+
+    def pieces(self) -> Ranges:
+        """Return the ranges of bits in row-major order of the elements, neighbours joined."""
+        length = self.width
+        outer: list[Range] = []
+        for count, stride in reversed(self._dims()):
+            if not outer and stride == length:
+                length *= count
+            elif count != 1:
+                outer.append((count, stride))
+        return tuple((start, start + length) for start in _starts(self.element_0, outer[::-1]) if length)
+
+    def bits(self) -> Ranges:
+        """Return the bits that the array covers."""
+        if 0 in self.shape:
+            return ()
+        low, length = self.element_0, self.width
+        outer: list[Range] = []
+        for count, stride in sorted(self._dims(), key=lambda dim: abs(dim[1])):
+            low += (count - 1) * min(stride, 0)
+            if not outer and abs(stride) <= length:
+                length += abs(stride) * (count - 1)
+            elif count > 1:
+                outer.append((count, abs(stride)))
+        return merged((start, start + length) for start in _starts(low, outer))
+
+    def _dims(self) -> list[Range]:
+        """Return (count, stride in bits) of each dimension."""
+        strides = [8 * stride for stride in self.strides]
+        if self.width < 8:
+            strides[-1:] = [self.width] * len(strides[-1:])
+        return list(zip(self.shape, strides, strict=True))
+
+
+def _starts(base: int, dims: list[Range]) -> list[int]:
+    """Return where each piece begins, in row-major order of the dimensions."""
+    if prod(count for count, _ in dims) > MAX_PIECES:
+        raise ModelError("", f"a layout of more than {MAX_PIECES} ranges is not supported")
+    return [base + sum(place) for place in product(*([index * stride for index in range(n)] for n, stride in dims))]
+
+
+def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
+    """Return whether shapes, widths, places in the byte and all strides that matter agree."""
+    if (one.shape, one.width, one.bit_offset) != (other.shape, other.width, other.bit_offset):
+        return False
+    return all(n <= 1 or s == t for n, s, t in zip(one.shape, one.strides, other.strides, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpRecord:
     """One step: it reads all operands, then writes all results."""
 
+    name: str = ""
     kind: str
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    in_place: dict[tuple[int, int], str] | None
-    """(operand position, result position) -> strength; None where nobody knows."""
-    stream: int
-    after: tuple[int, ...]
-    same: bool
+    operands: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    in_place: tuple[tuple[Any, ...], ...] | None = ()
+    stream: int = 0
+    after: tuple[int, ...] = ()
+    same: bool = False
     """Whether it is of kind `same`, in a document that has that kind."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProgramRecord:
     """Buffers, the values in them, and the ops that read and write values."""
 
+    name: str = ""
     buffers: tuple[BufferRecord, ...]
     values: tuple[ValueRecord, ...]
+    streams: tuple[str, ...] = ("main",)
     ops: tuple[OpRecord, ...]
-    streams: int
+    path: str = ""
 
     @cached_property
-    def runs(self) -> tuple[Ranges, ...]:
-        """The bits of each value that lie inside its buffer, as sorted ranges."""
-        return tuple(inside(runs_of(value), 8 * self.buffers[value.buffer].nbytes) for value in self.values)
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each buffer."""
+        return tuple(buffer.nbytes for buffer in self.buffers)
+
+    @cached_property
+    def bits(self) -> tuple[Ranges, ...]:
+        """The bits of each value that lie inside its buffer."""
+        return tuple(meet(value.bits(), ((0, 8 * self.sizes[value.buffer]),)) for value in self.values)
 
     @cached_property
     def made_by(self) -> dict[int, int]:
         """The op that produces each value; a value of none is left out."""
         return {value: step for step, op in enumerate(self.ops) for value in op.results}
 
-    @cached_property
-    def persistent(self) -> dict[str, int]:
-        """The persistent buffer of each name."""
-        return {buffer.name: index for index, buffer in enumerate(self.buffers) if buffer.persistent}
+    def buffers_of(self, values: Iterable[int]) -> list[int]:
+        """Return the buffer of each value."""
+        return [self.values[value].buffer for value in values]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemRecord:
     """What a planner believes of a program; each column has an entry for each buffer."""
 
     program: int
-    start: tuple[int, ...]
-    stop: tuple[int, ...]
-    nbytes: tuple[int, ...]
-    pinned: frozenset[int]
-    own: frozenset[int]
-    fixed: dict[int, int]
-    may_share: tuple[tuple[int, int], ...]
-    gaps: dict[int, Ranges]
-    stated: frozenset[str]
-    """Which of `start`, `stop`, `nbytes`, `own` and `may_share` the document gives."""
+    start: tuple[int, ...] = UNSAID
+    stop: tuple[int, ...] = UNSAID
+    nbytes: tuple[int, ...] = UNSAID
+    pinned: frozenset[int] = ()
+    own: frozenset[int] = UNSAID
+    fixed: dict[int, int] = UNSAID
+    order: tuple[int, ...] = UNSAID
+    may_share: tuple[Pair, ...] = UNSAID
+    gaps: dict[int, Ranges] = UNSAID
+    stated: frozenset[str] = frozenset()
+    """Which lists the document gives."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRecord:
     """Where a buffer lies: an arena, or `OWN`, or `UNPLACED`."""
 
-    arena: int
-    offset: int = 0
-    nbytes: int = 0
+    arena: int = 0
+    offset: int
+    nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
     """A slot for each buffer, and what the planner did."""
 
     program: int
-    problem: int | None
+    problem: int | None = None
+    source: str = ""
     slots: tuple[SlotRecord, ...]
-    events: tuple[tuple[int, bool, int], ...] = ()
-    """(step, whether it frees, buffer), in order."""
+    events: tuple[tuple[int, str, int], ...] = ()
+    """(step, `alloc` or `free`, buffer), in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
     """One execution of a program with the slots of a plan."""
 
     plan: int
-    program: int
-    skip: frozenset[int] = frozenset()
+    program: int = -1
+    skip: tuple[int, ...] = ()
     after: tuple[int, ...] | None = None
     """Earlier runs that it waits for; None is all of them."""
     read_after: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DocumentRecord:
     """Everything the judge looks at."""
 
-    arenas: tuple[ArenaRecord, ...]
-    programs: tuple[ProgramRecord, ...]
-    problems: tuple[ProblemRecord, ...]
-    plans: tuple[PlanRecord, ...]
-    runs: tuple[ExecutionRecord, ...]
-    joined: bool
+    format: str
+    version: int
+    arenas: tuple[ArenaRecord, ...] = (ArenaRecord(name="cpu", alignment=32),)
+    programs: tuple[ProgramRecord, ...] = ()
+    problems: tuple[ProblemRecord, ...] = ()
+    plans: tuple[PlanRecord, ...] = ()
+    session: tuple[RunRecord, ...] | None = None
+    runs: tuple[RunRecord, ...] = ()
+    """The session, or one run of each plan."""
+    joined: bool = False
     """Whether the runs are a session, over one memory."""
-    kinds: dict[str, dict[tuple[int, int], tuple[str, str]]] = field(default_factory=dict)
-    """What a table of kinds says: kind -> pair -> (`safe`, `unsafe` or `unknown`, strength)."""
+    kinds: dict[str, dict[Pair, str]] = field(default_factory=dict)
+    """What a table of kinds says: kind -> pair -> a strength, `denied` or `unknown`."""
 
     @cached_property
     def waits(self) -> tuple[frozenset[int], ...]:
@@ -156,26 +271,16 @@ class DocumentRecord:
 
     @cached_property
     def identities(self) -> tuple[tuple[int, ...], ...]:
-        """The buffer as it persists behind each buffer of each run, numbered by first appearance.
+        """The buffer as it persists behind each buffer of each run.
 
         A persistent buffer is one in all programs that have its name; the others are those of the
         last run of the program that a run waits for, else fresh.
         """
-        known: dict[object, int] = {}
-        found: list[tuple[int, ...]] = []
+        first: list[int] = []
         for index, run in enumerate(self.runs):
-            alone = None if self.joined else index
             earlier = [w for w in self.waits[index] if self.runs[w].program == run.program] if self.joined else []
-            before = found[max(earlier)] if earlier else None
-            mine = []
-            for number, buffer in enumerate(self.programs[run.program].buffers):
-                if before is not None:
-                    mine.append(before[number])
-                else:
-                    key: object = (alone, buffer.name) if buffer.persistent else (index, number)
-                    mine.append(known.setdefault((buffer.persistent, key), len(known)))
-            found.append(tuple(mine))
-        return tuple(found)
+            first.append(first[max(earlier)] if earlier else index)
+        return self._numbered(first)
 
     @cached_property
     def homes(self) -> tuple[tuple[int, ...], ...]:
@@ -183,12 +288,18 @@ class DocumentRecord:
 
         One for all runs of a program; of a persistent buffer, for all programs that have its name.
         """
+        return self._numbered([run.program if self.joined else index for index, run in enumerate(self.runs)])
+
+    def _numbered(self, whose: list[int]) -> tuple[tuple[int, ...], ...]:
+        """Return a number for each buffer of each run: one for each name of a persistent buffer in
+        one memory, for the others one for each index and entry of `whose`.
+        """
         known: dict[tuple[object, ...], int] = {}
         found = []
         for index, run in enumerate(self.runs):
-            alone = None if self.joined else index
-            buffers = self.programs[run.program].buffers
-            keys = [(alone, b.name) if b.persistent else (alone, run.program, i) for i, b in enumerate(buffers)]
+            memory = -1 if self.joined else index
+            buffers = enumerate(self.programs[run.program].buffers)
+            keys = [(memory, b.name) if b.persistent else (memory, whose[index], i) for i, b in buffers]
             found.append(tuple(known.setdefault(key, len(known)) for key in keys))
         return tuple(found)
 
@@ -197,13 +308,12 @@ class DocumentRecord:
         (1) end; believed sizes follow where the problem states none.
         """
         programs = tuple(
-            replace(program, buffers=tuple(replace(b, nbytes=b.ends[end]) if b.ends else b for b in program.buffers))
-            for program in self.programs
+            replace(
+                one, buffers=tuple(replace(b, nbytes=(b.nbytes_range or (b.nbytes,) * 2)[end]) for b in one.buffers)
+            )
+            for one in self.programs
         )
         problems = tuple(
-            problem
-            if "nbytes" in problem.stated
-            else replace(problem, nbytes=tuple(buffer.nbytes for buffer in programs[problem.program].buffers))
-            for problem in self.problems
+            one if "nbytes" in one.stated else replace(one, nbytes=programs[one.program].sizes) for one in self.problems
         )
         return replace(self, programs=programs, problems=problems)

@@ -1,144 +1,146 @@
 """The native document, from what `json.loads` gives to records with every default filled in.
 
-Types, indices, counts and ranges are checked; unknown keys are refused; a fault is a `ModelError`
-with its place as the document spells it. One table for each object says its keys.
+First the form: `KEYS` is the table of docs/format.md with a rule for each key, `RULES` has those of
+single things, and unknown keys are refused. Then what must hold between parts. A fault is a `ModelError`
+with its place as the document spells it.
 
 What this module does not see: files, and whether the document is any good.
 """
 
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from allocsim.errors import ModelError
+from allocsim.judge.plain import document_records as records
 from allocsim.judge.plain.document_records import (
-    OWN,
-    UNPLACED,
-    ArenaRecord,
-    BufferRecord,
+    WIDTHS,
     DocumentRecord,
-    ExecutionRecord,
     OpRecord,
-    PlanRecord,
+    Pair,
     ProblemRecord,
     ProgramRecord,
+    RunRecord,
     SlotRecord,
+    ValueRecord,
 )
-from allocsim.judge.plain.layouts import Ranges, ValueRecord, overlaps_itself
+
+Json = Any
+Holds = Callable[[Json], bool]
 
 LIMIT: Final = 1 << 62
 MAX_RANK: Final = 32
-
-WIDTHS: Final = {
-    **dict.fromkeys(("f64", "i64", "u64", "c64"), 64),
-    **dict.fromkeys(("f32", "i32", "u32"), 32),
-    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 16),
-    **dict.fromkeys(("i8", "u8", "bool", "f8_e4m3", "f8_e5m2"), 8),
-    "c128": 128,
-    "i4": 4,
-    "u4": 4,
-    "f4": 4,
-    "i2": 2,
-    "u2": 2,
-}
 NEWER: Final = frozenset({"c64", "c128", "f8_e4m3", "f8_e5m2", "i4", "u4", "i2", "u2", "f4"})
 """dtypes that need version 2."""
-
 STRENGTHS: Final = ("exact", "bytes", "whole")
 
-ROLES: Final = ("input", "parameter", "state", "temporary")
+KEYS: Final = {
+    "arena": "name=text alignment=size capacity=count?",
+    "buffer": "name=text nbytes=count alignment=size arena=count role=role read_only=flag nbytes_range=span",
+    "value": "name=text buffer=count dtype=dtype shape=[count] strides=[number] offset=number bit_offset=bit",
+    "op": "name=text kind=text operands=[count] results=[count] in_place=[declared]? stream=count after=[count]",
+    "program": "name=text buffers=[buffer] values=[value] streams=[text] ops=[op] path=text",
+    "problem": "program=count start=[count] stop=[count] nbytes=[count] pinned=[count] own=[count] fixed={number} order=[count] may_share=[pair] gaps={[span]}",
+    "slot": "arena=count offset=number nbytes=count",
+    "plan": "program=count problem=count? source=text slots=[slot] events=[event]",
+    "run": "plan=count program=count skip=[count] after=[count]? read_after=count?",
+    "document": "format=format version=version arenas=[arena] programs=[program] problems=[problem] plans=[plan] session=[run]",
+}
+"""Key and rule of each object: `[rule]` is a list, `{rule}` an object by buffer, `rule?` may be null."""
 
-KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "document": ("format", "version", "arenas", "programs", "problems", "plans", "session"),
-    "arena": ("name", "alignment", "capacity"),
-    "program": ("name", "buffers", "values", "streams", "ops", "path"),
-    "buffer": ("name", "nbytes", "alignment", "arena", "role", "read_only", "nbytes_range"),
-    "value": ("name", "buffer", "dtype", "shape", "strides", "offset", "bit_offset"),
-    "op": ("name", "kind", "operands", "results", "in_place", "stream", "after"),
-    "problem": (
-        *("program", "start", "stop", "nbytes", "pinned", "own"),
-        *("fixed", "order", "may_share", "gaps"),
-    ),
-    "plan": ("program", "problem", "source", "slots", "events"),
-    "slot": ("arena", "offset", "nbytes"),
-    "run": ("plan", "program", "skip", "after", "read_after"),
+VERSION_2: Final = {"program.path", "buffer.nbytes_range", "value.bit_offset", "run.after", "run.read_after"}
+"""Keys that need version 2."""
+
+OBJECTS: Final[dict[str, Any]] = {name: getattr(records, f"{name.capitalize()}Record") for name in KEYS}
+
+
+def _number(json: Json, low: int = -LIMIT, high: int = LIMIT) -> bool:
+    return isinstance(json, int) and not isinstance(json, bool) and low <= json <= high
+
+
+def _one_of(*words: str) -> tuple[Holds, str]:
+    return lambda json: isinstance(json, str) and json in words, f"one of {', '.join(words)}"
+
+
+def _row_of(what: str, *rules: str) -> tuple[Holds, str]:
+    def holds(json: Json) -> bool:
+        if not isinstance(json, list | tuple) or len(json) != len(rules):
+            return False
+        return all(RULES[rule][0](item) for rule, item in zip(rules, json, strict=True))
+
+    return holds, what
+
+
+RULES: Final[dict[str, tuple[Holds, str]]] = {
+    "format": _one_of("allocsim"),
+    "version": (lambda json: _number(json, 1, 2), "1 or 2"),
+    "text": (lambda json: isinstance(json, str), "a text"),
+    "flag": (lambda json: isinstance(json, bool), "true or false"),
+    "number": (_number, "an integer of at most 2^62 in magnitude"),
+    "count": (lambda json: _number(json, 0), "an integer from 0 to 2^62"),
+    "size": (lambda json: _number(json, 1), "an integer from 1 to 2^62"),
+    "bit": (lambda json: _number(json, 0, 7), "an integer from 0 to 7"),
+    "role": _one_of("input", "parameter", "state", "temporary"),
+    "dtype": _one_of(*WIDTHS),
+    "strength": _one_of(*STRENGTHS),
+    "done": _one_of("alloc", "free"),
+    "pair": _row_of("[number, number]", "count", "count"),
+    "span": _row_of("[low, high]", "count", "count"),
+    "event": _row_of('[step, "alloc" or "free", buffer]', "count", "done", "count"),
+    "declared": _row_of("[operand position, result position, strength]", "count", "count", "strength"),
 }
 
-VERSION_2: Final = frozenset({"path", "nbytes_range", "bit_offset", "read_after"})
-"""Keys that need version 2; `after` of a run, too."""
 
-Json = Any
-
-
-class _At:
-    """A JSON value and its place."""
-
-    def __init__(self, json: Json, place: str = "") -> None:
-        self.json, self.place = json, place
-
-    def refuse(self, rule: str) -> ModelError:
-        return ModelError(self.place, rule)
-
-    def object(self, kind: str, version: int = 2) -> dict[str, "_At"]:
-        if not isinstance(self.json, dict):
-            raise self.refuse("is no object")
-        for key in self.json:
-            if key not in KEYS[kind] and key != "meta":
-                raise self.refuse(f"has an unknown key {key!r}")
-            if version < 2 and (key in VERSION_2 or (kind, key) == ("run", "after")):
-                raise ModelError(f"{self.place}.{key}".lstrip("."), 'needs "version": 2')
-        return {key: _At(json, f"{self.place}.{key}".lstrip(".")) for key, json in self.json.items()}
-
-    def list(self, length: int | None = None) -> list["_At"]:
-        if not isinstance(self.json, list | tuple):
-            raise self.refuse("is no list")
-        if length is not None and len(self.json) != length:
-            raise self.refuse(f"has {len(self.json)} entries; {length} are needed")
-        return [_At(json, f"{self.place}[{index}]") for index, json in enumerate(self.json)]
-
-    def integer(self, low: int = 0, high: int = LIMIT) -> int:
-        if isinstance(self.json, bool) or not isinstance(self.json, int):
-            raise self.refuse("is no integer")
-        if not low <= self.json <= high:
-            raise self.refuse(f"{self.json} is not between {low} and {high}")
-        return self.json
-
-    def index(self, what: str, count: int) -> int:
-        index = self.integer(-LIMIT)
-        if not 0 <= index < count:
-            raise self.refuse(f"{what} {index} does not exist; there are {count}")
-        return index
-
-    def one_of(self, words: Any) -> Any:
-        if not isinstance(self.json, str) or self.json not in words:
-            raise self.refuse(f"{self.json!r} is none of {', '.join(map(str, words))}")
-        return self.json
-
-    def text(self) -> str:
-        if not isinstance(self.json, str):
-            raise self.refuse("is no text")
-        return self.json
-
-    def flag(self) -> bool:
-        if not isinstance(self.json, bool):
-            raise self.refuse("is neither true nor false")
-        return self.json
-
-    def integers(self, low: int = 0, high: int = LIMIT, length: int | None = None) -> tuple[int, ...]:
-        return tuple(item.integer(low, high) for item in self.list(length))
-
-    def indices(self, what: str, count: int, length: int | None = None) -> tuple[int, ...]:
-        return tuple(item.index(what, count) for item in self.list(length))
+def _made(json: Json, rule: str, place: str, version: int) -> Any:
+    """Return what a record holds of a JSON value, checked by a rule."""
+    if rule.endswith("?") and json is None:
+        return None
+    rule = rule.removesuffix("?")
+    if rule == "slot" and (json is None or json == "own"):
+        return SlotRecord(arena=records.UNPLACED if json is None else records.OWN, offset=0, nbytes=0)
+    if rule in OBJECTS:
+        return _object(json, rule, place, version)
+    if rule.startswith("["):
+        _require(isinstance(json, list | tuple), place, "is no list")
+        return tuple(_made(item, rule[1:-1], f"{place}[{index}]", version) for index, item in enumerate(json))
+    if rule.startswith("{"):
+        _require(isinstance(json, dict) and all(map(str.isdecimal, json)), place, "is no object of buffers by index")
+        return {int(name): _made(item, rule[1:-1], f"{place}.{name}", version) for name, item in json.items()}
+    if rule == "declared" and RULES["pair"][0](json):
+        return (*json, "exact")
+    holds, what = RULES[rule]
+    _require(holds(json), place, f"is not {what}")
+    _require(rule != "span" or json[0] <= json[1], place, "ends before it starts")
+    _require(
+        version > 1 or (rule != "declared" and (rule != "dtype" or json not in NEWER)), place, 'needs "version": 2'
+    )
+    return tuple(json) if isinstance(json, list) else json
 
 
-def _or(keys: dict[str, _At], key: str, read: Callable[[_At], Any], default: Any) -> Any:
-    return read(keys[key]) if key in keys else default
+def _object(json: Json, kind: str, place: str, version: int) -> Any:
+    _require(isinstance(json, dict), place, "is no object")
+    rules = dict(entry.split("=") for entry in KEYS[kind].split())
+    found = {}
+    for key in json.keys() - {"meta"}:
+        where = f"{place}.{key}".removeprefix(".")
+        _require(key in rules, place, f"has an unknown key {key!r}")
+        _require(version > 1 or f"{kind}.{key}" not in VERSION_2, where, 'needs "version": 2')
+        found[key] = _made(json[key], rules[key], where, version)
+    missing = [each.name for each in fields(OBJECTS[kind]) if each.default is each.default_factory is MISSING]
+    for key in missing:
+        _require(key in found, place, f"has no {key!r}")
+    return OBJECTS[kind](**found)
 
 
-def _needed(at: _At, keys: dict[str, _At], key: str) -> _At:
-    if key not in keys:
-        raise at.refuse(f"has no {key!r}")
-    return keys[key]
+def _require(holds: object, place: str, rule: str) -> None:
+    if not holds:
+        raise ModelError(place, rule)
+
+
+def _exist(indices: Iterable[int], what: str, count: int, place: str) -> None:
+    """Check indices against how many there are."""
+    for index in indices:
+        _require(0 <= index < count, place, f"{what} {index} does not exist; there are {count}")
 
 
 def read(json: Json) -> DocumentRecord:
@@ -147,274 +149,167 @@ def read(json: Json) -> DocumentRecord:
     Raises:
         ModelError: it is none; with the place and the rule.
     """
-    at = _At(json)
-    keys = at.object("document")
-    _needed(at, keys, "format").one_of(("allocsim",))
-    version = _needed(at, keys, "version").integer(1, 2)
-    arenas = _or(keys, "arenas", lambda found: tuple(map(_arena, found.list())), (ArenaRecord(32),))
-    if not arenas:
-        raise keys["arenas"].refuse("there is none; at least one is needed")
-    programs = tuple(_program(item, arenas, version) for item in _or(keys, "programs", _At.list, []))
+    version = json.get("version") if isinstance(json, dict) else None
+    found: DocumentRecord = _made(json, "document", "", 1 if version == 1 else 2)
+    _require(found.arenas, "arenas", "there is none; at least one is needed")
+    programs = tuple(_program(one, found, f"programs[{index}]") for index, one in enumerate(found.programs))
     _check_persistent(programs)
-    problems = tuple(_problem(item, programs) for item in _or(keys, "problems", _At.list, []))
-    plans = tuple(_plan(item, programs, problems, len(arenas)) for item in _or(keys, "plans", _At.list, []))
-    runs = tuple(ExecutionRecord(index, plan.program) for index, plan in enumerate(plans))
-    if "session" in keys:
-        items = keys["session"].list()
-        runs = tuple(
-            _run(item, index, len(items), programs, plans, version=version) for index, item in enumerate(items)
-        )
-    return DocumentRecord(arenas, programs, problems, plans, runs, "session" in keys)
+    problems = tuple(_problem(one, programs, f"problems[{index}]") for index, one in enumerate(found.problems))
+    found = replace(found, programs=programs, problems=problems)
+    for index in range(len(found.plans)):
+        _check_plan(found, index, f"plans[{index}]")
+    if found.session is None:
+        runs = tuple(RunRecord(plan=index, program=plan.program) for index, plan in enumerate(found.plans))
+        return replace(found, runs=runs)
+    runs = tuple(_run(found, index, f"session[{index}]") for index in range(len(found.session)))
+    return replace(found, runs=runs, joined=True)
 
 
-def read_kinds(json: Json | None) -> dict[str, dict[tuple[int, int], tuple[str, str]]]:
-    """Return a table of kinds: kind -> pair -> (what it says, strength)."""
-    table: dict[str, dict[tuple[int, int], tuple[str, str]]] = {}
+def read_kinds(json: Json | None) -> dict[str, dict[Pair, str]]:
+    """Return a table of kinds: kind -> pair -> a strength, `denied` or `unknown`."""
+    table: dict[str, dict[Pair, str]] = {}
     for kind, rows in (json or {}).get("kinds", {}).items():
-        for row in _At(rows, f"kinds.{kind}").list():
-            operand, result = _At(row.json["pair"], row.place).integers(length=2)
-            says = _At(row.json["says"], row.place).one_of(("safe", "unsafe", "unknown"))
-            strength = _At(row.json.get("strength", "exact"), row.place).one_of(STRENGTHS)
-            table.setdefault(kind, {})[operand, result] = says, strength
+        for row in rows:
+            one, other, strength = _made([*row["pair"], row.get("strength", "exact")], "declared", f"kinds.{kind}", 2)
+            says = {"safe": strength, "unsafe": "denied", "unknown": "unknown"}.get(row["says"])
+            _require(says, f"kinds.{kind}", f"{row['says']!r} is none of safe, unsafe, unknown")
+            table.setdefault(kind, {})[one, other] = str(says)
     return table
 
 
-def _arena(at: _At) -> ArenaRecord:
-    keys = at.object("arena")
-    capacity = _or(keys, "capacity", lambda found: None if found.json is None else found.integer(), None)
-    return ArenaRecord(_or(keys, "alignment", lambda found: found.integer(1), 1), capacity)
-
-
-def _program(at: _At, arenas: tuple[ArenaRecord, ...], version: int) -> ProgramRecord:
-    keys = at.object("program", version)
-    buffers = tuple(_buffer(item, arenas, version) for item in _needed(at, keys, "buffers").list())
-    values = tuple(_value(item, len(buffers), version) for item in _needed(at, keys, "values").list())
-    streams = _or(keys, "streams", lambda found: len([item.text() for item in found.list()]), 1)
-    items = _needed(at, keys, "ops").list()
-    ops: list[OpRecord] = []
+def _program(program: ProgramRecord, document: DocumentRecord, place: str) -> ProgramRecord:
+    buffers = []
+    for index, buffer in enumerate(program.buffers):
+        _exist([buffer.arena], "arena", len(document.arenas), f"{place}.buffers[{index}].arena")
+        low, high = buffer.nbytes_range or (buffer.nbytes, buffer.nbytes)
+        _require(
+            low <= buffer.nbytes <= high, f"{place}.buffers[{index}].nbytes_range", "leaves out the buffer's own size"
+        )
+        buffers.append(replace(buffer, alignment=buffer.alignment or document.arenas[buffer.arena].alignment))
+    names = [buffer.name for buffer in buffers if buffer.persistent]
+    _require(len(set(names)) == len(names), place, "two persistent buffers have one name")
+    values = [_value(one, len(buffers), f"{place}.values[{index}]") for index, one in enumerate(program.values)]
+    ops = [replace(op, same=op.kind == "same" and document.version > 1) for op in program.ops]
     made: dict[int, int] = {}
-    for step, item in enumerate(items):
-        ops.append(_op(item, step, values, streams, version))
-        for result in ops[-1].results:
-            if made.setdefault(result, step) != step:
-                raise item.refuse(f"value {result} is made by op {made[result]} already")
+    for step, op in enumerate(ops):
+        where = f"{place}.ops[{step}]"
+        _check_op(op, step, values, len(program.streams), where)
+        for result in op.results:
+            _require(
+                made.setdefault(result, step) == step, where, f"value {result} is made by op {made[result]} already"
+            )
     for step, op in enumerate(ops):
         for operand in op.operands:
-            if made.get(operand, -1) >= step:
-                raise items[step].refuse(f"value {operand} is made by op {made[operand]}, not before op {step}")
-    names = [buffer.name for buffer in buffers if buffer.persistent]
-    if len(set(names)) != len(names):
-        raise at.refuse("two persistent buffers have one name")
-    return ProgramRecord(buffers, values, tuple(ops), streams)
-
-
-def _buffer(at: _At, arenas: tuple[ArenaRecord, ...], version: int) -> BufferRecord:
-    keys = at.object("buffer", version)
-    nbytes = _needed(at, keys, "nbytes").integer()
-    arena = _or(keys, "arena", lambda found: found.index("arena", len(arenas)), 0)
-    ends = _or(keys, "nbytes_range", lambda found: found.integers(length=2), None)
-    if ends is not None and not ends[0] <= nbytes <= ends[1]:
-        raise keys["nbytes_range"].refuse(f"leaves out the buffer's own size, {nbytes}")
-    return BufferRecord(
-        name=_or(keys, "name", _At.text, ""),
-        nbytes=nbytes,
-        alignment=_or(keys, "alignment", lambda found: found.integer(1), arenas[arena].alignment),
-        arena=arena,
-        persistent=_or(keys, "role", lambda found: found.one_of(ROLES), "temporary") in {"parameter", "state"},
-        read_only=_or(keys, "read_only", _At.flag, False),
-        ends=ends,
-    )
-
-
-def _value(at: _At, buffers: int, version: int) -> ValueRecord:
-    keys = at.object("value", version)
-    dtype = _needed(at, keys, "dtype").one_of(WIDTHS)
-    if version < 2 and dtype in NEWER:
-        raise keys["dtype"].refuse('needs "version": 2')
-    width = WIDTHS[dtype]
-    shape = _needed(at, keys, "shape").integers()
-    if len(shape) > MAX_RANK:
-        raise keys["shape"].refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are supported")
-    strides = _or(keys, "strides", lambda found: found.integers(-LIMIT, LIMIT, len(shape)), _dense(shape, width))
-    value = ValueRecord(
-        buffer=_needed(at, keys, "buffer").index("buffer", buffers),
-        width=width,
-        shape=shape,
-        strides=strides,
-        offset=_or(keys, "offset", lambda found: found.integer(-LIMIT), 0),
-        bit_offset=_or(keys, "bit_offset", lambda found: found.integer(0, 7), 0),
-    )
-    if value.bit_offset % width:
-        raise keys["bit_offset"].refuse(f"{value.bit_offset} is no multiple of {width}, the width of {dtype}")
-    if width < 8 and shape and strides[-1] != 0:
-        raise keys["strides"].refuse("a packed value's last dimension has stride 0")
-    return value
-
-
-def _dense(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
-    packed = width < 8 and bool(shape)
-    counts = shape[:-1] if packed else shape
-    step, strides = -(-max(shape[-1], 1) * width // 8) if packed else width // 8, [0] * packed
-    for count in reversed(counts):
-        strides.append(step)
-        step *= max(count, 1)
-    return tuple(reversed(strides[packed:])) + (0,) * packed
-
-
-def _op(at: _At, step: int, values: tuple[ValueRecord, ...], streams: int, version: int) -> OpRecord:
-    keys = at.object("op", version)
-    op = OpRecord(
-        kind=_needed(at, keys, "kind").text(),
-        operands=_or(keys, "operands", lambda found: found.indices("value", len(values)), ()),
-        results=_or(keys, "results", lambda found: found.indices("value", len(values)), ()),
-        in_place=_or(keys, "in_place", lambda found: _pairs(found, version), {}),
-        stream=_or(keys, "stream", lambda found: found.index("stream", streams), 0),
-        after=_or(keys, "after", lambda found: found.indices("earlier op", step), ()),
-        same=version >= 2 and keys["kind"].json == "same",
-    )
-    for operand, result in op.in_place or {}:
-        if operand >= len(op.operands) or result >= len(op.results):
-            raise keys["in_place"].refuse(f"[{operand}, {result}] are no positions of an operand and a result")
-    rule = _broken(op, values)
-    if rule:
-        raise at.refuse(rule)
-    return op
-
-
-def _pairs(at: _At, version: int) -> dict[tuple[int, int], str] | None:
-    if at.json is None:
-        return None
-    found: dict[tuple[int, int], str] = {}
-    for item in at.list():
-        parts = item.list()
-        if not 2 <= len(parts) <= version + 1:
-            raise item.refuse("is no pair" if len(parts) != 3 else 'needs "version": 2')
-        strength = parts[2].one_of(STRENGTHS) if len(parts) == 3 else "exact"
-        pair = parts[0].integer(), parts[1].integer()
-        found[pair] = max(strength, found.get(pair, strength), key=STRENGTHS.index)
-    return found
-
-
-def _broken(op: OpRecord, values: tuple[ValueRecord, ...]) -> str:
-    """Return the rule of its kind that an op breaks, empty if none."""
-    counts = len(op.operands), len(op.results)
-    if op.kind == "host.write" and counts[0]:
-        return "a host.write has results only"
-    if op.kind == "host.read" and counts[1]:
-        return "a host.read has operands only"
-    if op.kind == "view":
-        if counts != (1, 1):
-            return f"a view has one operand and one result, not {counts[0]} and {counts[1]}"
-        return "" if values[op.operands[0]].buffer == values[op.results[0]].buffer else "a view leaves its buffer"
-    if op.same:
-        if counts[0] != counts[1]:
-            return f"a same has as many operands as results, not {counts[0]} and {counts[1]}"
-        sizes = [[prod(values[v].shape) * values[v].width for v in side] for side in (op.operands, op.results)]
-        if sizes[0] != sizes[1]:
-            return "a same has operands and results of equal sizes"
-    if any(overlaps_itself(values[result]) for result in op.results):
-        return "a result whose own elements overlap cannot be written"
-    return ""
+            late = made.get(operand, -1)
+            _require(late < step, f"{place}.ops[{step}]", f"value {operand} is made by op {late}, not before op {step}")
+    return replace(program, buffers=tuple(buffers), values=tuple(values), ops=tuple(ops))
 
 
 def _check_persistent(programs: tuple[ProgramRecord, ...]) -> None:
-    known: dict[str, tuple[int, tuple[int, int] | None]] = {}
+    known: dict[str, object] = {}
     for index, program in enumerate(programs):
-        for name, buffer in program.persistent.items():
-            facts = program.buffers[buffer].nbytes, program.buffers[buffer].ends
-            if known.setdefault(name, facts) != facts:
-                raise ModelError(f"programs[{index}].buffers[{buffer}]", f"{name!r} has another size elsewhere")
+        for buffer in program.buffers:
+            facts = buffer.nbytes, buffer.nbytes_range
+            equal = not buffer.persistent or known.setdefault(buffer.name, facts) == facts
+            _require(equal, f"programs[{index}]", f"{buffer.name!r} has another size elsewhere")
 
 
-def _problem(at: _At, programs: tuple[ProgramRecord, ...]) -> ProblemRecord:
-    keys = at.object("problem")
-    number = _needed(at, keys, "program").index("program", len(programs))
-    program = programs[number]
-    count = len(program.buffers)
-    start = _or(keys, "start", lambda found: found.integers(length=count), (0,) * count)
-    stop = _or(keys, "stop", lambda found: found.integers(length=count), (len(program.ops),) * count)
-    if any(low > high for low, high in zip(start, stop, strict=True)):
-        raise at.refuse("a lifetime ends before it starts")
-    own = [index for index, buffer in enumerate(program.buffers) if buffer.persistent]
-    pairs = [item.indices("buffer", count, 2) for item in _or(keys, "may_share", _At.list, [])]
-    if any(donor == recipient for donor, recipient in pairs):
-        raise keys["may_share"].refuse("a buffer is its own donor")
-    if sorted(_or(keys, "order", lambda found: found.indices("buffer", count, count), range(count))) != [*range(count)]:
-        raise keys["order"].refuse("is no order of the buffers")
-    gaps: dict[int, Ranges] = {
-        buffer: tuple((low, high) for low, high in (gap.integers(length=2) for gap in found.list()))
-        for buffer, found in _map(keys, "gaps", count)
-    }
-    if any(low > high for found in gaps.values() for low, high in found):
-        raise keys["gaps"].refuse("a gap ends before it starts")
-    return ProblemRecord(
-        program=number,
-        start=start,
-        stop=stop,
-        nbytes=_or(
-            keys, "nbytes", lambda found: found.integers(length=count), tuple(b.nbytes for b in program.buffers)
-        ),
-        pinned=frozenset(_or(keys, "pinned", lambda found: found.indices("buffer", count), ())),
-        own=frozenset(_or(keys, "own", lambda found: found.indices("buffer", count), own)),
-        fixed={buffer: found.integer(-LIMIT) for buffer, found in _map(keys, "fixed", count)},
-        may_share=tuple((donor, recipient) for donor, recipient in pairs),
-        gaps=gaps,
-        stated=frozenset(keys) & {"start", "stop", "nbytes", "own", "may_share"},
+def _value(value: ValueRecord, buffers: int, place: str) -> ValueRecord:
+    shape, width = value.shape, value.width
+    _exist([value.buffer], "buffer", buffers, f"{place}.buffer")
+    _require(len(shape) <= MAX_RANK, f"{place}.shape", f"has {len(shape)} dimensions; at most {MAX_RANK} are supported")
+    _require(
+        value.bit_offset % width == 0, f"{place}.bit_offset", f"is no multiple of {width}, the width of {value.dtype}"
     )
+    packed = width < 8 and bool(shape)
+    if value.strides is None:  # contiguous, row-major; rows of packed elements begin at whole bytes
+        step, strides = -(-max(shape[-1], 1) * width // 8) if packed else width // 8, [0] * packed
+        for count in reversed(shape[:-1] if packed else shape):
+            strides.append(step)
+            step *= max(count, 1)
+        return replace(value, strides=(*strides[packed:][::-1], *strides[:packed]))
+    _require(len(value.strides) == len(shape), f"{place}.strides", f"has not the {len(shape)} entries that are needed")
+    _require(not packed or value.strides[-1] == 0, f"{place}.strides", "a packed value's last dimension has stride 0")
+    return value
 
 
-def _map(keys: dict[str, _At], key: str, count: int) -> list[tuple[int, _At]]:
-    if key not in keys:
-        return []
-    at = keys[key]
-    if not isinstance(at.json, dict) or not all(name.isdecimal() for name in at.json):
-        raise at.refuse("is no object of buffers by index")
-    return [
-        (_At(int(name), at.place).index("buffer", count), _At(json, f"{at.place}.{name}"))
-        for name, json in at.json.items()
-    ]
+def _check_op(op: OpRecord, step: int, values: list[ValueRecord], streams: int, place: str) -> None:
+    """Check what an op names, and the rules of its kind."""
+    _exist((*op.operands, *op.results), "value", len(values), place)
+    _exist([op.stream], "stream", streams, f"{place}.stream")
+    _exist(op.after, "earlier op", step, f"{place}.after")
+    for operand, result, _ in op.in_place or ():
+        inside = operand < len(op.operands) and result < len(op.results)
+        _require(inside, f"{place}.in_place", f"[{operand}, {result}] are no positions of an operand and a result")
+    operands, results = ([values[value] for value in side] for side in (op.operands, op.results))
+    if op.kind == "view":
+        _require((len(operands), len(results)) == (1, 1), place, "a view has one operand and one result")
+        _require(operands[0].buffer == results[0].buffer, place, "a view leaves its buffer")
+        return
+    _require(op.kind != "host.write" or not operands, place, "a host.write has results only")
+    _require(op.kind != "host.read" or not results, place, "a host.read has operands only")
+    sizes = [[value.nbits for value in side] for side in (operands, results)]
+    _require(not op.same or sizes[0] == sizes[1], place, "a same has as many operands as results, of equal sizes")
+    for value in results:
+        covered = sum(high - low for low, high in value.bits())
+        _require(covered == value.nbits, place, "a result whose own elements overlap cannot be written")
 
 
-def _plan(at: _At, programs: tuple[ProgramRecord, ...], problems: tuple[ProblemRecord, ...], arenas: int) -> PlanRecord:
-    keys = at.object("plan")
-    program = _needed(at, keys, "program").index("program", len(programs))
-    count = len(programs[program].buffers)
-    problem = None
-    if keys.get("problem", _At(None)).json is not None:
-        problem = keys["problem"].index("problem", len(problems))
-        if problems[problem].program != program:
-            raise keys["problem"].refuse("was made for another program than the plan")
-    slots = tuple(_slot(item, arenas) for item in _needed(at, keys, "slots").list(count))
-    return PlanRecord(program, problem, slots, tuple(_event(item, count) for item in _or(keys, "events", _At.list, [])))
+def _problem(problem: ProblemRecord, programs: tuple[ProgramRecord, ...], place: str) -> ProblemRecord:
+    _exist([problem.program], "program", len(programs), f"{place}.program")
+    program = programs[problem.program]
+    count = len(program.buffers)
+    kept = [index for index, buffer in enumerate(program.buffers) if buffer.persistent]
+    defaults: dict[str, Any] = {
+        "start": (0,) * count,
+        "stop": (len(program.ops),) * count,
+        "nbytes": program.sizes,
+        "order": range(count),
+        "own": kept,
+        "fixed": {},
+        "may_share": (),
+        "gaps": {},
+    }
+    missing = {name: default for name, default in defaults.items() if getattr(problem, name) is None}
+    whole = replace(problem, **missing, stated=frozenset(defaults.keys() - missing.keys()))
+    for name in ("start", "stop", "nbytes", "order"):
+        length = len(getattr(whole, name))
+        _require(length == count, f"{place}.{name}", f"has {length} entries; {count} are needed")
+    for name in ("pinned", "own", "order", "fixed", "gaps"):
+        _exist(getattr(whole, name), "buffer", count, f"{place}.{name}")
+    _exist((buffer for pair in whole.may_share for buffer in pair), "buffer", count, f"{place}.may_share")
+    _require(all(one != other for one, other in whole.may_share), f"{place}.may_share", "a buffer is its own donor")
+    _require(all(map(int.__le__, whole.start, whole.stop)), place, "a lifetime ends before it starts")
+    _require(len(set(whole.order)) == count, f"{place}.order", "is no order of the buffers")
+    return replace(whole, pinned=frozenset(whole.pinned), own=frozenset(whole.own))
 
 
-def _slot(at: _At, arenas: int) -> SlotRecord:
-    if at.json is None or at.json == "own":
-        return SlotRecord(UNPLACED if at.json is None else OWN)
-    keys = at.object("slot")
-    arena = _or(keys, "arena", lambda found: found.index("arena", arenas), 0)
-    return SlotRecord(arena, _needed(at, keys, "offset").integer(-LIMIT), _needed(at, keys, "nbytes").integer())
+def _check_plan(document: DocumentRecord, index: int, place: str) -> None:
+    plan = document.plans[index]
+    _exist([plan.program], "program", len(document.programs), f"{place}.program")
+    if plan.problem is not None:
+        _exist([plan.problem], "problem", len(document.problems), f"{place}.problem")
+        same = document.problems[plan.problem].program == plan.program
+        _require(same, f"{place}.problem", "was made for another program than the plan")
+    count = len(document.programs[plan.program].buffers)
+    _require(len(plan.slots) == count, f"{place}.slots", f"has {len(plan.slots)} entries; {count} are needed")
+    _exist((slot.arena for slot in plan.slots if slot.arena >= 0), "arena", len(document.arenas), f"{place}.slots")
+    _exist((buffer for _, _, buffer in plan.events), "buffer", count, f"{place}.events")
 
 
-def _event(at: _At, buffers: int) -> tuple[int, bool, int]:
-    step, what, buffer = at.list(3)
-    return step.integer(), what.one_of(("alloc", "free")) == "free", buffer.index("buffer", buffers)
-
-
-def _run(
-    at: _At, index: int, runs: int, programs: tuple[ProgramRecord, ...], plans: tuple[PlanRecord, ...], *, version: int
-) -> ExecutionRecord:
-    keys = at.object("run", version)
-    plan = _needed(at, keys, "plan").index("plan", len(plans))
-    made_for = plans[plan].program
-    program = _or(keys, "program", lambda found: found.index("program", len(programs)), made_for)
-    if len(programs[program].buffers) != len(programs[made_for].buffers):
-        raise at.refuse("the program has another number of buffers than the one the plan was made for")
-    skip = _or(keys, "skip", lambda found: found.indices("op", len(programs[program].ops)), ())
-    if any(programs[program].ops[step].kind != "host.write" for step in skip):
-        raise keys["skip"].refuse("only a host.write can be left out")
-    late = _or(keys, "read_after", lambda found: None if found.json is None else found.index("run", runs), None)
-    if late is not None and late <= index:
-        raise keys["read_after"].refuse(f"run {late} is not later than run {index}")
-    after = _or(keys, "after", lambda found: None if found.json is None else found.indices("earlier run", index), None)
-    return ExecutionRecord(plan, program, frozenset(skip), after, late)
+def _run(document: DocumentRecord, index: int, place: str) -> RunRecord:
+    runs = document.session or ()
+    run = runs[index]
+    _exist([run.plan], "plan", len(document.plans), f"{place}.plan")
+    plan = document.plans[run.plan]
+    run = run if run.program >= 0 else replace(run, program=plan.program)
+    _exist([run.program], "program", len(document.programs), f"{place}.program")
+    program = document.programs[run.program]
+    _require(len(program.buffers) == len(plan.slots), place, "the program has another number of buffers than the plan")
+    _exist(run.skip, "op", len(program.ops), f"{place}.skip")
+    skippable = all(program.ops[step].kind == "host.write" for step in run.skip)
+    _require(skippable, f"{place}.skip", "only a host.write can be left out")
+    _exist(run.after or (), "earlier run", index, f"{place}.after")
+    late = run.read_after is None or index < run.read_after < len(runs)
+    _require(late, f"{place}.read_after", f"there is no run {run.read_after} later than run {index}")
+    return run

@@ -12,110 +12,98 @@ What this module does not see: whether the bytes shared are ever read.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from allocsim.judge.plain.document_records import PlanRecord, ProblemRecord, ProgramRecord
-from allocsim.judge.plain.donations import permitted
-from allocsim.judge.plain.layouts import Ranges, merged, without
+from allocsim.judge.plain.document_records import Pair, PlanRecord, ProblemRecord, ProgramRecord
+from allocsim.judge.plain.in_place import permitted
 from allocsim.judge.plain.on_trial import OnTrial, Place
-from allocsim.judge.plain.replay import Replay
-from allocsim.judge.plain.tags import agree, held
+from allocsim.judge.plain.ranges import Range, Ranges, merged, without
+from allocsim.judge.plain.replay import Replay, agree, held
 from allocsim.judge.violations import Violation
 
-Common = dict[tuple[int, int], list[tuple[int, int]]]
-"""Pair of buffers that share bytes, the lower index first -> ranges of steps at which both live."""
+Rectangle = tuple[int, int, int, int, int]
+"""`[start, stop)` by `[low, high)`, and whose it is."""
 
 
 def check_overlap(trial: OnTrial, replays: dict[int, Replay]) -> Iterator[Violation]:
     """Yield the pairs of buffers of each run that conflict."""
-    for index, run in enumerate(trial.document.runs):
-        program, plan = trial.program(index), trial.plan(index)
-        if not program.ops:
-            yield from _of_believed(trial, index)
+    for run in range(len(trial.document.runs)):
+        program, plan = trial.program(run), trial.plan(run)
+        problem = trial.believed(plan, program)
+        if program.ops:
+            sizes: Sequence[int] = program.sizes
+            common = overlaps(plan, sizes, trial.live(run).segments)
+        elif problem is not None:
+            sizes, common = problem.nbytes, _of_believed(plan, program, problem)
+        else:
             continue
-        live = trial.live(index)
-        sizes = [buffer.nbytes for buffer in program.buffers]
-        for pair, common in sorted(overlaps(plan, sizes, live.segments).items()):
-            step = first_conflict(
-                trial, replays[index], index, pair, common, place=trial.place(index), orders=(pair, pair[::-1])
-            )
-            if step is not None:
-                yield Violation(
-                    kind="Overlap",
-                    program=run.program,
-                    plan=run.plan,
-                    run=index,
-                    step=step,
-                    op=step,
-                    buffer=pair[0],
-                    other_buffer=pair[1],
-                    bytes=shared(plan, sizes, pair),
-                )
+        for pair, steps in sorted(common.items()):
+            step = None
+            if program.ops:
+                step = first_conflict(replays[run], run, pair, steps, trial.place(run), orders=(pair, pair[::-1]))
+            if step is not None or not program.ops:
+                at = shared(plan, sizes, pair)
+                yield trial.record("Overlap", run, step, buffer=pair[0], other_buffer=pair[1], bytes=at)
 
 
-def overlaps(plan: PlanRecord, sizes: list[int] | tuple[int, ...], lifetimes: Callable[[int], Ranges]) -> Common:
-    """Return the pairs of buffers of one arena that share bytes and steps, with those steps."""
-    rows = []
+def overlaps(plan: PlanRecord, sizes: Sequence[int], lifetimes: Callable[[int], Ranges]) -> dict[Pair, list[Range]]:
+    """Return the pairs of buffers of one arena that share bytes and steps, the lower index first,
+    with those steps.
+    """
+    arenas: dict[int, list[Rectangle]] = {}
     for buffer, slot in enumerate(plan.slots):
         if slot.arena >= 0 and sizes[buffer] > 0:
-            low, high = slot.offset, slot.offset + sizes[buffer]
-            rows += [(start, stop, slot.arena, low, high, buffer) for start, stop in lifetimes(buffer) if start < stop]
-    found: Common = {}
-    active: dict[int, list[tuple[int, int, int, int]]] = {}
-    ends: list[tuple[int, int, tuple[int, int, int, int]]] = []
-    widest: dict[int, int] = {}
-    for start, stop, arena, low, high, buffer in sorted(rows):
-        while ends and ends[0][0] <= start:
-            _, gone, row = heappop(ends)
-            active[gone].remove(row)
-        here = active.setdefault(arena, [])
-        for row in _meeting(here, low, high, widest.get(arena, 0)):
-            pair = (min(buffer, row[2]), max(buffer, row[2]))
-            found.setdefault(pair, []).append((start, min(stop, row[3])))
-        row = (low, high, buffer, stop)
-        insort(here, row)
-        heappush(ends, (stop, arena, row))
-        widest[arena] = max(widest.get(arena, 0), high - low)
+            place = slot.offset, slot.offset + sizes[buffer], buffer
+            spans = [span for span in lifetimes(buffer) if span[0] < span[1]]
+            arenas.setdefault(slot.arena, []).extend((*span, *place) for span in spans)
+    found: dict[Pair, list[Range]] = {}
+    for rows in arenas.values():
+        for one, other in meeting(rows):
+            pair = (min(one[4], other[4]), max(one[4], other[4]))
+            found.setdefault(pair, []).append((max(one[0], other[0]), min(one[1], other[1])))
     return found
 
 
-def _meeting(
-    here: list[tuple[int, int, int, int]], low: int, high: int, widest: int
-) -> Iterator[tuple[int, int, int, int]]:
-    for place in range(bisect_left(here, (low - widest,)), bisect_left(here, (high,))):
-        if here[place][1] > low:
-            yield here[place]
+def meeting(rows: Iterable[Rectangle]) -> Iterator[tuple[Rectangle, Rectangle]]:
+    """Yield every two rectangles that share a point, by a sweep over `start`."""
+    active: list[tuple[int, int, Rectangle]] = []
+    ends: list[tuple[int, tuple[int, int, Rectangle]]] = []
+    widest = 0
+    for row in sorted(rows):
+        start, stop, low, high, _ = row
+        while ends and ends[0][0] <= start:
+            gone = heappop(ends)[1]
+            del active[bisect_left(active, gone)]
+        for _, other_high, other in active[bisect_left(active, (low - widest,)) : bisect_left(active, (high,))]:
+            if other_high > low:
+                yield other, row
+        insort(active, (low, high, row))
+        heappush(ends, (stop, (low, high, row)))
+        widest = max(widest, high - low)
 
 
-def shared(plan: PlanRecord, sizes: list[int] | tuple[int, ...], pair: tuple[int, int]) -> Ranges:
+def shared(plan: PlanRecord, sizes: Sequence[int], pair: Pair) -> Ranges:
     """Return the bytes that two buffers of one arena share, within the first."""
-    one, other = (plan.slots[buffer].offset for buffer in pair)
-    low, high = max(one, other), min(one + sizes[pair[0]], other + sizes[pair[1]])
-    return ((low - one, high - one),) if low < high else ()
+    one, other = (plan.slots[buffer] for buffer in pair)
+    low = max(one.offset, other.offset)
+    high = min(one.offset + sizes[pair[0]], other.offset + sizes[pair[1]])
+    return ((low - one.offset, high - one.offset),) if low < high and one.arena == other.arena >= 0 else ()
 
 
 def first_conflict(
-    trial: OnTrial,
-    replay: Replay,
-    run: int,
-    pair: tuple[int, int],
-    common: list[tuple[int, int]],
-    *,
-    place: Place,
-    orders: tuple[tuple[int, int], ...],
+    replay: Replay, run: int, pair: Pair, common: list[Range], place: Place, *, orders: Sequence[Pair]
 ) -> int | None:
     """Return the first step of those given at which two buffers may not share, as laid; None if
     there is none.
     """
-    live = trial.live(run)
-    last = len(live.program.ops)
-    touched = {step for buffer in pair for step in live.accesses.of_buffer.get(buffer, ())}
+    trial, live = replay.trial, replay.trial.live(run)
+    touched = {step for buffer in pair for step in live.touched(buffer)}
     by = place(pair[1])[1] - place(pair[0])[1]
     for start, stop in sorted(common):
-        first = max(start, 0)
+        first, last = max(start, 0), min(stop, len(live.program.ops))
         changes = {first, *(step + more for step in touched for more in (0, 1))}
-        for step in sorted(step for step in changes if first <= step < min(stop, last)):
+        for step in sorted(step for step in changes if first <= step < last):
             if any(permitted(trial, live, step, order, place) for order in orders):
                 continue
             if run in replay.at_start and agree(held(replay, run, pair[0], step), held(replay, run, pair[1], step), by):
@@ -127,35 +115,18 @@ def first_conflict(
 def believed_life(problem: ProblemRecord, buffer: int) -> Ranges:
     """Return the steps at which a buffer is believed to live: its lifetime less its gaps."""
     start, stop = problem.start[buffer], problem.stop[buffer]
-    return without(((start, stop),), merged(problem.gaps.get(buffer, ()))) if start < stop else ()
+    return without(((start, stop),), merged(problem.gaps.get(buffer, ())))
 
 
-def _of_believed(trial: OnTrial, index: int) -> Iterator[Violation]:
-    run, plan, program = trial.document.runs[index], trial.plan(index), trial.program(index)
-    problem = believed(trial, plan, program)
-    if problem is None:
-        return
-    for pair, common in sorted(overlaps(plan, problem.nbytes, lambda buffer: believed_life(problem, buffer)).items()):
-        steps = sorted(common)
-        for one, other in (pair, pair[::-1]):
-            if (one, other) in problem.may_share and believed_handover(plan, program, problem, one, other):
-                at = problem.stop[one] - 1
-                steps = [(a, b) for start, stop in steps for a, b in without(((start, stop),), ((at, at + 1),))]
-        if steps:
-            yield Violation(
-                kind="Overlap",
-                program=run.program,
-                plan=run.plan,
-                run=index,
-                buffer=pair[0],
-                other_buffer=pair[1],
-                bytes=shared(plan, problem.nbytes, pair),
-            )
-
-
-def believed(trial: OnTrial, plan: PlanRecord, program: ProgramRecord) -> ProblemRecord | None:
-    """Return the problem that stands in for a program without ops, if its plan names one."""
-    return None if plan.problem is None or program.ops else trial.document.problems[plan.problem]
+def _of_believed(plan: PlanRecord, program: ProgramRecord, problem: ProblemRecord) -> dict[Pair, list[Range]]:
+    """Return the pairs that are believed to live at one step and not to share there."""
+    found = overlaps(plan, problem.nbytes, lambda buffer: believed_life(problem, buffer))
+    for donor, recipient in problem.may_share:
+        pair = (min(donor, recipient), max(donor, recipient))
+        if pair in found and believed_handover(plan, program, problem, donor, recipient):
+            at = problem.start[recipient]
+            found[pair] = list(without(tuple(found[pair]), ((at, at + 1),)))
+    return {pair: steps for pair, steps in found.items() if steps}
 
 
 def believed_handover(
@@ -164,6 +135,5 @@ def believed_handover(
     """Return whether a believed pair may share, in a program without ops."""
     if program.buffers[donor].persistent or program.buffers[recipient].persistent:
         return False
-    return (
-        problem.stop[donor] - 1 == problem.start[recipient] and plan.slots[donor].offset == plan.slots[recipient].offset
-    )
+    meets = problem.stop[donor] - 1 == problem.start[recipient]
+    return meets and plan.slots[donor].offset == plan.slots[recipient].offset

@@ -1,0 +1,101 @@
+"""Half-open ranges of bits, bytes or steps, and address spaces as ranges that each hold one thing.
+
+A list of ranges is sorted, disjoint and not adjacent, unless it says row-major.
+
+Complexity: O(ranges) for lists; O(log n) and a move of memory for each range put, O(log n + found)
+for each look.
+
+What this module does not see: what is at the ranges.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+Held = TypeVar("Held")
+
+Range = tuple[int, int]
+Ranges = tuple[Range, ...]
+
+LOWEST: Final = -(1 << 80)
+
+
+def merged(ranges: Iterable[Range]) -> Ranges:
+    """Return ranges sorted, what overlaps or touches as one, empty ones left out."""
+    found: list[Range] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        elif low < high:
+            found.append((low, high))
+    return tuple(found)
+
+
+def meet(one: Ranges, other: Ranges) -> Ranges:
+    """Return what two lists of ranges share."""
+    found, i, j = [], 0, 0
+    while i < len(one) and j < len(other):
+        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if low < high:
+            found.append((low, high))
+        i, j = (i + 1, j) if one[i][1] <= other[j][1] else (i, j + 1)
+    return tuple(found)
+
+
+def without(one: Ranges, holes: Ranges) -> Ranges:
+    """Return what the first list has and the second has not."""
+    found = []
+    for start, high in one:
+        low = start
+        for hole_low, hole_high in holes:
+            if low < hole_high and hole_low < high:
+                found.append((low, hole_low))
+                low = hole_high
+        found.append((low, high))
+    return tuple((low, high) for low, high in found if low < high)
+
+
+def moved(ranges: Ranges, by: int) -> Ranges:
+    """Return ranges at other places."""
+    return tuple((low + by, high + by) for low, high in ranges)
+
+
+def in_bytes(ranges: Iterable[Range]) -> Ranges:
+    """Return the bytes that ranges of bits touch."""
+    return merged((low // 8, -(-high // 8)) for low, high in ranges)
+
+
+class HeldRanges(Generic[Held]):
+    """Ranges of one address space and what was put there last; None where nothing was put."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = [LOWEST]
+        self._held: list[Held | None] = [None]
+
+    def put(self, low: int, high: int, held: Held | None) -> None:
+        """Let `[low, high)` hold something else."""
+        if low >= high:
+            return
+        first, last = bisect_left(self._starts, low), bisect_left(self._starts, high)
+        ends_here = last < len(self._starts) and self._starts[last] == high
+        behind = () if ends_here else (self._held[last - 1],)
+        self._held[first:last] = [held, *behind]
+        self._starts[first:last] = [low] if ends_here else [low, high]
+
+    def at(self, low: int, high: int) -> list[tuple[int, int, Held | None]]:
+        """Return what `[low, high)` holds, range by range."""
+        if low >= high:
+            return []
+        first, last = bisect_right(self._starts, low) - 1, bisect_left(self._starts, high)
+        bounds = [low, *self._starts[first + 1 : last], high]
+        return list(zip(bounds[:-1], bounds[1:], self._held[first:last], strict=True))
+
+    def all(self) -> list[tuple[int, int, Held | None]]:
+        """Return all ranges that hold something."""
+        return [row for row in self.at(LOWEST, self._starts[-1]) if row[2] is not None]
+
+    def copy(self) -> "HeldRanges[Held]":
+        """Return a memory that holds the same."""
+        other: HeldRanges[Held] = HeldRanges()
+        other._starts, other._held = self._starts.copy(), self._held.copy()
+        return other
