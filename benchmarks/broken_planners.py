@@ -22,7 +22,19 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from planted_planners import SHELF, _apart, _lifted, forks_once, in_a_thread, large_gaps, moved, pages
+from planted_planners import (
+    SHELF,
+    _apart,
+    _lifted,
+    by_hour,
+    by_hour_of_utc,
+    by_thread,
+    forks_once,
+    in_a_thread,
+    large_gaps,
+    moved,
+    pages,
+)
 
 from allocsim.allocators import ALLOCATORS, Constraints, exact, pin_all, pin_reads
 from allocsim.errors import CapacityError
@@ -708,7 +720,7 @@ BROKEN: Final[dict[str, tuple[str, ...]]] = {
     "own": ("own_for_all", "own_for_the_large", "own_for_the_pinned", "own_ignored", "own_of_parameters_alone"),
     "pins": ("partial_pins_ignored", "first_pin_alone", "pins_of_inputs_ignored", "pins_until_the_last_op"),
     "fixed": ("fixed_ignored", "one_fixed_heeded", "laid_over_the_fixed", "fixed_in_units_of_64"),
-    "chance": ("by_hash_seed", "by_order_of_a_set", "by_time", "by_chance", "by_process", "by_address"),
+    "chance": ("by_hash_seed", "by_order_of_a_set", "by_time", "by_chance", "by_process", "by_address", "by_hour", "by_hour_of_utc", "by_thread"),
     "history": ("by_history", "kept_by_count", "kept_by_total", "kept_without_constraints", "never_reset"),
     "gaps": ("gap_a_step_long", "gaps_are_one", "gap_of_another"),
     "in place": ("in_place_over_the_pinned", "in_place_over_the_living", "in_place_twice", "in_place_beyond_the_end"),
@@ -727,4 +739,15 @@ SOUND: Final = (
 )  # fmt: skip
 """Planners in which nothing may be found."""
 
-__all__ = ["BROKEN", "NOTED", "SOUND", "forks_once", "in_a_thread", "large_gaps", "pages"]
+__all__ = [
+    "BROKEN",
+    "NOTED",
+    "SOUND",
+    "by_hour",
+    "by_hour_of_utc",
+    "by_thread",
+    "forks_once",
+    "in_a_thread",
+    "large_gaps",
+    "pages",
+]

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from zlib import crc32
 
@@ -151,6 +152,21 @@ def by_hash_seed(program, constraints):
 def by_folder(program, constraints):
     """Another place for each working directory."""
     return _lifted(program, constraints, 1 + crc32(bytes(Path.cwd())) % (1 << 20))
+
+
+def by_hour(program, constraints):
+    """Another place at each hour, as local time has it."""
+    return _lifted(program, constraints, 1 + datetime.now().hour)  # noqa: DTZ005 - the zone of the machine
+
+
+def by_hour_of_utc(program, constraints):
+    """Another place before noon, as UTC has it."""
+    return _lifted(program, constraints, int(time.gmtime().tm_hour < 12))
+
+
+def by_thread(program, constraints):
+    """Another place where it is called from a thread that is not the first."""
+    return _lifted(program, constraints, int(threading.current_thread() is not threading.main_thread()))
 
 
 def by_time(program, constraints):

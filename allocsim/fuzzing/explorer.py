@@ -22,7 +22,7 @@ from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import FOLDER, HASHES, HISTORY, UNKNOWN, after, alike, alone, sequence
+from allocsim.fuzzing.history import CHANGED, HISTORY, UNKNOWN, after, alike, alone, sequence
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
@@ -30,7 +30,7 @@ from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
 from allocsim.judge.violations import KINDS
 
-ALONE: Final = {FOLDER, HASHES, HISTORY, UNKNOWN}
+ALONE: Final = {*CHANGED, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""
 
 THOROUGH: Final = 5
@@ -118,10 +118,13 @@ class Explorer:
         return asked_of(stated, told=asker.told, places=asker.places, without=asked.without)
 
     def witness(self) -> Asker:
-        """Return the target in another process, with another seed of hashes."""
+        """Return the target in another process, with another seed of hashes, shown other hours and
+        called from other threads.
+        """
         if self._witness is None:
             target = self.asked.target
-            self._witness = replace(target, hash_seed=target.hash_seed + 1, trace=False).open()
+            other = replace(target, hash_seed=target.hash_seed + 1, trace=False, hour=True, thread=True)
+            self._witness = other.open()
         return self._witness
 
     def explore(self, chunk: SourceChunk, tell: Told, *, until: float | None = None) -> tuple[Tally, bool]:

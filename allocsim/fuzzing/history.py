@@ -1,22 +1,22 @@
-"""What an answer depends on beside its question: chance, the working directory, the seed of hashes,
-what was asked before.
+"""What an answer depends on beside its question: chance, the working directory, the hour, the
+calling thread, the seed of hashes, what was asked before.
 
     why = unlike(asker, witness, case, answer)
 
-Two processes that import the target with different seeds of hashes are asked the same case, one of
-them after other questions than the other, each in a working directory of its own. Where they answer
-in two ways, fresh processes, which were asked nothing before, are asked alone and tell the reason:
-one that differs from the first in nothing, one that imports the target anew, one that does so in
-another working directory, one with another seed. Where it is what was asked before,
-the shortest sequence of questions found is kept, with the case at its end: each shorter one that
-was tried shows nothing.
+Two processes that import the target are asked the same case: with different seeds of hashes, one
+of them after other questions than the other, each in a working directory of its own, at different
+hours, and one of them from a thread that is not its first. Where they answer in two ways, fresh
+processes, which were asked nothing before, are asked alone and tell the reason: one that differs
+from the first in nothing, one that imports the target anew, and one for each row of `CHANGED`,
+which differs in that alone. Where it is what was asked before, the shortest sequence of questions
+found is kept, with the case at its end: each shorter one that was tried shows nothing.
 
 What this module does not see: whether either answer is a good plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import time
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase, same_plan
 
@@ -25,9 +25,19 @@ SECONDS: Final = 20.0
 
 CHANCE: Final = "two answers to one question"
 FOLDER: Final = "the answer depends on the working directory"
+HOUR: Final = "the answer depends on the hour"
+THREAD: Final = "the answer depends on the thread that calls"
 HASHES: Final = "the answer depends on the seed of hashes"
 HISTORY: Final = "the answer depends on what was asked before"
 UNKNOWN: Final = "two answers to one question, not seen again"
+
+CHANGED: Final[Mapping[str, Mapping[str, Any]]] = {
+    FOLDER: {"elsewhere": True},
+    HOUR: {"hour": True},
+    THREAD: {"thread": True},
+    HASHES: {"hash_seed": 1},
+}
+"""Cause -> what one process must have otherwise than the first for it to be the cause."""
 
 Questions = Sequence[tuple[FuzzCase, bool]]
 """Cases, and whether each is asked twice."""
@@ -44,10 +54,10 @@ class Renewable(Protocol):
         """Begin a process that was asked nothing."""
         ...
 
-    def anew(self, case: FuzzCase, *, elsewhere: bool) -> Answer:
-        """Return the answer of one more process that imports the target anew, with the same seed.
+    def anew(self, case: FuzzCase, *, elsewhere: bool = False, **changed: Any) -> Answer:
+        """Return the answer of one more process that imports the target anew.
 
-        It works in the same directory, or `elsewhere`.
+        It works in the same directory, or `elsewhere`; `changed` are fields of its `Target`.
         """
         ...
 
@@ -83,9 +93,10 @@ def unlike(
     if not alike(first, alone(asker, case)):
         return CHANCE, ()
     if not alike(first, alone(witness, case)):
-        if not alike(first, asker.anew(case, elsewhere=False)):
+        if not alike(first, asker.anew(case)):
             return CHANCE, ()
-        return (HASHES if alike(first, asker.anew(case, elsewhere=True)) else FOLDER), ()
+        causes = (cause for cause, changed in CHANGED.items() if not alike(first, asker.anew(case, **changed)))
+        return next(causes, UNKNOWN), ()
     for whose, before in histories:
         found = sequence(whose, before, case, first)
         if found is not None:
@@ -130,4 +141,17 @@ def sequence(
     return tuple(one if time() < over and shows(one) else chosen)
 
 
-__all__ = ["CHANCE", "FOLDER", "HASHES", "HISTORY", "UNKNOWN", "after", "alike", "alone", "unlike"]
+__all__ = [
+    "CHANCE",
+    "CHANGED",
+    "FOLDER",
+    "HASHES",
+    "HISTORY",
+    "HOUR",
+    "THREAD",
+    "UNKNOWN",
+    "after",
+    "alike",
+    "alone",
+    "unlike",
+]

@@ -7,11 +7,12 @@ What this module does not see: how findings come about, and folders.
 """
 
 import json
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from allocsim.document import dumps
 from allocsim.fuzzing.broken_property import BrokenProperty, told_of
-from allocsim.fuzzing.history import FOLDER, HASHES
+from allocsim.fuzzing.history import CHANGED, FOLDER, HASHES
 from allocsim.fuzzing.target import Target
 from allocsim.reduction.reproducer import script
 
@@ -55,10 +56,20 @@ def test_two_fresh_processes_answer_alike():
     from allocsim.fuzzing.history import alike, alone
     case = case_of(document().programs[0], {told})
     answers = []
-    for hash_seed in range(8):
-        with Target(name={name!r}, seconds={seconds!r}, memory={memory!r}, hash_seed=hash_seed).open() as asker:
+    for changed in {changes}:
+        with Target(name={name!r}, seconds={seconds!r}, memory={memory!r}, **changed).open() as asker:
             answers.append(alone(asker, case))
     assert all(alike(answers[0], answer) for answer in answers)
+"""
+
+
+CHANGES: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
+    FOLDER: ({}, {}),
+    HASHES: tuple({"hash_seed": seed} for seed in range(8)),
+}
+"""Cause -> what the processes of the pasted test have otherwise, where that is not `CHANGED` alone.
+
+Each process works in a folder of its own.
 """
 
 
@@ -66,13 +77,14 @@ def pasted(finding: BrokenProperty, target: Target, *, by: str) -> str:
     """Return the source of a test file for a finding of a target. O(size of the document)."""
     bits = finding.breaks == "bits"
     text = script(finding.as_document(), title=f"Found by {by}: {finding.breaks}, {finding.cause}.")
-    if finding.before or finding.cause in {FOLDER, HASHES}:
+    if finding.before or finding.cause in CHANGED:
         return text + (IN_SEQUENCE if finding.before else BETWEEN_PROCESSES).format(
             before=[json.loads(dumps(case.document())) for case in finding.before],
             name=target.name,
             seconds=target.seconds,
             memory=target.memory,
             hash_seed=target.hash_seed,
+            changes=CHANGES.get(finding.cause) or ({}, CHANGED.get(finding.cause, {})),
             told=None if finding.case.kind == "plain" else told_of(finding.case),
         )
     return text + ASKED_AGAIN.format(

@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -77,6 +77,10 @@ class Target:
     """Whether to note which branches of its own files are taken; needs `coverage`."""
     hash_seed: int = HASH_SEED
     """Seed of Python's hashes in its process (`PYTHONHASHSEED`)."""
+    hour: bool = False
+    """Whether its process is shown another hour, for each question its own (`clock`)."""
+    thread: bool = False
+    """Whether each question is asked from a thread of its own."""
 
     def open(self) -> "Asker":
         """Start the target.
@@ -165,11 +169,11 @@ class Asker:
         self._kill_child()
         self._ended()
 
-    def anew(self, case: FuzzCase, *, elsewhere: bool) -> Answer:
+    def anew(self, case: FuzzCase, *, elsewhere: bool = False, **changed: Any) -> Answer:
         """Return the answer of a process that imports the target anew, in the same working
-        directory or in another one.
+        directory or in another one, with some fields of its `Target` changed.
         """
-        with Asker(self.target, folder=None if elsewhere else self.folder) as other:
+        with Asker(replace(self.target, **changed), folder=None if elsewhere else self.folder) as other:
             return other.ask([case])[0]
 
     def take_seen(self) -> set[str]:
@@ -307,6 +311,8 @@ class Asker:
                 "PYTHONPATH": path,
                 "PYTHONHASHSEED": str(self.target.hash_seed),
                 "ALLOCSIM_TRACE": "1" if self.target.trace else "",
+                "ALLOCSIM_HOUR": "1" if self.target.hour else "",
+                "ALLOCSIM_THREAD": "1" if self.target.thread else "",
             },
             pass_fds=(their_replies, their_control),
         )

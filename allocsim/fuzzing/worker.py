@@ -37,6 +37,7 @@ import signal
 import statistics
 import struct
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -157,6 +158,11 @@ def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
     die_with_parent(signal.SIGTERM)
     replies, control = os.fdopen(answers, "wb"), os.fdopen(news, "wb")
     os.dup2(2, 1)
+    clock = None
+    if os.environ.get("ALLOCSIM_HOUR"):
+        from allocsim.fuzzing.clock import MovedClock  # noqa: PLC0415 - before the target is imported, and only where asked for
+
+        clock = MovedClock()
     from allocsim.errors import AllocsimError  # noqa: PLC0415 - after the pipes are safe
 
     try:
@@ -192,7 +198,7 @@ def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
             _limit(None if name.startswith("cmd:") else memory)
             _emptied(Path(folder))
             os.chdir(folder)
-            _serve(planner, replies, tracer)
+            _serve(planner, replies, tracer, clock)
         send(control, ("child", child))
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -247,11 +253,12 @@ def _limit(memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_NBYTES, FILE_NBYTES))
 
 
-def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
-    """Answer requests until there are no more.
+def _serve(planner: Any, replies: BinaryIO, tracer: Any, clock: Any) -> None:
+    """Answer requests until there are no more, each at an hour of its own where there is a clock.
 
     Before the last answer of each, say which lines were seen. Never returns.
     """
+    answered = _in_thread if os.environ.get("ALLOCSIM_THREAD") else _answer
     requests = os.fdopen(0, "rb", closefd=False)
     if tracer is not None:
         tracer.start()
@@ -263,7 +270,9 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any) -> None:
         except EOFError:
             os._exit(0)
         for left, case in enumerate(cases, 1 - len(cases)):
-            answer = _answer(planner, frozen(case), again=again)
+            if clock is not None:
+                clock.turn(case.program)
+            answer = answered(planner, frozen(case), again=again)
             if os.getpid() != me:
                 os._exit(0)  # a copy that the target made of its process; the first one answers
             if tracer is not None and left == 0:
@@ -374,6 +383,21 @@ def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
         return ("failure", "memory", _line(error), "")
     except BaseException as error:  # noqa: BLE001 - whatever a stranger raises
         return _failure(error)
+
+
+def _in_thread(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
+    """Return the answer that a thread of its own is given, as `_answer`."""
+    me, answers = os.getpid(), list[tuple[Any, ...]]()
+
+    def ask() -> None:
+        answers.append(_answer(planner, case, again=again))
+        if os.getpid() != me:
+            os._exit(0)  # a copy that the target made of its process, which has this thread alone
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return answers[0]
 
 
 def _planned(planner: Any, case: Any) -> Any:

@@ -12,7 +12,7 @@ from allocsim.errors import ModelError, UnknownNameError
 from allocsim.fuzzing.broken_property import BrokenProperty, case_of, told_of
 from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, UNKNOWN, after, alike, unlike
+from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, HOUR, THREAD, UNKNOWN, after, alike, unlike
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.told_constraints import accessed, telling
 from allocsim.model import VIEW, Document
@@ -103,15 +103,15 @@ def test_of_two_findings_that_with_fewer_ops_is_kept_then_the_reduced_then_the_s
 class Asked:
     """A target that answers a case by what its process was asked before, and by its seed of hashes.
 
-    `imported` and `moved`: what it adds where it is imported anew, and where that is in another directory.
+    `imported`: what it adds where it is imported anew, `moved` what for each thing that is then otherwise.
     """
 
-    def __init__(self, answer, *, imported=0, moved=0):
+    def __init__(self, answer, *, imported=0, **moved):
         self.answer, self.seen, self.renewed = answer, [], 0
         self.imported, self.moved = imported, moved
 
-    def anew(self, case, *, elsewhere):
-        added = self.imported + elsewhere * self.moved
+    def anew(self, case, **changed):
+        added = self.imported + sum(self.moved.get(name, 0) for name in changed)
         return Answer(plan=slots(case.program, added + self.answer(case, [], self.renewed)))
 
     def renew(self):
@@ -134,8 +134,9 @@ def test_why_a_case_is_answered_in_two_ways():
     case, other = CASES["plain"], FuzzCase(program=LARGE)
     steady = Asked(lambda *_: 0)
     assert unlike(Asked(lambda *asked: asked[-1]), steady, case, ()) == (CHANCE, ())
-    assert unlike(steady, Asked(lambda *_: 64), case, ()) == (HASHES, ())
-    assert unlike(Asked(lambda *_: 0, moved=64), Asked(lambda *_: 64), case, ()) == (FOLDER, ())
+    for cause, name in ((HASHES, "hash_seed"), (FOLDER, "elsewhere"), (HOUR, "hour"), (THREAD, "thread")):
+        assert unlike(Asked(lambda *_: 0, **{name: 64}), Asked(lambda *_: 64), case, ()) == (cause, ())
+    assert unlike(steady, Asked(lambda *_: 64), case, ()) == (UNKNOWN, ())
     assert unlike(Asked(lambda *_: 0, imported=64), Asked(lambda *_: 64), case, ()) == (CHANCE, ())
     assert unlike(steady, steady, case, [(steady, [(other, False)])]) == (UNKNOWN, ())
     kept = Asked(lambda _, seen, __: 64 * any(one.program is LARGE for one in seen))

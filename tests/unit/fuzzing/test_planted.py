@@ -10,7 +10,7 @@ import pytest
 from allocsim.allocators import find
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.exercised import first_finding
-from allocsim.fuzzing.history import FOLDER, HASHES, HISTORY
+from allocsim.fuzzing.history import FOLDER, HASHES, HISTORY, HOUR, THREAD
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 
@@ -51,13 +51,21 @@ def test_what_only_some_programs_or_questions_show_is_found(name, breaks):
 def test_what_depends_on_the_seed_of_hashes_is_said_to_and_fails_as_pasted(tmp_path):
     (finding,) = told("by_hash_seed").findings
     assert finding.cause == HASHES
-    assert "hash_seed in range(8)" in pasted(finding, Target(name="planted_planners:by_hash_seed"), by="a test")
+    assert "{'hash_seed': 7}" in pasted(finding, Target(name="planted_planners:by_hash_seed"), by="a test")
 
 
-def test_what_depends_on_the_working_directory_is_said_to():
-    found = told("by_folder").findings
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("by_folder", FOLDER), ("by_hour", HOUR), ("by_hour_of_utc", HOUR), ("by_thread", THREAD)],
+)
+def test_what_an_answer_depends_on_is_said_and_fails_as_pasted(name, cause):
+    found = [finding for finding in told(name).findings if finding.breaks == "deterministic"]
 
-    assert [finding.cause for finding in found if finding.breaks == "deterministic"] == [FOLDER]
+    assert [finding.cause for finding in found] == [cause]
+    test = {}
+    exec(pasted(found[0], Target(name=f"planted_planners:{name}", seconds=5), by="a test"), test)
+    with pytest.raises(AssertionError):
+        test["test_two_fresh_processes_answer_alike"]()
 
 
 def test_state_that_is_kept_is_found_with_the_questions_that_show_it(tmp_path):
