@@ -142,6 +142,16 @@ SAMPLES: Final = {
         cause=("C11", "plan"),
         damaged=cut("plans/iree/layers.txt"),
     ),
+    "triton": Samples(
+        clean=Sample(path="plans/triton/matmul_sm80.ttgir"),
+        convicted=change(
+            "plans/triton/matmul_sm80.ttgir",
+            b"    ttg.barrier local\n    %87 = ttg.async_copy",
+            b"    %87 = ttg.async_copy",
+        ),
+        cause=("C09", "schedule"),
+        damaged=cut("plans/triton/matmul_sm80.ttgir"),
+    ),
     "minimalloc": Samples(
         clean=Sample(path="plans/minimalloc/three.csv"),
         convicted=change("plans/minimalloc/three.csv", b"b,2,6,64,64", b"b,2,6,64,32"),

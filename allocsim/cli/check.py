@@ -51,7 +51,7 @@ from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
 from allocsim.programs.fingerprints import misfits
-from allocsim.systems.ggml.remarks import remarks_on
+from allocsim.systems import remarks_on
 
 DEFAULT_LIMIT = 10_000
 

@@ -42,7 +42,7 @@ from allocsim.outcomes import JudgeRules, Outcome, outcome_of, read_evidence
 from allocsim.outcomes.examined import NO_PLAN, NOT_RUN
 from allocsim.outcomes.telling import lines_of, wrapped
 from allocsim.plugins import service
-from allocsim.systems.ggml.remarks import remarks_on
+from allocsim.systems import remarks_on
 from allocsim.verdict.evidence import Evidence
 
 NAME: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

@@ -29,11 +29,11 @@ from allocsim.errors import AllocsimError
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
+from allocsim.systems import remarks_on
 from allocsim.systems.ggml.host_record.host_recorder import logs_of
 from allocsim.systems.ggml.host_record.host_recorder import record as run
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
-from allocsim.systems.ggml.remarks import remarks_on
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 

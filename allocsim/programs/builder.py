@@ -103,6 +103,10 @@ class ProgramBuilder:
         self._kinds: dict[str, int] = {}
         self._row_meta: dict[str, dict[int, Meta]] = {"buffers": {}, "values": {}, "ops": {}}
 
+    def streams(self, names: Iterable[str]) -> None:
+        """Name the streams, where their number is known only when all ops are there."""
+        self._streams = tuple(names)
+
     def buffer(
         self,
         name: str,

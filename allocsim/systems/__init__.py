@@ -32,12 +32,13 @@ from allocsim.files import write_atomic
 from allocsim.files.gate import content
 from allocsim.model import Document
 from allocsim.systems.executorch import pte_program
-from allocsim.systems.ggml import dump_document
+from allocsim.systems.ggml import dump_document, remarks
 from allocsim.systems.iree import iree_stream
 from allocsim.systems.litert import litert_pointers, tflite
 from allocsim.systems.minimalloc import solver_instance
 from allocsim.systems.tinygrad import tinygrad_schedule
 from allocsim.systems.torch import inductor, torch_snapshot
+from allocsim.systems.triton import triton_kernel
 from allocsim.systems.tvm import tvm_script
 from allocsim.systems.xla import xla_dump
 
@@ -83,6 +84,8 @@ class System:
     """What writes down a program that runs, as `module:function` of the room."""
     asked: tuple[str, ...] = ()
     """Its planners that answer live, names of `allocsim.allocators.live_planners`."""
+    remarks: Callable[[Document], dict[str, list[str]]] | None = None
+    """What is said beside the verdict: hints, what was assumed, what was not examined."""
 
 
 def _is_native(head: bytes) -> bool:
@@ -113,6 +116,7 @@ SYSTEMS: Final[dict[str, System]] = {
                 ),
             ),
             recorders=("capture.graph_document:capture", "capture.computed_graphs:watch"),
+            remarks=remarks.remarks_on,
         ),
         System(
             name="executorch",
@@ -222,6 +226,19 @@ SYSTEMS: Final[dict[str, System]] = {
             ),
         ),
         System(
+            name="triton",
+            page="plans.md#triton",
+            formats=(
+                Format(
+                    name="triton",
+                    what="a kernel of Triton after shared memory was allocated and barriers were set, as text",
+                    matches=triton_kernel.looks_like,
+                    loads=triton_kernel.loads,
+                ),
+            ),
+            remarks=triton_kernel.remarks_on,
+        ),
+        System(
             name="minimalloc",
             page="allocators.md",
             formats=(
@@ -292,6 +309,15 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
     write_atomic(path, data)
 
 
+def remarks_on(made: Document) -> dict[str, list[str]]:
+    """Return what the systems say beside the verdict on a document, by name: `hints`, `assumed`,
+    `not examined`.
+    """
+    return {
+        name: texts for row in SYSTEMS.values() if row.remarks is not None for name, texts in row.remarks(made).items()
+    }
+
+
 def detect(head: bytes) -> str:
     """Return the name of the format of a file that begins with `head`.
 
@@ -300,4 +326,16 @@ def detect(head: bytes) -> str:
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 
 
-__all__ = ["FORMATS", "HEAD", "NATIVE", "SYSTEMS", "Format", "System", "detect", "folder_format", "load", "save"]
+__all__ = [
+    "FORMATS",
+    "HEAD",
+    "NATIVE",
+    "SYSTEMS",
+    "Format",
+    "System",
+    "detect",
+    "folder_format",
+    "load",
+    "remarks_on",
+    "save",
+]

@@ -1,0 +1,8 @@
+"""Triton: the shared memory of a kernel, judged from the IR of its compiler, without a GPU.
+
+`ttgir_text` reads the text, `scalar_arithmetic` computes the numbers in it, `shared_views` says
+which bytes a memory descriptor is, `block_threads` orders what threads, copies and barriers do,
+`kernel_walk` runs a kernel's control flow, `triton_kernel` makes the document.
+
+What this package does not see: a GPU.
+"""

@@ -1,0 +1,265 @@
+"""A kernel's control flow, run with numbers, and what its ops do to shared memory.
+
+    walk = KernelWalk(function, BlockThreads(placing), Guess(256), "kernel.ttgir")
+    walk.run()
+
+Numbers that only a launch knows are those of one `Guess`: every integer argument is the same, the
+program is number 0 of 3, a branch on what is loaded goes one way and then the other. All else is
+computed, so that each walk is one that a launch may take. Warp groups of a specialised kernel run
+in turns, each until it waits for a phase of an mbarrier that has not ended.
+
+`acts` says what each op is (`memory_ops`). An op that names shared memory and is not among them is
+refused by line and name. What an op touches beyond what the IR tells is counted in `unexamined`,
+with its reason.
+
+What this module does not see: the bytes in global memory, predicates that are tensors (a masked
+copy is taken to write all), thread blocks beside this one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from allocsim.errors import DocumentError
+from allocsim.systems.triton.block_threads import Actor, BlockThreads
+from allocsim.systems.triton.scalar_arithmetic import computed
+from allocsim.systems.triton.shared_views import View
+from allocsim.systems.triton.ttgir_text import IrFunction, IrOp, IrRegion
+
+Known = int | View | None
+"""What is known of a name."""
+
+MOST_OPS: Final = 200_000
+"""Ops of a walk, those that touch nothing included."""
+MOST_EVENTS: Final = 6_000
+"""Ops of a document of one walk."""
+
+ARROW: Final = re.compile(r" -> (.*)$")
+PREDICATED: Final = re.compile(r"%[\w$.-]+(?:#\d+)?(?:\[.*?\])?")
+
+
+class EndlessError(Exception):
+    """A walk is longer than a document may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What numbers that only a launch knows are taken to be."""
+
+    size: int
+    """Every integer argument."""
+    first: bool = True
+    """Which way the first branch goes on what is loaded."""
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A region that is being run by an actor."""
+
+    actor: Actor
+    names: dict[str, Known]
+    region: IrRegion
+
+
+Act = Callable[["KernelWalk", Frame, IrOp], None]
+"""What an op does to names and threads."""
+
+
+@dataclass(slots=True, eq=False)
+class KernelWalk:
+    """One walk through a kernel."""
+
+    function: IrFunction
+    threads: BlockThreads
+    guess: Guess
+    source: str
+    acts: Mapping[str, Act]
+    """What ops do, by name; `scratch` is what any other does that has an allocation."""
+    left: int = MOST_OPS
+    branches: int = 0
+    turns: Counter[int] = field(default_factory=Counter)
+    """How often each block was entered, by its line."""
+    unexamined: Counter[str] = field(default_factory=Counter)
+    path: list[int] = field(default_factory=list)
+    """Lines of the blocks that were entered."""
+
+    def refuse(self, op: IrOp, rule: str) -> DocumentError:
+        """Return the error about an op."""
+        return DocumentError(self.source, f"line {op.line}", f"{op.name} {rule}")
+
+    def run(self) -> None:
+        """Run the kernel to its end."""
+        warps = int(self.function.attributes.get("ttg.num-warps") or 4)
+        if int(self.function.attributes.get("ttg.num-ctas") or 1) > 1:
+            self.unexamined["thread blocks of a cluster: what others of it do to this one's memory"] += 1
+        signature = dict(re.findall(r"(%[\w$.-]+): ([^\s,){]+)", self.function.signature))
+        names: dict[str, Known] = {
+            name: self.guess.size if re.fullmatch(r"i\d+|index", signature.get(name, "")) else None
+            for name in self.function.body.arguments
+        }
+        for op in self.region(Frame(Actor("block", warps), names, self.function.body)):
+            raise self.refuse(op, "waits for a phase that nobody ends")
+
+    def region(self, frame: Frame) -> Iterator[IrOp]:
+        """Run a region; yield each time that its actor has to wait for another one."""
+        block = frame.region.blocks[0]
+        while True:
+            self.turns[block.line] += 1
+            self.path.append(block.line)
+            target: tuple[str, list[str]] | None = None
+            for op in block.ops:
+                self.left -= 1
+                if self.left < 0 or len(self.threads.earlier) > MOST_EVENTS:
+                    raise EndlessError
+                if op.name in BRANCHES:
+                    target = self.branch(frame, op)
+                elif op.name == "ttng.wait_barrier":
+                    yield from self.waiting(frame, op)
+                elif op.name == "ttg.warp_specialize":
+                    yield from self.specialized(frame, op)
+                else:
+                    self.execute(frame, op)
+            if target is None:
+                return
+            following = frame.region.block(target[0])
+            if following is None or len(following.arguments) != len(target[1]):
+                raise self.refuse(block.ops[-1], f"branches to ^{target[0]}, which is not there or takes others")
+            given = [frame.names.get(name) for name in target[1]]
+            frame.names.update(zip(following.arguments, given, strict=True))
+            block = following
+
+    def branch(self, frame: Frame, op: IrOp) -> tuple[str, list[str]] | None:
+        """Return where a block goes on."""
+        targets = op.targets
+        if op.name == "cf.br" and targets:
+            return targets[0]
+        if op.name != "cf.cond_br":
+            return None
+        if len(targets) != 2:
+            raise self.refuse(op, "has no two targets")
+        condition = frame.names.get(op.operands[0])
+        if not isinstance(condition, int):
+            self.branches += 1
+            condition = (self.branches & 1) == self.guess.first
+        return targets[0] if condition else targets[1]
+
+    def execute(self, frame: Frame, op: IrOp) -> None:
+        """Do what an op does to numbers, views and memory."""
+        act = self.acts.get(op.name)
+        if act is not None:
+            act(self, frame, op)
+        elif op.name.startswith("arith."):
+            self.arithmetic(frame, op)
+        elif "allocation.offset" in op.text:
+            self.acts["scratch"](self, frame, op)
+        elif any(isinstance(frame.names.get(name), View) for name in op.operands):
+            raise self.refuse(op, "touches shared memory, and what it does is not known here")
+        elif op.name.startswith("scf."):
+            raise self.refuse(op, "is structured control flow: take the text after it is lowered to branches")
+
+    def arithmetic(self, frame: Frame, op: IrOp) -> None:
+        """Compute a number; views may be selected as numbers are."""
+        if op.name == "arith.constant":
+            found = re.match(r" (?:(-?\d{1,19}) : |(true|false)$)", op.text)
+            frame.names[op.results[0]] = None if found is None else int(found[1] or found[2] == "true")
+            return
+        given = [frame.names.get(name) for name in op.operands]
+        if op.name == "arith.select" and any(isinstance(one, View) for one in given[1:]):
+            frame.names[op.results[0]] = given[1] if given[0] else given[2]
+        elif "tensor<" not in op.text:
+            numbers = [one if isinstance(one, int) else None for one in given]
+            frame.names[op.results[0]] = computed(op.name, numbers, op.text)
+
+    def views(self, frame: Frame, op: IrOp) -> list[View]:
+        """Return the views among the operands, in order."""
+        return [known for known in map(frame.names.get, op.operands) if isinstance(known, View)]
+
+    def the_view(self, frame: Frame, op: IrOp, place: int = 0) -> View:
+        """Return a view among the operands."""
+        found = self.views(frame, op)
+        if place >= len(found):
+            raise self.refuse(op, "has an operand that is not known to be shared memory")
+        return found[place]
+
+    def made_view(self, op: IrOp, home: int) -> View | None:
+        """Return the whole of what the type of a result says."""
+        found = ARROW.search(op.text)
+        return None if found is None else View.of(found[1], self.function.aliases, home)
+
+    def happens(self, frame: Frame, name: str) -> bool:
+        """Return whether a predicate allows an op: what is not known does."""
+        return frame.names.get(name) != 0
+
+    def waiting(self, frame: Frame, op: IrOp) -> Iterator[IrOp]:
+        """Wait for a phase of an mbarrier."""
+        view, parity = self.the_view(frame, op), frame.names.get(op.operands[1])
+        before = op.text.partition(" deps ")[0]
+        if len(PREDICATED.findall(before.partition(" : ")[0])) > 2 and not self.happens(frame, op.operands[2]):
+            return
+        if not isinstance(parity, int):
+            raise self.refuse(op, "waits for a phase that is computed of what only a launch knows")
+        phase = self.threads.phase_of(frame.actor, view, parity)
+        if phase is None:
+            raise self.refuse(op, "waits for an mbarrier that was not made")
+        while not self.threads.has_ended(view, phase):
+            yield op
+        self.threads.wait_phase(frame.actor, told(op), view, phase)
+
+    def specialized(self, frame: Frame, op: IrOp) -> Iterator[IrOp]:
+        """Run the warp groups of a specialised region in turns, from one barrier to another."""
+        threads, block = self.threads, frame.actor
+        view = self.scratch_view(op)
+        if view is not None:
+            threads.op(block, f"captures, line {op.line}", (), (view,))
+        threads.barrier(block, told(op))
+        default, *others = op.regions
+        frames = [Frame(Actor("default", block.warps), dict(frame.names), default)]
+        for number, region in enumerate(others):
+            given = [frame.names.get(name) for name in op.operands]
+            if len(region.arguments) != len(given):
+                raise self.refuse(op, f"hands {len(given)} to a region that takes {len(region.arguments)}")
+            names = dict(zip(region.arguments, given, strict=True))
+            frames.append(Frame(Actor(f"partition{number}", region.warps or 4), names, region))
+        groups = [one.actor for one in frames]
+        for one in groups:
+            one.base = list(block.base)
+            if view is not None and one is not groups[0]:
+                threads.op(one, f"captures, line {op.line}", (view,))
+        threads.barrier(block, told(op), groups)
+        running = {one.actor.name: self.region(one) for one in frames}
+        while running:
+            stuck: list[IrOp] = []
+            before = len(threads.earlier)
+            for name, rest in list(running.items()):
+                waits = next(rest, None)
+                if waits is None:
+                    del running[name]
+                else:
+                    stuck.append(waits)
+            if len(stuck) == len(running) and stuck and before == len(threads.earlier):
+                raise self.refuse(stuck[0], "waits for a phase that nobody ends")
+        threads.barrier(block, told(op), groups)
+        yield from ()
+
+    def scratch_view(self, op: IrOp) -> View | None:
+        """Allocate the bytes that an op works in."""
+        offset, size = op.number("allocation.offset"), op.number("allocation.size")
+        if offset is None or size is None:
+            if "allocation." in op.text and size != 0:
+                raise self.refuse(op, "has an allocation without one offset and size")
+            return None
+        home = self.threads.allocate(f"scratch of {told(op)}", size, 0, offset)
+        return View(home=home, offset=0, shape=(size,), strides=(1,), bits=8, kind="i8")
+
+
+BRANCHES: Final = frozenset({"cf.br", "cf.cond_br", "tt.return", "ttg.warp_yield", "ttg.warp_return"})
+
+
+def told(op: IrOp) -> str:
+    """Return an op for people."""
+    return f"{op.name}, line {op.line}"
+
+
+__all__ = ["Act", "EndlessError", "Frame", "Guess", "KernelWalk", "told"]

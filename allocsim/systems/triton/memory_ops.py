@@ -1,0 +1,323 @@
+"""What ops of Triton's dialects do to shared and tensor memory: a row of `OPS` for each.
+
+    act = OPS["ttg.local_store"]
+    act(walk, frame, op)
+
+An act finds the views among the operands of its op, so that it does not hang on where the text has
+them, and tells `BlockThreads` what is read, written, started, waited for or arrived at.
+
+Two things are in the lowering and not in the text: all threads of an actor meet before the one that
+arrives on an mbarrier or expects bytes (`signal`), and inside of `tensormap_fenceproxy_acquire`.
+
+What this module does not see: masks, proxies, and what a copy does in other blocks of a cluster.
+"""
+
+import re
+from typing import Final
+
+from allocsim.systems.triton.kernel_walk import Act, Frame, KernelWalk, told
+from allocsim.systems.triton.shared_views import COLUMN, View
+from allocsim.systems.triton.ttgir_text import IrOp
+
+PROGRAMS: Final = 3
+"""How many programs a launch has, by guess."""
+STARTS: Final = re.compile(r"\[([-\d, ]*)\]")
+ORDER: Final = re.compile(r"order = array<i32: ([\d, ]+)>")
+TENSOR: Final = re.compile(r"tensor<.*>")
+
+
+def scratch(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Write bytes that were given for this op, meet, read them."""
+    if op.name == "tt.call":
+        raise walk.refuse(op, "calls a function that is not in line")
+    view = walk.scratch_view(op)
+    if view is None:
+        return
+    one_warp = op.name == "ttng.tensormap_create"
+    walk.threads.op(frame.actor, told(op), (), (view,), issuer="warp 0" if one_warp else "")
+    if not one_warp:
+        walk.threads.barrier(frame.actor, f"inside of {told(op)}")
+    walk.threads.op(frame.actor, f"result of {told(op)}", (view,), issuer="warp 0" if one_warp else "")
+
+
+def allocate(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Give out bytes, and fill them where the op says with what."""
+    in_tensor_memory = op.name == "ttng.tmem_alloc"
+    offset = op.number("tensor_memory_col_offset" if in_tensor_memory else "allocation.offset")
+    if offset is None:
+        raise walk.refuse(op, "has no offset: take the text after shared memory is allocated")
+    whole = walk.made_view(op, len(walk.threads.homes))
+    if whole is None:
+        raise walk.refuse(op, "has a type whose size is not known here")
+    offset *= COLUMN if in_tensor_memory else 1
+    if in_tensor_memory and (not whole.columns or op.number("tensor_memory_row_offset")):
+        walk.unexamined["tensor memory that is not in blocks of 128 rows"] += 1
+        frame.names[op.results[0]] = None
+        return
+    walk.threads.allocate(f"{op.results[0]}, line {op.line}", whole.nbytes, int(in_tensor_memory), offset)
+    frame.names[op.results[0]] = whole
+    if not op.operands:
+        return
+    if in_tensor_memory:
+        tensor_memory(walk, frame, op, (), (whole,))
+    else:
+        walk.threads.store(frame.actor, told(op), whole, tensor_type(op))
+
+
+def tensor_type(op: IrOp) -> str:
+    """Return the type of the tensor that a load gives or a store takes."""
+    found = TENSOR.findall(op.text.partition(" : ")[2] if " : " in op.text else op.text)
+    text = found[0] if found else ""
+    sides = [side for side in re.split(r" -> |\) -> ", text) if side.startswith(("tensor<", "(tensor<"))]
+    return re.sub(r"^\(|\)$", "", sides[0] if sides else text)
+
+
+def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Name a part of a view, or all of it in another shape."""
+    source = frame.names.get(op.operands[0])
+    if not isinstance(source, View):
+        frame.names[op.results[0]] = None
+        return
+    made = walk.made_view(op, source.home)
+    text = op.text.partition(" : ")[0]
+    view: View | None = None
+    if op.name == "ttg.memdesc_index":
+        index = frame.names.get(op.operands[1])
+        if not isinstance(index, int):
+            walk.unexamined["which of several buffers, where only a launch knows: all of them"] += 1
+            view = source
+        else:
+            view = source.indexed(index)
+    elif op.name in {"ttg.memdesc_subslice", "ttng.tmem_subslice"}:
+        view = part_of(source, op, text, made)
+    elif op.name == "ttg.memdesc_trans":
+        found = ORDER.search(op.text)
+        view = source.permuted([int(axis) for axis in found[1].split(",")]) if found else None
+    else:
+        view = source.told(made)
+    if view is None:
+        raise walk.refuse(op, "names a part that does not lie inside")
+    frame.names[op.results[0]] = view
+
+
+def part_of(source: View, op: IrOp, text: str, made: View | None) -> View | None:
+    """Return a slice at constant starts."""
+    starts = STARTS.search(text)
+    if made is None:
+        return None
+    if op.name == "ttng.tmem_subslice":
+        column = op.number("N") or 0
+        return source.sliced([*[0] * (len(made.shape) - 1), column], made.shape)
+    return source.sliced([int(start) for start in starts[1].split(",")], made.shape) if starts else None
+
+
+def load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Read shared memory into registers."""
+    walk.threads.load(frame.actor, told(op), walk.the_view(frame, op), tensor_type(op))
+
+
+def store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Write registers to shared memory."""
+    walk.threads.store(frame.actor, told(op), walk.the_view(frame, op), tensor_type(op))
+
+
+def scatter(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Write elements that only a launch knows: may be any."""
+    view = walk.the_view(frame, op)
+    walk.unexamined["which elements a scatter writes, where only a launch knows: may be all"] += 1
+    walk.threads.op(frame.actor, told(op), (view,), (view,))
+
+
+def barrier(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Meet, if that orders shared memory."""
+    if op.name != "ttg.barrier" or re.search(r"\b(local|all)\b", op.text):
+        walk.threads.barrier(frame.actor, told(op))
+
+
+def copy(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Start a copy from global to shared memory that each thread waits for itself."""
+    walk.threads.start(frame.actor, "copy", told(op), (), (walk.the_view(frame, op),))
+
+
+def commit(walk: KernelWalk, frame: Frame, _: IrOp) -> None:
+    """End a group of copies."""
+    walk.threads.commit(frame.actor, "copy")
+
+
+def wait_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Wait until at most so many groups of copies are under way."""
+    if op.number("num") is None:
+        raise walk.refuse(op, "counts what the text does not tell")
+    walk.threads.wait(frame.actor, "copy", op.number("num") or 0, told(op), ordering=False)
+
+
+def store_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Start a copy from shared to global memory."""
+    walk.threads.start(frame.actor, "store", told(op), (walk.the_view(frame, op),), ())
+    walk.threads.commit(frame.actor, "store")
+
+
+def wait_stores(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Wait until at most so many copies to global memory are under way."""
+    walk.threads.wait(frame.actor, "store", op.number("pendings") or 0, told(op), ordering=False)
+
+
+def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Start a copy from global to shared memory that an mbarrier counts."""
+    found = walk.views(frame, op)
+    mbarriers = [view for view in found if view.is_barrier]
+    parts = [view for view in found if not view.is_barrier]
+    if not mbarriers or not parts:
+        raise walk.refuse(op, "has an operand that is not known to be shared memory")
+    if not walk.happens(frame, op.operands[-1]):
+        return
+    if "multicast" in op.text:
+        walk.unexamined["what a multicast copy writes in other blocks of the cluster"] += 1
+    number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
+    arrive(walk, op, mbarriers[0], [number], nbytes=-sum(part.nbytes for part in parts))
+
+
+def arrive(walk: KernelWalk, op: IrOp, view: View, by: list[int], *, count: int = 0, nbytes: int = 0) -> None:
+    """Count arrivals on an mbarrier."""
+    if not walk.threads.arrive(view, count, nbytes, by):
+        raise walk.refuse(op, "is given an mbarrier that was not made")
+
+
+def init(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Make an mbarrier."""
+    found = re.search(r", (\d{1,9})\b", op.text)
+    walk.threads.init(frame.actor, told(op), walk.the_view(frame, op), int(found[1]) if found else 1)
+
+
+def inval(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """End an mbarrier."""
+    walk.threads.inval(frame.actor, told(op), walk.the_view(frame, op))
+
+
+def expect(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """All threads meet, then one arrives and says how many bytes come."""
+    found = re.search(r", (\d{1,12})\b", op.text)
+    signal(walk, frame, op, 1, int(found[1]) if found else 0)
+
+
+def arrival(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """All threads meet, then one arrives for them."""
+    found = re.search(r", (\d{1,9})\b", op.text)
+    signal(walk, frame, op, int(found[1]) if found else 1, 0)
+
+
+def signal(walk: KernelWalk, frame: Frame, op: IrOp, count: int, nbytes: int) -> None:
+    """Arrive, if the predicate says so; the lowering has a barrier before it."""
+    view = walk.the_view(frame, op)
+    if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
+        return
+    if "perThread" not in op.text and frame.actor.warps > 1:
+        walk.threads.barrier(frame.actor, f"before {told(op)}")
+    number = walk.threads.op(frame.actor, told(op), (view,), issuer="thread 0")
+    arrive(walk, op, view, [number], count=count, nbytes=nbytes)
+
+
+def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Arrive when the copies that were started have ended."""
+    actor, view = frame.actor, walk.the_view(frame, op)
+    under_way = [step for group in [*actor.groups["copy"], actor.started["copy"]] for step in group]
+    number = walk.threads.op(actor, told(op), (view,), after=under_way, engine=True)
+    arrive(walk, op, view, [number], count=int("noIncrement" in op.text))
+
+
+def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Multiply what lies in shared memory, by the tensor cores of a warp group."""
+    walk.threads.start(frame.actor, "dot", told(op), walk.views(frame, op), ())
+    walk.threads.commit(frame.actor, "dot")
+    if "isAsync = true" not in op.text:
+        walk.threads.wait(frame.actor, "dot", 0, f"end of {told(op)}", ordering=frame.actor.warps <= 4)
+
+
+def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Wait until at most so many products of the own warp group are under way; hand views on."""
+    for result, operand in zip(op.results, op.operands, strict=False):
+        frame.names[result] = frame.names.get(operand)
+    walk.threads.wait(frame.actor, "dot", op.number("pendings") or 0, told(op), ordering=frame.actor.warps <= 4)
+
+
+def tensor_memory(walk: KernelWalk, frame: Frame, op: IrOp, reads: tuple[View, ...], writes: tuple[View, ...]) -> None:
+    """Load or store tensor memory: each warp its own rows, one after the other."""
+    if frame.actor.warps > 4:
+        walk.unexamined["tensor memory between the warps of more than one warp group"] += 1
+    walk.threads.op(frame.actor, told(op), reads, writes, issuer="rows of tensor memory")
+
+
+def tensor_load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Read tensor memory."""
+    tensor_memory(walk, frame, op, tuple(walk.views(frame, op)), ())
+
+
+def tensor_store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Write tensor memory."""
+    tensor_memory(walk, frame, op, (), tuple(walk.views(frame, op)))
+
+
+def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Multiply into tensor memory: products of one actor follow each other."""
+    found = walk.views(frame, op)
+    flags = [frame.names.get(name) for name in op.operands if name in frame.names]
+    flags = [flag for flag in flags if not isinstance(flag, View)]
+    """Whether it adds to what lies there, whether it is done at all."""
+    if flags[1:2] == [0]:
+        return
+    parts = [view for view in found if not view.is_barrier]
+    sums = [view for view in parts if view.in_tensor_memory]
+    actor = frame.actor
+    label = told(op)
+    target = sums[-1:] if op.name == "ttng.tc_gen5_mma" else sums[:1]
+    reads = [view for view in parts if view not in target] + [view for view in found if view.is_barrier]
+    reads += target if flags[:1] != [0] else []
+    number = walk.threads.op(actor, label, reads, target, after=actor.pending_mma[-1:], engine=True)
+    actor.pending_mma.append(number)
+    for view in found:
+        if view.is_barrier:
+            arrive(walk, op, view, list(actor.pending_mma), count=1)
+    if "is_async" not in op.text and not any(view.is_barrier for view in found):
+        actor.base.append(walk.threads.op(actor, f"wait of {label}", after=[number]))
+
+
+def commit_mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Arrive when all products of this actor have ended."""
+    actor, view = frame.actor, walk.the_view(frame, op)
+    number = walk.threads.op(actor, told(op), (view,), after=actor.pending_mma[-1:], engine=True)
+    arrive(walk, op, view, [number], count=1)
+
+
+def program_number(_: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Which program of a launch this is."""
+    frame.names[op.results[0]] = 0 if op.name == "tt.get_program_id" else PROGRAMS
+
+
+def pass_over(_: KernelWalk, __: Frame, ___: IrOp) -> None:
+    """Do nothing."""
+
+
+OPS: Final[dict[str, Act]] = {
+    "scratch": scratch,
+    "tt.get_program_id": program_number, "tt.get_num_programs": program_number,
+    "ttg.local_alloc": allocate, "ttng.tmem_alloc": allocate, "ttg.local_dealloc": pass_over,
+    "ttg.memdesc_index": view_of, "ttg.memdesc_subslice": view_of, "ttg.memdesc_trans": view_of,
+    "ttg.memdesc_reshape": view_of, "ttg.memdesc_reinterpret": view_of, "ttng.tmem_subslice": view_of,
+    "ttg.local_load": load, "ttg.local_gather": load, "ttg.local_store": store, "ttg.local_scatter": scatter,
+    "ttg.barrier": barrier, "ttng.tensormap_fenceproxy_acquire": barrier, "ttg.local_barrier": barrier, "gpu.barrier": barrier, "rocdl.barrier": barrier,
+    "nvvm.barrier0": barrier, "amdgpu.lds_barrier": barrier, "amdg.lds_barrier": barrier,
+    "ttg.async_copy_global_to_local": copy, "amdg.buffer_load_to_local": copy, "ttg.async_commit_group": commit,
+    "ttg.async_wait": wait_copies, "amdg.async_wait": wait_copies,
+    "ttng.async_tma_copy_local_to_global": store_tma, "ttng.async_tma_reduce": store_tma,
+    "ttng.async_tma_scatter": store_tma, "ttng.async_tma_store_wait": wait_stores,
+    "ttng.async_tma_copy_global_to_local": load_tma, "ttng.async_tma_gather": load_tma,
+    "ttng.init_barrier": init, "ttng.inval_barrier": inval, "ttng.barrier_expect": expect,
+    "ttng.arrive_barrier": arrival, "ttng.async_copy_mbarrier_arrive": arrive_copies,
+    "ttng.warp_group_dot": dot, "ttng.warp_group_dot_wait": wait_dots,
+    "ttng.tmem_load": tensor_load, "ttng.tmem_store": tensor_store,
+    "ttng.tc_gen5_mma": mma, "ttng.tc_gen5_mma_scaled": mma, "ttng.tc_gen5_commit": commit_mma,
+    "ttng.fence_async_shared": pass_over,
+}  # fmt: skip
+"""What is known of ops that touch shared memory or give numbers."""
+
+__all__ = ["OPS"]

@@ -1,0 +1,140 @@
+"""Memory descriptors: which bytes of which allocation a view names.
+
+    whole = View.of("!ttg.memdesc<3x128x64xf16, #shared, #smem, mutable>", aliases, home=4)
+    whole.indexed(1).sliced([0, 16], [128, 16]).runs     # offset, shape, strides in bytes
+
+A layout of shared memory is a bijection between the elements of an allocation and its places, so
+two views of one allocation share bytes if and only if they share elements. A view is therefore
+laid out as if its elements lay in row-major order. That is exact within an allocation, and between
+allocations for views that are contiguous; a slice of columns beside bytes of another allocation is
+laid as if rows lay in order. Padding (`#ttg.padded_shared`) counts to what an allocation takes and
+to where a block of it begins, not between the rows of a slice.
+Tensor memory is columns of 128 rows of 4 bytes: a block of 128 rows is its columns.
+
+What this module does not see: banks and swizzling, partitioned layouts, blocks of 64 rows.
+"""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocsim.model.layout import LIMIT
+
+TYPE: Final = re.compile(r"<((?:\d+x)+)(\w+(?:<[^<>]*>)?)(?:, (#[\w.]+(?:<\{.*?\}>)?))?(?:, (#[\w.]+))?")
+BITS: Final = re.compile(r"[a-z]+(\d{1,3})")
+PADDING: Final = re.compile(r"(\d{1,9}):\+(\d{1,9})")
+TENSOR_MEMORY: Final = "#ttng.tensor_memory"
+COLUMN: Final = 512
+"""Bytes of a column of tensor memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Bytes of an allocation, as elements in row-major order."""
+
+    home: int
+    """Number of the allocation."""
+    offset: int
+    """Of its first element, in bytes."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+    bits: int
+    """Of an element."""
+    kind: str
+    """Of an element: `f16`, `i64`."""
+    padding: tuple[tuple[int, int], ...] = ()
+    """Elements after which so many are left out, each counted from the allocation's begin."""
+    in_tensor_memory: bool = False
+
+    @classmethod
+    def of(cls, text: str, aliases: dict[str, str], home: int) -> "View | None":
+        """Return the whole of an allocation by its type, None where that is not understood."""
+        found = TYPE.search(text)
+        width = BITS.match(found[2]) if found else None
+        if found is None or width is None:
+            return None
+        shape = tuple(int(size) for size in found[1].split("x") if size)
+        if math.prod(shape) * int(width[1]) > LIMIT:
+            return None
+        layout = found[3] or ""
+        layout = aliases.get(layout, layout)
+        padding = tuple((int(every), int(by)) for every, by in PADDING.findall(layout)) if "padded" in layout else ()
+        return cls(
+            home=home, offset=0, shape=shape, strides=_dense(shape), bits=int(width[1]), kind=found[2],
+            padding=padding, in_tensor_memory=TENSOR_MEMORY in text,
+        )  # fmt: skip
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements lie one behind the other."""
+        return all(size == 1 or step == dense for size, step, dense in zip(self.shape, self.strides, _dense(self.shape), strict=True))  # fmt: skip
+
+    @property
+    def is_barrier(self) -> bool:
+        """Whether it has the type of an mbarrier."""
+        return self.kind == "i64" and math.prod(self.shape) == 1
+
+    @property
+    def nbytes(self) -> int:
+        """What a contiguous view takes."""
+        count = math.prod(self.shape)
+        return (count + self._padded(count - 1)) * self.bits // 8 if count else 0
+
+    @property
+    def columns(self) -> bool:
+        """Whether it is a block of all rows of tensor memory."""
+        return self.shape[-2:-1] == (128,)
+
+    def indexed(self, index: int) -> "View | None":
+        """Return one of its first dimension, None where it is no whole."""
+        if not self.contiguous or len(self.shape) < 2 or not 0 <= index < self.shape[0]:
+            return None
+        first = index * math.prod(self.shape[1:])
+        offset = self.offset + (first + self._padded(first)) * self.bits // 8
+        return replace(self, offset=offset, shape=self.shape[1:], strides=self.strides[1:])
+
+    def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "View | None":
+        """Return a part; None where it does not lie inside."""
+        if not len(starts) == len(shape) == len(self.shape):
+            return None
+        if any(low < 0 or low + size > most for low, size, most in zip(starts, shape, self.shape, strict=True)):
+            return None
+        first = sum(low * step for low, step in zip(starts, self.strides, strict=True))
+        return replace(self, offset=self.offset + first * self.bits // 8, shape=shape, padding=())
+
+    def permuted(self, order: list[int]) -> "View | None":
+        """Return its transpose."""
+        if sorted(order) != list(range(len(self.shape))):
+            return None
+        return replace(self, shape=tuple(self.shape[i] for i in order), strides=tuple(self.strides[i] for i in order))
+
+    def told(self, other: "View | None") -> "View | None":
+        """Return its bytes with the shape of another type, where it is contiguous and that is no
+        larger; else itself.
+        """
+        if other is None or not self.contiguous or other.nbytes > self.nbytes:
+            return self
+        return replace(other, home=self.home, offset=self.offset, in_tensor_memory=self.in_tensor_memory)
+
+    def _padded(self, last: int) -> int:
+        return sum((last // every) * by for every, by in self.padding if every)
+
+    @property
+    def layout(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """Offset, shape and strides as bytes: of one dimension where it is contiguous."""
+        if self.in_tensor_memory and self.columns and self.contiguous:
+            return self.offset, (max(self.nbytes, 1),), (1,)
+        if self.contiguous or self.bits % 8:
+            return self.offset, (self.nbytes,), (1,)
+        width = self.bits // 8
+        rows = sorted(zip(self.strides, self.shape, strict=True), reverse=True)
+        return self.offset, (*(size for _, size in rows), width), (*(step * width for step, _ in rows), 1)
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+__all__ = ["COLUMN", "View"]

@@ -1,0 +1,182 @@
+"""The text of Triton's GPU dialect (TTGIR), read line by line and never run.
+
+    kernels = functions(text, "kernel.ttgir")
+    kernels[0].blocks[0].ops[3]      # IrOp(line=21, name="ttg.local_alloc", results=("%41",), ...)
+
+Read are functions, blocks with arguments, ops with results, operands in the order of the text and
+regions, and the attributes of the module. Types stay text. An op's `text` is all that stands behind
+its name, without locations.
+
+What this module does not see: what an op does (`kernel_walk`).
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from allocsim.allowances import charge
+from allocsim.errors import DocumentError
+
+NAME: Final = r"%[\w$.-]+(?:#\d+)?"
+OPERANDS: Final = re.compile(NAME)
+LOCATION: Final = re.compile(r"\s*\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+DEFINED: Final = re.compile(r"((?:%[\w$.-]+(?::\d+)?(?:, )?)+) = (.*)")
+MADE: Final = re.compile(r"(%[\w$.-]+)(?::(\d{1,4}))?")
+CALLED: Final = re.compile(r'"?([a-z_]\w*(?:\.\w+)+)"?(.*)', re.DOTALL)
+BLOCK: Final = re.compile(r"\^(\w+)(?:\((.*)\))?:")
+ARGUMENT: Final = re.compile(r"(%[\w$.-]+): ")
+FUNCTION: Final = re.compile(r"\s*tt\.func .*?@([\w.$-]+)\((.*)\)")
+PARTITION: Final = re.compile(r"(?:default|partition\d+\((.*?)\)(?: num_warps\((\d+)\))?) \{$")
+SUCCESSOR: Final = re.compile(r"\^(\w+)(?:\(([^:()]*) : (?:[^()]|\([^()]*\))*\))?")
+ATTRIBUTE: Final = re.compile(r'"?(ttg?n?g?\.[\w-]+)"? = (?:"([^"]*)"|(\d+))')
+MOST_DEEP: Final = 20
+"""Regions one in the other."""
+
+
+@dataclass(slots=True, eq=False)
+class IrOp:
+    """An op."""
+
+    line: int
+    name: str
+    results: tuple[str, ...]
+    operands: tuple[str, ...]
+    text: str
+    regions: list["IrRegion"] = field(default_factory=list)
+
+    def number(self, attribute: str) -> int | None:
+        """Return an integer among its attributes."""
+        found = re.search(rf"\b{re.escape(attribute)} = (-?\d{{1,18}})\b", self.text)
+        return None if found is None else int(found[1])
+
+    @property
+    def targets(self) -> list[tuple[str, list[str]]]:
+        """The blocks that a branch names, each with what it hands over."""
+        return [(label, OPERANDS.findall(given or "")) for label, given in SUCCESSOR.findall(self.text)]
+
+
+@dataclass(slots=True, eq=False)
+class IrBlock:
+    """Ops in order; the last one branches or returns."""
+
+    label: str
+    line: int
+    arguments: list[str]
+    ops: list[IrOp] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class IrRegion:
+    """Blocks; the first is where it begins."""
+
+    arguments: list[str]
+    warps: int | None
+    """How many warps run it, where the text says so."""
+    blocks: list[IrBlock] = field(default_factory=list)
+
+    def block(self, label: str) -> IrBlock | None:
+        """Return a block by its label."""
+        return next((block for block in self.blocks if block.label == label), None)
+
+
+@dataclass(slots=True, eq=False)
+class IrFunction:
+    """A function of a module."""
+
+    name: str
+    line: int
+    signature: str
+    attributes: dict[str, str]
+    """Of the module: `ttg.num-warps`, `ttg.shared`, `ttg.target`."""
+    aliases: dict[str, str]
+    """Layouts: `#shared` -> its text."""
+    body: IrRegion
+
+
+def functions(text: str, source: str) -> list[IrFunction]:
+    """Return the functions of the last module in a text; raise DocumentError with line and rule.
+
+    O(size).
+    """
+    reader = _Reader(text, source)
+    aliases: dict[str, str] = {}
+    attributes: dict[str, str] = {}
+    found: list[IrFunction] = []
+    for line, row in reader.rows:
+        reader.line = line
+        if row.startswith("#"):
+            name, _, layout = row.partition(" = ")
+            aliases[name] = layout
+        elif row.startswith("module"):
+            attributes = {name: word or number for name, word, number in ATTRIBUTE.findall(row)}
+            found.clear()  # a dump has the module of each pass, the last one is the plan's
+        elif (named := FUNCTION.match(row)) and row.endswith("{"):
+            region = IrRegion(ARGUMENT.findall(named[2]), None)
+            reader.region(region, 0)
+            found.append(IrFunction(named[1], line, named[2], dict(attributes), dict(aliases), region))
+    return found
+
+
+def _row(line: str) -> str:
+    """Return a line without what it says of the source."""
+    return (LOCATION.sub("", line) if "loc(" in line else line).strip()
+
+
+class _Reader:
+    """The lines of a text, and which one is read."""
+
+    def __init__(self, text: str, source: str) -> None:
+        lines = text.splitlines()
+        self.source, self.line = source, len(lines)
+        self.rows = ((number, _row(line)) for number, line in enumerate(lines, 1))
+
+    def refuse(self, rule: str) -> DocumentError:
+        return DocumentError(self.source, f"line {self.line}", rule)
+
+    def region(self, region: IrRegion, depth: int) -> str:
+        """Read blocks up to the brace that closes the region; return what stands behind it."""
+        if depth > MOST_DEEP:
+            raise self.refuse(f"regions lie more than {MOST_DEEP} deep")
+        block = IrBlock("", self.line, region.arguments)
+        region.blocks.append(block)
+        for line, row in self.rows:
+            self.line = line
+            if row.startswith("}"):
+                return row[1:]
+            if found := PARTITION.match(row):
+                if not block.ops:
+                    raise self.refuse("a region stands here without its op")
+                part = IrRegion(ARGUMENT.findall(found[1] or ""), int(found[2]) if found[2] else None)
+                block.ops[-1].regions.append(part)
+                self.region(part, depth + 1)
+            elif found := BLOCK.match(row):
+                block = IrBlock(found[1], self.line, ARGUMENT.findall(found[2] or ""))
+                region.blocks.append(block)
+            elif row and not row.startswith("//"):
+                block.ops.append(self._op(row, depth))
+        raise self.refuse("the text ends inside of a region")
+
+    def _op(self, row: str, depth: int) -> IrOp:
+        charge("op")
+        found = DEFINED.match(row)
+        names, body = (found[1], found[2]) if found else ("", row)
+        called = CALLED.match(body)
+        if called is None:
+            raise self.refuse(f"is no op: {row[:60]!r}")
+        results = [
+            name if not count else f"{name}#{place}"
+            for name, count in MADE.findall(names)
+            for place in range(int(count or 1))
+        ]
+        charge("operand", len(results))
+        op = IrOp(self.line, called[1], tuple(results), tuple(OPERANDS.findall(called[2])), called[2])
+        ends = called[2]
+        while ends.endswith("{"):
+            region = IrRegion([], None)
+            op.regions.append(region)
+            ends = self.region(region, depth + 1)
+            op.text += ends
+        return op
+
+
+__all__ = ["IrBlock", "IrFunction", "IrOp", "IrRegion", "functions"]

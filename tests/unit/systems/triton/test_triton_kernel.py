@@ -1,0 +1,164 @@
+"""Triton's kernels after barriers are set: real ones, barriers and waits left out, and what is refused."""
+
+import re
+from itertools import combinations
+
+import pytest
+from plan_laws import PLANS, causes, law_of_damage
+
+from allocsim import check, systems
+from allocsim.errors import DocumentError
+from allocsim.systems.triton.triton_kernel import loads
+
+FOLDER = PLANS / "triton"
+CLEAN = ("matmul_sm80", "matmul_gfx942", "softmax_sm80", "descriptors_sm90", "specialised_sm100")
+SYNCHRONISING = re.compile(
+    r"^\s*(?:%\S+ = )?(?:ttg\.barrier|ttg\.async_wait|ttng\.wait_barrier|ttng\.async_tma_store_wait)\b"
+)
+
+
+def text(name):
+    return (FOLDER / f"{name}.ttgir").read_text(encoding="utf-8")
+
+
+def changed(name, old, new, count=1):
+    found = text(name)
+    assert found.count(old) == count, (old, found.count(old))
+    return found.replace(old, new).encode()
+
+
+def kinds(data):
+    """Return the kinds of violations in a kernel."""
+    return {row.kind for row in check(loads(data, "kernel")).violations}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_real_kernels_are_told_by_their_content_and_stay_clean(name):
+    document = systems.load(FOLDER / f"{name}.ttgir")
+
+    assert check(document).violations == ()
+    assert systems.remarks_on(document) == {}
+    assert len(document.programs) >= 3  # no turn, one, and as many as bring everything twice
+
+
+def before(program):
+    """Return for each op the ops that happen before it, by search along waits and streams."""
+    found, last = [], {}
+    for number, op in enumerate(program.ops):
+        direct = {*op.after, *([last[op.stream]] if op.stream in last else [])}
+        found.append(direct.union(*(found[step] for step in direct)))
+        last[op.stream] = number
+    return found
+
+
+def places(plan, value):
+    """Return arena and bytes of a value as planned, one by one."""
+    row, home = plan.program.values[value], int(plan.program.values.buffer[value])
+    spans = [int(plan.offset[home]) + int(row.offset)]
+    for size, stride in zip(row.shape, row.strides, strict=True):
+        spans = [at + int(stride) * index for at in spans for index in range(size)]
+    return {(int(plan.arena[home]), at) for at in spans}
+
+
+def races(document):
+    """Return whether two accesses meet that nothing orders: by sets of bytes, every pair of ops."""
+    for plan in document.plans:
+        order = before(plan.program)
+        held = {}
+        sides = []
+        for op in plan.program.ops:
+            rows = [held.setdefault(value, places(plan, value)) for value in (*op.operands, *op.results)]
+            writes = rows[len(op.operands) :]
+            sides.append((set().union(*rows), set().union(*writes)))
+        for one, other in combinations(range(len(sides)), 2):
+            meet = sides[one][0] & sides[other][1] or sides[one][1] & sides[other][0]
+            if meet and one not in order[other]:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", ["matmul_gfx942", "softmax_sm80"])
+def test_every_barrier_left_out_is_convicted_or_orders_nothing_that_meets(name):
+    """What meets is told by sets of bytes and a search along the waits."""
+    lines = text(name).splitlines()
+    places_of = [number for number, line in enumerate(lines) if SYNCHRONISING.match(line)]
+    found = []
+    for number in places_of:
+        document = loads("\n".join(lines[:number] + lines[number + 1 :]).encode(), "kernel")
+        found.append(bool(check(document).violations))
+        assert found[-1] == races(document), lines[number]
+    assert any(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("matmul_sm80", "{num = 2 : i32}", "{num = 4 : i32}"),
+        ("descriptors_sm90", "{pendings = 1 : i32}", "{pendings = 2 : i32}"),
+        ("descriptors_sm90", "    ttng.wait_barrier %37, %36 :", "    // ttng.wait_barrier %37, %36 :"),
+        ("specialised_sm100", "      ttng.wait_barrier %39, %38 :", "      // ttng.wait_barrier %39, %38 :"),
+    ],
+)
+def test_a_wait_for_less_is_convicted(name, old, new):
+    found = text(name)
+    assert old in found
+    assert "Race" in kinds(found.replace(old, new).encode())
+
+
+def test_an_allocation_laid_over_another_that_is_needed_is_convicted():
+    """Of the plan: two products of one turn share bytes."""
+    found = changed("matmul_gfx942", "allocation.offset = 4096", "allocation.offset = 2048")
+    assert {"StaleRead", "Overlap"} <= kinds(found)
+
+
+def test_eight_warps_that_wait_each_for_their_own_products_race():
+    """triton#11047: `warp_group_dot_wait` waits for the products of the own warp group alone."""
+    assert set(causes(FOLDER / "matmul_8_warps_sm90.ttgir")) == {("C09", "schedule")}
+    four = changed("matmul_8_warps_sm90", '"ttg.num-warps" = 8', '"ttg.num-warps" = 4')
+    assert kinds(four) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "rule"),
+    [
+        ("softmax_sm80", "{allocation.offset = 0 : i32, allocation.size = 16 : i32} ", "", "no plan here"),
+        ("matmul_sm80", "{allocation.offset = 0 : i32}", "", "line 46: ttg.local_alloc has no offset"),
+        (
+            "matmul_gfx942",
+            "ttg.local_store",
+            "ttg.local_mystery",
+            "touches shared memory, and what it does is not known",
+        ),
+        ("matmul_sm80", "cf.br ^bb1(", "cf.br ^bb9(", "branches to ^bb9"),
+        (
+            "descriptors_sm90",
+            "ttng.init_barrier %15, 1",
+            "ttng.init_barrier %15, 2",
+            "waits for a phase that nobody ends",
+        ),
+        (
+            "specialised_sm100",
+            "ttng.init_barrier %15, 1",
+            "ttng.init_barrier %15, 2",
+            "waits for a phase that nobody ends",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_refused_in_one_line(name, old, new, rule):
+    found = text(name)
+    assert old in found
+    with pytest.raises(DocumentError, match=re.escape(rule)) as caught:
+        loads(found.replace(old, new).encode(), "kernel")
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_kernels_are_read_or_refused():
+    read, refused = law_of_damage((FOLDER / "specialised_sm100.ttgir").read_bytes(), loads, seed=11, times=60)
+    assert read
+    assert refused
+
+
+def test_blocks_of_a_cluster_are_named_as_not_examined():
+    document = loads(changed("descriptors_sm90", '"ttg.num-ctas" = 1', '"ttg.num-ctas" = 2'), "kernel")
+    (said,) = systems.remarks_on(document)["not examined"]
+    assert said.startswith("thread blocks of a cluster")
