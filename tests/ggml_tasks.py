@@ -11,6 +11,7 @@ import numpy as np
 
 from allocsim.systems.ggml.access import llama_model, probe, structs
 from allocsim.systems.ggml.access.call_slots import redirected, slots_of
+from allocsim.systems.ggml.access.declarations import GraphPlan
 from allocsim.systems.ggml.access.llama_model import LlamaModel
 from allocsim.systems.ggml.access.second_backend import second_backend
 from allocsim.systems.ggml.access.structs import TENSOR
@@ -21,6 +22,7 @@ from allocsim.systems.ggml.capture.graph_rows import nodes_and_leafs, observe, w
 from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
 from allocsim.systems.ggml.capture_evidence import depart
 from allocsim.systems.ggml.faults.training_faults import opt_accumulates
+from allocsim.systems.ggml.k_audit.guarded_kernels import guard
 from allocsim.systems.ggml.llama_decoding import decoded
 from allocsim.systems.ggml.lora_training.transformer import TINY, build, differentiate
 from allocsim.systems.ggml.random_graphs.graph_recipes import build as build_recipe
@@ -356,3 +358,46 @@ def _lay_over_another(graph, tensors, rng):
     for place_, tensor in enumerate(tensors):
         if graph.root[place_] == victim:
             ctypes.c_int64.from_address(tensor + TENSOR.fields["data"][1]).value += by
+
+
+def guarded_with(library, misdeed, ops, threads):
+    """Guard ops whose kernel does something besides: `misdeed` is a key of `MISDEEDS`."""
+    compute = library.ggml_graph_compute
+
+    def planted(graph, plan):
+        node = ctypes.c_uint64.from_address(library.ggml_graph_nodes(graph)).value
+        record = structs.records([node])[0]
+        result, nbytes = int(record["data"]), library.ggml_nbytes(node)
+        source = int(structs.records([int(record["src"][0])])[0]["data"])
+        old = ctypes.string_at(result, nbytes)
+        status = compute(graph, plan)
+        count = GraphPlan.from_address(plan).n_threads
+        MISDEEDS[misdeed](ctypes.c_uint8.from_address, result, nbytes, source, old, count)
+        return status
+
+    library.ggml_graph_compute = planted
+    try:
+        return guard(library, ops, threads=threads)
+    finally:
+        library.ggml_graph_compute = compute
+
+
+def _poke(at, byte, value):
+    byte(at).value = value
+
+
+MISDEEDS = {
+    "none": lambda byte, result, nbytes, source, old, threads: None,
+    "behind": lambda byte, result, nbytes, source, old, threads: _poke(result + nbytes + 8, byte, 7),
+    "before": lambda byte, result, nbytes, source, old, threads: _poke(result - 4, byte, 7),
+    "operand": lambda byte, result, nbytes, source, old, threads: _poke(source + 5, byte, byte(source + 5).value ^ 255),
+    "behind operand": lambda byte, result, nbytes, source, old, threads: _poke(source + nbytes + 1, byte, 7),
+    "left": lambda byte, result, nbytes, source, old, threads: ctypes.memmove(result + 8, old[8:12], 4),
+    "read behind": lambda byte, result, nbytes, source, old, threads: _poke(
+        result, byte, byte(source + nbytes + 64).value ^ 1
+    ),
+    "read old": lambda byte, result, nbytes, source, old, threads: _poke(result, byte, old[0] ^ 1),
+    "threads": lambda byte, result, nbytes, source, old, threads: threads > 2 and _poke(result + 3, byte, 0x7F),
+    "ends": lambda byte, result, nbytes, source, old, threads: ctypes.string_at(8),
+}
+"""What a planted kernel does after it has computed its result."""

@@ -3,14 +3,15 @@
 Every kernel is run with its results over its operands.
 
 Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept
-for scenarios). With `--ggml`: every op of a real library's in-place list; of several libraries, a
-table of pair by version. With
+for scenarios). With `--ggml`: every op of a real library's in-place list, then the contract of every
+op that it has (`engine.commands.audit_contracts`); of several libraries, a table of pair by version.
+With
 `package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a
 process that may crash or hang: both are findings. A row is a kernel, an operand and a layout
 (`engine.k_audit.arrangements`).
 
-Exit status 0 where every layout that is declared, or believed by a planner, is safe; 1 where one is
-not; 2 for bad usage or a library that is missing or refused.
+Exit status 0 where every layout that is declared, or believed by a planner, is safe, and no kernel
+breaks its contract; 1 where one is not; 2 for bad usage or a library that is missing or refused.
 
 What this module does not see: how kernels are run (`engine.k_audit`,
 `allocsim.systems.ggml.k_audit.library_audit`), and pictures (the service `plot_audit`).
@@ -37,6 +38,7 @@ from allocsim.systems.ggml.k_audit import library_audit
 from allocsim.systems.ggml.k_audit.library_cases import UNMEASURED
 from allocsim.verdict.evidence import Evidence, files_of
 from engine import k_audit
+from engine.commands.audit_contracts import contracts, print_contracts
 from engine.commands.audit_versions import EVERY, print_versions
 from engine.k_audit.isolated import audit_isolated
 from engine.k_audit.planner_reach import alias_plan, believers, reachable
@@ -75,7 +77,7 @@ def audit(
         str,
         typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ..."),
     ] = "all",
-    ops: Annotated[str, typer.Option(metavar="A,B", help="With --ggml: only these ops of its in-place list.")] = "",
+    ops: Annotated[str, typer.Option(metavar="A,B", help="With --ggml: only these of its ops.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the data.")] = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")
@@ -98,7 +100,7 @@ def audit(
     several = ggml is not None and (ggml == EVERY or "," in ggml)
     for misused, rule in (
         (ggml is not None and (target is not None or variants), "--ggml audits a library; it takes neither a table nor --variants"),
-        (ggml is None and ops, "--ops chooses from the in-place list of a library; it needs --ggml"),
+        (ggml is None and ops, "--ops chooses from the ops of a library; it needs --ggml"),
         (several and (picture is not None or out is not None), "--picture and --out are of one library; give one --ggml"),
         (as_markdown and not several, "--markdown is of several libraries; give --ggml all or several"),
         (graphs and not several, "--fuzz goes with several --ggml; `allocsim fuzz ggml --ggml NAME` fuzzes one"),
@@ -114,12 +116,13 @@ def audit(
     else:
         found = _of_table(target, layouts, every=variants, seed=seed, timeout=timeout)
     wrong = [row for row in found.rows if row["verdict"] in WRONG]
+    broken = [row for row in found.more.get("contracts", ()) if row["measured"] == "unsafe"]
     if out is not None:
         _write(found, out)
     if picture is not None:
         service("plot_audit")(found.rows, found.of, picture)
     if as_json:
-        print_json({"audit": found.of, "agree": not wrong, "rows": found.rows, **found.more})
+        print_json({"audit": found.of, "agree": not (wrong or broken), "rows": found.rows, **found.more})
     else:
         _print(found, wrong)
         written: list[Path | str] = (
@@ -127,7 +130,7 @@ def audit(
         )
         for path in [*written, *([picture] if picture is not None else [])]:
             print_line(f"wrote {show_path(path)}")
-    return int(bool(wrong))
+    return int(bool(wrong or broken))
 
 
 WRONG = ("broken", "assumed")
@@ -164,12 +167,13 @@ def _of_ggml(which: str, layouts: str, wanted: list[str] | None) -> Measured:
         found = library_audit.audit(child, ops=wanted, layouts=chosen)
         documents = {f"{op.lower()}-{source}": document(rows) for (op, source), rows in found.graphs.items()}
         evidence = {name: examine(graph, child=child)[0] for name, graph in documents.items()}
+        measured = contracts(child, wanted, found.rows)
     rows = [{**row, "max_error": _finite(row["max_error"])} for row in found.rows]
     return Measured(
         of=f"ggml {found.version} ({which})",
         rows=[{**row, "verdict": verdict(row)} for row in rows],
         layouts=chosen,
-        more={"refused": found.refused, "unaudited": found.unaudited, "unmeasured": UNMEASURED},
+        more={"refused": found.refused, "unaudited": found.unaudited, "unmeasured": UNMEASURED, **measured},
         documents={f"{name}.json": graph for name, graph in documents.items()},
         evidence=evidence,
     )
@@ -260,6 +264,8 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         print_line(f"not measured: {what}: {why}")
     for op in found.more.get("unaudited", ()):
         print_line(f"not measured: {op}: no case is known for it")
+    if "contracts" in found.more:
+        print_contracts(found.more)
 
 
 MARKS = {"safe": "+", "unsafe": "!", "crashed": "! crashed", "hung": "! hung", "not reached": "?"}

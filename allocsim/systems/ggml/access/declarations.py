@@ -40,6 +40,22 @@ class OptParams(ctypes.Structure):
     )
 
 
+class GraphPlan(ctypes.Structure):
+    """`ggml_cplan`, a struct that `ggml_graph_plan` returns and `ggml_graph_compute` takes by address; `room` is what later versions
+    add to it.
+    """
+
+    _fields_ = (
+        ("work_size", ctypes.c_size_t),
+        ("work_data", ctypes.c_void_p),
+        ("n_threads", ctypes.c_int),
+        ("threadpool", ctypes.c_void_p),
+        ("abort_callback", ctypes.c_void_p),
+        ("abort_callback_data", ctypes.c_void_p),
+        ("room", ctypes.c_uint64 * 8),
+    )
+
+
 TYPES: Final[dict[str, Any]] = {
     "void": None,
     "int": ctypes.c_int,
@@ -50,6 +66,7 @@ TYPES: Final[dict[str, Any]] = {
     "text": ctypes.c_char_p,
     "InitParams": InitParams,
     "OptParams": OptParams,
+    "GraphPlan": GraphPlan,
     # addresses, named differently for the reader only
     **dict.fromkeys(
         ("ptr", "ints", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"),
@@ -258,6 +275,68 @@ tensor ggml_xielu(ctx, tensor, float, float, float, float)
 void ggml_soft_max_add_sinks(tensor, tensor)
 tensor ggml_fill(ctx, tensor, float)
 tensor ggml_clamp_inplace(ctx, tensor, float, float)
+tensor ggml_add_cast(ctx, tensor, tensor, int)
+tensor ggml_cumsum(ctx, tensor)
+tensor ggml_argmax(ctx, tensor)
+tensor ggml_count_equal(ctx, tensor, tensor)
+tensor ggml_group_norm(ctx, tensor, int, float)
+tensor ggml_l2_norm(ctx, tensor, float)
+tensor ggml_geglu(ctx, tensor)
+tensor ggml_reglu(ctx, tensor)
+tensor ggml_swiglu(ctx, tensor)
+tensor ggml_swiglu_swapped(ctx, tensor)
+tensor ggml_geglu_erf(ctx, tensor)
+tensor ggml_geglu_quick(ctx, tensor)
+tensor ggml_reglu_split(ctx, tensor, tensor)
+tensor ggml_geglu_split(ctx, tensor, tensor)
+tensor ggml_swiglu_oai(ctx, tensor, tensor, float, float)
+tensor ggml_mul_mat_id(ctx, tensor, tensor, tensor)
+tensor ggml_diag(ctx, tensor)
+tensor ggml_im2col(ctx, tensor, tensor, int, int, int, int, int, int, bool, int)
+tensor ggml_im2col_3d(ctx, tensor, tensor, i64, int, int, int, int, int, int, int, int, int, int)
+tensor ggml_col2im_1d(ctx, tensor, int, int, int)
+tensor ggml_conv_transpose_1d(ctx, tensor, tensor, int, int, int)
+tensor ggml_conv_transpose_2d_p0(ctx, tensor, tensor, int)
+tensor ggml_conv_2d_direct(ctx, tensor, tensor, int, int, int, int, int, int)
+tensor ggml_conv_2d_dw_direct(ctx, tensor, tensor, int, int, int, int, int, int)
+tensor ggml_conv_3d_direct(ctx, tensor, tensor, int, int, int, int, int, int, int, int, int, int, int, int)
+tensor ggml_pool_1d(ctx, tensor, int, int, int, int)
+tensor ggml_pool_2d(ctx, tensor, int, int, int, int, int, float, float)
+tensor ggml_pool_2d_back(ctx, tensor, tensor, int, int, int, int, int, float, float)
+tensor ggml_upscale(ctx, tensor, int, int)
+tensor ggml_interpolate(ctx, tensor, i64, i64, i64, i64, int)
+tensor ggml_pad(ctx, tensor, int, int, int, int)
+tensor ggml_pad_ext(ctx, tensor, int, int, int, int, int, int, int, int)
+tensor ggml_pad_ext_circular(ctx, tensor, int, int, int, int, int, int, int, int)
+tensor ggml_pad_reflect_1d(ctx, tensor, int, int)
+tensor ggml_roll(ctx, tensor, int, int, int, int)
+tensor ggml_arange(ctx, float, float, float)
+tensor ggml_timestep_embedding(ctx, tensor, int, int)
+tensor ggml_argsort(ctx, tensor, int)
+tensor ggml_top_k(ctx, tensor, int)
+tensor ggml_argsort_top_k(ctx, tensor, int)
+tensor ggml_leaky_relu(ctx, tensor, float, bool)
+tensor ggml_tri(ctx, tensor, int)
+tensor ggml_flash_attn_ext(ctx, tensor, tensor, tensor, tensor, float, float, float)
+tensor ggml_ssm_conv(ctx, tensor, tensor)
+tensor ggml_ssm_scan(ctx, tensor, tensor, tensor, tensor, tensor, tensor, tensor, i64)
+tensor ggml_win_part(ctx, tensor, int)
+tensor ggml_win_unpart(ctx, tensor, int, int, int)
+tensor ggml_get_rel_pos(ctx, tensor, int, int)
+tensor ggml_add_rel_pos(ctx, tensor, tensor, tensor)
+tensor ggml_rwkv_wkv6(ctx, tensor, tensor, tensor, tensor, tensor, tensor)
+tensor ggml_gated_linear_attn(ctx, tensor, tensor, tensor, tensor, tensor, float)
+tensor ggml_rwkv_wkv7(ctx, tensor, tensor, tensor, tensor, tensor, tensor, tensor)
+tensor ggml_solve_tri(ctx, tensor, tensor, bool, bool, bool)
+tensor ggml_gated_delta_net(ctx, tensor, tensor, tensor, tensor, tensor, tensor, i64)
+tensor ggml_lightning_indexer(ctx, tensor, tensor, tensor, tensor)
+tensor ggml_dsv4_hc_comb(ctx, tensor, tensor, tensor, float, int)
+tensor ggml_dsv4_hc_pre(ctx, tensor, tensor)
+tensor ggml_dsv4_hc_post(ctx, tensor, tensor, tensor, tensor)
+tensor ggml_cross_entropy_loss_back(ctx, tensor, tensor, tensor)
+GraphPlan ggml_graph_plan(graph, int, ptr)
+int ggml_graph_compute(graph, ptr)
+int ggml_backend_view_init(tensor)
 void ggml_backend_sched_set_eval_callback(sched, ptr, ptr)
 OptParams ggml_opt_default_params(sched, int)
 opt ggml_opt_init(OptParams)

@@ -47,6 +47,9 @@ ROWS_BELOW: Final[dict[tuple[str, int], Callable[[list[Row | None], Row], int]]]
     ("SET_ROWS", 1): lambda _, result: _ne(result, 1),
     ("ADD_ID", 2): lambda sources, _: _ne(sources[1], 1),
     ("MUL_MAT_ID", 2): lambda sources, _: _ne(sources[0], 2),
+    ("SSM_SCAN", 6): lambda sources, _: _ne(sources[0], 3),
+    ("COUNT_EQUAL", 0): lambda _, __: 3,
+    ("COUNT_EQUAL", 1): lambda _, __: 3,
     ("ROPE", 1): lambda _, __: 512,
     ("ROPE_BACK", 1): lambda _, __: 512,
 }

@@ -43,7 +43,7 @@ from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.structs import records
-from allocsim.systems.ggml.access.workspace import ELEMENTS, Context, LibraryWorkspace
+from allocsim.systems.ggml.access.workspace import ELEMENTS, LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import encoded
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.k_audit.allocator_reach import LEAF, Reach, reach, same_layout
@@ -144,10 +144,10 @@ def audit(
     result = Audit(version=about["version"])
     chosen = list(ops) if ops is not None else list(about["groups"])
     for op in chosen:
+        if op not in about["ops"]:
+            raise EngineError(f"{op!r} is no op of ggml {result.version}: {', '.join(about['ops'])}")
         if op not in about["groups"]:
-            raise EngineError(
-                f"{op!r} is not on the in-place list of ggml {result.version}: {', '.join(about['groups'])}"
-            )
+            continue  # no planner lays its result over a source
         types = about["groups"][op]
         if not types:
             result.unaudited.append(op)
@@ -208,7 +208,7 @@ def groups(library: Library) -> dict[str, Any]:
         for case in cases(library, op):
             if case.variant not in variants.setdefault(case.types, []):
                 variants[case.types].append(case.variant)
-    return {"version": library.version, "groups": table}
+    return {"version": library.version, "groups": table, "ops": sorted(library.ops)}
 
 
 def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
@@ -320,7 +320,7 @@ def run_fused(
     """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx, last = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
-        operands = _operands(ctx, case)
+        operands = case.tensors(ctx)
         norm = ctx.op("rms_norm", operands[0], 1e-4)
         result = ctx.op("mul", norm, operands[1])
         room = last.tensor("f32", *case.operands[0].ne)
@@ -431,7 +431,7 @@ def _run(
     """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx = ws.context(tensors=16, graph_size=16)
-        operands = _operands(ctx, case)
+        operands = case.tensors(ctx)
         result = case.build(ctx, operands)
         if not library.ggml_backend_supports_op(ws.backend, result):
             return np.empty(0), []
@@ -500,10 +500,6 @@ def _raw(ws: LibraryWorkspace, tensor: int) -> bytes:
     raw = np.empty(ws.library.ggml_nbytes(tensor), dtype=np.uint8)
     ws.library.ggml_backend_tensor_get(tensor, raw.ctypes.data, 0, raw.nbytes)
     return raw.tobytes()
-
-
-def _operands(ctx: Context, case: LibraryCase) -> list[int]:
-    return [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
 
 
 def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:

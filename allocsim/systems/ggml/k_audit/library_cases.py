@@ -60,6 +60,8 @@ class Operand:
     fill: str = "normal"
     written: bool = False
     """Whether the op writes into it, so that it must be nobody else's."""
+    flag: str = ""
+    """That ggml asks for: `param`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,12 @@ class LibraryCase:
     """Which form of the op: the builder's name, or what is special."""
     operands: tuple[Operand, ...]
     build: Build
-    makes: tuple[int, ...] = ()
-    """Dimensions of an f32 result, where they are not those of the first operand."""
+    makes: tuple[int, ...] | None = ()
+    """Dimensions of an f32 result, where they are not those of the first operand; None: not known here."""
+
+    def tensors(self, ctx: Context) -> list[int]:
+        """Make a tensor for each operand, without memory."""
+        return [ctx.tensor(operand.dtype, *operand.ne, flag=operand.flag) for operand in self.operands]
 
     @property
     def types(self) -> str:

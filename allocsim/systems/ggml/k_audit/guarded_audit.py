@@ -1,0 +1,126 @@
+"""The contract of each kernel of a ggml library, measured: what it reads and writes, what it leaves, and whether threads matter.
+
+Contract
+--------
+* `audit_guarded(child)` makes every form of every op that the library has (`allocsim.systems.ggml.k_audit.op_forms`) and runs each
+  between red zones (`allocsim.systems.ggml.k_audit.guarded_kernels`). A row is an op: how many forms ran, which sources are read in
+  one of them, which it writes over by what it means, and each kind of misdeed with its smallest form.
+* An op without a form, a form whose builder aborts and a form that the CPU does not take are said by name, never passed over.
+
+What this module does not see: results over sources (`allocsim.systems.ggml.k_audit.library_audit`).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocsim.systems.ggml.access.child import Child, ChildDiedError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.k_audit.guarded_kernels import KINDS, Guarded, Misdeed, SingleOp, guard_each, rows_of
+from allocsim.systems.ggml.k_audit.op_forms import forms, without_form
+
+
+@dataclass(slots=True, kw_only=True)
+class ContractRow:
+    """One op, measured."""
+
+    op: str
+    forms: int = 0
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+    misdeeds: dict[str, tuple[int, Misdeed, str]] = field(default_factory=dict)
+    """Kind -> in how many forms, the one of the smallest form, and that form in words."""
+
+    def add(self, one: SingleOp, guarded: Guarded) -> None:
+        """Take up what one form did."""
+        self.forms += 1
+        self.reads.update(guarded.reads)
+        self.writes.update(guarded.writes)
+        for misdeed in guarded.misdeeds:
+            count, known, words = self.misdeeds.get(misdeed.kind, (0, misdeed, one.words))
+            self.misdeeds[misdeed.kind] = count + 1, known, words
+
+    def public(self) -> dict[str, Any]:
+        """Return the row as the command prints it."""
+        return {
+            "op": self.op,
+            "forms": self.forms,
+            "reads": sorted(self.reads),
+            "writes": sorted(self.writes),
+            "measured": "unsafe" if self.misdeeds else "safe",
+            "misdeeds": [
+                {"kind": kind, "forms": count, "form": words, "said": misdeed.words, "nbytes": misdeed.nbytes}
+                for kind in KINDS
+                for count, misdeed, words in [self.misdeeds.get(kind, (0, None, ""))]
+                if misdeed is not None
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedAudit:
+    """What all ops of one library did."""
+
+    rows: tuple[ContractRow, ...]
+    refused: tuple[dict[str, str], ...]
+    """Forms that could not be made or run: op or builder, and what ggml said."""
+    without: dict[str, str]
+    """Op of which nothing ran -> why."""
+
+
+def audit_guarded(child: Child, *, ops: Collection[str] | None = None, seed: int = 0) -> GuardedAudit:
+    """Measure every op of the child's library, or some of them."""
+    refused: list[dict[str, str]] = []
+    made = _made(child, 0, child.call(count_forms), refused)
+    chosen = list({json.dumps(one.rows): one for one in made if ops is None or one.op in ops}.values())
+    rows: dict[str, ContractRow] = defaultdict(lambda: ContractRow(op=""))
+    for one, found in zip(chosen, guard_each(child, chosen, seed=seed), strict=True):
+        if found.refused:
+            refused.append({"op": one.op, "types": one.words, "said": found.refused})
+            continue
+        rows[one.op].op = one.op
+        rows[one.op].add(one, found)
+    if ops is not None:
+        refused = [one for one in refused if one["op"] in ops]  # of a builder that aborts no op is known
+    absent = child.call(ops_without, {*rows})
+    without = {op: why for op, why in absent.items() if ops is None or op in ops}
+    return GuardedAudit(rows=tuple(rows[op] for op in sorted(rows)), refused=tuple(refused), without=without)
+
+
+def _made(child: Child, low: int, high: int, refused: list[dict[str, str]]) -> list[SingleOp]:
+    """Return the ops that these forms make; one that ends the process is halved out."""
+    if low == high:
+        return []
+    try:
+        return list(child.call(make_forms, low, high))
+    except ChildDiedError as died:
+        if high - low == 1:
+            refused.append({"op": child.call(builder_of, low), "types": "", "said": died.said})
+            return []
+    middle = (low + high) // 2
+    return [*_made(child, low, middle, refused), *_made(child, middle, high, refused)]
+
+
+def count_forms(library: Library) -> int:
+    """Task: return how many forms there are."""
+    return sum(1 for _ in forms(library))
+
+
+def builder_of(library: Library, number: int) -> str:
+    """Task: return the variant of one form."""
+    return [case.variant for case in forms(library)][number]
+
+
+def make_forms(library: Library, low: int, high: int) -> list[SingleOp]:
+    """Task: return the ops that some forms make, each alone."""
+    return [one for case in list(forms(library))[low:high] for one in rows_of(library, case)]
+
+
+def ops_without(library: Library, made: set[str]) -> dict[str, str]:
+    """Task: `allocsim.systems.ggml.k_audit.op_forms.without_form`."""
+    return without_form(library, made)
+
+
+__all__ = ["ContractRow", "GuardedAudit", "audit_guarded"]

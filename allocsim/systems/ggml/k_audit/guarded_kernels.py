@@ -1,0 +1,411 @@
+"""P for the kernels of a ggml library: each op runs alone, with memory of known bytes round everything it is given.
+
+Contract
+--------
+* `single_ops(rows)` cuts a graph into graphs of one op each, equal ones joined; `rows_of(library, case)` makes the same of a case of
+  the audit. A result that lies in a source (CPY, SET_ROWS, `*_inplace`) stays a view of it.
+* `guard(library, ops)` runs each of them in a `_Room`: every leaf, the result and the work buffer have `REDZONE` bytes before and
+  behind them. Bytes between the elements of a strided operand are as foreign to the op as those. What is no element of an operand
+  is filled with one byte, and three runs at one thread differ in it:
+
+      run       round the tensors   in result and work buffer
+      first     3E                  3E
+      second    C1                  C1
+      third     C1                  3E
+
+  Floats of such bytes are ordinary numbers, so that what is made of them shows.
+
+* What is found (`KINDS`): `Overrun` bytes round a tensor changed; `OperandWritten` an operand changed that the result is no view of;
+  `ResultUnwritten` bytes of the result stayed as they were in the first and in the second run; `UndeclaredRead` first and third differ
+  (something round the tensors is read); `OldRead` second and third differ (what lay in result or work buffer is read); `Threads`
+  the bits of the result depend on the number of threads, and differ by more than rounding does (`ROUNDING`), or not each time
+  alike; `Crash` the process ended.
+* A kernel that is clean was so in these runs, with these elements: reads within `REDZONE` bytes that change no bit of the result are
+  not seen, nor are reads and writes farther away that meet memory of nobody.
+
+The addresses of what is found count in bytes from the tensor's first byte, negative before it. What this module does not see: plans,
+and what the numbers should be.
+"""
+
+import ctypes
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.array_difference import relative_error
+from allocsim.systems.ggml.access.child import Child, ChildDiedError
+from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.structs import FLAGS
+from allocsim.systems.ggml.access.workspace import ELEMENTS, LibraryWorkspace
+from allocsim.systems.ggml.capture.drawn_elements import fill
+from allocsim.systems.ggml.capture.graph_rebuilding import (
+    CALLS_BACK,
+    UNEXECUTED,
+    RebuiltGraph,
+    rebuild,
+    roots_of,
+    skipped,
+    sources_of,
+)
+from allocsim.systems.ggml.capture.graph_rows import Rows, walk
+from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
+from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
+from allocsim.systems.ggml.k_audit.library_cases import LibraryCase
+
+KINDS: Final = ("Overrun", "OperandWritten", "ResultUnwritten", "UndeclaredRead", "OldRead", "Threads", "Crash")
+
+REDZONE: Final = 4096
+"""Bytes before and behind each tensor."""
+
+LOW: Final = 0x3E
+HIGH: Final = 0xC1
+"""Bytes of foreign memory: as f32 0.19 and -24, as f16 1.6 and -2.9, as bf16 the same as f32."""
+
+ABORTED: Final = re.compile(r"\.(c|cpp|h|hpp):\d+: ")
+"""What ggml says where it refuses an op and ends the process by itself: a place of its source."""
+
+THREADS: Final = (2, 4, 8)
+DRAWS: Final = 3
+"""Other elements that are tried before a source counts as not read."""
+
+REPEATS: Final = 3
+"""Runs with each number of threads."""
+
+ROUNDING: Final = 1e-4
+"""Relative difference up to which another number of threads may sum in another order (f32, and results of f16 and quantised
+products, whose inputs are rounded in blocks)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misdeed:
+    """One thing that a kernel did and may not."""
+
+    kind: str
+    where: str = ""
+    """`result`, `source 2` or `work`: round or in which tensor."""
+    start: int = 0
+    nbytes: int = 0
+    """First byte, counted from the tensor's own, and how many there are."""
+    size: int = 0
+    """Bytes of the tensor."""
+    threads: int = 1
+    error: float | None = 0.0
+    said: str = ""
+
+    @property
+    def words(self) -> str:
+        """What happened, in words."""
+        threads = f", {self.threads} threads" if self.threads > 1 else ""
+        return f"{WORDS[self.kind](self)}{threads}"
+
+
+WORDS: Final = {
+    "Overrun": lambda one: f"it writes {one.nbytes} bytes outside its {one.where} of {one.size} bytes, from byte {one.start} on",
+    "OperandWritten": lambda one: f"it writes {one.nbytes} bytes of its {one.where}, from byte {one.start} on",
+    "ResultUnwritten": lambda one: f"it leaves {one.nbytes} bytes of its result as they were, from byte {one.start} on",
+    "UndeclaredRead": lambda one: f"bytes round the tensors change {one.nbytes} bytes of its result, from byte {one.start} on",
+    "OldRead": lambda one: f"what lay in its {one.where} changes {one.nbytes} bytes of its result, from byte {one.start} on",
+    "Threads": lambda one: f"{one.nbytes} bytes of its result depend on the number of threads",
+    "Crash": lambda one: f"it ends the process: {one.said}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleOp:
+    """A graph of one op, and the nodes of a graph that are this op."""
+
+    op: str
+    rows: Rows
+    nodes: tuple[int, ...] = ()
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """What one op did."""
+
+    misdeeds: tuple[Misdeed, ...] = ()
+    reads: tuple[int, ...] = ()
+    """Source slots of which other elements give another result."""
+    writes: tuple[int, ...] = ()
+    """Source slots that the result is a view of."""
+    refused: str = ""
+    """Why it could not be run."""
+
+
+def single_ops(rows: Rows) -> list[SingleOp]:
+    """Return the executed ops of a graph, each alone. O(nodes x sources)."""
+    leafs, everything, sources = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]], sources_of(rows)
+    roots, idle = roots_of(rows), skipped(rows)
+    found: dict[str, tuple[Rows, list[int]]] = {}
+    for place in range(leafs, len(everything)):
+        op = everything[place]["op"]
+        if place - leafs in idle or op in (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK) or not everything[place]["nbytes"]:
+            continue
+        alone = _alone(everything, roots, place, sources[place])
+        found.setdefault(json.dumps(alone), (alone, []))[1].append(place - leafs)
+    return [
+        SingleOp(op=one["nodes"][0]["op"], rows=one, nodes=tuple(nodes), words=in_words(one))
+        for one, nodes in found.values()
+    ]
+
+
+def in_words(rows: Rows) -> str:
+    """Return types and dimensions of the sources of a graph of one op."""
+    several = groupby(f"{leaf['type']}{_dims(leaf['ne'])}" for leaf in rows["leafs"])
+    counted = [(len([*same]), words) for words, same in several]
+    return " and ".join(words if count == 1 else f"{count} x {words}" for count, words in counted) or "no source"
+
+
+def _dims(ne: Sequence[int]) -> list[int]:
+    kept = max((n + 1 for n, length in enumerate(ne) if length != 1), default=1)
+    return list(ne[:kept])
+
+
+def _alone(
+    everything: Sequence[Mapping[str, Any]], roots: Sequence[int], place: int, sources: Sequence[int | None]
+) -> Rows:
+    row, numbers, leafs = everything[place], dict[int, str](), list[dict[str, Any]]()
+    for source in sources:
+        if source is not None and source not in numbers:
+            numbers[source] = f"L{len(leafs)}"
+            leafs.append(_plain(everything[source], "NONE"))
+    node = {**_plain(row, row["op"]), "src": [None if s is None else numbers[s] for s in sources]}
+    node["op_params"], node["flags"] = row.get("op_params", []), FLAGS["compute"]  # else a later version leaves it out
+    for source in sources:
+        if source is None or roots[source] != roots[place]:
+            continue
+        shift = _offset(everything[place]) - _offset(everything[source])
+        if shift >= 0 and shift + row["nbytes"] <= everything[source]["nbytes"]:
+            node["view_src"], node["view_offs"] = numbers[source], shift
+            break
+    return {"meta": {}, "leafs": leafs, "nodes": [node]}
+
+
+def _offset(row: Mapping[str, Any]) -> int:
+    return int(row["view_offs"]) if row["view_src"] is not None else 0
+
+
+def _plain(row: Mapping[str, Any], op: str) -> dict[str, Any]:
+    kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
+    return {**kept, "op": op, "name": op.lower(), "flags": 0, "view_src": None, "view_offs": 0, "src": [], "op_params": []}  # fmt: skip
+
+
+def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
+    """Task part: return the ops that a case makes, each alone; the builder may end the process."""
+    with LibraryWorkspace(library) as ws:
+        ctx = ws.context(tensors=32, graph_size=16)
+        result = case.build(ctx, case.tensors(ctx))
+        if not library.ggml_backend_supports_op(ws.backend, result):
+            return []
+        graph = ctx.graph(size=16)
+        library.ggml_build_forward_expand(graph, result)
+        return single_ops(walk(library, graph, buffers=(), known=True))
+
+
+def guard(
+    library: Library, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS
+) -> list[Guarded]:
+    """Task: run each op alone and guarded."""
+    return [_guarded(library, one.rows, seed, threads) for one in ops]
+
+
+def guard_each(
+    child: Child, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS
+) -> list[Guarded]:
+    """Run ops in a fork; where one ends it, that one is convicted and the rest run in another."""
+    if not ops:
+        return []
+    try:
+        return list(child.call(guard, ops, seed=seed, threads=threads))
+    except ChildDiedError as died:
+        if len(ops) == 1:
+            own = ABORTED.search(died.said)
+            return [Guarded(refused=died.said) if own else Guarded(misdeeds=(Misdeed(kind="Crash", said=str(died)),))]
+    half = len(ops) // 2
+    return [*guard_each(child, ops[:half], seed=seed, threads=threads), *guard_each(child, ops[half:], seed=seed, threads=threads)]  # fmt: skip
+
+
+def _guarded(library: Library, rows: Rows, seed: int, threads: Sequence[int]) -> Guarded:
+    found: list[Misdeed] = []
+    with LibraryWorkspace(library) as ws:
+        room = _Room(ws, rows, seed)
+        first = room.run(LOW, LOW, 1, found)
+        second, third = room.run(HIGH, HIGH, 1, found), room.run(HIGH, LOW, 1, found)
+        if not room.in_source:
+            kept = (first == LOW) & (second == HIGH)
+            found += _spans("ResultUnwritten", kept & room.elements)
+            first[kept] = second[kept] = third[kept] = 0
+        found += _spans("UndeclaredRead", first != third)
+        found += _spans("OldRead", second != third, where="result or work buffer")
+        if not found:
+            found += room.by_threads(third, threads)
+        return Guarded(misdeeds=tuple(_joined(found)), reads=room.reads(third), writes=room.writes)
+
+
+def _spans(kind: str, wrong: NDArray[np.bool_], **facts: Any) -> Iterator[Misdeed]:
+    at = np.flatnonzero(wrong)
+    if len(at):
+        yield Misdeed(kind=kind, start=int(at[0]), nbytes=len(at), **facts)
+
+
+def _joined(found: Sequence[Misdeed]) -> Iterator[Misdeed]:
+    """Yield each kind and place once: the one with the most bytes."""
+    most: dict[tuple[str, str], Misdeed] = {}
+    for one in found:
+        known = most.get((one.kind, one.where))
+        if known is None or known.nbytes < one.nbytes:
+            most[one.kind, one.where] = one
+    yield from most.values()
+
+
+class _Room:
+    """One op between red zones; see the module."""
+
+    def __init__(self, ws: LibraryWorkspace, rows: Rows, seed: int) -> None:
+        self.ws, self.seed = ws, seed
+        leafs, (node,) = rows["leafs"], rows["nodes"]
+        edge = _plain({"type": "i8", "ne": [REDZONE, 1, 1, 1], "nb": [1, *[REDZONE] * 3], "nbytes": REDZONE}, "NONE")
+        spaced = {**rows, "leafs": [*leafs, edge, edge]}
+        own = [*range(len(leafs)), *([len(leafs) + 2] if node["view_src"] is None else [])]
+        sizes = {place: (leafs[place] if place < len(leafs) else node)["nbytes"] for place in own}
+        offsets, end = {len(leafs): 0}, REDZONE
+        for place in own:
+            offsets[place] = end
+            end = -(-(end + sizes[place]) // REDZONE) * REDZONE + REDZONE
+        offsets[len(leafs) + 1] = end
+        self.graph: RebuiltGraph = rebuild(ws, spaced, offsets)
+        fill(self.graph, seed)
+        base = self.graph.arrays[len(leafs)].ctypes.data
+        self.memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end + REDZONE)).from_address(base))
+        self.offsets, self.leafs, self.sizes, self.node = offsets, len(leafs), sizes, node
+        self.given = [self.graph.arrays[place].copy() for place in range(len(leafs))]
+        self.sources = self.graph.sources[-1]
+        self.in_source = node["view_src"] is not None
+        home = int(node["view_src"][1:]) if self.in_source else len(leafs) + 2
+        self.result = offsets[home] + node["view_offs"], node["nbytes"]
+        self.writes = tuple(slot for slot, place in enumerate(self.sources) if self.in_source and place == home)
+        self.operands = self._marked(range(len(leafs)))
+        start, nbytes = self.result
+        self.elements = self._marked([len(leafs) + 2])[start : start + nbytes]
+        effects = [self.sources[slot] for slot in SIDE_EFFECTS.get(node["op"], ())]
+        self.meant = self._marked([place for place in effects if place is not None])
+        self.writes += SIDE_EFFECTS.get(node["op"], ())
+        plan = ws.library.ggml_graph_plan(self.graph.single, max(THREADS), None)
+        self.work = np.zeros(2 * REDZONE + plan.work_size, np.uint8)
+
+    def _marked(self, places: Sequence[int] | range) -> NDArray[np.bool_]:
+        """Return which bytes of the memory are elements of these tensors."""
+        self.memory[:] = 0
+        for place in places:
+            array = self.graph.arrays[place]
+            array.view(f"u{array.dtype.itemsize}")[...] = (1 << 8 * array.dtype.itemsize) - 1
+        return np.asarray(self.memory != 0)
+
+    def run(self, outside: int, inside: int, threads: int, found: list[Misdeed]) -> NDArray[np.uint8]:
+        """Run the op; return the bytes of its result, and add what it did to memory."""
+        start, nbytes = self.result
+        self.memory[:] = outside
+        if not self.in_source:
+            self.memory[start : start + nbytes] = inside
+        for place, given in enumerate(self.given):
+            np.copyto(self.graph.arrays[place], given)
+        self.work[:], self.work[REDZONE:-REDZONE] = outside, inside
+        before, self.laid = self.memory.copy(), self._result()
+        library = self.ws.library
+        plan = library.ggml_graph_plan(self.graph.single, threads, None)
+        plan.work_data = self.work.ctypes.data + REDZONE
+        edge = REDZONE + plan.work_size
+        self.work[edge:] = outside
+        if library.ggml_graph_compute(self.graph.single, ctypes.addressof(plan)):
+            found.append(Misdeed(kind="Crash", said="ggml says that it failed", threads=threads))
+        changed = self.memory != before
+        changed[start : start + nbytes][self.elements] = False
+        changed[self.meant] = False
+        self._foreign(changed, threads, found)
+        round_work = self.work != outside
+        round_work[REDZONE:edge] = False
+        if round_work.any():
+            first = int(np.flatnonzero(round_work)[0]) - REDZONE
+            facts = {"nbytes": int(round_work.sum()), "size": edge - REDZONE, "threads": threads}
+            found.append(Misdeed(kind="Overrun", where="work buffer", start=first, **facts))
+        return self._result()
+
+    def _result(self) -> NDArray[np.uint8]:
+        """Return the bytes of the result; 0 between its elements, which are nobody's."""
+        start, nbytes = self.result
+        return np.where(self.elements, self.memory[start : start + nbytes], np.uint8(0))
+
+    def _foreign(self, changed: NDArray[np.bool_], threads: int, found: list[Misdeed]) -> None:
+        for place, offset in self.offsets.items():
+            if place in (self.leafs, self.leafs + 1):
+                continue
+            low, high = offset - REDZONE // 2, -(-(offset + self.sizes[place]) // REDZONE) * REDZONE + REDZONE // 2
+            at = np.flatnonzero(changed[low:high]) + low
+            if not len(at):
+                continue
+            name = "result" if place == self.leafs + 2 else f"source {self.sources.index(place)}"
+            operand = bool(self.operands[at].any())
+            kind = "OperandWritten" if operand else "Overrun"
+            found.append(
+                Misdeed(
+                    kind=kind,
+                    where=name,
+                    start=int(at[0]) - offset,
+                    nbytes=len(at),
+                    size=self.sizes[place],
+                    threads=threads,
+                )
+            )
+
+    def by_threads(self, want: NDArray[np.uint8], threads: Sequence[int]) -> Iterator[Misdeed]:
+        """Yield what depends on the number of threads."""
+        found: list[Misdeed] = []
+        for count in threads:
+            runs = [self.run(HIGH, LOW, count, found) for _ in range(REPEATS)]
+            error = max((self._error(one, want) for one in runs), key=lambda e: np.inf if e is None else e)
+            unlike = any((one != runs[0]).any() for one in runs)
+            if unlike or error is None or error > ROUNDING:
+                wrong = next(one for one in runs if (one != want).any() or unlike) != want
+                found.append(Misdeed(kind="Threads", nbytes=int(wrong.sum()), threads=count, error=error))
+                break
+        yield from found
+
+    def _error(self, got: NDArray[np.uint8], want: NDArray[np.uint8]) -> float | None:
+        if (got == want).all():
+            return 0.0
+        kind = self.node["type"]
+        if kind not in ELEMENTS or got.size % np.dtype(ELEMENTS[kind]).itemsize:
+            return None
+        one, other = (array.view(ELEMENTS[kind]) for array in (got, want))
+        if kind == "bf16":
+            one, other = ((array.astype(np.uint32) << 16).view(np.float32) for array in (one, other))
+        return relative_error(one, other)
+
+    def reads(self, want: NDArray[np.uint8]) -> tuple[int, ...]:
+        """Return the source slots of which other elements give another result.
+
+        Of one that the result is a view of, bytes that keep what was given are not written, so they say nothing.
+        """
+        found, given = [], self.given
+        for slot, place in enumerate(self.sources):
+            if place is None:
+                continue
+            for draw in range(1, DRAWS + 1):
+                fill(self.graph, self.seed + draw)
+                self.given = [self.graph.arrays[at].copy() if at == place else one for at, one in enumerate(given)]
+                got = self.run(HIGH, LOW, 1, [])
+                if ((got != want) & ((got != self.laid) if self.in_source else True)).any():
+                    found.append(slot)
+                    break
+        self.given = given
+        return tuple(found)
+
+
+__all__ = ["Guarded", "Misdeed", "SingleOp", "guard", "guard_each", "in_words", "rows_of", "single_ops"]
