@@ -1,4 +1,4 @@
-"""From a captured graph to evidence: K and D on the library it came from, for `allocsim capture`,
+"""From a captured graph to evidence: K, D and P on the library it came from, for `allocsim capture`,
 `audit` and `diagnose`.
 
     evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
@@ -14,7 +14,8 @@ Contract
 * K measures exactly the pairs that each plan uses (`allocsim.systems.ggml.k_audit.plan_pairs`). D
   runs the graph in memory of its own for each tensor and under the plan in lockstep
   (`allocsim.systems.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
-* Ops that call a function of the program (`map_custom`) are run by neither and named: D gives their
+* P runs each distinct op alone between red zones (`allocsim.systems.ggml.guarded_evidence`).
+* Ops that call a function of the program (`map_custom`) are run by none and named: D gives their
   results drawn elements, alike on both sides, and goes on.
 * Nodes that ggml leaves out (`graph_rebuilding.skipped`) are run by neither. They have memory of
   the plan and are ops of the document, so that S judges them as if they ran.
@@ -55,6 +56,7 @@ from allocsim.systems.ggml.capture.graph_rebuilding import (
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.d_lockstep import Departure, NodeSide, lockstep
 from allocsim.systems.ggml.ggml_dump import NONE, SPLIT_COPY
+from allocsim.systems.ggml.guarded_evidence import GuardedPlan, guarded
 from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
 
@@ -82,6 +84,11 @@ class CapturedPlan:
     steps: list[int | None]
     """Op of the program for each node."""
 
+    @property
+    def guarded(self) -> GuardedPlan:
+        """What P asks of it."""
+        return GuardedPlan(run=self.run, rows=self.rows, plan=self.plan, steps=self.steps)
+
 
 def is_capture(document: Document) -> bool:
     """Return whether a document holds the rows of a ggml graph, enough to run it again."""
@@ -106,10 +113,7 @@ def examine(
         with open_library(library or installed(version)) as opened:
             return (*_measured(evidence, plans, opened, version, seed), f"the kernels of ggml {version}")
     except AllocsimError as error:
-        return evidence, {"P": NOT_WATCHED, **dict.fromkeys("KD", str(error))}, ""
-
-
-NOT_WATCHED: Final = "the kernels of ggml are not run in guarded memory"
+        return evidence, dict.fromkeys("KDP", str(error)), ""
 
 
 def installed(version: str) -> str:
@@ -213,7 +217,7 @@ def _measured(
     found = child.call(_version)
     if found != version:
         raise EngineError(f"the graph is of ggml {version or '(no version named)'}, the library is ggml {found}")
-    whys: Whys = {"P": NOT_WATCHED}
+    whys: Whys = {}
     try:
         audit = tuple(row for one in plans for row in _kernels(one, child, seed, alone=len(plans) == 1))
         evidence = msgspec.structs.replace(evidence, audit=audit)
@@ -229,7 +233,15 @@ def _measured(
         evidence = msgspec.structs.replace(evidence, origins=origins, diverges=bool(origins))
         if empty:
             whys["D"] = f"{empty} results are not finite with the drawn elements; behind them D sees little"
-    for letter in "KD":
+    try:
+        watched = [guarded(child, one.guarded, seed) for one in plans]
+    except EngineError as error:
+        whys["P"] = str(error)
+    else:
+        evidence = msgspec.structs.replace(evidence, sanitizer=tuple(one for found, _ in watched for one in found))
+        left_out = [name for _, names in watched for name in names]
+        whys |= {"P": f"not examined: {_few(left_out)}"} if left_out else {}
+    for letter in "KDP":
         whys |= {letter: "; ".join(filter(None, (whys.get(letter), *_customs(plans))))} if _customs(plans) else {}
     return evidence, whys
 
@@ -239,8 +251,12 @@ def _customs(plans: Sequence[CapturedPlan]) -> list[str]:
     graph.
     """
     names = [f"{row['op']} {row['name']!r}" for one in plans for row in one.rows["nodes"] if row["op"] in CALLS_BACK]
+    return [f"not examined: {_few(names)} (a function of the program)"] if names else []
+
+
+def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_CUSTOMS} more" if len(names) > MOST_CUSTOMS else ""
-    return [f"not examined: {', '.join(names[:MOST_CUSTOMS])}{more} (a function of the program)"] if names else []
+    return f"{', '.join(names[:MOST_CUSTOMS])}{more}"
 
 
 def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) -> list[KernelRow]:

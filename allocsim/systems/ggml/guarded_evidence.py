@@ -1,0 +1,92 @@
+"""P for a captured ggml graph: each op runs alone between red zones; what it does there is an incident of every node that is this op.
+
+Contract
+--------
+* `guarded(child, captured, seed)` runs the distinct ops of a captured plan (`allocsim.systems.ggml.k_audit.guarded_kernels`) on drawn
+  elements, and returns incidents of the first run of the plan, and which ops are not examined, by name: those that call a function of
+  the program, those that need more than `MOST_BYTES`, and those that ggml refuses to run alone.
+* Nothing of the plan is used: what is found here is wrong wherever the tensors lie. Results over sources are K's.
+* A dependence on the number of threads is no incident; `allocsim audit` tells it.
+
+What this module does not see: what the incidents mean (`allocsim.verdict`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.model import Plan
+from allocsim.p_sanitizer.incidents import Incident, Kind
+from allocsim.programs.slots import position_of
+from allocsim.systems.ggml.access.child import Child
+from allocsim.systems.ggml.capture.graph_rows import Rows
+from allocsim.systems.ggml.k_audit.guarded_kernels import Misdeed, SingleOp, guard_each, single_ops
+
+MOST_BYTES: Final = 1 << 28
+"""Of the tensors of one op, which is run a dozen times with as much round it."""
+
+INCIDENTS: Final[dict[str, Kind]] = {
+    "Overrun": "Overrun",
+    "OperandWritten": "OperandWritten",
+    "ResultUnwritten": "ResultUnwritten",
+    "UndeclaredRead": "UndeclaredRead",
+    "OldRead": "UndeclaredRead",
+    "Crash": "Crash",
+}
+"""Misdeed -> kind of incident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedPlan:
+    """The graph of a plan, and the op of the program for each node."""
+
+    run: int
+    rows: Rows
+    plan: Plan
+    steps: Sequence[int | None]
+
+
+def guarded(child: Child, captured: GuardedPlan, seed: int) -> tuple[list[Incident], list[str]]:
+    """Return the incidents in the order of steps, and what was not examined."""
+    ops = single_ops(captured.rows)
+    small = [one for one in ops if _nbytes(one) <= MOST_BYTES]
+    left_out = [f"{one.op} of {one.words} (more than {MOST_BYTES >> 20} MiB)" for one in ops if one not in small]
+    incidents: list[Incident] = []
+    for one, found in zip(small, guard_each(child, small, seed=seed), strict=True):
+        if found.refused:
+            left_out.append(f"{one.op} of {one.words} ({found.refused})")
+        for misdeed in found.misdeeds:
+            incidents += _incidents(captured, one, misdeed)
+    return sorted(incidents, key=lambda one: (one.run, one.op or 0)), left_out
+
+
+def _nbytes(one: SingleOp) -> int:
+    return sum(row["nbytes"] for row in (*one.rows["leafs"], *one.rows["nodes"]))
+
+
+def _incidents(captured: GuardedPlan, one: SingleOp, misdeed: Misdeed) -> Iterator[Incident]:
+    ops, values = captured.plan.program.ops, captured.plan.program.values
+    for node in one.nodes if misdeed.kind in INCIDENTS else ():
+        step = captured.steps[node]
+        if step is None:
+            continue
+        value = ops[step].results[0]
+        if misdeed.where.startswith("source "):
+            position = position_of(ops, step, int(misdeed.where.split()[1]))
+            value = value if position is None else ops[step].operands[position]
+        buffer = int(values.buffer[value])
+        inside = misdeed.kind not in {"Overrun", "Crash"}
+        low = int(values.hulls[value][0]) + misdeed.start
+        yield Incident(
+            kind=INCIDENTS[misdeed.kind],
+            run=captured.run,
+            op=step,
+            value=value,
+            buffer=buffer,
+            bytes=((low, low + misdeed.nbytes),) if inside and misdeed.nbytes else (),
+            address=None if inside else low,
+            message=f"{one.op.lower()} of {one.words}: {misdeed.words}",
+        )
+
+
+__all__ = ["GuardedPlan", "guarded"]
