@@ -36,12 +36,14 @@ from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.judge.fast import check
 from allocsim.model import Document
+from allocsim.p_sanitizer.incidents import WRITES
 from allocsim.programs.slots import slots_of
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.capture_evidence import captured_plans, examine
+from allocsim.systems.ggml.guarded_evidence import guarded
 from allocsim.systems.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
 from allocsim.systems.ggml.random_graphs.graph_generator import generate, reachable
@@ -52,6 +54,7 @@ from allocsim.systems.ggml.random_graphs.recipe_shrinking import Shapes, shrink
 from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
 from allocsim.systems.ggml.random_graphs.split_graphs import SplitRun
 from allocsim.verdict import judge as judged
+from allocsim.verdict.naming import MEASURED_NAMES
 from allocsim.verdict.records import Cause
 
 CRASH: Final = "crash"
@@ -134,7 +137,7 @@ def _fault(
     unsound.
     """
     if isinstance(tried, str):
-        told = _crash(draw(), tried)
+        told = _crash(child, draw(), tried)
         alone = None if told.cause in known else judge(child, told.recipe)
         return alone if alone is not None and alone.cause == told.cause else told
     if tried.explained:
@@ -215,12 +218,29 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
         rows = child.call(plan_rows, recipe)
         tried = child.call(try_one, recipe)
     except ChildDiedError as died:
-        return replace(_crash(recipe, died.said), rows=rows)
+        return replace(_crash(child, recipe, died.said), rows=rows)
     return _told(child, recipe, tried)
 
 
-def _crash(recipe: GraphRecipe, said: str) -> FuzzedFault:
-    return FuzzedFault(seed=recipe.seed, kind=CRASH, words=said, recipe=recipe, cause=f"it says: {said}")
+def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
+    """Return the finding of a graph that ended its process: by the kernel that writes outside its results where one does, since
+    that ends a process anywhere; else in the words of the end.
+    """
+    try:
+        (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
+        incidents, _ = guarded(child, captured.guarded, recipe.seed)
+    except EngineError:
+        incidents = []
+    names = [
+        _misdeed_name(MEASURED_NAMES[one.kind].class_, captured.plan.program.ops[one.op].kind, MEASURED_NAMES[one.kind].evidence)
+        for one in incidents
+        if one.op is not None and one.kind in WRITES
+    ]  # fmt: skip
+    return FuzzedFault(seed=recipe.seed, kind=CRASH, words=said, recipe=recipe, cause=names[0] if names else f"it says: {said}")  # fmt: skip
+
+
+def _misdeed_name(class_: str, kind: str | None, evidence: str) -> str:
+    return f"{class_} kernel: {(kind or '').upper()}: {evidence}"
 
 
 def _explained(recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault:
@@ -280,6 +300,8 @@ def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: 
 
 def _name(cause: Cause, planned: Document) -> str:
     change = cause.change
+    if change.kind == "misdeed":
+        return _misdeed_name(cause.class_, change.op_kind, cause.evidence.partition(":")[0])
     if cause.party != "kernel" or cause.first.step is None or change.operand is None:
         return f"{cause.class_} {cause.party}: {cause.evidence}"
     slot = slots_of(planned.runs[0].program.ops, cause.first.step)[change.operand]

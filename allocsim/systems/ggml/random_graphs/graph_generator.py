@@ -6,10 +6,12 @@ Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe
 Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
 gathers by index, backward kernels, and outputs on roots and on views; and the cases of the kernel
-audit (`allocsim.systems.ggml.k_audit.library_cases`, small ones that every supported version can
+audit and the forms of all ops (`allocsim.systems.ggml.k_audit.library_cases`, small ones that every supported version can
 build): every op of the in-place list with its optional sources, f32, f16, bf16 and quantised types,
 up to four dimensions, RMS_NORM times weights as one kernel, and products, rows and copies of
-weights of other types than f32. One in three graphs runs on two threads. `none_views` adds op-NONE
+weights of other types than f32. One in three graphs runs on two threads.
+Seeds in a row take turns (`turns`): each graph has one pair of op and source that a planner may take in place, or one op, so that any
+run of as many seeds as there are turns has them all. `none_views` adds op-NONE
 views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds
 uploads that no plan protects.
 
@@ -23,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from math import prod
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from allocsim.systems.ggml.access.declarations import OPTIONAL
 from allocsim.systems.ggml.k_audit.library_cases import (
@@ -35,6 +37,7 @@ from allocsim.systems.ggml.k_audit.library_cases import (
     Operand,
     fused_cases,
 )
+from allocsim.systems.ggml.k_audit.op_forms import form_cases
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
@@ -93,7 +96,7 @@ class Generator:
         index = len(self.steps)
         self.steps.append(made)
         self.calls += made.make != "tensor"
-        for source in made.sources:
+        for source in made.reads:
             self.readers[source] = self.readers.get(source, 0) + 1
         numbers = made.make != "tensor" or made.arguments[0] == "f32"
         tensor = Made(index, ne, contiguous, index if root is None else root, writable and contiguous, numbers)
@@ -134,8 +137,14 @@ class Generator:
         for _ in range(self.rng.randint(1, 3)):
             self.leaf(self.shape())
         kinds, weights = _makers(none_views=self.none_views)
+        first: int | None = self.rng.randrange(self.nodes)
         while self.calls < self.nodes:
+            if first is not None and self.calls >= first:
+                _turn(self)
+                first = None
             self.rng.choices(kinds, cum_weights=weights)[0](self)
+        if first is not None:  # the last step made several calls
+            _turn(self)
         tops = [
             made.index
             for made in self.made
@@ -164,7 +173,7 @@ def reachable(recipe: GraphRecipe) -> list[int]:
         index = todo.pop()
         if index not in seen:
             seen.add(index)
-            todo.extend(recipe.steps[index].sources)
+            todo.extend(recipe.steps[index].reads)
     return sorted(seen)
 
 
@@ -332,37 +341,92 @@ REFUSED: Final = frozenset(
 )
 """(op, types) that not every version's kernels take: a few unary functions of bf16, not all."""
 
-EVERYWHERE: Final = frozenset({"ggml_soft_max_add_sinks", "ggml_rope_multi", "ggml_rope_multi_back"})
+EVERYWHERE: Final = frozenset(
+    {"ggml_soft_max_add_sinks", "ggml_rope_multi", "ggml_rope_multi_back", "ggml_add_cast", "ggml_cumsum", "ggml_argmax"}
+    | {f"ggml_{name}" for name in (
+        "count_equal", "group_norm", "l2_norm", "geglu", "reglu", "swiglu", "swiglu_swapped", "geglu_erf", "geglu_quick",
+        "reglu_split", "geglu_split", "swiglu_oai", "mul_mat_id", "diag", "im2col", "im2col_3d", "conv_transpose_1d",
+        "conv_transpose_2d_p0", "conv_2d_direct", "conv_2d_dw_direct", "conv_3d_direct", "pool_1d", "pool_2d", "pool_2d_back",
+        "upscale", "interpolate", "pad", "pad_ext", "pad_ext_circular", "pad_reflect_1d", "roll", "arange", "timestep_embedding",
+        "argsort", "top_k", "argsort_top_k", "leaky_relu", "tri", "flash_attn_ext", "ssm_conv", "ssm_scan", "win_part",
+        "win_unpart", "get_rel_pos", "add_rel_pos", "rwkv_wkv6", "gated_linear_attn", "rwkv_wkv7", "solve_tri",
+        "cross_entropy_loss_back",
+    )}
+)  # fmt: skip
 """Functions that a library may lack and the versions that were looked at have."""
 
 
 class _EveryVersion:
     """What stands for a library while cases are listed: it has what every supported version has."""
 
+    all_types: ClassVar = {"f32": 0, "f16": 1}
+    """Types that forms name as an argument; their numbers are those of the GGUF format."""
+
     @staticmethod
     def has(name: str) -> bool:
         """Return whether every version exports the function."""
         return name not in OPTIONAL or name in EVERYWHERE
+
+    def type_number(self, name: str) -> int:
+        """Return the number of a type."""
+        return self.all_types[name]
 
 
 @cache
 def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
     """Return op -> the cases of the audit's table that graphs are made of, by variant and types.
 
-    The fused kernel is an op of its own here.
+    The fused kernel is an op of its own here, and so is each builder of the forms.
     """
     found: dict[str, dict[tuple[str, str], list[LibraryCase]]] = {}
-    for op, make in {**CASES, **BESIDE}.items():
-        for case in make(_EveryVersion(), op):  # type: ignore[arg-type]
-            small = sum(prod(operand.ne) for operand in case.operands) <= MOST_ELEMENTS
-            if small and isinstance(case.build, Calls) and op not in UNBUILT and (op, case.types) not in REFUSED:
-                found.setdefault(op, {}).setdefault((case.variant, case.types), []).append(case)
+    library: Any = _EveryVersion()
+    listed = [(op, case, MOST_ELEMENTS) for op, make in {**CASES, **BESIDE}.items() for case in make(library, op)]
+    forms = [(case.variant, case, MOST_OF_FORMS) for case in form_cases(library)]
+    for op, case, most in (*listed, *forms):
+        small = sum(prod(operand.ne) for operand in case.operands) <= most
+        if small and isinstance(case.build, Calls) and op not in UNBUILT and (op, case.types) not in REFUSED:
+            found.setdefault(op, {}).setdefault((case.variant, case.types), []).append(case)
     fused = tuple(fused_cases(MOST_ELEMENTS))
     return {**{op: tuple(map(tuple, groups.values())) for op, groups in found.items()}, FUSED_OP: (fused,)}
 
 
-UNBUILT: Final = frozenset({"FILL"})
-"""Ops whose cases only some versions build."""
+MOST_OF_FORMS: Final = 1 << 14
+"""The same of a form."""
+
+UNBUILT: Final = frozenset({"FILL", "opt_step_adamw", "opt_step_sgd", "acc", "set"})
+"""Ops whose cases only some versions build, or that random graphs have in another way, or where the host must keep what they write."""
+
+
+@cache
+def pair_cases() -> dict[tuple[str, int], tuple[LibraryCase, ...]]:
+    """Return op of the in-place list and source slot -> the cases in which that source is laid out as the first is."""
+    found: dict[tuple[str, int], list[LibraryCase]] = {}
+    for op, groups in table_cases().items():
+        for case in (case for group in groups for case in group if op in CASES):
+            for slot, operand in enumerate(case.operands):
+                if _layout(operand) == _layout(case.operands[0]):
+                    found.setdefault((op, slot), []).append(case)
+    return {pair: tuple(cases) for pair, cases in found.items()}
+
+
+def _layout(operand: Operand) -> tuple[str, tuple[int, ...]]:
+    return operand.dtype, (*operand.ne, 1, 1, 1)[:4]
+
+
+PAIR_WEIGHT: Final = 4
+"""How often a pair of op and source is the turn of a seed, for once that an op is: a race wants more than one graph."""
+
+
+@cache
+def turns() -> tuple[tuple[str, int | None], ...]:
+    """Return what seeds in a row take turns with: each pair of op and source in place, and each op. Any run of so many seeds
+    has them all.
+    """
+    pairs = [turn for turn in sorted(pair_cases()) for _ in range(PAIR_WEIGHT)]
+    ops = [(op, None) for op in sorted(table_cases())]
+    step = len(pairs) // max(len(ops), 1) + 1
+    mixed = [one for at, op in enumerate(ops) for one in (op, *pairs[at * step : (at + 1) * step])]
+    return (*mixed, *pairs[len(ops) * step :])
 
 
 WRITES: Final = {"cpy": 1, "set_rows": 0, "soft_max_add_sinks": 0, "clamp": 0}
@@ -376,10 +440,37 @@ def _case(g: Generator) -> None:
     """
     op = g.rng.choice(sorted(table_cases()))
     case = g.rng.choice(g.rng.choice(table_cases()[op]))
+    _called(g, case, [_operand(g, operand).index for operand in case.operands])
+
+
+def _turn(g: Generator) -> None:
+    """The case of this seed's turn. Of a pair, the source comes from an op and is read by nobody else, and the others have memory of
+    their own, so that the planner takes that source.
+    """
+    op, slot = turns()[g.seed % len(turns())]
+    if slot is None:
+        case = g.rng.choice(g.rng.choice(table_cases()[op]))
+        _called(g, case, [_operand(g, operand).index for operand in case.operands])
+        return
+    case = g.rng.choice(pair_cases()[op, slot])
+    tensors = []
+    for place, operand in enumerate(case.operands):
+        wide = operand.ne[0], prod(operand.ne[1:])
+        flag, static = ("input", False) if place == slot else ("", True)
+        made = g.add(
+            leaf(operand.dtype, *operand.ne, flag=flag, static=static, fill=operand.fill), wide, writable=False
+        )
+        if place == slot:
+            made = _hidden(g, g.add(step("dup", _ref(_hidden(g, made, False))), wide, writable=False), False)
+        tensors.append(_hidden(g, made, False).index)
+    _called(g, case, tensors)
+
+
+def _called(g: Generator, case: LibraryCase, tensors: list[int]) -> None:
+    """Add the calls of a case with its operands."""
     calls = case.build
     assert isinstance(calls, Calls)
-    tensors = [_operand(g, operand).index for operand in case.operands]
-    ne = case.makes or case.operands[0].ne
+    ne = case.makes or (case.operands[0].ne if case.operands else (1,))
     for name, *arguments in calls.calls:
         places = [int(a[1:]) if isinstance(a, str) else None for a in arguments]
         named = [a if place is None else f"%{tensors[place]}" for a, place in zip(arguments, places, strict=True)]
@@ -388,10 +479,15 @@ def _case(g: Generator) -> None:
         tensors.append(g.add(step(name, *named), (ne[0], prod(ne[1:])), root=root, writable=False).index)
     if g.rng.random() < 0.7:
         g.watched.add(tensors[-1])
-    plain = len(ne) <= 2 and len(calls.calls) == 1 and (case.makes or case.operands[0].dtype == "f32")
-    for index in () if plain and op != "CPY" else tensors[len(case.operands) :]:
+    plain = (
+        case.makes is not None
+        and len(ne) <= 2
+        and len(calls.calls) == 1
+        and (case.makes or case.operands[0].dtype == "f32")
+    )
+    for index in () if plain and case.op != "CPY" else tensors[len(case.operands) :]:
         g.made[index] = replace(g.made[index], numbers=False)
-    if case.operands[0].dtype == "f32" and not case.operands[0].written and g.rng.random() < 0.3:
+    if case.operands and case.operands[0].dtype == "f32" and not case.operands[0].written and g.rng.random() < 0.3:
         again = g.add(step("scale", f"%{tensors[0]}", 0.5), g.made[tensors[0]].ne, writable=False)
         g.made[again.index] = replace(again, numbers=False)
 

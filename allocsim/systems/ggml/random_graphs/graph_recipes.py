@@ -35,10 +35,20 @@ TENSOR: Final = "tensor"
 MOST_THREADS: Final = 512
 """`GGML_MAX_N_THREADS`."""
 
-MAY_BE_EMPTY: Final = {"soft_max_ext": 1, "rope_ext": 2, "rope_ext_back": 2, "rope_multi": 2, "rope_multi_back": 2}
+MAY_BE_EMPTY: Final = {
+    "soft_max_ext": 1,
+    "rope_ext": 2,
+    "rope_ext_back": 2,
+    "rope_multi": 2,
+    "rope_multi_back": 2,
+    "flash_attn_ext": 3,
+}
 """Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the
 factors of the frequencies.
 """
+
+SHAPE_ALONE: Final = {"repeat": 1, "repeat_back": 1, "get_rows_back": 2}
+"""Builder -> which of its arguments gives a shape only: ggml keeps no source for it."""
 
 SECTIONS: Final = 4
 """`GGML_MROPE_SECTIONS`: whole numbers in the one kind of array that builders take."""
@@ -75,6 +85,12 @@ class RecipeStep:
     def sources(self) -> list[int]:
         """The steps whose tensors this one names."""
         return [int(a[1:]) for a in self.arguments if isinstance(a, str) and a.startswith("%")]
+
+    @property
+    def reads(self) -> list[int]:
+        """The same without the tensor that gives a shape and is no source of the node (`SHAPE_ALONE`)."""
+        shape = self.arguments[SHAPE_ALONE[self.make]] if self.make in SHAPE_ALONE else None
+        return [source for source in self.sources if f"%{source}" != shape]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

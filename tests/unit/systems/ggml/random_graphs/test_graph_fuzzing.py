@@ -11,7 +11,13 @@ from allocsim.systems.ggml import dump_document as dumps
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.k_audit.library_cases import QUANTISED
 from allocsim.systems.ggml.random_graphs import graph_fuzzing
-from allocsim.systems.ggml.random_graphs.graph_generator import generate, reachable
+from allocsim.systems.ggml.random_graphs.graph_generator import (
+    generate,
+    pair_cases,
+    reachable,
+    table_cases,
+    turns,
+)
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
 from allocsim.systems.ggml.random_graphs.recipe_shrinking import shrink
 
@@ -75,19 +81,43 @@ def test_no_kernel_is_accused_but_those_that_the_audit_convicts(which):
     found = list(graph_fuzzing.fuzz(live(which), range(60), nodes=12))
     kernels = {f"C04 kernel: {op} over source {slot}" for op, slot in KNOWN[which]}
 
-    assert {fault.cause for fault in found if fault.kind == graph_fuzzing.DIFFERS} <= kernels
-    assert {fault.kind for fault in found} <= {graph_fuzzing.CRASH, graph_fuzzing.DIFFERS} | (
+    assert {fault.cause for fault in found if fault.kind == graph_fuzzing.DIFFERS} <= kernels | MISDEEDS
+    split = {graph_fuzzing.OLD_COPY} | {f"on two backends: {cause}" for cause in kernels | MISDEEDS}
+    assert {fault.cause for fault in found if fault.kind == graph_fuzzing.SPLIT} <= split
+    assert {fault.kind for fault in found} <= {graph_fuzzing.CRASH, graph_fuzzing.DIFFERS, graph_fuzzing.SPLIT} | (
         {graph_fuzzing.UNSOUND} if which == "before" else set()
     )
 
 
+MISDEEDS = {
+    "C12 kernel: RWKV_WKV7: a kernel wrote outside its results",
+    "C12 kernel: RWKV_WKV7: a kernel read dead bytes that it does not declare",
+    "C14 kernel: ADD1: a kernel left part of its result unwritten",
+}
+"""What kernels of both libraries do wherever their result lies, as `audit` says of them."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("which", BOTH)
-def test_the_fuzzer_finds_every_unsafe_kernel_by_itself_and_names_op_and_source(which):
-    """Seeds 0 to 767: all pairs that the audit convicts."""
-    found = {fault.cause for fault in graph_fuzzing.fuzz(live(which), range(768))}
+@pytest.mark.parametrize(("which", "first"), [("before", 0), ("after", 31_337_000)])
+def test_the_fuzzer_finds_every_unsafe_kernel_by_itself_and_names_op_and_source(which, first):
+    """640 seeds from anywhere: all pairs that the audit convicts, and the kernel that writes too far; nothing without a cause."""
+    found = {fault.cause for fault in graph_fuzzing.fuzz(live(which), range(first, first + 640))}
 
     assert found >= {f"C04 kernel: {op} over source {slot}" for op, slot in KNOWN[which]}
+    assert found & MISDEEDS
+    assert graph_fuzzing.UNNAMED not in found
+
+
+def test_seeds_in_a_row_take_turns_with_every_pair_and_every_op():
+    """Any run of as many seeds as there are turns has each pair of op and source, and each op, as one of its calls."""
+    asked = set(turns())
+    assert {op for op, slot in asked if slot is None} == {*table_cases()}
+    assert {turn for turn in asked if turn[1] is not None} == {*pair_cases()}
+    for seed in range(5000, 5060):
+        op, slot = turns()[seed % len(turns())]
+        cases = pair_cases()[op, slot] if slot is not None else [one for group in table_cases()[op] for one in group]
+        made = [step.make for step in generate(seed).steps]
+        assert any(call[0] in made for case in cases for call in case.build.calls)
 
 
 FORMS = {
@@ -109,8 +139,8 @@ FORMS = {
 
 
 def test_graphs_have_every_op_of_the_audits_table_in_each_form_and_two_threads():
-    """Seeds 0 to 299; each form at least five times."""
-    recipes = [generate(seed) for seed in range(300)]
+    """Seeds 0 to 599; each form at least five times."""
+    recipes = [generate(seed) for seed in range(600)]
     steps = [(made, [recipe.steps[one] for one in made.sources]) for recipe in recipes for made in recipe.steps]
     made = {made.make for made, _ in steps}
     types = {made.arguments[0] for made, _ in steps if made.make == "tensor"}
@@ -263,13 +293,13 @@ def test_a_reader_that_keeps_the_planner_from_a_source_becomes_memory_of_its_own
 
 def test_a_copy_that_is_older_than_its_original_is_found_on_two_backends_alone_and_kept_as_it_ran():
     child = live("after")
-    (found,) = graph_fuzzing.fuzz(child, [99])
+    (found,) = graph_fuzzing.fuzz(child, [375])
 
     assert (found.kind, found.cause) == (graph_fuzzing.SPLIT, graph_fuzzing.OLD_COPY)
     assert any(row["op"] == "SPLIT_COPY" for row in found.rows["nodes"])
     assert stale_copies(found.rows)
     assert graph_fuzzing.replayed(child, found) == "shows again"
-    assert next(graph_fuzzing.fuzz(child, [98]), None) is None
+    assert next(graph_fuzzing.fuzz(child, [376]), None) is None
 
 
 def test_a_graph_of_nothing_but_static_leafs_and_views_needs_no_memory_of_its_own():
