@@ -139,8 +139,8 @@ def _starts(base: int, dims: list[Range]) -> list[int]:
 
 
 def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
-    """Return whether shapes, widths, places in the byte and all strides that matter agree."""
-    if (one.shape, one.width, one.bit_offset) != (other.shape, other.width, other.bit_offset):
+    """Return whether shapes, widths and all strides that matter agree, wherever element 0 lies."""
+    if (one.shape, one.width) != (other.shape, other.width):
         return False
     return all(n <= 1 or s == t for n, s, t in zip(one.shape, one.strides, other.strides, strict=True))
 
