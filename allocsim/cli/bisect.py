@@ -28,12 +28,13 @@ import typer
 from allocsim import document as native
 from allocsim.allocators import exact, find
 from allocsim.allocators.planner import Allocator
-from allocsim.cli.output import in_bytes, print_json, print_line, show_path
+from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.cli.pictures import draw_beside
 from allocsim.cure import Cure
 from allocsim.cure.apart import all_apart
 from allocsim.errors import EngineError, NotInstalledError
 from allocsim.files.folders import Content, replace_files, working_in
+from allocsim.files.sizes import in_growth
 from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
 from allocsim.plugins import service
@@ -264,9 +265,9 @@ def cure_lines(cure: dict[str, Any] | None) -> list[str]:
     if cure is None:
         return ["cure: none was found"]
     lines = [f"cure ({cure['placement']}): {'; '.join(cure['elements'])}"]
-    price = f"  {_signed(cure['bytes'])}"
+    price = f"  {in_growth(cure['bytes'])}"
     if cure["pin_all_bytes"] is not None:
-        price += f", against {_signed(cure['pin_all_bytes'])} for pinning everything"
+        price += f", against {in_growth(cure['pin_all_bytes'])} for pinning everything"
     lines.append(
         f"{price}; {cure['trials']} plan{'s'[: cure['trials'] != 1]} "
         f"tried{'' if cure['minimal'] else ', not shown minimal'}"
@@ -278,10 +279,6 @@ def cure_lines(cure: dict[str, Any] | None) -> list[str]:
     else:
         lines.append(f"  time was not measured: {cure['why_no_seconds']}")
     return lines
-
-
-def _signed(count: int) -> str:
-    return f"+{in_bytes(count)}" if count >= 0 else f"-{in_bytes(-count)}"
 
 
 def smallest_lines(record: dict[str, Any]) -> list[str]:

@@ -133,7 +133,10 @@ def _finder(r: _Record) -> str:
 def _stale(r: _Record) -> str:
     content = r.more.want_content or (r.v.program or 0, r.v.buffer or 0)  # what is stale was written, or is content
     wanted = r.witness(r.v.want_run, r.v.want_op, r.more.want_value, content)
-    return f"{_read(r)} in {r.slot()}: they hold what {_finder(r)} left there, not what {wanted} did"
+    found = _finder(r)
+    if found == wanted:
+        return f"{_read(r)} in {r.slot()}: they hold bytes of {found}, but others than they should"
+    return f"{_read(r)} in {r.slot()}: they hold what {found} left there, not what {wanted} did"
 
 
 # writes -------------------------------------------------------------------------------------------

@@ -38,3 +38,8 @@ def in_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def in_growth(count: int) -> str:
+    """Return by how much a size grows, as people read it: `+12.3 MiB`, `-64 B`, `+0 B`."""
+    return f"{'+' if count >= 0 else '-'}{in_bytes(abs(count))}"

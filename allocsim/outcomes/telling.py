@@ -17,10 +17,11 @@ What this module does not see: the terminal, and how anything was found.
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from allocsim.files.sizes import in_bytes
+from allocsim.files.sizes import in_bytes, in_growth
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Program
 from allocsim.outcomes import FiledViolation, Outcome
@@ -138,8 +139,7 @@ def mended(cause: Cause) -> str:
 
 def price(cure: "Cure") -> str:
     """Return what a cure costs: bytes, and overlap where it waits."""
-    sign = "+" if cure.nbytes >= 0 else "-"
-    nbytes = f"{sign}{in_bytes(abs(cure.nbytes))}"
+    nbytes = in_growth(cure.nbytes)
     waits = f", {counted(cure.overlap, 'pair')} of ops can no longer overlap" if cure.overlap else ""
     unverified = "" if cure.verified else ", not verified"
     return f"{nbytes}{waits}{unverified}"
@@ -242,6 +242,8 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield from wrapped(f"{cause.number}. {party}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")
+        for number, count in _elsewhere(outcome.causes, cause).items():
+            yield f"   also {count:,} of the violations under {number}"
     loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []
     bare = report.violations if not outcome.findings else [finding.violation for finding in loose]
     if bare or report.warnings:
@@ -252,6 +254,16 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield from _violation(v, several=several, mark="warning")
     if report.count > len(report.violations):
         yield f"  {report.count - len(report.violations)} more are not listed (--limit)"
+
+
+def _elsewhere(causes: Sequence[Cause], cause: Cause) -> Mapping[int, int]:
+    """Return how many violations of a cause are listed under each other one, by its number."""
+    from allocsim.cure.defects import key_of  # noqa: PLC0415 - a clean outcome does not wait for it
+    from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
+
+    listed = causes_by_violation(causes)
+    under = (listed[key_of(v)] for v in cause.violations)
+    return Counter(other.number for other in under if other is not cause)
 
 
 def _violation(v: Violation, *, several: bool, mark: str = "") -> Iterator[str]:

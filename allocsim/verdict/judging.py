@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from allocsim.cure import Cure
 from allocsim.cure.defects import Judged, listed
-from allocsim.files.sizes import in_bytes
+from allocsim.files.sizes import in_growth
 from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
@@ -147,12 +147,14 @@ def _clauses(dossier: Dossier, causes: Sequence[Cause], joint: Sequence[Cause], 
     if said is not None:
         words = said.elements if isinstance(said, CureRecord) else said.words
         against = (
-            f", against {_mib(said.pin_all_bytes)} for pinning everything" if said.pin_all_bytes is not None else ""
+            f", against {in_growth(said.pin_all_bytes)} for pinning everything"
+            if said.pin_all_bytes is not None
+            else ""
         )
-        parts.append(f"cure: {'; '.join(words)}, {_mib(said.nbytes)}{_overlap(said)}{against}")
+        parts.append(f"cure: {'; '.join(words)}, {in_growth(said.nbytes)}{_overlap(said)}{against}")
         if isinstance(said, Cure) and said.alternative is not None:
             other = said.alternative
-            parts.append(f"or {'; '.join(other.words)}, {_mib(other.nbytes)}{_overlap(other)}")
+            parts.append(f"or {'; '.join(other.words)}, {in_growth(other.nbytes)}{_overlap(other)}")
     return tuple(parts)
 
 
@@ -192,15 +194,6 @@ def _overlap(said: CureRecord | Cure) -> str:
     if isinstance(said, CureRecord) or not said.overlap:
         return ""
     return f", {said.overlap} pair{'s'[: said.overlap != 1]} of ops can no longer overlap"
-
-
-def _mib(nbytes: int) -> str:
-    """Return a price in MiB, or in bytes where two decimals of a MiB would say that it costs
-    nothing.
-    """
-    if nbytes and round(abs(nbytes) / 2**20, 2) == 0:
-        return f"{'+' if nbytes > 0 else '-'}{in_bytes(abs(nbytes))}"
-    return f"{nbytes / 2**20:+.2f} MiB"
 
 
 __all__ = ["judge"]

@@ -52,7 +52,7 @@ def test_declared_unsafe_used_and_wrong_there_is_the_kernels_fault():
     assert verdict.text == (
         "the plan is legal (0 conflicts in 5 ops); C04, fault of the kernel: the kernel of norm is not safe with its result over "
         "operand 0 (error up to 0.5 in 3 cases), as it declares to be; first wrong tensor: b at op 2 (norm); "
-        "cure: forbid the in-place pair of norm (result 0 over operand 0), +0.00 MiB, against +0.00 MiB for pinning everything"
+        "cure: forbid the in-place pair of norm (result 0 over operand 0), +0 B, against +0 B for pinning everything"
     )
 
 
@@ -175,7 +175,7 @@ def test_a_document_alone_says_what_was_not_run():
 def test_the_cure_is_told_with_its_price():
     cure = CureRecord(elements=("pin a", "pin b"), nbytes=1 << 20, pin_all_bytes=None, minimal=True, trials=4)
     verdict = judge(evidence(audit=(row(),), origins=(origin(),), diverges=True, cure=cure))
-    assert verdict.text.endswith("; cure: pin a; pin b, +1.00 MiB")
+    assert verdict.text.endswith("; cure: pin a; pin b, +1 MiB")
     assert (verdict.as_json()["cure"], verdict.as_json()["cure_bytes"]) == ("pin a; pin b", 1 << 20)
 
 

@@ -1,20 +1,35 @@
-"""The price of a cure in words: never nothing of what costs something."""
+"""The price of a cure in words: never nothing of what costs something, and the same wherever it is said."""
 
-import pytest
+from pathlib import Path
 
-from allocsim.verdict.judging import _mib
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocsim.files.sizes import bytes_of, in_growth
+from allocsim.outcomes import judge_file
+from allocsim.outcomes.telling import lines_of
+from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
+
+CASES = Path(__file__).parents[2] / "data" / "cases"
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "words"),
-    [
-        (0, "+0.00 MiB"),
-        (256, "+256 B"),
-        (-4096, "-4 KiB"),
-        (5242, "+5.119 KiB"),
-        (5243, "+0.01 MiB"),
-        (1 << 20, "+1.00 MiB"),
-    ],
-)
-def test_a_price_of_some_bytes_is_never_zero_in_words(nbytes, words):
-    assert _mib(nbytes) == words
+@given(st.integers(-(2**60), 2**60))
+def test_a_price_in_words_has_its_sign_and_four_digits_and_is_nothing_of_nothing_alone(nbytes):
+    words = in_growth(nbytes)
+    assert words[0] == ("-" if nbytes < 0 else "+")
+    assert abs(bytes_of(words[1:]) - abs(nbytes)) <= abs(nbytes) / 1024
+    assert (words == "+0 B") == (nbytes == 0)
+
+
+def test_check_and_verdict_name_one_cure_at_one_price():
+    compared = 0
+    for path in sorted(CASES.glob("*.json")):
+        outcome = judge_file(str(path), cures=True)
+        if outcome.document is None or len(outcome.causes) != 1 or outcome.causes[0].cure is None:
+            continue
+        said = " ".join(" ".join(lines_of(outcome)).split())
+        clause = judge(Evidence(document=outcome.document)).text.partition("; cure: ")[2]
+        assert f"cure: {clause.partition(', against')[0]}" in said, path.name
+        compared += 1
+    assert compared > 10
