@@ -6,14 +6,9 @@ OTHER is a checkout from before a change (`git archive COMMIT | tar -x -C OTHER`
 the least counts; the figure is the median over pairs of this / other.
 """
 
-import argparse
-import json
-import statistics
-import subprocess
-import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from harness import ROOT, Found, child, in_turns, ratio, run
 
 SIDE = """
 import gc, sys, time
@@ -31,30 +26,15 @@ print(min(spent))
 """
 
 
-def judged(tree: Path, ops: int) -> float:
-    """Return the processor seconds that the judge of a checkout takes."""
-    command = [sys.executable, "-c", SIDE, str(tree.resolve()), str(ops)]
-    environment = {"PATH": "/usr/bin:/bin"}  # no PYTHONPATH: each side its own checkout
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+def measure(other: Path, *, ops: int = 1_000_000, pairs: int = 6) -> Found:
+    """Judge in turns."""
 
+    def judged(tree: Path) -> float:
+        return float(child("-c", SIDE, tree.resolve(), str(ops), clean=True)[-1])  # each side its own checkout
 
-def main() -> None:
-    """Measure in turns, print, write."""
-    parser = argparse.ArgumentParser(description="The judge against that of another checkout.")
-    parser.add_argument("other", type=Path)
-    parser.add_argument("--ops", type=int, default=1_000_000)
-    parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "against.json")
-    options = parser.parse_args()
-    rows = []
-    for _ in range(options.pairs):
-        rows.append([judged(options.other, options.ops), judged(HERE.parent, options.ops)])
-        print(rows[-1], flush=True)
-    ratios = [this / other for other, this in rows]
-    found = {"ops": options.ops, "ratio": {"median": statistics.median(ratios), "pairs": ratios}}
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(found)
+    spent = in_turns({"this": lambda: judged(ROOT), "other": lambda: judged(other)}, pairs)
+    return {"ops": ops, "ratio": ratio(spent["this"], spent["other"])}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

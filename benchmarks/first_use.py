@@ -7,20 +7,17 @@ a step of the flagship's kind (all its kernels and layouts, one layer, on the ta
 CPU seconds of the process from its start, imports included, and beside it without the imports; medians over rounds.
 """
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
-HERE = Path(__file__).parent
+from harness import ROOT, Found, child, run
 
 
-def child() -> None:
+def bound() -> None:
     """Bind and run a little of everything; print [seconds of imports, seconds of the rest]."""
     import numba  # noqa: F401, PLC0415
     import numpy as np  # noqa: PLC0415 - what is measured
@@ -44,37 +41,25 @@ def child() -> None:
 
 
 def start(cache: str) -> list[float]:
-    """Run the child on a folder for numba's cache."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "NUMBA_CACHE_DIR": cache}
-    answer = subprocess.run(
-        [sys.executable, __file__, "--child"], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    """Bind in a process of its own, on a folder for numba's cache."""
+    found: list[float] = json.loads(
+        child(Path(__file__).name, "--child", NUMBA_CACHE_DIR=cache, PYTHONPATH=str(ROOT))[-1]
     )
-    found: list[float] = json.loads(answer.stdout.splitlines()[-1])
     return found
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="First use on a fresh machine.")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "first_use.json")
-    options, _ = parser.parse_known_args()
-    if options.child:
-        child()
-        return
-    rounds = []
-    for _ in range(options.rounds):
+def measure(*, rounds: int = 3) -> Found:
+    """Start two processes for each round."""
+    made = []
+    for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
-            rounds.append((start(cache), start(cache)))
-    figures = {
-        f"{when}_{what}_s": round(median(pair[i][j] for pair in rounds), 2)
+            made.append((start(cache), start(cache)))
+    return {
+        f"{when}_{what}_s": round(median(pair[i][j] for pair in made), 2)
         for i, when in enumerate(("first", "later"))
         for j, what in enumerate(("imports", "kernels"))
     }
-    print(json.dumps(figures))
-    options.out.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    bound() if sys.argv[1:] == ["--child"] else run(measure)

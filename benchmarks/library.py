@@ -8,23 +8,20 @@ with everything pinned and once more with something told, and all plans are judg
 the planner alone answers fewer than `AIM` programs a second.
 """
 
-import argparse
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import ROOT, Found, run
 
-from allocsim.allocators import Constraints  # noqa: E402 - after the path above
-from allocsim.allocators.by_library import find_library  # noqa: E402 - as above
-from allocsim.fuzzing import CampaignSpec, Target, campaign, chunks  # noqa: E402 - as above
-from allocsim.fuzzing.exhaustive import batches  # noqa: E402 - as above
+from allocsim.allocators import Constraints
+from allocsim.allocators.by_library import find_library
+from allocsim.fuzzing import CampaignSpec, Target, campaign, chunks
+from allocsim.fuzzing.exhaustive import batches
 
 AIM: Final = 20_000
 """Programs a second that the planner answers, at least."""
@@ -32,26 +29,20 @@ AIM: Final = 20_000
 OPS: Final = 5
 
 
-def main() -> int:
-    """Build, measure, print, write."""
-    parser = argparse.ArgumentParser(description="Programs a second of a shared library.")
-    parser.add_argument("--programs", type=int, default=200_000)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "library.json")
-    options = parser.parse_args()
+def measure(*, programs: int = 200_000) -> Found:
+    """Build and ask."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "library.so"
-        source = HERE.parent / "docs" / "planners" / "library.c"
         compiler = shutil.which("cc") or sys.exit("there is no cc")
+        source = ROOT / "docs" / "planners" / "library.c"
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-        figures: dict[str, Any] = {
+        figures = {
             "unit": "programs a second of processor time",
             "aim": AIM,
-            "planner_alone": round(alone(f"lib:{library}", options.programs)),
+            "planner_alone": round(alone(f"lib:{library}", programs)),
             "campaign": round(in_a_campaign(f"lib:{library}")),
         }
-    print(figures)
-    options.out.write_text(json.dumps(figures, indent=1) + "\n")
-    return int(figures["planner_alone"] < AIM)
+    return {**figures, "too_slow": figures["planner_alone"] < AIM}
 
 
 def alone(name: str, programs: int) -> float:
@@ -79,4 +70,4 @@ def in_a_campaign(name: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="too_slow")

@@ -6,25 +6,22 @@ A problem is drawn from its seed: up to 60 buffers with lives, sizes and pins, i
 random. Each plan is judged by `check`; `over` is the median of peak over the lower bound, `reference` how often no reuse at all needs less.
 """
 
-import argparse
 import json
 import random
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from statistics import median
+
+from harness import Found, run
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-from allocsim import Arena, Document, Problem, ProgramBuilder  # noqa: E402 - after the path above
-from allocsim.allocators import find  # noqa: E402
-from allocsim.allocators.live_planners import LIVE_PLANNERS  # noqa: E402
-from allocsim.allocators.lower_bounds import lower_bound  # noqa: E402
-from allocsim.errors import PlannerError  # noqa: E402
-from allocsim.judge.fast import check  # noqa: E402
+from allocsim import Arena, Document, Problem, ProgramBuilder
+from allocsim.allocators import find
+from allocsim.allocators.live_planners import LIVE_PLANNERS
+from allocsim.allocators.lower_bounds import lower_bound
+from allocsim.errors import PlannerError
+from allocsim.judge.fast import check
 
 ALIGNMENT = 64
 SHELF = ("greedy_by_size", "tlsf", "best_fit")
@@ -47,51 +44,43 @@ def drawn(seed: int) -> Problem:
     return Problem.of(builder.build(), start=start, stop=stop, pinned=pinned)
 
 
-def main() -> None:
-    """Ask, judge, count and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=[*LIVE_PLANNERS, *SHELF])
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "live_planners.json")
-    options = parser.parse_args()
-    rows = []
-    for name in options.names:
-        planner = find(name)
-        faulty: list[int] = []
-        refused: list[str] = []
-        over: list[float] = []
-        begin = time.perf_counter()
-        worse = 0
-        for seed in range(options.first, options.first + options.problems):
-            problem = drawn(seed)
-            try:
-                plan = planner.place(problem)
-            except PlannerError as error:
-                refused.append(f"{seed}: {error}"[:300])
-                continue
-            report = check(Document.of(plan))
-            if report.violations:
-                faulty.append(seed)
-            over.append(report.stats.peak_bytes / max(lower_bound(problem), 1))
-            apart = sum(-(-n // ALIGNMENT) * ALIGNMENT for n in problem.nbytes.tolist())
-            worse += report.stats.peak_bytes > apart
-        row = {
-            "planner": name,
-            "problems": options.problems,
-            "first": options.first,
-            "faulty": faulty,
-            "refused": len(refused),
-            "refusals": refused[:3],
-            "over": round(median(over), 4) if over else None,
-            "over_most": round(max(over), 3) if over else None,
-            "above_reference": worse,
-            "seconds": round(time.perf_counter() - begin, 1),
-        }
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        options.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+def asked(name: str, first: int, problems: int) -> Found:
+    """Ask one planner, and judge what it says."""
+    planner, faulty, refused, over, worse = find(name), list[int](), list[str](), list[float](), 0
+    begin = time.perf_counter()
+    for seed in range(first, first + problems):
+        problem = drawn(seed)
+        try:
+            plan = planner.place(problem)
+        except PlannerError as error:
+            refused.append(f"{seed}: {error}"[:300])
+            continue
+        report = check(Document.of(plan))
+        faulty += [seed] if report.violations else []
+        over.append(report.stats.peak_bytes / max(lower_bound(problem), 1))
+        worse += report.stats.peak_bytes > sum(-(-n // ALIGNMENT) * ALIGNMENT for n in problem.nbytes.tolist())
+    return {
+        "planner": name,
+        "problems": problems,
+        "first": first,
+        "faulty": faulty,
+        "refused": len(refused),
+        "refusals": refused[:3],
+        "over": round(median(over), 4) if over else None,
+        "over_most": round(max(over), 3) if over else None,
+        "above_reference": worse,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def measure(*names: str, problems: int = 1000, first: int = 0) -> Iterator[Found]:
+    """Ask one planner after the other."""
+    rows: list[Found] = []
+    for name in names or (*LIVE_PLANNERS, *SHELF):
+        rows.append(asked(name, first, problems))
+        print(json.dumps(rows[-1]), flush=True)
+        yield {"rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

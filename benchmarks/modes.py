@@ -6,48 +6,32 @@ For each mode: whether it is equal, rounds or is corrupt, where it first goes wr
 memory it had.
 """
 
-import argparse
-import json
-import resource
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import Found, cpu, peak_mib, run
 
-from repro import scenarios  # noqa: E402 - after the path above
-from repro.options import EngineOptions  # noqa: E402 - as above
-from repro.run import run  # noqa: E402 - as above
+from repro import run as whole_runs
+from repro import scenarios
+from repro.options import EngineOptions
 
-MODES = "default,pinned,reference,float64,deny,pin:backward,greedy_by_size,tape"
+MODES = ("default", "pinned", "reference", "float64", "deny", "pin:backward", "greedy_by_size", "tape")
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="Any set of modes at full size.")
-    parser.add_argument("--layers", type=int, default=30)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--modes", default=MODES)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "modes.json")
-    options = parser.parse_args()
-    chosen = EngineOptions(layers=options.layers, steps=options.steps, modes=tuple(options.modes.split(",")))
-    began = time.process_time()
-    result = run(scenarios.find("ggml-1501"), chosen)
+def measure(*, layers: int = 30, steps: int = 20, modes: tuple[str, ...] = MODES) -> Found:
+    """Train in every mode."""
+    chosen = EngineOptions(layers=layers, steps=steps, modes=modes)
+    seconds, result = cpu(lambda: whole_runs.run(scenarios.find("ggml-1501"), chosen))
     rows = {course["mode"]: _row(course) for course in result.differential}
-    results: dict[str, Any] = {
-        "layers": options.layers,
-        "steps": options.steps,
-        "verdict": [list(cause) for cause in sorted(result.verdict.causes)],
-        "cpu_seconds": round(time.process_time() - began, 1),
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "modes": rows,
-    }
     for name, row in rows.items():
         print(f"{name:16} {row}")
-    print({name: value for name, value in results.items() if name != "modes"})
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    return {
+        "layers": layers,
+        "steps": steps,
+        "verdict": [list(cause) for cause in sorted(result.verdict.classes)],
+        "cpu_seconds": round(seconds, 1),
+        "peak_mib": peak_mib(),
+        "modes": rows,
+    }
 
 
 def _row(course: dict[str, Any]) -> dict[str, Any]:
@@ -65,4 +49,4 @@ def _row(course: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

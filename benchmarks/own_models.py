@@ -7,62 +7,56 @@ Each model is diagnosed as `allocsim diagnose examples.NAME:CASE --allocator PLA
 and it is written after each; `wrong` names every row that is not as it must be, with what was said.
 """
 
-import argparse
-import json
-import sys
-import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
+from harness import RESULTS, Found, kept, run, until
 
-from planted_models import EXAMPLES, FAULTS, case, options_of, planted  # noqa: E402 - after the path above
+from planted_models import EXAMPLES, FAULTS, case, options_of, planted
 
-from allocsim.allocators import ALLOCATORS  # noqa: E402
-from repro.options import EngineOptions  # noqa: E402
-from repro.run import run  # noqa: E402
+from allocsim.allocators import ALLOCATORS
+from repro import run as whole_runs
+from repro.options import EngineOptions
 
 
-def row(name: str, what: str, options: EngineOptions) -> dict[str, object]:
+def row(name: str, what: str, options: EngineOptions) -> Found:
     """Diagnose one model with a fault, or under a planner."""
     if what in FAULTS:
-        result = run(planted(name, what, options), options_of(what, options))
+        result = whole_runs.run(planted(name, what, options), options_of(what, options))
         good = {"convicted": result.matches, "cured": result.evidence.cure is not None}
     else:
-        result = run(case(name), replace(options, allocator=what))
+        result = whole_runs.run(case(name), replace(options, allocator=what))
         good = {"clean": result.verdict.sound}
     return {**good, **({} if all(good.values()) else {"said": result.verdict.text})}
 
 
-def main() -> int:
-    """Make the rows that are missing; 1 if one is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "own_models.json")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="Begin no row after so long.")
-    parser.add_argument(
-        "--planners", default=",".join(ALLOCATORS), help="Names joined by commas; all of the shelf by default."
-    )
-    asked = parser.parse_args()
-    options, began = EngineOptions(steps=asked.steps), time.monotonic()
-    found = json.loads(asked.out.read_text(encoding="utf-8")) if asked.out.exists() else {}
-    rows = found.get("rows", {}) if found.get("steps") == asked.steps else {}
-    for what in (*FAULTS, *asked.planners.split(",")):
-        for name in EXAMPLES:
-            key = f"{name}, {what}"
-            if key in rows or time.monotonic() - began > asked.seconds:
-                continue
-            rows[key] = row(name, what, options)
-            wrong = {key: one for key, one in rows.items() if "said" in one}
-            counts = {
-                sort: sum(bool(one.get(sort)) for one in rows.values()) for sort in ("clean", "convicted", "cured")
-            }
-            found = {"steps": asked.steps, **counts, "made": len(rows), "wrong": wrong, "rows": rows}
-            asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            print(key, rows[key], flush=True)
-    return int(any("said" in one for one in rows.values()))
+def measure(
+    *,
+    steps: int = 2,
+    planners: tuple[str, ...] = tuple(ALLOCATORS),
+    seconds: float = float("inf"),
+    out: Path = RESULTS / "own_models.json",
+) -> Iterator[Found]:
+    """Make the rows that are missing in `out`; begin none after so many seconds."""
+    found = kept(out)
+    rows = found.get("rows", {}) if found.get("steps") == steps else {}
+    asked = {f"{name}, {what}": (name, what) for what in (*FAULTS, *planners) for name in EXAMPLES}
+    left = [key for key in asked if key not in rows]
+    for key in until(seconds, left):
+        rows[key] = row(*asked[key], EngineOptions(steps=steps))
+        print(key, rows[key], flush=True)
+        yield told(steps, rows)
+    if not left:
+        yield told(steps, rows)
+
+
+def told(steps: int, rows: dict[str, Found]) -> Found:
+    """Return the rows, how many are as they must be, and those that are not."""
+    counts = {sort: sum(bool(one.get(sort)) for one in rows.values()) for sort in ("clean", "convicted", "cured")}
+    wrong = {key: one for key, one in rows.items() if "said" in one}
+    return {"steps": steps, **counts, "made": len(rows), "wrong": wrong, "rows": rows}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="wrong")

@@ -6,58 +6,40 @@ For each group of cases: how many, what S and D say, and the processor time. Eve
 use a pair in place that no other has used, that S finds something in, or that are drawn (every n-th of the rest): `allocsim.r_replay.pins`.
 """
 
-import argparse
-import json
-import resource
-import sys
-import time
 from collections import Counter
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import Found, cpu, peak_mib, run
 
-from allocsim.r_replay import GROUPS, failed  # noqa: E402 - after the path above
-from repro import scenarios  # noqa: E402 - as above
-from repro.options import EngineOptions  # noqa: E402 - as above
-from repro.pipeline import prepare  # noqa: E402 - as above
-from repro.r_replay import replay  # noqa: E402 - as above
+from allocsim.r_replay import GROUPS, failed
+from repro import scenarios
+from repro.options import EngineOptions
+from repro.pipeline import prepare
+from repro.r_replay import replay
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="Detector R at full size.")
-    parser.add_argument("--layers", type=int, default=30)
-    parser.add_argument("--seq", type=int, default=64)
-    parser.add_argument("--every", type=int, default=500)
-    parser.add_argument("--limit", type=int, default=None, help="at most so many pin cases")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "replay.json")
-    options = parser.parse_args()
-    experiment = prepare(
-        scenarios.find("ggml-1501"), EngineOptions(layers=options.layers, seq=options.seq, steps=2, fixed=True)
-    )
-    results: dict[str, Any] = {
-        "layers": options.layers,
-        "seq": options.seq,
-        "every": options.every,
-        "ops": len(experiment.workload.program.ops),
-        "buffers": len(experiment.workload.program.buffers),
+def measure(*, layers: int = 30, seq: int = 64, every: int = 500, limit: int | None = None) -> Iterator[Found]:
+    """Replay group by group; of the pin cases at most `limit`."""
+    experiment = prepare(scenarios.find("ggml-1501"), EngineOptions(layers=layers, seq=seq, steps=2, fixed=True))
+    program = experiment.workload.program
+    found: Found = {
+        "layers": layers,
+        "seq": seq,
+        "every": every,
+        "ops": len(program.ops),
+        "buffers": len(program.buffers),
     }
     for group in GROUPS:
-        began = time.process_time()
-        rows = list(replay(experiment, groups=(group,), limit=options.limit, every=options.every))
-        results[group] = {
+        seconds, rows = cpu(lambda group=group: list(replay(experiment, groups=(group,), limit=limit, every=every)))
+        found[group] = {
             "cases": len(rows),
             "fail": sum(map(failed, rows)),
-            "S": dict(Counter(row["S"]["status"] for row in rows)),
-            "D": dict(Counter(row["D"]["status"] for row in rows)),
-            "cpu_seconds": round(time.process_time() - began, 1),
+            **{letter: dict(Counter(row[letter]["status"] for row in rows)) for letter in "SD"},
+            "cpu_seconds": round(seconds, 1),
         }
-        results["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(f"{group:8} {results[group]}", flush=True)
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"{group:8} {found[group]}", flush=True)
+        yield {**found, "peak_mib": peak_mib()}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

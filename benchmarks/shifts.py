@@ -6,48 +6,33 @@ The plans are the dumps of ggml in `tests/data/ggml`, the law is that of `tests/
 of the tests. `missed` must be 0; exit status 1 where it is not.
 """
 
-import argparse
-import json
-import sys
-import time
-from pathlib import Path
-from typing import Any
+from harness import Found, cpu, run
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests" / "laws")]  # this checkout, installed or not
-
-from test_real_plans import NAMES, apart, check, dropped, given, missed, sames, shifts  # noqa: E402 - after the paths above
+from test_real_plans import NAMES, apart, check, dropped, given, missed, sames, shifts
 
 
-def main() -> int:
-    """Move, judge, write."""
-    parser = argparse.ArgumentParser(description="Every slot of real plans moved onto a live neighbour.")
-    parser.add_argument("names", nargs="*", default=NAMES)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "shifts.json")
-    options = parser.parse_args()
-    began, plans = time.process_time(), dict[str, Any]()
-    for name in options.names:
-        made = given(name)
-        away = [step for step in sames(made) if apart(made, step)]
-        plans[name] = {
-            "slots": int(made.plans[0].placed.sum()),
-            "moved": len(shifts(name)),
-            "missed": missed(name, shifts(name)),
-            "same_dropped": len(away),
-            "same_missed": [step for step in away if check(dropped(made, step)).clean],
-        }
-        print(name, plans[name], flush=True)
-    results = {
-        "moved": sum(plan["moved"] for plan in plans.values()),
-        "missed": sum(len(plan["missed"]) for plan in plans.values()),
-        "same_dropped": sum(plan["same_dropped"] for plan in plans.values()),
-        "same_missed": sum(len(plan["same_missed"]) for plan in plans.values()),
-        "plans": plans,
-        "cpu_seconds": round(time.process_time() - began),
+def moved(name: str) -> Found:
+    """Return what becomes of one plan."""
+    made = given(name)
+    away = [step for step in sames(made) if apart(made, step)]
+    return {
+        "slots": int(made.plans[0].placed.sum()),
+        "moved": len(shifts(name)),
+        "missed": missed(name, shifts(name)),
+        "same_dropped": len(away),
+        "same_missed": [step for step in away if check(dropped(made, step)).clean],
     }
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
-    return int(bool(results["missed"] or results["same_missed"]))
+
+
+def measure(*names: str) -> Found:
+    """Move and judge."""
+    seconds, plans = cpu(lambda: {name: moved(name) for name in names or NAMES})
+    total = {
+        key: sum(row[key] if isinstance(row[key], int) else len(row[key]) for row in plans.values())
+        for key in ("moved", "missed", "same_dropped", "same_missed")
+    }
+    return {**total, "plans": plans, "cpu_seconds": round(seconds)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed=("missed", "same_missed"))

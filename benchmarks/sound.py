@@ -6,32 +6,21 @@ The programs are those of `tests/generation.py`, a thousand to a document, judge
 it is not. `tests/power/test_sound.py` does the same in every run of the tests; here any number can be judged, from any seed.
 """
 
-import argparse
-import json
-import sys
 import time
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
+from harness import Found, run
 
-from generation import lot  # noqa: E402 - after the paths above
-from power.accusations import accusations  # noqa: E402 - as above
+from generation import lot
+from power.accusations import accusations
 
 LOT = 1000
 
 
-def main() -> int:
-    """Judge, print, write."""
-    parser = argparse.ArgumentParser(description="Sound programs, and nothing said against them.")
-    parser.add_argument("--programs", type=int, default=100_000)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first thousand")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "sound.json")
-    options = parser.parse_args()
+def measure(*, programs: int = 100_000, first: int = 0) -> Found:
+    """Make and judge them, a thousand for each seed from the first."""
     counts, seconds, accused = Counter[str](), Counter[str](), dict[int, list[str]]()
-    for seed in range(options.first, options.first + -(-options.programs // LOT)):
+    for seed in range(first, first + -(-programs // LOT)):
         began = time.process_time()
         one = lot(seed, count=LOT, ops=4)
         made = time.process_time()
@@ -41,24 +30,21 @@ def main() -> int:
         counts.update(ops=len(one.document.programs[0].ops), runs=one.programs * len(one.document.runs))
         if said:
             accused[seed] = said
-    results: dict[str, Any] = {
+            print(f"seed {seed}: {said[0]}")
+    shares = {
+        f"{name}_percent": round(100 * counts[name] / counts["programs"], 1)
+        for name in ("in_place", "sessions", "streams")
+    }
+    return {
         "programs": counts["programs"],
-        "seeds": [options.first, options.first + counts["programs"] // LOT],
+        "seeds": [first, first + counts["programs"] // LOT],
         "ops": counts["ops"],
         "runs": counts["runs"],
-        **{
-            f"{name}_percent": round(100 * counts[name] / counts["programs"], 1)
-            for name in ("in_place", "sessions", "streams")
-        },
+        **shares,
         "accusations": sum(map(len, accused.values())),
         "cpu_seconds": {name: round(spent, 1) for name, spent in seconds.items()},
     }
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(results)
-    for seed, said in accused.items():
-        print(f"seed {seed}: {said[0]}")
-    return int(bool(accused))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="accusations")

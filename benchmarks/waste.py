@@ -7,50 +7,29 @@ Figures are bytes and do not depend on the machine. `wasted` is bytes times step
 as believed and with right lifetimes.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import DATA, Found, run
 
-from allocsim import systems  # noqa: E402 - after the path above
-from allocsim.allocators import ALLOCATORS  # noqa: E402 - as above
-from allocsim.liveness.waste import waste  # noqa: E402 - as above
-from allocsim.model import Program  # noqa: E402 - as above
+from allocsim import systems
+from allocsim.allocators import ALLOCATORS
+from allocsim.liveness.waste import waste
+from allocsim.model import Program
+from engine.graph.lowering import lower
+from repro import lora_setup, scenarios
 
 PLACEMENTS = ("ggml", "greedy_by_size")
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="What lifetimes that are too long cost.")
-    parser.add_argument("--layers", type=int, default=30)
-    parser.add_argument("--seq", type=int, default=64)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "waste.json")
-    options = parser.parse_args()
-    results: dict[str, Any] = {}
-    for name, program in programs(options.layers, options.seq):
-        results[name] = {"ops": len(program.ops), "buffers": len(program.buffers), **of(program)}
-        print(f"{name:24} {results[name]}", flush=True)
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
-
-
 def programs(layers: int, seq: int) -> Iterator[tuple[str, Program]]:
     """Yield the training graph of the scenarios, and every graph captured from ggml."""
-    from engine.graph.lowering import lower  # noqa: PLC0415 - loads kernels
-    from repro import lora_setup, scenarios  # noqa: PLC0415 - as above
-
     setup = lora_setup.set_up(scenarios.find("ggml-1501").training, layers=layers, seq=seq)
     yield f"training, {layers} layers", lower(setup.graph, (setup.loss,)).program
-    for path in sorted((HERE.parent / "tests" / "data" / "ggml").glob("*.json")):
+    for path in sorted((DATA / "ggml").glob("*.json")):
         yield path.stem, systems.load(path).programs[0]
 
 
-def of(program: Program) -> dict[str, Any]:
+def of(program: Program) -> Found:
     """Return the waste of ggml's belief."""
     problem = ALLOCATORS["ggml"].believe(program)
     found = {name: waste(problem, ALLOCATORS[name]) for name in PLACEMENTS}
@@ -64,5 +43,14 @@ def of(program: Program) -> dict[str, Any]:
     }
 
 
+def measure(*, layers: int = 30, seq: int = 64) -> Iterator[Found]:
+    """Ask of one program after the other."""
+    found: Found = {}
+    for name, program in programs(layers, seq):
+        found[name] = {"ops": len(program.ops), "buffers": len(program.buffers), **of(program)}
+        print(f"{name:24} {found[name]}", flush=True)
+        yield found
+
+
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -1,0 +1,222 @@
+"""What every benchmark shares: its arguments, this checkout, turns and medians, children, and how results are written.
+
+    from harness import cpu, run
+
+    def measure(*, rounds: int = 5, seq: int = 64) -> Found:
+        ...                                   # the measured part: returns figures, or yields them as they grow
+
+    if __name__ == "__main__":
+        run(measure, failed="missed")         # --rounds, --seq and --out; exit status 1 where found["missed"] is not empty
+
+The arguments are those of the function: a word for each that has a default (None: a whole number), a place for each that has
+none, any number of places for `*names`, `bool` a switch, `tuple` names joined by commas. `--help` is the docstring of the script. Results go to `results/SCRIPT.json`, or to the file of `--out`,
+with the versions of what was measured: one line for each key, and one for each row of what has rows. What is yielded is written each
+time, so that a run that is stopped keeps what it has.
+
+What this module does not see: what is measured.
+"""
+
+import argparse
+import inspect
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeVar
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parent
+DATA: Final = ROOT / "tests" / "data"
+RESULTS: Final = HERE / "results"
+PEERS: Final = os.environ.get("BENCH_PEERS", sys.executable)
+"""The interpreter that has the peers."""
+
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "laws")]  # this checkout, installed or not
+
+MANY: Final = 8
+"""Figures of one row, at most."""
+
+Found = dict[str, Any]
+Made = TypeVar("Made")
+
+
+def run(
+    measure: Callable[..., Found | Iterator[Found]],
+    *,
+    failed: str | tuple[str, ...] = (),
+    versions: tuple[str, ...] = (),
+) -> None:
+    """Measure with the arguments of the command line, write, print, and exit: 1 where a key of `failed` holds something.
+
+    Args:
+        measure: returns what was found, or yields it as it grows; `out`, if it takes that, is the file of the results.
+        failed: keys of the result that must be empty, 0 or False.
+        versions: packages beside numpy whose versions belong to the figures.
+    """
+    script = Path(inspect.getfile(measure))
+    found, asked = Found(), arguments(measure, script)
+    out = asked.pop("out")
+    parameters = inspect.signature(measure).parameters
+    several = [name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL]
+    places = [place for name in several for place in asked.pop(name)]
+    made = measure(*places, **asked, **({"out": out} if "out" in parameters else {}))
+    for found in [made] if isinstance(made, dict) else made:
+        write(out, {**found, "versions": versions_of(*versions)})
+    if figures := {key: value for key, value in found.items() if not has_rows(value)}:
+        print(table(figures), end="")
+    sys.exit(int(any(found.get(key) for key in ((failed,) if isinstance(failed, str) else failed))))
+
+
+def arguments(measure: Callable[..., Any], script: Path) -> Found:
+    """Return what the command line says for each parameter of a function, and for `out`."""
+    about = inspect.getdoc(inspect.getmodule(measure))
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{script.stem}.json")
+    for name, one in inspect.signature(measure, eval_str=True).parameters.items():
+        if name != "out":
+            added(parser, name.replace("_", "-"), one)
+    return vars(parser.parse_args())
+
+
+def added(parser: argparse.ArgumentParser, name: str, one: inspect.Parameter) -> None:
+    """Add one parameter of a function to the command line."""
+    if one.kind is one.VAR_POSITIONAL:
+        parser.add_argument(name, type=one.annotation, nargs="*")
+    elif one.default is one.empty:
+        parser.add_argument(name, type=one.annotation)
+    elif one.annotation is bool:
+        parser.add_argument(f"--{name}", action="store_true")
+    elif isinstance(one.default, tuple):
+        kind = type(one.default[0]) if one.default else str
+        parser.add_argument(f"--{name}", type=lambda text: tuple(map(kind, text.split(","))), default=one.default)
+    else:
+        kind = int if one.default is None else type(one.default)
+        parser.add_argument(f"--{name}", type=kind, default=one.default)
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Return the versions of Python, numpy and packages that are here."""
+    found = {"python": sys.version.split()[0]}
+    for package in ("numpy", *packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+# results ------------------------------------------------------------------------------------------
+
+
+def has_rows(value: object) -> bool:
+    """Whether a value is rows: it holds lists or mappings, or is a mapping of many."""
+    if isinstance(value, Mapping) and len(value) > MANY:
+        return True
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(isinstance(one, Mapping | list | tuple) for one in inner)
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Return results as JSON, one line for each key, and for each row of what has rows."""
+    keys = [
+        f"{json.dumps(key)}: {_rows(value) if has_rows(value) else json.dumps(value)}" for key, value in found.items()
+    ]
+    return "{\n" + ",\n".join(keys) + "\n}\n"
+
+
+def _rows(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{\n " + ",\n ".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in value.items()) + "\n}"
+    return "[\n " + ",\n ".join(map(json.dumps, value)) + "\n]"
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """Write results, so that a reader sees the old ones or the new ones."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(table(found), encoding="utf-8")
+    part.replace(path)
+
+
+def kept(path: Path) -> Found:
+    """Return what a file of results holds; nothing where there is none."""
+    found: Found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+# time and memory ----------------------------------------------------------------------------------
+
+
+def cpu(work: Callable[[], Made], rounds: int = 1) -> tuple[float, Made]:
+    """Return the processor seconds of the median round, and what the last one returned."""
+    spent = []
+    for _ in range(rounds):
+        began = time.process_time()
+        made = work()
+        spent.append(time.process_time() - began)
+    return median(spent), made
+
+
+def peak_mib() -> int:
+    """Return the most memory that this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def in_turns(sides: Mapping[str, Callable[[], float]], pairs: int) -> dict[str, list[float]]:
+    """Return what each side measured in each round; the sides take turns, so that what else the machine does hits all."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(pairs):
+        for name, side in sides.items():
+            found[name].append(side())
+        print({name: row[-1] for name, row in found.items()}, flush=True)
+    return found
+
+
+def ratio(ours: Iterable[float], theirs: Iterable[float]) -> Found:
+    """Return the ratio of each pair, and the median."""
+    pairs = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return {"median": median(pairs), "pairs": pairs}
+
+
+# children -----------------------------------------------------------------------------------------
+
+
+def child(
+    *command: str | Path,
+    python: str | Path = sys.executable,
+    clean: bool = False,
+    quiet: bool = False,
+    **variables: str,
+) -> list[str]:
+    """Return the lines that a script prints in an interpreter of its own; raises CalledProcessError.
+
+    Args:
+        command: the arguments of the interpreter, a script of this folder first or `-c`.
+        python: the interpreter; `PEERS` has what ours is compared with.
+        clean: without the variables of this process, so that no path leads here.
+        quiet: what it says on the side is thrown away.
+        variables: set for the child.
+    """
+    first, *others = map(str, command)
+    place = first if first.startswith("-") else str(HERE / first)
+    environment = {"PATH": "/usr/bin:/bin"} if clean else dict(os.environ)
+    aside = subprocess.DEVNULL if quiet else None
+    asked = [str(python), place, *others]
+    done = subprocess.run(
+        asked, check=True, stdout=subprocess.PIPE, stderr=aside, text=True, env={**environment, **variables}
+    )
+    return done.stdout.splitlines()
+
+
+def until(seconds: float, todo: Iterable[Made]) -> Iterator[Made]:
+    """Yield pieces of a campaign as long as the time lasts; what is left is for the next run."""
+    began = time.monotonic()
+    for piece in todo:
+        if time.monotonic() - began > seconds:
+            return
+        yield piece
