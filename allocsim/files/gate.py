@@ -37,6 +37,9 @@ CEILINGS: Final[Mapping[str, int]] = {
 """Bytes at most: a document or dump; a record of this project's own (evidence, report);
 a configuration; raw data to train on, and a journal, which grows."""
 
+PIECE: Final = 1 << 22
+"""Bytes that are read at once."""
+
 PATIENCE_SECONDS: Final = 60
 """For the first byte of a pipe."""
 
@@ -67,7 +70,7 @@ def content(
         with _opened(Path(path)) as file:
             data = file.read(min(1 << 16, most + 1))
             if begins is None or begins(data):
-                data += file.read(most + 1 - len(data))
+                data += _read(file, most + 1 - len(data))
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise refusal(str(path), "", f"cannot be read: {said}") from None
@@ -86,10 +89,19 @@ def _opened(path: Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
+def _read(file: IO[bytes], most: int) -> bytes:
+    """Return up to so many bytes; `read` makes room for all that it is asked for before it reads."""
+    pieces, room = [], most
+    while room > 0 and (piece := file.read(min(room, PIECE))):
+        pieces.append(piece)
+        room -= len(piece)
+    return b"".join(pieces)
+
+
 def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["document"]) -> bytes:
     """Return what an open stream (standard input) holds, as `content` does for a file."""
     try:
-        data = stream.read(most + 1)
+        data = _read(stream, most + 1)
     except OSError as error:
         raise DocumentError(source, "", f"cannot be read: {error.strerror or error}") from None
     return bounded(data, source, most)

@@ -2,6 +2,8 @@
 
 import ast
 import io
+import os
+import resource
 from pathlib import Path
 
 import msgspec
@@ -199,3 +201,19 @@ def test_what_ends_a_command_and_errors_of_ours_pass_as_they_are(error):
     with pytest.raises(type(error)) as raised, gate.refusing("f", "thing"):
         raise error
     assert raised.value is error
+
+
+def test_a_small_file_takes_no_room_for_its_ceiling(tmp_path: Path) -> None:
+    """A journal may have 4 GiB; to read a short one takes a few megabytes, also where a process may have no more."""
+    path = tmp_path / "j"
+    path.write_bytes(b"x" * 1000)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + (64 << 20),) * 2)
+            status = int(gate.content(path, gate.CEILINGS["stream"]) != b"x" * 1000)
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
