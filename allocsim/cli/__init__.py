@@ -130,7 +130,7 @@ def _said_of(error: Exception) -> int:
 
 def one_line(text: str) -> str:
     """Return text with whatever would break a line or steer a terminal spelled out."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _run(arguments: list[str]) -> int:

@@ -130,12 +130,12 @@ def check(
             print_error(outcome.failed)
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
         remarks = remarks_on(document)
-        other = {} if explored is None else {"explore": explored}
         strange = misfits(document)
-        entries.append(
-            {**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {}), **remarks}
-        )
         if as_json:
+            other = {} if explored is None else {"explore": explored}
+            entries.append(
+                {**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {}), **remarks}
+            )
             continue
         for line in (*lines_of(outcome), *(part for text in strange for part in wrapped(text, "  ", "    "))):
             print_line(line)

@@ -286,7 +286,7 @@ def wrapped(text: str, first: str = "", other: str = "") -> list[str]:
 
 def one_line(text: str) -> str:
     """Return text with whatever would break a line or steer a terminal spelled out."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 __all__ = ["WIDTH", "cause_lines", "examined_lines", "headline", "lines_of", "mended", "price", "wrapped"]

@@ -255,14 +255,11 @@ class _Promises:
         recipients: dict[int, list[int]] = defaultdict(list)
         for donor, recipient in zip((handed // count).tolist(), (handed % count).tolist(), strict=True):
             recipients[donor].append(recipient)
-        reached: dict[int, set[int]] = {}
-        for row in np.flatnonzero(~mask).tolist():
-            one, other = divmod(int(pair[row]), count)
-            for donor, last in ((one, other), (other, one)):
-                if donor in recipients and donor not in reached:
-                    reached[donor] = _reached(donor, recipients)
-                mask[row] |= last in reached.get(donor, ())
-        return mask
+        asked = np.stack([pair // count, pair % count])[:, ~mask]
+        donors = np.intersect1d(asked, handed // count)
+        chains = [donor * count + np.fromiter(_reached(donor, recipients), np.int64) for donor in donors.tolist()]
+        joined = np.concatenate([handed[:0], *chains])
+        return mask | among(pair, _unordered(joined, count))
 
     def _moved(self, pair: Int64s, step: Int64s) -> Bools:
         """Return which pairs of buffers meet, by belief, at a `same` alone, which reads the one and

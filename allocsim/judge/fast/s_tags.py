@@ -294,20 +294,28 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
 def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
     """Return which buffers a `same` of this run or another may touch and columns do not suffice
     for.
+
+    Found once for all runs of a program over one memory.
     """
-    mask = np.zeros(len(plain.plain), dtype=np.bool_)
-    kept: set[str] = set()
-    for other in case.group(trial):
-        accesses, buffers = other.accesses, other.program.buffers
-        touched = np.zeros(len(buffers), dtype=np.bool_)
-        touched[accesses.read_buffer[other.program.same_ops[accesses.read_op]]] = True
-        touched[accesses.write_buffer[other.program.same_ops[accesses.write_op]]] = True
-        kept.update(buffers.names[buffer] for buffer in np.flatnonzero(touched & buffers.persistent).tolist())
-        if other.program is trial.program:
-            mask |= touched
-    persistent = np.flatnonzero(trial.program.buffers.persistent).tolist() if kept else []
-    mask[[buffer for buffer in persistent if trial.program.buffers.names[buffer] in kept]] = True
-    return mask & ~plain.plain
+    group = case.group(trial)
+
+    def touched() -> Bools:
+        mask = np.zeros(len(plain.plain), dtype=np.bool_)
+        kept: set[str] = set()
+        for other in {id(each.accesses): each for each in group}.values():
+            accesses, buffers = other.accesses, other.program.buffers
+            here = np.zeros(len(buffers), dtype=np.bool_)
+            here[accesses.read_buffer[other.program.same_ops[accesses.read_op]]] = True
+            here[accesses.write_buffer[other.program.same_ops[accesses.write_op]]] = True
+            kept.update(buffers.names[buffer] for buffer in np.flatnonzero(here & buffers.persistent).tolist())
+            if other.program is trial.program:
+                mask |= here
+        persistent = np.flatnonzero(trial.program.buffers.persistent).tolist() if kept else []
+        mask[[buffer for buffer in persistent if trial.program.buffers.names[buffer] in kept]] = True
+        return mask
+
+    found: Bools = case.kept(("touched by same", group[0].index, id(trial.program)), touched)
+    return found & ~plain.plain
 
 
 def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Bools) -> list[tuple[int, int, int, int]]:
