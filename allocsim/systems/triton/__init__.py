@@ -2,7 +2,8 @@
 
 `ttgir_text` reads the text, `scalar_arithmetic` computes the numbers in it, `shared_views` says
 which bytes a memory descriptor is, `block_threads` orders what threads, copies and barriers do,
-`kernel_walk` runs a kernel's control flow, `triton_kernel` makes the document.
+`kernel_walk` runs a kernel's control flow, `memory_ops` says what ops do, `triton_kernel` makes the
+document, `ask_triton` has the compiler make the text.
 
 What this package does not see: a GPU.
 """

@@ -6,8 +6,10 @@
 An act finds the views among the operands of its op, so that it does not hang on where the text has
 them, and tells `BlockThreads` what is read, written, started, waited for or arrived at.
 
-Two things are in the lowering and not in the text: all threads of an actor meet before the one that
-arrives on an mbarrier or expects bytes (`signal`), and inside of `tensormap_fenceproxy_acquire`.
+Three things are in the lowering and not in the text: all threads of an actor meet before the one
+that arrives on an mbarrier or expects bytes (`signal`), inside of `tensormap_fenceproxy_acquire`,
+and, of several warp groups, behind a `warp_group_dot_wait` that is not `warpGroupLocal`. They were
+read off the PTX of triton 3.9; in releases before triton#11056 that wait was always local.
 
 What this module does not see: masks, proxies, and what a copy does in other blocks of a cluster.
 """
@@ -23,6 +25,7 @@ PROGRAMS: Final = 3
 """How many programs a launch has, by guess."""
 STARTS: Final = re.compile(r"\[([-\d, ]*)\]")
 ORDER: Final = re.compile(r"order = array<i32: ([\d, ]+)>")
+LISTED: Final = re.compile(r"(%[\w$.-]+(?:#\d+)?)(?:\[[^\]]*\])?")
 TENSOR: Final = re.compile(r"tensor<.*>")
 
 
@@ -234,10 +237,13 @@ def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most so many products of the own warp group are under way; hand views on."""
+    """Wait until at most so many products are under way; hand views on."""
     for result, operand in zip(op.results, op.operands, strict=False):
         frame.names[result] = frame.names.get(operand)
-    walk.threads.wait(frame.actor, "dot", op.number("pendings") or 0, told(op), ordering=frame.actor.warps <= 4)
+    actor = frame.actor
+    walk.threads.wait(actor, "dot", op.number("pendings") or 0, told(op), ordering=actor.warps <= 4)
+    if actor.warps > 4 and "warpGroupLocal" not in op.text:
+        walk.threads.barrier(actor, f"end of {told(op)}")
 
 
 def tensor_memory(walk: KernelWalk, frame: Frame, op: IrOp, reads: tuple[View, ...], writes: tuple[View, ...]) -> None:
@@ -260,16 +266,16 @@ def tensor_store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Multiply into tensor memory: products of one actor follow each other."""
     found = walk.views(frame, op)
-    flags = [frame.names.get(name) for name in op.operands if name in frame.names]
-    flags = [flag for flag in flags if not isinstance(flag, View)]
-    """Whether it adds to what lies there, whether it is done at all."""
+    scaled = op.name == "ttng.tc_gen5_mma_scaled"
+    listed = [frame.names.get(name) for name in LISTED.findall(op.text.partition(" {")[0].partition(" : ")[0])]
+    flags = listed[5 if scaled else 3 :]
     if flags[1:2] == [0]:
         return
     parts = [view for view in found if not view.is_barrier]
-    sums = [view for view in parts if view.in_tensor_memory]
     actor = frame.actor
     label = told(op)
-    target = sums[-1:] if op.name == "ttng.tc_gen5_mma" else sums[:1]
+    sum_ = listed[2] if len(listed) > 2 else None
+    target = [sum_] if isinstance(sum_, View) else []
     reads = [view for view in parts if view not in target] + [view for view in found if view.is_barrier]
     reads += target if flags[:1] != [0] else []
     number = walk.threads.op(actor, label, reads, target, after=actor.pending_mma[-1:], engine=True)

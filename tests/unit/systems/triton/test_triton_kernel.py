@@ -4,14 +4,14 @@ import re
 from itertools import combinations
 
 import pytest
-from plan_laws import PLANS, causes, law_of_damage
+from plan_laws import PLANS, law_of_damage
 
 from allocsim import check, systems
 from allocsim.errors import DocumentError
 from allocsim.systems.triton.triton_kernel import loads
 
 FOLDER = PLANS / "triton"
-CLEAN = ("matmul_sm80", "matmul_gfx942", "softmax_sm80", "descriptors_sm90", "specialised_sm100")
+CLEAN = ("matmul_sm80", "matmul_8_warps_sm90", "matmul_gfx942", "softmax_sm80", "descriptors_sm90", "specialised_sm100")
 SYNCHRONISING = re.compile(
     r"^\s*(?:%\S+ = )?(?:ttg\.barrier|ttg\.async_wait|ttng\.wait_barrier|ttng\.async_tma_store_wait)\b"
 )
@@ -111,11 +111,12 @@ def test_an_allocation_laid_over_another_that_is_needed_is_convicted():
     assert {"StaleRead", "Overlap"} <= kinds(found)
 
 
-def test_eight_warps_that_wait_each_for_their_own_products_race():
-    """triton#11047: `warp_group_dot_wait` waits for the products of the own warp group alone."""
-    assert set(causes(FOLDER / "matmul_8_warps_sm90.ttgir")) == {("C09", "schedule")}
-    four = changed("matmul_8_warps_sm90", '"ttg.num-warps" = 8', '"ttg.num-warps" = 4')
-    assert kinds(four) == set()
+def test_warp_groups_that_wait_each_for_their_own_products_race():
+    """triton#11047: before triton#11056 a `warp_group_dot_wait` was always of its own warp group."""
+    name, old = "matmul_8_warps_sm90", "{pendings = 1 : i32} : tensor<128x64xf32"
+    local = changed(name, old, old.replace("i32}", "i32, warpGroupLocal}"))
+    assert kinds(local) == {"Race"}
+    assert kinds(local.replace(b'"ttg.num-warps" = 8', b'"ttg.num-warps" = 4')) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,333 @@
+"""Triton's kernels compiled for several GPUs and judged: none accused, and barriers left out one by one.
+
+    PYTHONPATH=. python benchmarks/triton_kernels.py [--most N] [--seed N] [--leave-out N] [--out FILE]
+
+Needs triton and numpy, no GPU. Products, attention, softmax, norms, scans, sorts, histograms, convolutions and random chains, each with drawn
+sizes, stages and warps. Of each kernel some barriers and waits are left out, drawn; whether what is left has two accesses that meet and that
+nothing orders is told by sets of bytes and a search along the waits, without the judge. A kernel that is accused is listed with its first race.
+"""
+
+import argparse
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
+from allocsim.model import Document, Plan
+from allocsim.systems.triton.ask_triton import compiled
+from allocsim.systems.triton.triton_kernel import loads
+
+TARGETS: Final = {
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+SYNCHRONISING: Final = re.compile(
+    r"\s*(?:%\S+ = )?(?:ttg\.barrier|ttg\.async_wait|ttng\.wait_barrier|ttng\.async_tma_store_wait|ttng\.warp_group_dot_wait %\S+ \{)"
+)
+
+
+@triton.jit
+def matmul(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    ap, bp = a + i[:, None] * K + k[None, :], b + k[:, None] * BN + j[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, K, BK):
+        acc = tl.dot(tl.load(ap), tl.load(bp), acc)
+        ap += BK
+        bp += BK * BN
+    tl.store(c + i[:, None] * BN + j[None, :], acc)
+
+
+@triton.jit
+def matmul_softmax(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for kk in range(0, K, BK):
+        x = tl.load(a + i[:, None] * K + kk + k[None, :], mask=k[None, :] < K - kk, other=0.0)
+        acc += tl.dot(x, tl.load(b + (kk + k)[:, None] * BN + j[None, :]))
+    z = tl.trans(tl.softmax(acc)) if BM == BN else tl.softmax(acc)
+    tl.store(c + i[:, None] * BN + j[None, :], z + tl.sum(acc, 1)[:, None])
+
+
+@triton.jit
+def described(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WS: tl.constexpr):
+    ad = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    bd = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BK, BN])
+    cd = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    acc = tl.zeros((BM, BN), tl.float32)
+    for kk in tl.range(0, tl.cdiv(K, BK), warp_specialize=WS):
+        acc = tl.dot(ad.load([0, kk * BK]), bd.load([kk * BK, 0]), acc)
+    cd.store([0, 0], acc.to(tl.float16))
+
+
+@triton.jit
+def attention(q, k, v, o, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    i, j, d = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    qs = tl.load(q + i[:, None] * D + d[None, :])
+    top = tl.full((BM,), -1e30, tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    for s in range(0, n, BN):
+        scores = tl.dot(qs, tl.load(k + (s + j)[None, :] * D + d[:, None]))
+        new = tl.maximum(top, tl.max(scores, 1))
+        p = tl.exp(scores - new[:, None])
+        scale = tl.exp(top - new)
+        total = total * scale + tl.sum(p, 1)
+        acc = acc * scale[:, None]
+        acc = tl.dot(p.to(tl.float16), tl.load(v + (s + j)[:, None] * D + d[None, :]), acc)
+        top = new
+    tl.store(o + i[:, None] * D + d[None, :], acc / total[:, None])
+
+
+@triton.jit
+def norm(x, y, n, B: tl.constexpr):
+    j = tl.arange(0, B)
+    for r in range(n):
+        v = tl.load(x + r * B + j)
+        m = tl.sum(v, 0) / B
+        s = tl.sum((v - m) * (v - m), 0) / B
+        tl.store(y + r * B + j, (v - m) / tl.sqrt(s + 1e-5))
+
+
+@triton.jit
+def softmax(x, y, n, B: tl.constexpr):
+    j = tl.arange(0, B)
+    for r in range(n):
+        v = tl.load(x + r * B + j)
+        e = tl.exp(v - tl.max(v, 0))
+        tl.store(y + r * B + j, e / tl.sum(e, 0))
+
+
+@triton.jit
+def convolution(x, w, y, L, BM: tl.constexpr, C: tl.constexpr, T: tl.constexpr):
+    i, c, o = tl.arange(0, BM), tl.arange(0, C), tl.arange(0, C)
+    for p in range(0, L, BM):
+        acc = tl.zeros((BM, C), tl.float32)
+        for t in range(T):
+            a = tl.load(x + (p + i + t)[:, None] * C + c[None, :])
+            acc = tl.dot(a, tl.load(w + t * C * C + c[:, None] * C + o[None, :]), acc)
+        tl.store(y + (p + i)[:, None] * C + o[None, :], acc)
+
+
+@triton.jit
+def add(a, b):
+    return a + b
+
+
+@triton.jit
+def changed(v, code: tl.constexpr, R: tl.constexpr):
+    if code == 0:
+        v = v - tl.max(v, 1)[:, None]
+    elif code == 1:
+        v = v / (1 + tl.sum(v * v, 0)[None, :])
+    elif code == 2:
+        v = tl.cumsum(v, 0)
+    elif code == 3:
+        v = tl.associative_scan(v, 1, add)
+    elif code == 4:
+        v = tl.trans(v)
+    elif code == 5:
+        v = tl.dot(v.to(tl.float16), tl.trans(v).to(tl.float16))
+    elif code == 6:
+        v = tl.sort(v)
+    elif code == 7:
+        v = v + tl.histogram(tl.reshape(v, (R * R,)).to(tl.int32), R).to(tl.float32)[None, :]
+    elif code == 8:
+        v = v + tl.argmax(v, 1).to(tl.float32)[:, None]
+    return v
+
+
+@triton.jit
+def chain(x, y, n, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr):
+    i, j = tl.arange(0, R), tl.arange(0, R)
+    v = tl.load(x + i[:, None] * R + j[None, :])
+    v = changed(v, A, R)
+    for _ in range(n):
+        v = changed(changed(v, B, R), C, R)
+        if tl.load(x) > 0:
+            v = changed(v, D, R)
+    tl.store(y + j[:, None] + i[None, :] * R, v)
+
+
+def drawn(
+    rng: random.Random, most: int
+) -> Iterator[tuple[str, str, Any, dict[str, str], dict[str, int], dict[str, int]]]:
+    """Yield (kind, target, kernel, signature, constants, options), each kernel for three targets."""
+    half, whole = dict.fromkeys("ab", "*fp16"), "*fp32"
+    while most > 0:
+        sizes = {"BM": rng.choice((32, 64, 128)), "BN": rng.choice((32, 64, 128)), "BK": rng.choice((32, 64))}
+        wide = {"BM": 128, "BN": rng.choice((64, 128)), "BK": 64}
+        length = {"B": rng.choice((256, 1024, 2048, 4096))}
+        square = {"R": rng.choice((16, 32, 64)), **{name: rng.randrange(9) for name in "ABCD"}}
+        deep = {"num_stages": rng.choice((2, 3, 4)), "num_warps": rng.choice((4, 4, 8))}
+        kind, kernel, signature, constants, targets = rng.choice(
+            [
+                ("product", matmul, {**half, "c": whole, "K": "i32"}, sizes, ("sm_80", "sm_90", "sm_100", "gfx942")),
+                ("product and softmax", matmul_softmax, {**half, "c": whole, "K": "i32"}, sizes, ("sm_80", "sm_90", "gfx942")),
+                ("descriptors", described, {**half, "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}, {**wide, "WS": 0}, ("sm_90", "sm_100")),
+                ("warp groups", described, {**half, "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}, {**wide, "WS": 1}, ("sm_90", "sm_100")),
+                ("attention", attention, {**dict.fromkeys("qkv", "*fp16"), "o": whole, "n": "i32"}, {"BM": sizes["BM"], "BN": sizes["BN"], "D": 64}, ("sm_80", "sm_90", "gfx942")),
+                ("norm", norm, {"x": whole, "y": whole, "n": "i32"}, length, ("sm_80", "sm_90", "gfx942")),
+                ("softmax", softmax, {"x": whole, "y": whole, "n": "i32"}, length, ("sm_80", "sm_90", "gfx942")),
+                ("convolution", convolution, {"x": "*fp16", "w": "*fp16", "y": whole, "L": "i32"}, {"BM": sizes["BM"], "C": 32, "T": 3}, ("sm_80", "sm_90", "gfx942")),
+                ("random chain", chain, {"x": whole, "y": whole, "n": "i32"}, square, ("sm_80", "sm_90", "gfx942")),
+                ("random chain", chain, {"x": whole, "y": whole, "n": "i32"}, square, ("sm_80", "sm_100", "gfx942")),
+            ]
+        )  # fmt: skip
+        if constants.get("WS"):
+            deep["num_warps"] = 4
+        for target in targets:
+            most -= 1
+            yield kind, target, kernel, signature, constants, deep
+
+
+def bytes_of(plan: Plan, value: int) -> tuple[int, int]:
+    """Return arena and bytes of a value as planned, as bits of one number."""
+    row, home = plan.program.values[value], int(plan.program.values.buffer[value])
+    bits = 1
+    for size, stride in sorted(zip(row.shape, row.strides, strict=True), key=lambda pair: pair[1]):
+        if stride == 1:
+            bits = (1 << size) - 1
+            continue
+        once = bits
+        for index in range(1, size):
+            bits |= once << (int(stride) * index)
+    return int(plan.arena[home]), bits << (int(plan.offset[home]) + int(row.offset))
+
+
+def meets_unordered(document: Document) -> bool:
+    """Return whether two ops touch a byte that one writes, and neither comes before the other."""
+    return any(_meets_unordered(plan) for plan in document.plans)
+
+
+def _meets_unordered(plan: Plan) -> bool:
+    before: list[int] = []
+    last: dict[int, int] = {}
+    sides: list[tuple[dict[int, int], dict[int, int]]] = []
+    held: dict[int, tuple[int, int]] = {}
+    for number, op in enumerate(plan.program.ops):
+        found = 0
+        for wait in {*op.after, *([last[op.stream]] if op.stream in last else [])}:
+            found |= before[wait] | 1 << wait
+        before.append(found)
+        last[op.stream] = number
+        touched: dict[int, int] = {}
+        written: dict[int, int] = {}
+        for values, *tables in ((op.operands, touched), (op.results, touched, written)):
+            for value in values:
+                arena, bits = held.setdefault(value, bytes_of(plan, value)) if value not in held else held[value]
+                for table in tables:
+                    table[arena] = table.get(arena, 0) | bits
+        for other, (all_, writes) in enumerate(sides):
+            meet = any(bits & writes.get(arena, 0) for arena, bits in touched.items()) or any(
+                bits & all_.get(arena, 0) for arena, bits in written.items()
+            )
+            if meet and not found >> other & 1:
+                return True
+        sides.append((touched, written))
+    return False
+
+
+def left_out(text: str, rng: random.Random, most: int) -> Iterator[tuple[str, str]]:
+    """Yield (what, text) without one barrier or wait whose results nobody needs, drawn."""
+    lines = text.splitlines()
+    places = [number for number, line in enumerate(lines) if SYNCHRONISING.match(line)]
+    for number in rng.sample(places, min(most, len(places))):
+        what = re.search(r"tt\w*g\.\w+", lines[number])
+        yield what[0] if what else "", "\n".join(lines[:number] + lines[number + 1 :])
+
+
+def judged(text: str) -> tuple[str, str, Document | None]:
+    """Return clean, accused or refused, with the first reason."""
+    try:
+        document = loads(text.encode(), "kernel")
+    except DocumentError as error:
+        return "refused", str(error), None
+    report = check(document)
+    return ("accused", report.violations[0].kind, document) if report.violations else ("clean", "", document)
+
+
+def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return several answers as one."""
+    return {
+        "triton": parts[0]["triton"],
+        "seeds": [seed for part in parts for seed in part["seeds"]],
+        **{
+            name: dict(sorted(sum((Counter(part[name]) for part in parts), Counter()).items()))
+            for name in ("kernels", "left out", "cpu seconds")
+        },
+        "listed": [row for part in parts for row in part["listed"]],
+    }
+
+
+def main() -> None:
+    """Compile, judge, leave out, and write the table after each kernel."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--most", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--leave-out", type=int, default=3)
+    parser.add_argument("--join", type=Path, nargs="*", help="answers of other runs, instead of a run")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "triton_kernels.json")
+    given = parser.parse_args()
+    if given.join:
+        answer = joined([json.loads(path.read_text(encoding="utf-8")) for path in given.join])
+        given.out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        return
+    rng = random.Random(given.seed)  # noqa: S311 - draws, no secrets
+    table: Counter[str] = Counter()
+    without: Counter[str] = Counter()
+    listed: list[dict[str, Any]] = []
+    seconds: Counter[str] = Counter()
+    for kind, target, kernel, signature, constants, options in drawn(rng, given.most):
+        source = ASTSource(
+            kernel, signature={**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants,
+            attrs={(place,): [["tt.divisibility", 16]] for place in range(len(signature))},
+        )  # fmt: skip
+        case = {"kind": kind, "target": target, **constants, **options}
+        start = time.process_time()
+        try:
+            text = compiled(source, TARGETS[target], options)
+        except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+            table[f"{kind}, {target}: not compiled"] += 1
+            listed.append({**case, "not compiled": str(error)[:200]})
+            continue
+        compiled_at = time.process_time()
+        state, why, document = judged(text)
+        if document is None and "no plan here" in why:
+            state = "no shared memory"
+        seconds[f"compiled, {kind}"] += round(compiled_at - start, 3)
+        seconds[f"judged, {kind}"] += round(time.process_time() - compiled_at, 3)
+        table[f"{kind}, {target}: {state}"] += 1
+        if state in {"accused", "refused"}:
+            listed.append({**case, state: why})
+        for what, rest in left_out(text, rng, given.leave_out) if state == "clean" else ():
+            found, reason, changed_document = judged(rest)
+            meets = changed_document is not None and meets_unordered(changed_document)
+            without[f"{what}: {found}, {'meets' if meets else 'nothing meets'}"] += 1
+            if meets and found == "clean":
+                listed.append({**case, "missed": what})
+            if found == "refused":
+                listed.append({**case, "left out": what, "refused": reason})
+        answer = {
+            "triton": triton.__version__, "seeds": [given.seed], "kernels": table, "left out": without,
+            "cpu seconds": seconds, "listed": listed,
+        }  # fmt: skip
+        given.out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+    print(given.out.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
