@@ -66,7 +66,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
     "diff": Command("allocsim.cli.diff", "diff", "compare two plans: which buffers moved, and the peaks"),
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
-    "trace": Command("allocsim.cli.trace", "trace", "the trace of a caching allocator as a document"),
+    "trace": Command("allocsim.cli.trace", "trace", "a recording of an allocator, judged or as a document"),
     "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
     "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),

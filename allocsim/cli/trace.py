@@ -1,40 +1,62 @@
-"""`allocsim trace EVENTS -o OUT`: what a caching allocator gave out, as a document that can be
-judged.
+"""`allocsim trace EVENTS [-o OUT]`: what an allocator gave out while a program ran, judged, or as a
+document.
 
 EVENTS is a file of JSON lines, an event each (`allocsim.programs.allocator_trace`); `-` reads
-standard input.
+standard input. Without `-o` the recording is judged, however long it is; a last line that is not
+whole (the program was killed) is left out, and that is said.
 
 What this module does not see: what events mean.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from allocsim.cli.output import print_line, show_path
+from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError, ModelError
-from allocsim.files.gate import content, stream_content
+from allocsim.files.gate import lines_of
 from allocsim.model import Document
 from allocsim.programs.allocator_trace import trace as document_of
+from allocsim.recordings import JudgedRecording, judge
+
+WIDTH = 80
 
 
 def trace(
     events: Annotated[str, typer.Argument(metavar="EVENTS", help="JSON lines, an event each; - reads standard input.")],
-    out: Annotated[str, typer.Option("-o", "--out", metavar="OUT", help="The document to write.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="OUT", help="Write the document and judge nothing.")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """A trace of a caching allocator with its streams becomes a document.
+    """A recording of an allocator, with its streams and steps, is judged or becomes a document.
 
-    Allocsim check judges it.
+    Exit status 1 where something is wrong with it.
     """
-    document = read(events)
-    write(document, out)
-    print_line(f"wrote {show_path(out)}: {document!r}")
-    return 0
+    if out is not None:
+        document = read(events)
+        write(document, out)
+        print_line(f"wrote {show_path(out)}: {document!r}")
+        return 0
+    lines = _Lines(events, torn=True)
+    try:
+        judged = judge(lines)
+    except ModelError as error:
+        raise lines.placed(error) from None
+    if lines.torn:
+        judged.assumed["last lines, which are not whole, tell nothing"] += 1
+    if as_json:
+        print_json(_record(lines.source, judged))
+    else:
+        _say(lines.source, judged)
+    return int(bool(judged.findings))
 
 
 def read(events: str) -> Document:
@@ -42,36 +64,87 @@ def read(events: str) -> Document:
 
     Raises DocumentError, with the line, where it is none.
     """
-    source = "standard input" if events == "-" else events
-    numbers: list[int] = []
+    lines = _Lines(events)
     try:
-        return document_of(_events(_bytes(events, source), source, numbers), name=Path(events).stem or "trace")
+        return document_of(lines, name=Path(events).stem or "trace")
     except ModelError as error:
-        raise _placed(error, source, numbers) from None
+        raise lines.placed(error) from None
 
 
-def _bytes(events: str, source: str) -> bytes:
-    return stream_content(sys.stdin.buffer, source) if events == "-" else content(events)
+class _Lines:
+    """The events of a file, read once, a few thousand lines at a time."""
 
+    def __init__(self, events: str, *, torn: bool = False) -> None:
+        self.source = "standard input" if events == "-" else events
+        self.torn = False
+        """Whether the last line was left out."""
+        self._path = events
+        self._may_be_torn = torn
+        self._blank: list[int] = []
+        """Numbers of lines without an event."""
 
-def _events(data: bytes, source: str, numbers: list[int]) -> Iterator[Any]:
-    """Yield the events; `numbers` gets the line of each."""
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        numbers.append(number)
+    def __iter__(self) -> Iterator[Any]:
+        decode, number = msgspec.json.Decoder().decode, 0
+        opened = sys.stdin.buffer if self._path == "-" else self._path
+        for lines in lines_of(opened, self.source):
+            for line in lines:
+                number += 1
+                try:
+                    yield decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    if not line.strip(b"\xef\xbb\xbf \t\r\n"):
+                        self._blank.append(number)
+                    elif line[:3] == b"\xef\xbb\xbf":
+                        yield self._decoded(line[3:], number)
+                    elif self._may_be_torn and not line.endswith(b"\n"):
+                        self.torn = True
+                    else:
+                        raise self._refused(number, error) from None
+
+    def _decoded(self, line: bytes, number: int) -> Any:
         try:
-            yield json.loads(line.decode("utf-8-sig"))
-        except UnicodeDecodeError:
-            raise DocumentError(source, f"line {number}", "is not UTF-8") from None
-        except (ValueError, RecursionError) as error:
-            said = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-            raise DocumentError(source, f"line {number}", f"is not JSON: {said}") from None
+            return msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._refused(number, error) from None
+
+    def _refused(self, number: int, error: Exception) -> DocumentError:
+        if isinstance(error, UnicodeDecodeError) or "utf-8" in str(error).lower():
+            return DocumentError(self.source, f"line {number}", "is not UTF-8")
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return DocumentError(self.source, f"line {number}", f"is not JSON: {said}")
+
+    def placed(self, error: ModelError) -> DocumentError:
+        """Return an error with the line in place of the event's number."""
+        event, _, rest = error.place.partition("]")
+        if not event.startswith("events["):
+            return DocumentError(self.source, error.place, error.rule)
+        line = int(event.removeprefix("events[")) + 1
+        for blank in self._blank:
+            line += blank <= line
+        return DocumentError(self.source, f"line {line}{rest}", error.rule)
 
 
-def _placed(error: ModelError, source: str, numbers: list[int]) -> DocumentError:
-    """Return the error with the line in place of the event's number."""
-    event, _, rest = error.place.partition("]")
-    if not event.startswith("events["):
-        return DocumentError(source, error.place, error.rule)
-    return DocumentError(source, f"line {numbers[int(event.removeprefix('events['))]}{rest}", error.rule)
+def _say(source: str, judged: JudgedRecording) -> None:
+    many = len(judged.findings)
+    found = f"{many} finding{'s'[: many != 1]}" if many else "nothing found"
+    print_line(f"{show_path(source)}: {found} in {judged.events} events, {judged.ops} ops")
+    for number, finding in enumerate(judged.findings, 1):
+        print_line(f"{number}. {finding.class_} {finding.party}, at event {finding.event}")
+        print_line(fill(finding.text, WIDTH, initial_indent="   ", subsequent_indent="   "))
+        print_line(fill(f"cure: {finding.cure}", WIDTH, initial_indent="   ", subsequent_indent="   "))
+    for text, count in judged.assumed.items():
+        print_line(fill(f"assumed: {text} ({count})", WIDTH, subsequent_indent="   "))
+    if judged.unjudged:
+        print_line(f"not judged: {judged.unjudged} more windows of events that may be wrong")
+
+
+def _record(source: str, judged: JudgedRecording) -> dict[str, Any]:
+    keys = ("class", "party", "text", "cure", "event")
+    return {
+        "file": source,
+        "events": judged.events,
+        "ops": judged.ops,
+        "windows": {"all": judged.windows, "judged": judged.judged, "not_judged": judged.unjudged},
+        "assumed": judged.assumed,
+        "findings": [dict(zip(keys, finding, strict=False)) for finding in judged.findings],
+    }

@@ -20,7 +20,7 @@ import os
 import re
 import select
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -96,6 +96,23 @@ def _read(file: IO[bytes], most: int) -> bytes:
         pieces.append(piece)
         room -= len(piece)
     return b"".join(pieces)
+
+
+def lines_of(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["settings"]) -> Iterator[list[bytes]]:
+    """Yield the lines of a file or of an open stream, some thousands at a time, each with its end.
+
+    However long the file is, no more than some lines of it are kept; a line has at most `most`
+    bytes. Raises DocumentError where it cannot be read or a line is longer.
+    """
+    try:
+        with _opened(Path(path)) if isinstance(path, str | Path) else nullcontext(path) as file:
+            while lines := file.readlines(most):
+                if max(map(len, lines)) > most:
+                    raise DocumentError(source, "", f"has a line of more than {most >> 10} KiB, the most that is read")
+                yield lines
+    except (OSError, ValueError) as error:  # as for `content`
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DocumentError(source, "", f"cannot be read: {said}") from None
 
 
 def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["document"]) -> bytes:

@@ -5,20 +5,35 @@ Events come in the order in which the host made them, one object each (one a lin
 
 | event | keys (defaults in brackets) | what happened |
 |---|---|---|
-| `alloc` | `block`, `address`, `nbytes`, `stream` [0], `device` [0], `name` [block], `role` [temporary] | a block was given out |
+| `pool` | `page`, `device` [0], `cells` [1], `pages` [not told] | a device has pages of so many bytes, each with room for so many positions |
+| `alloc` | `block`, `address` and `nbytes`, or `page`, `stream` [0], `device` [0], `name` [block], `role` [temporary] | a block was given out |
 | `free` | `block`, `stream` [the alloc's] | the host gave the block back, in the order of that stream |
 | `returned` | `block` | the allocator has seen all recorded uses of a freed block end, and may give it out again |
-| `use` | `stream` [0], `reads` [none], `writes` [none], `kind` [use], `name` [kind], `in_place` [null] | an op was put on a stream |
+| `use` | `stream` [0], `reads` [none], `writes` [none], `kind` [use], `name` [kind], `in_place` [null], `mark` [none], `program` [none] | an op was put on a stream, and marked; or it is one of a captured program |
+| `move` | `from`, `to`, `stream` [0], `name` | bytes were put on their way from one block, or part, to another |
+| `run` | `program`, `after` [none] | a captured program was put on its streams, behind these marks |
 | `record` | `mark`, `stream` [0] | an event marks what the stream has been given so far |
 | `wait` | `mark`, `stream` [0] | what the stream is given from now on waits for that mark |
 | `done` | `mark` | the host has seen that all before that mark has ended |
+| `barrier` | `actors` | these streams have met: what each is given next comes after all that any of them was given |
 | `synchronize` | `stream` [all] | the host waited until the stream had done what it was given so far |
 | `record_stream` | `block`, `stream` [0] | the block is in use on another stream too; once freed, it waits for what that has been given by then |
 
+The allocator's own book, which no op reads (`allocsim.recordings.book` compares it):
+
+| event | keys | what happened |
+|---|---|---|
+| `ref`, `unref` | `block`, `count` [not told] | one more holder, or one less; and how many the allocator says there are then |
+| `cell` | `block`, `sequence`, `position`, `count` [1], `slot`, `content` | the allocator says that these cells hold these positions |
+| `share` | the same | the same, for one more holder |
+| `evict`, `trim` | `block`, `nbytes`, `device` | memory of a cache was given up |
+| `exhausted`, `failed` | `device`, `nbytes`, `pages`, `reason` | nothing was given out |
+
 Any event may have `meta`. A `block` is what stands under that name in the last `alloc` of it;
 `reads` and `writes` list blocks, or parts of them:
-`{"block": ..., "offset": [0], "nbytes": [the rest]}`. What the host does itself is a `use` of kind
-`host.write` or `host.read`.
+`{"block": ..., "offset": [0], "nbytes": [the rest]}`, or cells of a page
+(`allocsim.programs.trace_events`, where the shorter words are written out). What the host does
+itself is a `use` of kind `host.write` or `host.read`.
 
 What becomes of it. A block is a buffer, a device an arena, the addresses the slots of a plan;
 allocs and frees are the plan's events. A use is an op on its stream; what it writes is a new value,
@@ -35,7 +50,6 @@ Complexity: O(events x (streams + blocks that wait for a return)). What this mod
 why a block was asked for, and whether the trace is whole.
 """
 
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -44,23 +58,11 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.model import HOST_READ, HOST_WRITE, STRENGTHS, Arena, Document, Event, Plan, Role
+from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Plan, Role
 from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.host_order import DeviceBytes, HostOrder
-
-KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "alloc": (("block", "address", "nbytes"), ("stream", "device", "name", "role")),
-    "free": (("block",), ("stream",)),
-    "returned": (("block",), ()),
-    "use": ((), ("stream", "reads", "writes", "kind", "name", "in_place")),
-    "record": (("mark",), ("stream",)),
-    "wait": (("mark",), ("stream",)),
-    "done": (("mark",), ()),
-    "synchronize": ((), ("stream",)),
-    "record_stream": (("block",), ("stream",)),
-}
-"""The keys of each event: those it needs, and those it may have."""
+from allocsim.programs.trace_events import Lowering, checked, key_of, meta_of, number_of, pairs_of, shown
 
 _ROLES: Final = {role.name.lower(): role for role in Role}
 
@@ -103,6 +105,7 @@ class _Trace:
 
     def __init__(self) -> None:
         self.order = HostOrder()
+        self.lowering = Lowering()
         self.devices: dict[Any, int] = {}
         self.blocks: dict[Any, _Block] = {}
         self.places: list[tuple[int, int]] = []
@@ -114,34 +117,20 @@ class _Trace:
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
-        if not isinstance(event, Mapping):
-            raise ModelError("", f"{_shown(event)} is not an object")
-        word = event.get("event")
-        if not isinstance(word, str) or word not in KEYS:
-            raise ModelError("event", f"{_shown(word)} is none of {' '.join(KEYS)}")
-        needed, allowed = KEYS[word]
-        for key in needed:
-            if key not in event:
-                raise ModelError("", f"has no {key!r}, which {word} needs")
-        for key in event:
-            if key not in ("event", "meta", *needed, *allowed):
-                near = get_close_matches(str(key), (*needed, *allowed), n=1)
-                raise ModelError(
-                    "",
-                    f"has the unknown key {key!r}; "
-                    f"{f'did you mean {near[0]!r}?' if near else '`meta` is for your own'}",
-                )
-        getattr(self, f"_{word}")(event)
+        for plain in self.lowering.plain(checked(event)):
+            handler = getattr(self, f"_{plain['event']}", None)
+            if handler is not None:  # else it is the allocator's own book, which no op reads
+                handler(plain)
 
     def _alloc(self, event: Mapping[str, Any]) -> None:
-        block, address, nbytes = _key(event, "block"), _number(event, "address"), _number(event, "nbytes")
+        block, address, nbytes = key_of(event, "block"), number_of(event, "address"), number_of(event, "nbytes")
         role = event.get("role", "temporary")
         if role not in _ROLES:
-            raise ModelError("role", f"{_shown(role)} is none of {' '.join(_ROLES)}")
+            raise ModelError("role", f"{shown(role)} is none of {' '.join(_ROLES)}")
         old = self.blocks.get(block)
         if old is not None and not old.freed:
-            raise ModelError("block", f"{_shown(block)} was given out already and not freed")
-        device = self.devices.setdefault(_key(event, "device", 0), len(self.devices))
+            raise ModelError("block", f"{shown(block)} was given out already and not freed")
+        device = self.devices.setdefault(key_of(event, "device", 0), len(self.devices))
         memory = DeviceBytes(device, address, address + nbytes)
         found = _Block(buffer=len(self.buffers), memory=memory, stream=self._stream(event))
         self.order.given_out(found.memory)
@@ -154,7 +143,7 @@ class _Trace:
                 "nbytes": nbytes,
                 "role": _ROLES[role],
                 "arena": device,
-                "meta": _meta(event),
+                "meta": meta_of(event),
             }
         )
 
@@ -168,11 +157,11 @@ class _Trace:
     def _returned(self, event: Mapping[str, Any]) -> None:
         block = self._block(event)
         if not block.freed:
-            raise ModelError("block", f"{_shown(event['block'])} was returned before it was freed")
+            raise ModelError("block", f"{shown(event['block'])} was returned before it was freed")
         self.order.returned(block.buffer)
 
     def _record(self, event: Mapping[str, Any]) -> None:
-        self.order.record(_key(event, "mark"), self._stream(event))
+        self.order.record(key_of(event, "mark"), self._stream(event))
 
     def _wait(self, event: Mapping[str, Any]) -> None:
         self.order.wait(self._mark(event), self._stream(event))
@@ -181,10 +170,14 @@ class _Trace:
         self.order.synchronize_mark(self._mark(event))
 
     def _mark(self, event: Mapping[str, Any]) -> Any:
-        mark = _key(event, "mark")
+        mark = key_of(event, "mark")
         if mark not in self.order.marks:
-            raise ModelError("mark", f"{_shown(mark)} was never recorded")
+            raise ModelError("mark", f"{shown(mark)} was never recorded")
         return mark
+
+    def _barrier(self, event: Mapping[str, Any]) -> None:
+        streams = [self.order.stream(name) for name in event["actors"]]
+        self.order.join(streams, streams)
 
     def _synchronize(self, event: Mapping[str, Any]) -> None:
         self.order.synchronize(*([self._stream(event)] if "stream" in event else ()))
@@ -198,7 +191,7 @@ class _Trace:
         reads, writes = (self._parts(event, side) for side in ("reads", "writes"))
         if (kind == HOST_WRITE and reads) or (kind == HOST_READ and writes):
             raise ModelError("kind", f"a {kind} has no {'reads' if reads else 'writes'}")
-        pairs = _pairs(event)
+        pairs = pairs_of(event)
         operands = [self._value(part, made=False) for part in reads]
         results = [self._value(part, made=True) for part in writes]
         self.ops.append(
@@ -210,21 +203,21 @@ class _Trace:
                 "in_place": pairs if operands and results else (),
                 "stream": stream,
                 "after": self.order.put(stream, step),
-                "meta": _meta(event),
+                "meta": meta_of(event),
             }
         )
 
     def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
         given = event.get(side, ())
         if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-            raise ModelError(side, f"{_shown(given)} is not a list of blocks")
+            raise ModelError(side, f"{shown(given)} is not a list of blocks")
         found = []
         for position, part in enumerate(given):
             row = part if isinstance(part, Mapping) else {"block": part}
             try:
                 block = self._block(row)
-                offset = _number(row, "offset", 0)
-                nbytes = _number(row, "nbytes", max(block.memory.high - block.memory.low - offset, 0))
+                offset = number_of(row, "offset", 0)
+                nbytes = number_of(row, "nbytes", max(block.memory.high - block.memory.low - offset, 0))
             except ModelError as error:
                 raise error.within(f"{side}[{position}]") from None
             found.append((block, offset, offset + nbytes))
@@ -248,14 +241,14 @@ class _Trace:
     def _stream(self, event: Mapping[str, Any], default: int | None = None) -> int:
         if default is not None and "stream" not in event:
             return default
-        return self.order.stream(_key(event, "stream", 0))
+        return self.order.stream(key_of(event, "stream", 0))
 
     def _block(self, event: Mapping[str, Any]) -> _Block:
-        block = self.blocks.get(_key(event, "block"))
+        block = self.blocks.get(key_of(event, "block"))
         if block is None:
             near = get_close_matches(str(event["block"]), map(str, self.blocks), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ModelError("block", f"{_shown(event['block'])} was never given out{hint}")
+            raise ModelError("block", f"{shown(event['block'])} was never given out{hint}")
         return block
 
     def document(self, name: str) -> Document:
@@ -285,50 +278,4 @@ class _Trace:
         return Document.of(plan)
 
 
-def _pairs(event: Mapping[str, Any]) -> Any:
-    """Return the declared pairs of a use; raise ModelError for what is no list of pairs."""
-    pairs = event.get("in_place")
-    if pairs is None:
-        return None
-    if not isinstance(pairs, list | tuple):
-        raise ModelError("in_place", f"{_shown(pairs)} is not a list of pairs")
-    for position, pair in enumerate(pairs):
-        numbers = pair[:2] if isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 else ()
-        if len(numbers) != 2 or {*map(type, numbers)} != {int}:
-            raise ModelError(
-                f"in_place[{position}]", f"{_shown(pair)} is not a pair (operand position, result position)"
-            )
-        if len(pair) == 3 and pair[2] not in STRENGTHS:
-            raise ModelError(f"in_place[{position}][2]", f"{_shown(pair[2])} is none of {' '.join(STRENGTHS)}")
-    return tuple(map(tuple, pairs))
-
-
-def _meta(event: Mapping[str, Any]) -> Any:
-    meta = event.get("meta")
-    if meta is not None and not isinstance(meta, Mapping):
-        raise ModelError("meta", f"{_shown(meta)} is not an object")
-    return meta
-
-
-def _key(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
-    """Return a name: a string or a whole number."""
-    found = event.get(key, default)
-    if isinstance(found, bool) or not isinstance(found, str | int):
-        raise ModelError(key, f"{_shown(found)} is neither a string nor an integer")
-    return found
-
-
-def _number(event: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    found = event.get(key, default)
-    try:
-        number = None if isinstance(found, bool) else operator.index(found)
-    except TypeError:
-        number = None
-    if number is None or not 0 <= number <= LIMIT:
-        raise ModelError(key, f"{_shown(found)} is not an integer between 0 and 2^62")
-    return number
-
-
-def _shown(thing: Any) -> str:
-    text = repr(thing)
-    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+__all__ = ["trace"]

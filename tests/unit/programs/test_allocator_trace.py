@@ -11,6 +11,7 @@ from allocsim import check, trace
 from allocsim.cli import main
 from allocsim.document import read
 from allocsim.errors import ModelError
+from allocsim.programs.trace_events import KEYS
 
 
 def alloc(block, address, nbytes=64, **more):
@@ -133,7 +134,7 @@ def test_parts_of_a_block_are_values_of_their_own():
 
 REFUSED = [
     ([3], "events[0]: 3 is not an object"),
-    ([{}], "events[0].event: None is none of alloc free returned use record wait done synchronize record_stream"),
+    ([{}], f"events[0].event: None is none of {' '.join(KEYS)}"),
     ([event("alloc", block="a", address=0)], "events[0]: has no 'nbytes', which alloc needs"),
     ([alloc("a", 0, adress=1)], "events[0]: has the unknown key 'adress'; did you mean 'address'?"),
     ([alloc("a", -1)], "events[0].address: -1 is not an integer between 0 and 2^62"),

@@ -1,0 +1,266 @@
+"""The events of a trace: their words and keys, and what the shorter ones of them stand for.
+
+`allocsim.programs.allocator_trace` has the table of words. Some say in one event what others say in
+several; `Lowering` writes those out, so that all who read a trace see the same few words:
+
+| event | stands for |
+|---|---|
+| `use` with `mark` | the use, and a `record` of that mark behind it |
+| `move` | a `use` of kind `same`: the bytes of `from` are found in `to` as well |
+| `use` with `program` | an op of a captured program, which is not run yet |
+| `run` | the ops of that program, behind the marks in `after`, each on its stream |
+| `alloc` with `page` | an alloc at that page's address, in a device of pages that `pool` described |
+| a part with `sequence` and `position` | the bytes of these cells within their page |
+
+Typed pages. A device of pages (`pool`) has pages of so many bytes, each of so many *cells*: cell i
+of a page is where the key and value of one position of a sequence lie. A part
+`{"block": B, "sequence": s, "position": p, "count": n}` is cells `[slot, slot + n)` of the page
+that block B is, `slot` being p modulo the cells of a page unless it is told. Who writes such a part
+writes positions `[p, p + n)` of s there; who reads it wants what was written for them. The block is
+the page's *generation*: a page that is given out again is another block.
+
+O(parts) an event. What this module does not see: what events add up to.
+"""
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from allocsim.errors import ModelError
+from allocsim.model import STRENGTHS
+from allocsim.model.layout import LIMIT
+
+_CELLS: Final = ("block", "sequence", "position")
+
+KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "alloc": (("block",), ("address", "nbytes", "page", "stream", "device", "name", "role")),
+    "free": (("block",), ("stream",)),
+    "returned": (("block",), ()),
+    "use": ((), ("stream", "reads", "writes", "kind", "name", "in_place", "mark", "program")),
+    "record": (("mark",), ("stream",)),
+    "wait": (("mark",), ("stream",)),
+    "done": (("mark",), ()),
+    "synchronize": ((), ("stream",)),
+    "record_stream": (("block",), ("stream",)),
+    "barrier": (("actors",), ()),
+    "move": (("from", "to"), ("stream", "name")),
+    "run": (("program",), ("after",)),
+    "pool": (("page",), ("device", "pages", "cells")),
+    "ref": (("block",), ("count",)),
+    "unref": (("block",), ("count",)),
+    "cell": (_CELLS, ("count", "slot", "content")),
+    "share": (_CELLS, ("count", "slot", "content")),
+    "evict": ((), ("block", "nbytes", "device")),
+    "trim": ((), ("device",)),
+    "exhausted": ((), ("device", "nbytes", "pages")),
+    "failed": ((), ("device", "nbytes", "pages", "reason")),
+}
+"""The keys of each event: those it needs, and those it may have."""
+
+_NEEDED: Final = {word: frozenset(needed) for word, (needed, _) in KEYS.items()}
+_ALLOWED: Final = {word: frozenset({"event", "meta", *needed, *more}) for word, (needed, more) in KEYS.items()}
+
+
+class PagePool(NamedTuple):
+    """A device of pages."""
+
+    page: int
+    """Bytes of a page."""
+    cells: int
+    """Positions that a page has room for."""
+    pages: int | None
+    """How many there are, where that was told."""
+
+
+def checked(event: Any) -> Mapping[str, Any]:
+    """Return an event that has the keys of its word. Raises ModelError for any other."""
+    if type(event) is not dict and not isinstance(event, Mapping):
+        raise ModelError("", f"{shown(event)} is not an object")
+    word = event.get("event")
+    if not isinstance(word, str) or word not in KEYS:
+        raise ModelError("event", f"{shown(word)} is none of {' '.join(KEYS)}")
+    keys = event.keys()
+    if not keys >= _NEEDED[word]:
+        key = next(key for key in KEYS[word][0] if key not in event)
+        raise ModelError("", f"has no {key!r}, which {word} needs")
+    if not keys <= _ALLOWED[word]:
+        key = next(key for key in event if key not in _ALLOWED[word])
+        near = get_close_matches(str(key), (*KEYS[word][0], *KEYS[word][1]), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`meta` is for your own"
+        raise ModelError("", f"has the unknown key {key!r}; {hint}")
+    return event
+
+
+class Lowering:
+    """Pools, pages and captured programs that were told of so far."""
+
+    def __init__(self) -> None:
+        self.pools: dict[Any, PagePool] = {}
+        self._pages: dict[Any, Any] = {}
+        """Block -> the device of pages that it is of."""
+        self._programs: dict[Any, list[dict[str, Any]]] = {}
+        self._runs = 0
+        self._short = {
+            "pool": self._pool,
+            "alloc": self._alloc,
+            "move": self._move,
+            "run": self._run,
+            "barrier": self._barrier,
+            "cell": self._cell,
+            "share": self._cell,
+        }
+        """What is done with words that stand for others, or whose keys depend on each other."""
+
+    def plain(self, event: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        """Return the events that a checked one stands for. Raises ModelError for what names no
+        pool or program.
+        """
+        word = event["event"]
+        if word == "use":
+            return self._use(event) if self._pages or "mark" in event or "program" in event else (event,)
+        if word == "alloc" and "page" not in event:
+            for key in ("address", "nbytes"):
+                if key not in event:
+                    raise ModelError("", f"has no {key!r}, which alloc needs")
+            return (event,)
+        special = self._short.get(word)
+        return (event,) if special is None else special(event)
+
+    def _pool(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        device = key_of(event, "device", 0)
+        if device in self.pools:
+            raise ModelError("device", f"{shown(device)} was described already")
+        pages = number_of(event, "pages") if "pages" in event else None
+        pool = PagePool(number_of(event, "page"), number_of(event, "cells", 1), pages)
+        if not pool.cells or not pool.page or pool.page % pool.cells:
+            raise ModelError("cells", f"{pool.cells} cells do not divide {pool.page} bytes")
+        self.pools[device] = pool
+        return (event,)
+
+    def _alloc(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        device = key_of(event, "device", 0)
+        if device not in self.pools or "address" in event or "nbytes" in event:
+            raise ModelError("page", "needs a device that a pool describes, and neither address nor nbytes")
+        self._pages[key_of(event, "block")] = device
+        page, nbytes = number_of(event, "page"), self.pools[device].page
+        found = {key: value for key, value in event.items() if key != "page"}
+        return ({**found, "address": page * nbytes, "nbytes": nbytes},)
+
+    def _move(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        use = {"event": "use", "kind": "same", "reads": [event["from"]], "writes": [event["to"]]}
+        return self._use({**use, **{key: event[key] for key in ("stream", "name", "meta") if key in event}})
+
+    def _use(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        if "program" in event:
+            found = {key: value for key, value in event.items() if key != "program"}
+            self._programs.setdefault(key_of(event, "program"), []).append(found)
+            return ()
+        mark, use = event.get("mark"), event
+        if mark is not None or self._pages:
+            use = {key: value for key, value in event.items() if key != "mark"}
+            for side in ("reads", "writes"):
+                if isinstance(use.get(side), list | tuple):
+                    use[side] = [self._part(part, f"{side}[{at}]") for at, part in enumerate(use[side])]
+        if mark is None:
+            return (use,)
+        return use, {"event": "record", "mark": key_of(event, "mark"), "stream": event.get("stream", 0)}
+
+    def _run(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        name, after = key_of(event, "program"), event.get("after", ())
+        if name not in self._programs:
+            raise ModelError("program", f"{shown(name)} has no ops; a use with that program is one")
+        if not isinstance(after, list | tuple):
+            raise ModelError("after", f"{shown(after)} is not a list of marks")
+        ops = self._programs[name]
+        self._runs += 1
+        for stream in dict.fromkeys(op.get("stream", 0) for op in ops):
+            for mark in after:
+                yield {"event": "wait", "mark": mark, "stream": stream}
+        for op in ops:
+            yield from self._use({**op, "meta": {**(op.get("meta") or {}), "run": self._runs}})
+
+    def _barrier(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        actors = event["actors"]
+        if not isinstance(actors, list | tuple) or not all(type(actor) in (str, int) for actor in actors):
+            raise ModelError("actors", f"{shown(actors)} is not a list of streams")
+        return (event,)
+
+    def _cell(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        return (self._part(event, ""),)
+
+    def _part(self, part: Any, place: str) -> Any:
+        """Return a part with offset and bytes of its cells; what has no position as it is."""
+        if not isinstance(part, Mapping) or "position" not in part:
+            return part
+        try:
+            return self._cells_of(part)
+        except ModelError as error:
+            raise error.within(place) from None
+
+    def _cells_of(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        device = self._pages.get(key_of(part, "block"))
+        if device is None:
+            raise ModelError("block", f"{shown(part['block'])} is no page that was given out")
+        key_of(part, "sequence")
+        pool, position, count = self.pools[device], number_of(part, "position"), number_of(part, "count", 1)
+        slot = number_of(part, "slot", position % pool.cells)
+        if slot + count > pool.cells:
+            raise ModelError("count", f"cells [{slot}, {slot + count}) are not within the {pool.cells} of a page")
+        cell = pool.page // pool.cells
+        return {**part, "count": count, "slot": slot, "offset": slot * cell, "nbytes": count * cell}
+
+
+def pairs_of(event: Mapping[str, Any]) -> Any:
+    """Return the declared pairs of a use; raise ModelError for what is no list of pairs."""
+    pairs = event.get("in_place")
+    if pairs is None:
+        return None
+    if not isinstance(pairs, list | tuple):
+        raise ModelError("in_place", f"{shown(pairs)} is not a list of pairs")
+    for position, pair in enumerate(pairs):
+        numbers = pair[:2] if isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 else ()
+        if len(numbers) != 2 or {*map(type, numbers)} != {int}:
+            raise ModelError(
+                f"in_place[{position}]", f"{shown(pair)} is not a pair (operand position, result position)"
+            )
+        if len(pair) == 3 and pair[2] not in STRENGTHS:
+            raise ModelError(f"in_place[{position}][2]", f"{shown(pair[2])} is none of {' '.join(STRENGTHS)}")
+    return tuple(map(tuple, pairs))
+
+
+def meta_of(event: Mapping[str, Any]) -> Any:
+    """Return the meta of an event; raise ModelError for what is no object."""
+    meta = event.get("meta")
+    if meta is not None and not isinstance(meta, Mapping):
+        raise ModelError("meta", f"{shown(meta)} is not an object")
+    return meta
+
+
+def key_of(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """Return a name: a string or a whole number. Raises ModelError for anything else."""
+    found = event.get(key, default)
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        raise ModelError(key, f"{shown(found)} is neither a string nor an integer")
+    return found
+
+
+def number_of(event: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """Return a whole number from 0 to 2^62. Raises ModelError for anything else."""
+    found = event.get(key, default)
+    try:
+        number = None if isinstance(found, bool) else operator.index(found)
+    except TypeError:
+        number = None
+    if number is None or not 0 <= number <= LIMIT:
+        raise ModelError(key, f"{shown(found)} is not an integer between 0 and 2^62")
+    return number
+
+
+def shown(thing: Any) -> str:
+    """Return a thing as it is said in an error: at most 60 characters."""
+    text = repr(thing)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+
+
+__all__ = ["KEYS", "Lowering", "PagePool", "checked", "key_of", "meta_of", "number_of", "pairs_of", "shown"]

@@ -1,0 +1,400 @@
+"""A screen over a recording: at which events something may be wrong, and what later ones need to
+know of earlier ones.
+
+Events come one by one, in the plain words of `allocsim.programs.trace_events`. What the screen lets
+pass is right: `tests/laws/test_recordings.py` holds that against the judge. What it stops at is
+*suspect*, and the judge decides (`allocsim.recordings.by_window`). Suspect are
+
+- a block that is given out over bytes which nobody gave back, or is given back twice,
+- a use of a block that was given back, or of bytes that nobody wrote,
+- an op that meets an earlier one in a byte, one of them writing, which nothing orders before it: in
+  one block, or where the one's owner came after the other's (whatever either does there),
+- an op that reads and writes, or writes twice, overlapping parts of one block.
+
+For each block it keeps its last writer and last readers, by range; for each byte its last owner,
+and earlier owners until the last one has written all its bytes behind them. So it grows with what
+is live and with the holes between. The names of blocks that were given back are kept for the last
+`GONE` of them.
+
+Complexity: O(1) for a use of whole blocks and for a block that takes the place of another, O(log
+blocks) and what a sorted list moves else. What this module does not see: whose fault it is, counts
+and positions (`allocsim.recordings.book`).
+"""
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from allocsim.errors import ModelError
+from allocsim.model import HOST_READ, HOST_WRITE
+from allocsim.model.layout import LIMIT
+from allocsim.programs.host_order import DeviceBytes, Front, HostOrder
+from allocsim.programs.trace_events import key_of, number_of, shown
+
+GONE: Final = 100_000
+"""Blocks that were given back whose names are still known."""
+
+STEP: Final = 1 << 20
+
+MARKS: Final = 4096
+"""Marks that are kept whatever they order: a stream that nobody met yet may wait for them."""
+
+LASTING: Final = frozenset({"parameter", "state"})
+"""Roles of blocks that hold something before anybody writes them."""
+
+Use = tuple[int, int, int, Mapping[str, Any], Front]
+"""(op, stream, number of its event, event, what came before it): an op, as long as it matters."""
+
+Ends = tuple[int, int]
+
+
+class RecordedBlock:
+    """A block, from its alloc until nothing later can meet it."""
+
+    __slots__ = ("alloc", "behind", "free", "high", "lasting", "low", "name", "number", "parts", "readers", "size", "told", "whole")  # fmt: skip
+
+    def __init__(self, name: Any, low: int, nbytes: int, number: int, alloc: Mapping[str, Any]) -> None:
+        self.name = name
+        self.low = low
+        self.high = low + nbytes
+        self.size = nbytes
+        self.number = number
+        self.alloc = alloc
+        self.lasting = alloc.get("role") in LASTING
+        self.free: tuple[int, Mapping[str, Any]] | None = None
+        self.whole: Use | None = None
+        """The last op that wrote all of it."""
+        self.parts: dict[Ends, Use] | None = None
+        """Later ones, by the range that they wrote."""
+        self.readers: dict[tuple[int, int, int], Use] = {}
+        """Readers since, by stream and range."""
+        self.behind: list[RecordedBlock] | None = None
+        """Earlier owners of its bytes which its users must come after."""
+        self.told: list[tuple[int, Mapping[str, Any]]] | None = None
+        """Events `record_stream` and `returned`."""
+
+    def uses(self) -> Iterator[Use]:
+        """Yield the ops that still matter."""
+        if self.whole is not None:
+            yield self.whole
+        if self.parts:
+            yield from self.parts.values()
+        yield from self.readers.values()
+
+
+class Screen:
+    """What is out, what was, and in what order: while events come in."""
+
+    def __init__(self) -> None:
+        self.order = HostOrder()
+        self.blocks: dict[Any, RecordedBlock] = {}
+        """By name, those that are held."""
+        self.gone: OrderedDict[Any, RecordedBlock] = OrderedDict()
+        """By name, those that were given back."""
+        self.places: dict[Any, dict[int, tuple[int, RecordedBlock]]] = {}
+        """By device and address: end and owner, the last one, of every byte that had any."""
+        self.marks: dict[Any, tuple[int, int, Front]] = {}
+        """By name: number of its event, stream, and what came before."""
+        self.ops = 0
+        self.events = 0
+        """Number of the next event: that in the recording times `STEP`, and its place among the
+        plain events which that one stands for.
+        """
+        self.suspects: list[int] = []
+        """Numbers of suspect events."""
+        self.forgotten = 0
+        """Marks that were dropped, since all streams had passed them."""
+        self.late_marks: list[int] = []
+        """Numbers of events that name a mark which was dropped, or never recorded."""
+        self._lows: dict[Any, list[int]] = {}
+        self._words = {
+            "alloc": self._alloc,
+            "free": self._free,
+            "use": self._use,
+            "record": self._record,
+            "wait": self._wait,
+            "done": self._done,
+            "synchronize": self._synchronize,
+            "record_stream": self._record_stream,
+            "returned": self._returned,
+            "barrier": self._barrier,
+        }
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in a plain event. Raises ModelError for one that no trace can hold."""
+        word = self._words.get(event["event"])
+        if word is not None:
+            word(event)
+        self.events += 1
+
+    def block(self, name: Any) -> RecordedBlock:
+        """Return a block by name. Raises ModelError for one that is not known."""
+        found = self.blocks.get(name) or self.gone.get(name)
+        if found is None:
+            near = get_close_matches(str(name), map(str, self.blocks), n=1)
+            raise ModelError(
+                "block", f"{shown(name)} was never given out{f'; did you mean {near[0]!r}?' if near else ''}"
+            )
+        return found
+
+    # memory ---------------------------------------------------------------------------------------
+
+    def _alloc(self, event: Mapping[str, Any]) -> None:
+        name, low, nbytes = event["block"], event["address"], event["nbytes"]
+        if not (type(low) is type(nbytes) is int and low >= 0 and nbytes >= 0 and low + nbytes < LIMIT):
+            low, nbytes = number_of(event, "address"), number_of(event, "nbytes")
+        if type(name) is not str:
+            name = key_of(event, "block")
+        if name in self.blocks:
+            raise ModelError("block", f"{shown(name)} was given out already and not freed")
+        self.gone.pop(name, None)
+        if event.get("stream", 0) not in self.order.streams:
+            self.order.stream(key_of(event, "stream", 0))
+        held = RecordedBlock(name, low, nbytes, self.events, event)
+        self.blocks[name] = held
+        if not nbytes:
+            return
+        device = event.get("device", 0)
+        if self.order.owes:
+            self.order.given_out(DeviceBytes(device, low, held.high))
+        places = self.places.get(device)
+        if places is None:
+            places = self.places[device] = {}
+            self._lows[device] = []
+        here = places.get(low)
+        if here is not None and here[0] == held.high:
+            owners = [here[1]]
+        else:
+            owners = self._cut(device, low, held.high)
+            insort(self._lows[device], low)
+        places[low] = held.high, held
+        if owners:
+            self._take_over(held, owners)
+
+    def _take_over(self, held: RecordedBlock, owners: list[RecordedBlock]) -> None:
+        behind: list[RecordedBlock] = []
+        for owner in owners:
+            if owner.free is None:
+                self.suspects.append(self.events)
+            if owner.whole is not None or owner.parts or owner.readers:
+                behind.append(owner)  # its users came after those of earlier owners, or one of them was suspect
+            else:
+                behind += owner.behind or ()
+        held.behind = list(dict.fromkeys(behind)) or None
+
+    def _cut(self, device: Any, low: int, high: int) -> list[RecordedBlock]:
+        """Take all pieces off `[low, high)`; return their owners."""
+        lows, places, owners = self._lows[device], self.places[device], []
+        at = bisect_left(lows, low)
+        if at and places[lows[at - 1]][0] > low:
+            at -= 1
+        stop = bisect_left(lows, high)
+        kept: list[int] = []
+        for start in lows[at:stop]:
+            end, owner = places.pop(start)
+            owners.append(owner)
+            if start < low:
+                places[start] = low, owner
+                kept.append(start)
+            if end > high:
+                places[high] = end, owner
+                kept.append(high)
+        lows[at:stop] = kept
+        return owners
+
+    def _free(self, event: Mapping[str, Any]) -> None:
+        name = event["block"]
+        held = self.blocks.pop(name, None)
+        if held is None:
+            held = self.block(name)
+            self.suspects.append(self.events)
+        held.free = held.free or (self.events, event)
+        self.gone[name] = held
+        stream = self.order.stream(event.get("stream", held.alloc.get("stream", 0)))
+        if held.told:
+            recorded = {self.order.stream(told.get("stream", 0)) for _, told in held.told}
+            memory = DeviceBytes(held.alloc.get("device", 0), held.low, held.high)
+            self.order.freed(held.number, memory, recorded - {stream})
+        if len(self.gone) > GONE:
+            self.gone.popitem(last=False)
+
+    def _record_stream(self, event: Mapping[str, Any]) -> None:
+        held = self.block(event["block"])
+        self.order.stream(event.get("stream", 0))
+        held.told = [*(held.told or ()), (self.events, event)]
+
+    def _returned(self, event: Mapping[str, Any]) -> None:
+        held = self.block(event["block"])
+        if held.free is None:
+            raise ModelError("block", f"{shown(event['block'])} was returned before it was freed")
+        self.order.returned(held.number)
+        held.told = [*(held.told or ()), (self.events, event)]
+
+    # order ----------------------------------------------------------------------------------------
+
+    def _record(self, event: Mapping[str, Any]) -> None:
+        mark, stream = key_of(event, "mark"), self.order.stream(event.get("stream", 0))
+        self.order.record(mark, stream)
+        self.marks.pop(mark, None)  # the newest stand last
+        self.marks[mark] = self.events, stream, self.order.before(stream)
+
+    def _wait(self, event: Mapping[str, Any]) -> None:
+        self.order.wait(self._mark(event), self.order.stream(event.get("stream", 0)))
+
+    def _done(self, event: Mapping[str, Any]) -> None:
+        self.order.synchronize_mark(self._mark(event))
+
+    def _mark(self, event: Mapping[str, Any]) -> Any:
+        mark = event["mark"]
+        if mark not in self.marks:
+            if not self.forgotten:
+                raise ModelError("mark", f"{shown(mark)} was never recorded")
+            self.late_marks.append(self.events)
+        return mark
+
+    def _synchronize(self, event: Mapping[str, Any]) -> None:
+        self.order.synchronize(*([self.order.stream(event["stream"])] if "stream" in event else ()))
+
+    def _barrier(self, event: Mapping[str, Any]) -> None:
+        streams = [self.order.stream(name) for name in event["actors"]]
+        self.order.join(streams, streams)
+
+    def forget_marks(self) -> None:
+        """Drop old marks that order nothing any more: all streams come after them already."""
+        streams = list(self.order.streams.values())
+        old = list(self.marks)[: max(len(self.marks) - MARKS, 0)]
+        for mark in [mark for mark in old if self._passed(self.order.marks[mark].all, streams)]:
+            del self.marks[mark]
+            self.order.forget(mark)
+            self.forgotten += 1
+
+    def _passed(self, front: Front, streams: list[int]) -> bool:
+        known = self.order.known.all
+        for other, op in front.items():
+            if known.get(other, -1) >= op:
+                continue
+            if any(self.order.before(stream).get(other, -1) < op for stream in streams if stream != other):
+                return False
+        return True
+
+    # uses -----------------------------------------------------------------------------------------
+
+    def _use(self, event: Mapping[str, Any]) -> None:
+        order, op = self.order, self.ops
+        stream = order.streams.get(event.get("stream", 0))
+        if stream is None:
+            stream = order.stream(key_of(event, "stream", 0))
+        self.ops = op + 1
+        order.put(stream, op)
+        before = order.before(stream)
+        use = (op, stream, self.events, event, before)
+        reads, writes = event.get("reads", ()), event.get("writes", ())
+        kind = event.get("kind")
+        if (kind == HOST_WRITE and reads) or (kind == HOST_READ and writes):
+            raise ModelError("kind", f"a {kind} has no {'reads' if reads else 'writes'}")
+        right = True
+        for part in reads:
+            held, low, high = self._part(part, "reads")
+            right = self._read(held, low, high, use) and right
+        for part in writes:
+            held, low, high = self._part(part, "writes")
+            right = self._written(held, low, high, use) and right
+        if not right or (writes and len(reads) + len(writes) > 1 and self._in_itself(reads, writes)):
+            self.suspects.append(self.events)
+
+    def _part(self, part: Any, side: str) -> tuple[RecordedBlock, int, int]:
+        if type(part) is str:
+            held = self.blocks.get(part)
+            if held is not None:
+                return held, 0, held.size
+        try:
+            row = part if isinstance(part, Mapping) else {"block": part}
+            held = self.block(key_of(row, "block"))
+            low = number_of(row, "offset", 0)
+            return held, low, low + number_of(row, "nbytes", max(held.size - low, 0))
+        except ModelError as error:
+            raise error.within(side) from None
+
+    def _read(self, held: RecordedBlock, low: int, high: int, use: Use) -> bool:
+        """Note a read; return whether it is right for sure."""
+        _, stream, _, _, before = use
+        right = held.free is None and high <= held.size
+        writer = held.whole
+        if writer is not None:
+            right = right and (writer[1] == stream or before.get(writer[1], -1) >= writer[0])
+        elif not held.lasting and not _covered(held.parts, low, high):
+            right = False
+        if held.parts:
+            for (start, end), part in held.parts.items():
+                if start < high and low < end and part[1] != stream and before.get(part[1], -1) < part[0]:
+                    right = False
+        if held.behind is not None and not _all_before(held.behind, stream, before):
+            right = False
+        held.readers[stream, low, high] = use
+        return right
+
+    def _written(self, held: RecordedBlock, low: int, high: int, use: Use) -> bool:
+        """Note a write; return whether it is right for sure."""
+        op, stream, _, _, before = use
+        right = held.free is None and high <= held.size
+        if held.readers or held.parts or held.whole is not None:
+            for other in held.uses():
+                if other[1] != stream and before.get(other[1], -1) < other[0] and other[0] != op:
+                    right = False
+        behind = held.behind
+        if behind is not None and not _all_before(behind, stream, before):
+            right = False
+        if low == 0 and high == held.size:
+            if right:
+                held.behind = None  # who comes after this op comes after them
+            held.whole, held.parts = use, None
+            if held.readers:
+                held.readers = {key: other for key, other in held.readers.items() if other[0] == op}
+            return right
+        parts = held.parts or {}
+        if parts and (low, high) not in parts:
+            parts = {ends: other for ends, other in parts.items() if not (low <= ends[0] and ends[1] <= high)}
+        parts[low, high] = use
+        held.parts = parts
+        return right
+
+    def _in_itself(self, reads: Any, writes: Any) -> bool:
+        """Return whether an op writes a byte twice, or part of what it reads in one block."""
+        if all(type(part) is str for part in (*reads, *writes)):
+            return len(set(writes)) < len(writes)
+        spans: dict[Any, list[Ends]] = {}
+        for part in writes:
+            held, low, high = self._part(part, "writes")
+            known = spans.setdefault(held.name, [])
+            if any(low < end and start < high for start, end in known):
+                return True
+            known.append((low, high))
+        for part in reads if spans else ():
+            held, low, high = self._part(part, "reads")
+            if any(
+                low < end and start < high and (low, high) != (start, end) for start, end in spans.get(held.name, ())
+            ):
+                return True
+        return False
+
+
+def _all_before(owners: list[RecordedBlock], stream: int, before: Front) -> bool:
+    """Return whether an op comes after all uses by earlier owners."""
+    for owner in owners:
+        for other in owner.uses():
+            if other[1] != stream and before.get(other[1], -1) < other[0]:
+                return False
+    return True
+
+
+def _covered(parts: dict[Ends, Use] | None, low: int, high: int) -> bool:
+    """Return whether somebody wrote each byte of `[low, high)`."""
+    for start, end in sorted(parts or ()):
+        if start <= low < end:
+            low = end
+    return low >= high
+
+
+__all__ = ["GONE", "STEP", "RecordedBlock", "Screen", "Use"]

@@ -1,0 +1,263 @@
+"""Recordings: party, class and cure in the allocator's words, counts, pages, cuts and what is assumed."""
+
+import json
+
+import pytest
+
+from allocsim import check, trace
+from allocsim.cli import main
+from allocsim.errors import ModelError
+from allocsim.recordings import judge
+from allocsim.recordings.carried import Carried
+from allocsim.recordings.screen import Screen
+
+
+def alloc(block, address=0, nbytes=64, **more):
+    return {"event": "alloc", "block": block, "address": address, "nbytes": nbytes, **more}
+
+
+def page(block, number, **more):
+    return {"event": "alloc", "block": block, "page": number, "device": "kv", **more}
+
+
+def use(name, reads=(), writes=(), stream="main", **more):
+    return {"event": "use", "name": name, "reads": list(reads), "writes": list(writes), "stream": stream, **more}
+
+
+def event(word, **keys):
+    return {"event": word, **keys}
+
+
+def cells(block, sequence, position, count=1, **more):
+    return {"block": block, "sequence": sequence, "position": position, "count": count, **more}
+
+
+POOL = event("pool", device="kv", page=4096, pages=4, cells=4)
+
+
+def returned_in_flight(*, ended):
+    """Block 0 goes back while step 158 may still read it, and is filled for another request."""
+    return [
+        alloc("0", stream="main"),
+        use("step 157", writes=["0"]),
+        use("step 158", reads=["0"], mark="step 158"),
+        *([event("done", mark="step 158")] if ended else []),
+        event("free", block="0"),
+        alloc("0'", stream="load"),
+        use("load", writes=["0'"], stream="load", mark="loaded"),
+        event("wait", mark="loaded", stream="main"),
+        use("step 159", reads=["0'"]),
+    ]
+
+
+def said(events, **how):
+    return [(finding.class_, finding.party) for finding in judge(events, **how).findings]
+
+
+@pytest.mark.parametrize("window", [1, 4, 1000])
+def test_a_block_that_goes_back_in_flight_is_the_allocators_and_the_cure_names_the_step(window):
+    (found,) = judge(returned_in_flight(ended=False), window=window).findings
+    assert (found.class_, found.party) == ("C09", "plan")
+    assert "free block '0' after 'step 158' (event 2) has ended, not when it is scheduled" in found.cure
+    assert said(returned_in_flight(ended=True), window=window) == []
+
+
+def test_a_use_behind_the_callers_own_free_is_the_callers():
+    events = [
+        alloc("a"),
+        use("f", writes=["a"]),
+        event("free", block="a"),
+        alloc("b"),
+        use("g", writes=["b"]),
+        use("h", reads=["a"]),
+    ]
+    (found,) = judge(events).findings
+    assert found.party == "caller"
+    assert found.cure == "free block 'a' after 'h' (event 5), not at event 2"
+
+
+def test_bytes_given_out_twice_are_the_allocators():
+    events = [alloc("a"), use("f", writes=["a"]), alloc("b", 32), use("g", writes=["b"]), use("h", reads=["a"])]
+    assert ("plan") in {party for _, party in said(events)}
+    assert any("it is held to the end" in finding.cure for finding in judge(events).findings)
+
+
+def test_a_wait_that_the_program_needs_is_the_schedules():
+    events = [alloc("a"), use("f", writes=["a"]), use("g", reads=["a"], stream="side")]
+    (found,) = judge(events).findings
+    assert (found.class_, found.party) == ("C09", "schedule")
+    assert found.cure == "wait on stream side for a mark behind 'f' (event 1) on stream main before 'g' (event 2)"
+
+
+def test_streams_that_met_at_a_barrier_are_in_order():
+    events = [alloc("a"), use("f", writes=["a"]), use("k", stream="side"), event("barrier", actors=["main", "side"])]
+    assert said([*events, use("g", reads=["a"], stream="side")]) == []
+    assert said([*events[:-1], use("g", reads=["a"], stream="side")]) == [("C09", "schedule")]
+    other = event("barrier", actors=["main", "third"])
+    assert said([*events[:-1], use("k", stream="third"), other, use("g", reads=["a"], stream="side")]) != []
+
+
+def test_a_move_hands_on_what_was_there():
+    """Copy on write, compaction: who reads the new place wants the writer of the old one."""
+    moved = [
+        alloc("a"),
+        use("f", writes=["a"]),
+        alloc("b", 64),
+        event("move", **{"from": "a", "to": "b"}, stream="main"),
+    ]
+    assert said([*moved, event("free", block="a"), use("g", reads=["b"])]) == []
+    assert trace(moved).programs[0].ops[1].kind == "same"
+    assert said([alloc("a"), alloc("b", 64), event("move", **{"from": "a", "to": "b"}, stream="main")]) != []
+
+
+def test_a_captured_program_runs_as_often_as_it_is_told():
+    captured = [use("f", writes=["a"], program="g"), use("h", reads=["a"], writes=["b"], program="g", stream="side")]
+    start = [alloc("a"), alloc("b", 64), *captured]
+    assert [
+        op.name for op in trace([*start, event("run", program="g"), event("run", program="g")]).programs[0].ops
+    ] == ["f", "h"] * 2
+    assert said([*start, event("run", program="g")]) == [("C09", "schedule")]
+    with pytest.raises(ModelError, match="has no ops"):
+        judge([event("run", program="none")])
+
+
+# pages and the allocator's own book ---------------------------------------------------------------
+
+
+def test_a_page_is_a_block_at_its_address_and_each_generation_another():
+    events = [
+        POOL,
+        page("3#0", 3),
+        use("s", writes=[cells("3#0", "r", 6, 2)]),
+        event("free", block="3#0"),
+        page("3#1", 3),
+    ]
+    document = trace(events)
+    assert document.plans[0].nbytes.tolist() == [4096, 4096]
+    assert (int(document.programs[0].values.offset[0]), document.programs[0].values.shape[0]) == (2048, (2048,))
+
+
+PAGES = [POOL, page("a", 0), use("prefill", writes=[cells("a", "r", 0, 4, content="abcd")])]
+
+BOOKED = {
+    "counts": ([event("ref", block="a", count=3)], [event("ref", block="a", count=2)]),
+    "held": (
+        [event("ref", block="a"), event("free", block="a")],
+        [event("ref", block="a"), event("unref", block="a"), event("free", block="a")],
+    ),
+    "unheld": (
+        [event("unref", block="a"), event("unref", block="a")],
+        [event("unref", block="a")],
+    ),
+    "positions": ([use("s", reads=[cells("a", "r", 4, 2)])], [use("s", reads=[cells("a", "r", 0, 4)])]),
+    "hit": (
+        [event("share", **cells("a", "q", 0, 4), content="abce")],
+        [event("share", **cells("a", "q", 0, 4), content="abcd"), use("s", reads=[cells("a", "q", 0, 4)])],
+    ),
+    "rewritten": (
+        [
+            event("share", **cells("a", "q", 0, 4)),
+            use("s", writes=[cells("a", "r", 3)]),
+            use("t", reads=[cells("a", "q", 0, 4)]),
+        ],
+        [
+            event("share", **cells("a", "q", 0, 4)),
+            use("s", writes=[cells("a", "r", 3)]),
+            use("t", reads=[cells("a", "q", 0, 3)]),
+        ],
+    ),
+    "inside": ([page("b", 4)], [page("b", 3)]),
+    "refused": ([event("exhausted", device="kv", pages=3)], [event("exhausted", device="kv", pages=4)]),
+}
+"""What the book finds -> what shows it behind `PAGES`, and a right twin."""
+
+
+@pytest.mark.parametrize("kind", BOOKED)
+@pytest.mark.parametrize("window", [1, 1000])
+def test_the_book_finds_what_it_names_and_nothing_in_the_twin(kind, window):
+    wrong, right = BOOKED[kind]
+    (found,) = judge([*PAGES, *wrong], window=window).findings
+    assert found.key[0] == kind
+    assert judge([*PAGES, *right], window=window).findings == []
+
+
+def test_an_off_by_one_of_a_prefix_cache_is_a_hit_that_nobody_wrote():
+    """Three of four cells were written; the cache says that it has all of them."""
+    events = [
+        POOL,
+        page("a", 0),
+        use("prefill", writes=[cells("a", "r", 0, 3)]),
+        event("share", **cells("a", "q", 0, 4)),
+    ]
+    (found,) = judge(events).findings
+    assert (found.class_, found.party) == ("C14", "plan")
+    assert "not all of them were written" in found.text
+
+
+def test_a_hit_whose_content_nobody_told_is_assumed_and_counted():
+    events = [*PAGES, event("share", **cells("a", "q", 0, 4))]
+    assert judge(events).assumed == {"cells hold what the allocator says, where no content was told": 1}
+
+
+REFUSED = [
+    ([event("pool", page=100, cells=3)], "3 cells do not divide 100 bytes"),
+    ([page("a", 0)], "needs a device that a pool describes"),
+    ([POOL, page("a", 0), use("s", reads=[cells("a", "r", 3, 2)])], r"cells \[3, 5\) are not within the 4 of a page"),
+    ([event("barrier", actors="main")], "is not a list of streams"),
+    ([event("ref", block="a")], "was never given out"),
+]
+
+
+@pytest.mark.parametrize(("events", "rule"), REFUSED)
+def test_what_no_recording_can_hold_is_one_line(events, rule):
+    with pytest.raises(ModelError, match=rule):
+        judge(events)
+
+
+# size and cuts ------------------------------------------------------------------------------------
+
+
+def test_a_recording_may_be_cut_at_any_line_and_is_never_wrong_for_that():
+    events = returned_in_flight(ended=True)
+    for length in range(len(events) + 1):
+        assert said(events[:length]) == []
+    wrong = returned_in_flight(ended=False)
+    assert [bool(said(wrong[:length])) for length in range(len(wrong) + 1)] == [
+        length > 5 for length in range(len(wrong) + 1)
+    ]
+
+
+def test_memory_grows_with_what_is_live_not_with_what_was():
+    """A hundred times as many events need no more rows to carry."""
+    sizes = []
+    for rounds in (20, 2000):
+        screen = Screen()
+        for number in range(rounds):
+            for one in (
+                alloc(f"b{number}", number % 7 * 64),
+                use("f", writes=[f"b{number}"]),
+                event("free", block=f"b{number}"),
+            ):
+                screen.add(one)
+        sizes.append(len(Carried.of(screen).rows))
+    assert sizes[0] == sizes[1] == 7
+
+
+def test_the_command_judges_a_recording_and_leaves_out_a_line_that_was_cut(tmp_path, capsys):
+    lines = "".join(json.dumps(one) + "\n" for one in returned_in_flight(ended=False))
+    path = tmp_path / "events.jsonl"
+    path.write_text(lines + '{"event": "us')
+    assert main(["trace", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "1 finding in 8 events, 4 ops" in out
+    assert "1. C09 plan, at event 5" in out
+    assert "last lines, which are not whole" in out
+    assert main(["trace", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["class"] == "C09"
+    assert main(["trace", str(path), "-o", str(tmp_path / "x.json")]) == 2  # a document is whole
+    assert "line 9: is not JSON" in capsys.readouterr().err
+
+
+def test_the_document_and_the_judged_recording_agree():
+    assert not check(trace(returned_in_flight(ended=False))).clean
+    assert check(trace(returned_in_flight(ended=True))).clean
