@@ -225,5 +225,10 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "opt_step_adamw": _each(
         lambda r, n: [_call((r, n), (r, n), (r, n), (5,), to=(r, n)), _call((5,), (5,), (5,), (5,), to=(5,))]
     ),
+    **{kind: _rows(1, ranks=1, group="world") for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")},
+    **{kind: _rows(1, ranks=1, group="world", root=0) for kind in ("broadcast", "reduce")},
+    "send_receive": _rows(1, ranks=1, group="world", by=0),
+    "all_gather_over": _rows(1, ranks=1, group="world"),
+    "own_part": _each(lambda r, n: [_call((r * n,), to=(r * n,), ranks=1, group="world")]),
 }
 """kind -> its cases."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import UnknownNameError
-from engine.kernels import convolution, fused, indexed, moving, products, rowwise, windows
+from engine.kernels import collective, convolution, fused, indexed, moving, products, rowwise, windows
 from engine.kernels import elementwise as ew
 from engine.kernels.binding import Bind, Call, Kernel
 
@@ -59,6 +59,12 @@ _COMPARISONS: Final = {
     "greater_equal": np.greater_equal,
 }
 """Comparisons, of which numpy writes the truth as 1 and 0 of the result's dtype."""
+
+COLLECTIVES: Final = (
+    *("all_gather", "reduce_scatter", "all_reduce", "broadcast"),
+    *("reduce", "all_to_all", "send_receive", "all_gather_over"),
+)
+"""Kinds in which ranks wait for each other."""
 
 _MAPS: Final = ("sigmoid", "softplus", "gelu", "gelu_erf")
 """Functions with a compiled map of their own."""
@@ -165,6 +171,8 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "adamw_v": {"one_pass": Kernel(bind=rowwise.bind_step("adamw_v", 1), in_place=_FIRST)},
         "opt_step_adamw": {"one_pass": Kernel(bind=rowwise.bind_step("opt_step_adamw", 5), in_place=_FIRST)},
         "add_inplace": {"numpy": Kernel(bind=ew.bind_binary("add_inplace", np.add), in_place=_FIRST)},
+        **{kind: {"ranks": Kernel(bind=collective.bind_collective(kind), note="ggml has none")} for kind in COLLECTIVES},
+        "own_part": {"ranks": Kernel(bind=collective.bind_own_part, note="ggml has none")},
     }  # fmt: skip
 
 

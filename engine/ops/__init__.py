@@ -8,6 +8,7 @@ from typing import Final
 
 from engine.ops import (
     attention,
+    collective,
     convolution,
     element_functions,
     elementwise,
@@ -43,6 +44,7 @@ OPS: Final[dict[str, Rule]] = {
         precision,
         loss,
         optim,
+        collective,
     )
     for rule in family.RULES
 }
@@ -67,6 +69,8 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "adamw_m",
         "adamw_v",
         "opt_step_adamw",
+        "own_part",
+        "all_gather_over",
     }
 )
 """Kinds without any derivative, listed so that silence is never a rule (a test compares the list

@@ -64,6 +64,11 @@ COMPUTES: Final[dict[str, str]] = {
     "opt_step_sgd": "w * (1 - alpha * decay) - alpha * g, over w; hp = (alpha, decay)",
     "adamw_m": "m * beta + g * (1 - beta), over m", "adamw_v": "v * beta + g * g * (1 - beta), over v",
     "opt_step_adamw": "w * (1 - alpha * wd) - alpha * (m * beta1h) / (sqrt(v * beta2h) + eps), over w",
+    "all_gather": "x of each rank, one after the other", "reduce_scatter": "this rank's part of the sum of x over ranks",
+    "all_reduce": "the sum of x over ranks", "broadcast": "x of rank root",
+    "reduce": "the sum of x over ranks for rank root, zeros for others",
+    "all_to_all": "this rank's part of each x, one after the other", "send_receive": "x of the rank `by` before this one, in a ring",
+    "own_part": "this rank's part of x, flat, zeros behind its end", "all_gather_over": "x of each rank, one after the other, over dst",
 }  # fmt: skip
 """Kind -> what the result is."""
 
@@ -96,6 +101,7 @@ ANY: Final = (
     "cpy",
     "pad",
     "concat",
+    *("all_gather", "broadcast", "all_to_all", "send_receive", "own_part", "all_gather_over"),
 )
 """Kinds whose operands may have any dtype."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.kernels import KERNELS, default, kernel
+from engine.kernels import COLLECTIVES, KERNELS, default, kernel
 from engine.ops.element_functions import COMPARISONS, UNARY
 
 SIZES = [1, 7, 33, 64, 576, 1536]
@@ -226,6 +226,10 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             z = np.log(softmax(x)).astype(dtype).astype("f8")
             want = y - np.exp(z) * y.sum(-1, keepdims=True)
             return Call(operands=[y, z], shape=y.shape, want=want, terms=abs(y).sum(-1).max())
+        case kind if kind in COLLECTIVES:  # of one rank, who gets what it gave
+            return Call(operands=[x], shape=x.shape, want=x, params={"ranks": 1, "group": "world", "root": 0, "by": 0})
+        case "own_part":
+            return Call(operands=[x], shape=(x.size,), want=x.ravel(), params={"ranks": 1, "group": "world"})
         case "cast":
             return rounded(("bfloat16", "f2")[seed], n)
         case kind if kind in engine_oracle.MEANING:

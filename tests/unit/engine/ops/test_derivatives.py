@@ -173,6 +173,12 @@ CASES = (
     Case(kind="out_prod", shapes=((2, 4, 5), (6, 4, 3))),
     Case(kind="rope_back", shapes=((3, 2, 8), [0, 1, 7]), params={"base": 100.0}),
     Case(kind="get_rows_back", shapes=((4, 3), [4, 0, 4, 1]), params={"rows": 5}),
+    *(
+        Case(kind=kind, shapes=(shape,))  # of one rank; tests/unit/engine/sharding has several
+        for kind in ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "send_receive")
+        for shape in ((3, 4), (1,), (2, 0))
+    ),
+    Case(kind="all_reduce", shapes=((3, 4),), params={"backward": "identity"}),
 )  # fmt: skip
 
 

@@ -1,0 +1,150 @@
+"""Collectives: ops that every rank of a group does together, each on a tensor of its own.
+
+Rank r of N gives x_r and gets y_r; `[s]` is the s-th of N equal parts along axis 0, and sums are
+made in the order of the ranks.
+
+| kind | y_r | gradient of x |
+|---|---|---|
+| all_gather | x_0, x_1, .. one after the other | reduce_scatter |
+| reduce_scatter | sum over s of x_s[r] | all_gather |
+| all_reduce | sum over s of x_s | all_reduce; with `backward="identity"` as it is |
+| broadcast | x_root | reduce |
+| reduce | sum over s of x_s for the root, zeros for others | broadcast |
+| all_to_all | x_0[r], x_1[r], .. one after the other | all_to_all |
+| send_receive | x of the rank `by` before it, in a ring | send_receive the other way |
+| own_part | part r of x, alone; zeros behind the end of x | none: a step of an optimizer needs none |
+| all_gather_over | as all_gather, written over dst, which is not read | none, as above |
+
+The loss that is differentiated is the sum of the losses of all ranks; so each gradient is the
+transpose of its op over all ranks. `backward="identity"` is for a sum that every rank goes on with
+alike, where the loss is one loss (Shoeybi et al. 2019, Megatron-LM, the operator g).
+
+`ranks` is the size of the group and `group` its name: ranks that name one group meet in it, and
+which ranks these are is for whoever runs the graph to say. With one rank every op is a copy.
+
+What this module does not see: which rank runs it, and how bytes travel.
+"""
+
+from math import prod
+from typing import Any, Final
+
+from allocsim.errors import EngineError
+from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import floating, whole
+
+WORLD: Final = "world"
+"""The group of all ranks."""
+
+_GROUP: Final = {"ranks": 1, "group": WORLD}
+_BACKWARD: Final = ("all_reduce", "identity")
+
+
+def part_length(elements: int, ranks: int) -> int:
+    """Return the elements of each of `ranks` equal parts that together hold all."""
+    return -(-elements // ranks)
+
+
+def _ranks(params: dict[str, Any]) -> int:
+    count = params["ranks"] = whole("ranks", params["ranks"])
+    if count < 1 or not isinstance(params["group"], str):
+        raise EngineError(f"group {params['group']!r} of {count} ranks: a group has a name and at least one rank")
+    return count
+
+
+def _gathered(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    (x,) = sources
+    rows, *rest = x.shape
+    return ResultLayout(shape=(rows * _ranks(params), *rest), dtype=x.dtype)
+
+
+def _scattered(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    (x,) = sources
+    count = _ranks(params)
+    _divisible(x, count)
+    return ResultLayout(shape=(x.shape[0] // count, *x.shape[1:]), dtype=floating(x))
+
+
+def _divisible(x: Tensor, count: int) -> None:
+    if x.shape[0] % count:
+        raise EngineError(f"{x} has {x.shape[0]} rows; {count} ranks must divide them")
+
+
+def _alike(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    (x,) = sources
+    count = _ranks(params)
+    if "root" in params:
+        params["root"] = whole("root", params["root"])
+        if not 0 <= params["root"] < count:
+            raise EngineError(f"root {params['root']} must be one of the {count} ranks")
+    if "by" in params:
+        params["by"] = whole("by", params["by"]) % count
+    return ResultLayout(shape=x.shape, dtype=x.dtype)
+
+
+def _summed(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    floating(*sources)
+    if params.get("backward", "identity") not in _BACKWARD:
+        raise EngineError(f"backward {params['backward']!r} is none of {', '.join(_BACKWARD)}")
+    return _alike(sources, params)
+
+
+def _exchanged(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    _divisible(sources[0], _ranks(params))
+    return _alike(sources, params)
+
+
+def _own_part(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    (x,) = sources
+    return ResultLayout(shape=(part_length(prod(x.shape), _ranks(params)),), dtype=x.dtype)
+
+
+def _gathered_over(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    x, dst = sources
+    count = _ranks(params)
+    if x.dtype != dst.dtype or x.shape != (part_length(prod(dst.shape), count),) or not dst.contiguous:
+        raise EngineError(f"{x} must be one of {count} equal parts of {dst}")
+    return ResultLayout(shape=dst.shape, dtype=dst.dtype)
+
+
+def _transposed(kind: str) -> Any:
+    """Return the derivative that is another collective of the same group."""
+
+    def derivative(node: Tensor, grad: Tensor) -> Tensor:
+        given = {name: node.params[name] for name in ("ranks", "group", "root", "backward") if name in node.params}
+        return node.graph.op(kind, grad, **given)
+
+    return derivative
+
+
+def _all_reduce_x(node: Tensor, grad: Tensor) -> Tensor:
+    if node.params["backward"] == "identity":
+        return grad
+    return node.graph.op("all_reduce", grad, **node.params)
+
+
+def _send_receive_x(node: Tensor, grad: Tensor) -> Tensor:
+    return node.graph.op("send_receive", grad, **{**node.params, "by": -node.params["by"]})
+
+
+def _row(kind: str, shape: Any, derivative: Any, **params: Any) -> Rule:
+    return Rule(kind=kind, arguments=("x",), params={**_GROUP, **params}, shape=shape, derivatives={"x": derivative})
+
+
+RULES = (
+    _row("all_gather", _gathered, _transposed("reduce_scatter")),
+    _row("reduce_scatter", _scattered, _transposed("all_gather")),
+    _row("all_reduce", _summed, _all_reduce_x, backward="all_reduce"),
+    _row("broadcast", _alike, _transposed("reduce"), root=0),
+    _row("reduce", _summed, _transposed("broadcast"), root=0),
+    _row("all_to_all", _exchanged, _transposed("all_to_all")),
+    _row("send_receive", _alike, _send_receive_x, by=1),
+    Rule(kind="own_part", arguments=("x",), params=_GROUP, shape=_own_part),
+    Rule(
+        kind="all_gather_over",
+        arguments=("x", "dst"),
+        params=_GROUP,
+        shape=_gathered_over,
+        mutates=1,
+        unread=frozenset({"dst"}),
+    ),
+)
