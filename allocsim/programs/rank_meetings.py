@@ -1,0 +1,443 @@
+"""The programs of several ranks side by side: where they meet, what waits for what, one document.
+
+    met = meetings(programs, {"world": [(0, 1, 2, 3)]})
+    met.faults                      # collectives that do not match, ranks that wait for ever
+    document = joined(plans, groups)
+
+Each rank has a program of its own, with streams of its own. An op is a collective where its `meta`
+names a group: `{"collective": "world"}`. A group is a partition of ranks: each rank meets in the
+part that holds it (`world` has one part). The k-th collective of a rank in a part meets the k-th of
+every other rank in that part, counted in the order of the list, as communicators count. All must
+be of one kind and one size, and, where names of operands are told (`meta.of`), of one name.
+
+A collective is two events on its stream: the rank *gives* (what it brings has been read), then it
+*gets* (what it makes is written). A rank gets only after all have given whose part it needs
+(`sources`): that is all that orders ranks. So a rank that has got may be ahead of one that has not
+begun to write, as with every library that carries them.
+
+`faults` are findings, not errors: `CollectiveMismatch` where parts do not fit each other,
+`CollectiveDeadlock` where ranks wait for each other in a ring. A document is made of programs
+without faults alone.
+
+In the document rank r has the arenas `rankR/ARENA` and the streams `rankR/STREAM`. A collective is
+two ops, `KIND.give`, which copies what is brought into a message (memory of its own), and `KIND`,
+which reads the messages and has an `after` for each. Ops stand in a legal order.
+
+Complexity: events + edges; a document has a message for each pair of ranks that exchange one. What
+this module does not see: what a collective computes, and how long it takes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model import OWN, STRENGTHS, Arena, Document, Plan, Program, Role, Values
+from allocsim.programs.builder import ProgramBuilder
+
+Groups = Mapping[str, Sequence[Sequence[int]]]
+"""Name of a group -> its parts, each with its ranks in their order."""
+
+GIVE: Final = ".give"
+
+
+class RankEvent(NamedTuple):
+    """An op of a rank, or the half of a collective."""
+
+    rank: int
+    step: int
+    gets: bool
+    """Whether it is the second half of a collective."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """One collective of all ranks of a part."""
+
+    group: str
+    ranks: tuple[int, ...]
+    number: int
+    """Its place among those of the part."""
+    steps: tuple[int, ...]
+    """The op of each rank."""
+    kind: str
+    params: Mapping[str, Any]
+
+    def sources(self, place: int) -> Iterable[int]:
+        """Return the places of those whose giving the rank at `place` waits for."""
+        return _SOURCES.get(self.kind, _everyone)(self, place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFault:
+    """A collective in which the ranks of a group do not meet."""
+
+    kind: str
+    """`CollectiveMismatch` or `CollectiveDeadlock`."""
+    ranks: tuple[int, ...]
+    steps: tuple[int | None, ...]
+    """The op at which each of these ranks stands; None where it has none left."""
+    message: str
+
+
+def _everyone(meeting: Meeting, place: int) -> Iterable[int]:
+    del place
+    return range(len(meeting.ranks))
+
+
+def _root(meeting: Meeting, place: int) -> Iterable[int]:
+    del place
+    return (int(meeting.params.get("root", 0)),)
+
+
+def _all_for_root(meeting: Meeting, place: int) -> Iterable[int]:
+    return range(len(meeting.ranks)) if place == meeting.params.get("root", 0) else ()
+
+
+def _one_before(meeting: Meeting, place: int) -> Iterable[int]:
+    return ((place - int(meeting.params.get("by", 1))) % len(meeting.ranks),)
+
+
+_SOURCES: Final[dict[str, Callable[[Meeting, int], Iterable[int]]]] = {
+    "broadcast": _root,
+    "reduce": _all_for_root,
+    "send_receive": _one_before,
+}
+"""Kinds in which a rank does not need the parts of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meetings:
+    """Where ranks meet."""
+
+    programs: tuple[Program, ...]
+    found: tuple[Meeting, ...]
+    faults: tuple[RankFault, ...]
+    at: Mapping[tuple[int, int], tuple[Meeting, int]]
+    """(rank, step) of a collective -> its meeting, and the place of the rank in it."""
+
+    def order(self, pick: Callable[[list[tuple[int, int, bool]]], int] | None = None) -> list[RankEvent]:
+        """Return all events in a legal order.
+
+        By default what stands first in its list comes first, then the lower rank. `pick` chooses
+        among the events that may come next, given as (step, rank, gets). Raises ModelError where
+        ranks wait for each other for ever.
+        """
+        walk = _Walk(self)
+        done = walk.run(pick)
+        if walk.left:
+            raise ModelError("", next((f.message for f in self.faults), None) or _ring(self, walk).message)
+        return done
+
+
+def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
+    """Return where the ranks meet, with what does not match. O(ops + collectives x ranks).
+
+    Raises ModelError for a group that is no partition of ranks, or that an op names and nobody
+    knows.
+    """
+    parts = {name: _partition(name, split, len(programs)) for name, split in groups.items()}
+    turns: dict[tuple[str, int], dict[int, list[int]]] = {}
+    for rank, program in enumerate(programs):
+        for step, group in collectives(program):
+            if group not in parts:
+                raise ModelError(f"ranks[{rank}].ops[{step}]", f"group {group!r} is none of {', '.join(parts)}")
+            part = parts[group].get(rank)
+            if part is None:
+                raise ModelError(f"ranks[{rank}].ops[{step}]", f"rank {rank} is in no part of group {group!r}")
+            turns.setdefault((group, part), {}).setdefault(rank, []).append(step)
+    found: list[Meeting] = []
+    faults: list[RankFault] = []
+    for (group, part), by_rank in turns.items():
+        ranks = tuple(groups[group][part])
+        rows = [by_rank.get(rank, []) for rank in ranks]
+        for number in range(max(map(len, rows))):
+            steps = tuple(row[number] if number < len(row) else None for row in rows)
+            fault = _mismatch(programs, group, ranks, steps, number)
+            if fault is not None:
+                faults.append(fault)  # what follows in this group is shifted: one fault says it
+                break
+            whole = tuple(step for step in steps if step is not None)
+            op = programs[ranks[0]].ops[whole[0]]
+            found.append(
+                Meeting(
+                    group=group,
+                    ranks=ranks,
+                    number=number,
+                    steps=whole,
+                    kind=op.kind,
+                    params=_told(programs[ranks[0]], whole[0]).get("params", {}),
+                )
+            )
+    at = {(r, s): (m, place) for m in found for place, (r, s) in enumerate(zip(m.ranks, m.steps, strict=True))}
+    made = Meetings(programs=tuple(programs), found=tuple(found), faults=tuple(faults), at=at)
+    if faults:
+        return made
+    walk = _Walk(made)
+    walk.run(None)
+    ring = (_ring(made, walk),) if walk.left else ()
+    return Meetings(programs=made.programs, found=made.found, faults=ring, at=at)
+
+
+def collectives(program: Program) -> list[tuple[int, str]]:
+    """Return (step, group) of each collective of a program, in order."""
+    return [(step, meta["collective"]) for step, meta in sorted(program.ops.meta.items()) if "collective" in meta]
+
+
+def _told(program: Program, step: int) -> Mapping[str, Any]:
+    return program.ops.meta.get(step, {})
+
+
+def _partition(name: str, split: Sequence[Sequence[int]], count: int) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for part, ranks in enumerate(split):
+        for rank in ranks:
+            if not 0 <= rank < count or rank in found:
+                raise ModelError(f"groups[{name!r}]", f"rank {rank} is in two parts or none of the {count} ranks")
+            found[rank] = part
+    return found
+
+
+def _nbytes(values: Values, value: int) -> int:
+    return -(-int(values.counts[value]) * int(values.width[value]) // 8)
+
+
+def _brings(program: Program, step: int) -> tuple[str, int, str]:
+    """Return kind, bytes brought, and the name of what is brought where that is told."""
+    op, values = program.ops[step], program.values
+    nbytes = sum(_nbytes(values, value) for value in op.operands)
+    return op.kind, nbytes, str(_told(program, step).get("of", ""))
+
+
+def _mismatch(
+    programs: Sequence[Program], group: str, ranks: tuple[int, ...], steps: tuple[int | None, ...], number: int
+) -> RankFault | None:
+    brought = [None if step is None else _brings(programs[rank], step) for rank, step in zip(ranks, steps, strict=True)]
+    first = brought[0]
+    other = next((place for place, found in enumerate(brought) if found != first), None)
+    if other is None:
+        return None
+    said = [_said(ranks[place], programs, steps[place]) for place in (0, other)]
+    return RankFault(
+        kind="CollectiveMismatch",
+        ranks=(ranks[0], ranks[other]),
+        steps=(steps[0], steps[other]),
+        message=f"collective {number} of group {group!r}: {said[0]}, {said[1]}",
+    )
+
+
+def _said(rank: int, programs: Sequence[Program], step: int | None) -> str:
+    if step is None:
+        return f"rank {rank} has none left"
+    kind, nbytes, of = _brings(programs[rank], step)
+    name = programs[rank].ops.names[step]
+    return f"rank {rank} brings {kind} {name!r} of {nbytes} bytes (op {step}{f', {of}' if of else ''})"
+
+
+class _Walk:
+    """Events with what each still waits for, and a legal order of them."""
+
+    def __init__(self, met: Meetings) -> None:
+        self.met = met
+        self.before: list[dict[int, int]] = []
+        """Rank -> step -> ops it still waits for, as a count."""
+        self.after: list[dict[int, list[int]]] = []
+        self.owed: dict[tuple[int, int], int] = {}
+        """(rank, step) of a collective -> givers it still waits for, itself included."""
+        self.takers: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        shared: dict[int, tuple[dict[int, int], dict[int, list[int]]]] = {}
+        for program in met.programs:
+            counts, edges = shared.setdefault(id(program), _edges(program))
+            self.before.append(dict(counts))
+            self.after.append(edges)
+        for meeting in met.found:
+            where = list(zip(meeting.ranks, meeting.steps, strict=True))
+            for place, taker in enumerate(where):
+                givers = {where[source] for source in meeting.sources(place)} | {taker}
+                self.owed[taker] = len(givers)
+                for giver in givers:
+                    self.takers.setdefault(giver, []).append(taker)
+        self.left = sum(len(program.ops) for program in met.programs)
+
+    def run(self, pick: Callable[[list[tuple[int, int, bool]]], int] | None) -> list[RankEvent]:
+        ready = [
+            (step, rank, False)
+            for rank, counts in enumerate(self.before)
+            for step, count in counts.items()
+            if not count
+        ]
+        heapify(ready)
+        done: list[RankEvent] = []
+        while ready:
+            step, rank, gets = heappop(ready) if pick is None else ready.pop(pick(ready))
+            done.append(RankEvent(rank, step, gets))
+            for event in self._ended(step, rank, gets=gets):
+                heappush(ready, event) if pick is None else ready.append(event)
+        return done
+
+    def _ended(self, step: int, rank: int, *, gets: bool) -> Iterable[tuple[int, int, bool]]:
+        if (rank, step) in self.owed and not gets:
+            for taker in self.takers[rank, step]:
+                self.owed[taker] -= 1
+                if not self.owed[taker]:
+                    yield taker[1], taker[0], True
+            return
+        self.left -= 1
+        counts = self.before[rank]
+        for later in self.after[rank].get(step, ()):
+            counts[later] -= 1
+            if not counts[later]:
+                yield later, rank, False
+
+
+def _edges(program: Program) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """Return, by step, how many ops it waits for at once, and which wait for it."""
+    ops = program.ops
+    counts, after = dict.fromkeys(range(len(ops)), 0), dict[int, list[int]]()
+    last: dict[int, int] = {}
+    streams, starts, waits = ops.stream.tolist(), ops.after_starts.tolist(), ops.after.tolist()
+    for step, stream in enumerate(streams):
+        needs = {*waits[starts[step] : starts[step + 1]], *([last[stream]] if stream in last else [])}
+        counts[step] = len(needs)
+        for need in needs:
+            after.setdefault(need, []).append(step)
+        last[stream] = step
+    return counts, after
+
+
+def _ring(met: Meetings, walk: _Walk) -> RankFault:
+    """Return the finding of ranks that wait for each other: where each stands."""
+    stuck = {taker: count for taker, count in walk.owed.items() if count}
+    standing: dict[int, int] = {}
+    for rank, step in sorted(stuck):
+        given = not walk.before[rank][step]
+        if given and rank not in standing:
+            standing[rank] = step
+    ranks = tuple(sorted(standing))
+    said = "; ".join(
+        f"rank {rank} stands at {met.programs[rank].ops.names[standing[rank]]!r} (op {standing[rank]}, group "
+        f"{met.at[rank, standing[rank]][0].group!r})"
+        for rank in ranks[:4]
+    )
+    return RankFault(
+        kind="CollectiveDeadlock",
+        ranks=ranks,
+        steps=tuple(standing[rank] for rank in ranks),
+        message=f"{len(ranks)} ranks wait for each other: {said}{'; ...' if len(ranks) > 4 else ''}",
+    )
+
+
+def joined(plans: Sequence[Plan], groups: Groups, *, name: str = "ranks") -> Document:
+    """Return one document of the plan of each rank, in one legal order.
+
+    Raises ModelError with the first fault where ranks do not meet.
+    """
+    met = meetings([plan.program for plan in plans], groups)
+    if met.faults:
+        raise ModelError("", f"{met.faults[0].kind}: {met.faults[0].message}")
+    return _Joining(plans, met, name).document()
+
+
+class _Joining:
+    """A program over all ranks while it is made."""
+
+    def __init__(self, plans: Sequence[Plan], met: Meetings, name: str) -> None:
+        self.plans, self.met = plans, met
+        programs = met.programs
+        arenas = [
+            Arena(name=f"rank{rank}/{arena.name}", alignment=arena.alignment, capacity=arena.capacity)
+            for rank, program in enumerate(programs)
+            for arena in program.arenas
+        ]
+        self.arena = np.cumsum([0, *(len(program.arenas) for program in programs)]).tolist()
+        self.stream = np.cumsum([0, *(len(program.streams) for program in programs)]).tolist()
+        streams = [f"rank{rank}/{stream}" for rank, program in enumerate(programs) for stream in program.streams]
+        self.builder = ProgramBuilder(name, arenas=arenas, streams=streams)
+        self.slots: list[tuple[int, int, int]] = []
+        self.value_of: list[dict[int, int]] = []
+        """By rank, the value of each of its values."""
+        self.message: dict[tuple[int, int], list[int]] = {}
+        self.op_of: dict[RankEvent, int] = {}
+        for rank, program in enumerate(programs):
+            self._tables(rank, program)
+
+    def _tables(self, rank: int, program: Program) -> None:
+        b, buffers, values, plan = self.builder, program.buffers, program.values, self.plans[rank]
+        first = len(self.slots)
+        for index, label in enumerate(buffers.names):
+            b.buffer(
+                f"rank{rank}/{label}",
+                int(buffers.nbytes[index]),
+                role=Role(int(buffers.role[index])),
+                arena=self.arena[rank] + int(buffers.arena[index]),
+                alignment=int(buffers.alignment[index]),
+                read_only=bool(buffers.read_only[index]),
+            )
+            arena = int(plan.arena[index])
+            here = arena if arena < 0 else self.arena[rank] + arena
+            self.slots.append((here, int(plan.offset[index]), int(plan.nbytes[index])))
+        self.value_of.append({})
+        for index in range(len(values)):
+            row = values[index]
+            layout: dict[str, Any] = {"strides": row.strides, "offset": row.offset, "bit_offset": row.bit_offset}
+            made = b.value(f"rank{rank}/{row.name}", first + row.buffer, row.dtype, row.shape, **layout)
+            self.value_of[rank][index] = made
+
+    def document(self) -> Document:
+        """Return the document with all events in order."""
+        for event in self.met.order():
+            self._op(event)
+        program = self.builder.build()
+        arena, offset, nbytes = np.array(self.slots, dtype=np.int64).reshape(-1, 3).T
+        return Document.of(
+            Plan(program=program, source="ranks", arena=arena.astype(np.int32), offset=offset, nbytes=nbytes)
+        )
+
+    def _op(self, event: RankEvent) -> None:
+        rank, step, gets = event
+        program = self.met.programs[rank]
+        op, meta = program.ops[step], _told(program, step)
+        label, here = f"rank{rank}/{op.name}", self.value_of[rank]
+        stream = self.stream[rank] + op.stream
+        after = [self._done(rank, earlier) for earlier in op.after]
+        operands, results = ([here[value] for value in side] for side in (op.operands, op.results))
+        meeting = self.met.at.get((rank, step))
+        if meeting is None:
+            pairs = None if op.in_place is None else _pairs(program, step)
+            made = self.builder.op(
+                op.kind, operands, results, name=label, in_place=pairs, stream=stream, after=after, meta=dict(meta)
+            )
+        elif not gets:
+            self.message[rank, step] = [self._message(label, program, value) for value in op.operands]
+            given = self.message[rank, step]
+            made = self.builder.op(f"{op.kind}{GIVE}", operands, given, name=label, stream=stream, after=after)
+        else:
+            made = self._taken(event, label, results, stream)
+        self.op_of[event] = made
+
+    def _taken(self, event: RankEvent, label: str, results: list[int], stream: int) -> int:
+        meeting, place = self.met.at[event.rank, event.step]
+        givers = [(meeting.ranks[source], meeting.steps[source]) for source in meeting.sources(place)]
+        read = [value for giver in givers for value in self.message[giver]]
+        after = [self.op_of[RankEvent(*giver, False)] for giver in givers if giver[0] != event.rank]
+        return self.builder.op(meeting.kind, read, results, name=label, stream=stream, after=sorted(after))
+
+    def _done(self, rank: int, step: int) -> int:
+        return self.op_of[RankEvent(rank, step, (rank, step) in self.met.at)]
+
+    def _message(self, label: str, program: Program, value: int) -> int:
+        row = program.values[value]
+        buffer = self.builder.buffer(f"{label}/message", _nbytes(program.values, value))
+        self.slots.append((OWN, 0, 0))
+        return self.builder.value(f"{label}/message", buffer, row.dtype, row.shape)
+
+
+def _pairs(program: Program, step: int) -> list[Any]:
+    op = program.ops[step]
+    return [(*pair, STRENGTHS[strength]) for pair, strength in zip(op.in_place or (), op.strengths, strict=True)]
+
+
+__all__ = ["Groups", "Meeting", "Meetings", "RankEvent", "RankFault", "collectives", "joined", "meetings"]

@@ -1,0 +1,120 @@
+"""Programs of several ranks side by side: where they meet, where they do not, and one document."""
+
+import random
+
+import pytest
+
+from allocsim.diagnostics import check
+from allocsim.errors import ModelError
+from allocsim.model import Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.programs.rank_meetings import joined, meetings
+
+WORLD = {"world": [(0, 1)]}
+
+
+def rank(*rows, streams=("compute", "comm"), nbytes=64):
+    """A program of rows (kind, group or None, stream, after); each op reads the result of the one before."""
+    b = ProgramBuilder("p", streams=streams)
+    last = b.tensor("x", "u8", (nbytes,), role=Role.INPUT)
+    b.op("host.write", (), (last,))
+    for number, (kind, group, stream, after) in enumerate(rows):
+        made = b.tensor(f"v{number}", "u8", (nbytes,))
+        meta = {"collective": group, "params": {"ranks": 2}} if group else None
+        b.op(kind, (last,), (made,), name=f"{kind}{number}", stream=stream, after=after, meta=meta)
+        last = made
+    return b.build()
+
+
+SUM = ("all_reduce", "world", 1, (0,))
+LOCAL = ("relu", None, 0, (1,))
+
+
+def test_equal_programs_meet_and_are_judged_clean():
+    programs = [rank(SUM, LOCAL)] * 2
+    met = meetings(programs, WORLD)
+    assert not met.faults
+    assert [(m.kind, m.steps, m.number) for m in met.found] == [("all_reduce", (1, 1), 0)]
+    document = joined([plan_of(p, dict.fromkeys(range(3), 0) | {1: 64, 2: 128}) for p in programs], WORLD)
+    assert check(document).clean
+    assert document.programs[0].streams == ("rank0/compute", "rank0/comm", "rank1/compute", "rank1/comm")
+    assert [arena.name for arena in document.arenas] == ["rank0/cpu", "rank1/cpu"]
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (rank(("all_gather", "world", 1, (0,)), LOCAL), "rank 1 brings all_gather 'all_gather0' of 64 bytes"),
+        (rank(SUM, LOCAL, nbytes=32), "rank 1 brings all_reduce 'all_reduce0' of 32 bytes"),
+        (rank(("relu", None, 0, ())), "rank 1 has none left"),
+    ],
+)
+def test_parts_that_do_not_fit_are_one_finding_and_no_document(other, says):
+    """Kind, size and number must agree; the finding names both ranks and their ops."""
+    programs = [rank(SUM, LOCAL), other]
+    (fault,) = meetings(programs, WORLD).faults
+    assert fault.kind == "CollectiveMismatch"
+    assert says in fault.message
+    assert fault.ranks == (0, 1)
+    with pytest.raises(ModelError, match="CollectiveMismatch: collective 0 of group 'world': rank 0 brings"):
+        joined([plan_of(p, [None] * len(p.buffers)) for p in programs], WORLD)
+
+
+def test_collectives_of_two_groups_in_crossed_order_are_a_deadlock():
+    """Each rank waits for the other in the group it came to first; on streams of their own they do not."""
+    groups = {"a": [(0, 1)], "b": [(0, 1)]}
+    first, second = ("all_reduce", "a", 1, ()), ("all_reduce", "b", 1, ())
+    (fault,) = meetings([rank(first, second), rank(second, first)], groups).faults
+    assert fault.kind == "CollectiveDeadlock"
+    assert fault.ranks == (0, 1)
+    assert (
+        "rank 0 stands at 'all_reduce0' (op 1, group 'a'); rank 1 stands at 'all_reduce0' (op 1, group 'b')"
+        in fault.message
+    )
+    apart = ("all_reduce", "a", 0, ())
+    assert not meetings([rank(apart, second), rank(second, apart)], groups).faults
+
+
+def test_an_order_drawn_is_legal():
+    """Every event comes after what it waits for: its stream, its waits, and those who give."""
+    programs = [rank(SUM, LOCAL, ("all_gather", "world", 1, (2,)), ("relu", None, 0, ()))] * 2
+    met = meetings(programs, WORLD)
+    draw = random.Random(5)
+    for _ in range(50):
+        order = met.order(lambda ready: draw.randrange(len(ready)))
+        place = {event: number for number, event in enumerate(order)}
+        assert len(place) == 2 * (5 + 2)
+        for meeting in met.found:
+            given = [place[r, s, False] for r, s in zip(meeting.ranks, meeting.steps, strict=True)]
+            assert all(place[r, s, True] > max(given) for r, s in zip(meeting.ranks, meeting.steps, strict=True))
+
+
+def test_a_broadcast_waits_for_its_root_alone():
+    """So what orders ranks is only what the kind needs: the root may go on before the others come."""
+    b = [rank(("broadcast", "world", 1, ()), LOCAL)] * 2
+    order = meetings(b, WORLD).order(lambda ready: min(range(len(ready)), key=lambda i: ready[i][1]))
+    events = [event for event in order if event.step == 1]
+    assert [tuple(event) for event in events] == [(0, 1, False), (0, 1, True), (1, 1, False), (1, 1, True)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({"world": [(0, 1), (1,)]}, "rank 1 is in two parts"),
+        ({"world": [(0, 2)]}, "none of the 2 ranks"),
+        ({"w": [(0, 1)]}, "group 'world' is none of w"),
+        ({"world": [(0,)]}, "rank 1 is in no part of group 'world'"),
+    ],
+)
+def test_groups_that_are_no_partition_are_refused(groups, says):
+    with pytest.raises(ModelError, match=says):
+        meetings([rank(SUM)] * 2, groups)
+
+
+def test_a_wait_left_out_on_one_rank_races_in_the_document_of_all():
+    """The document has the race of that rank, on its arena, and no other."""
+    good, bad = rank(SUM, LOCAL), rank(SUM, ("relu", None, 0, ()))
+    plans = [plan_of(p, {0: 0, 1: 64, 2: 128}) for p in (good, bad)]
+    found = check(joined(plans, WORLD)).violations
+    assert {v.kind for v in found} == {"Race"}
+    assert {v.buffer for v in found} == {4}
