@@ -1,0 +1,14 @@
+"""One training step over many ranks: who holds what, what travels when, and what waits for what.
+
+    step = shard(graph, loss, zero=3, ranks=4, optimizer="adamw")
+    plan = step.planned("best_fit")
+    losses = Simulation(step, plan, parameters).run(batches)
+
+See docs/sharding.md.
+"""
+
+from engine.sharding.alike import RanksReport, judge_ranks
+from engine.sharding.sharded_step import Sharded, Sharding, shard
+from engine.sharding.simulation import Simulation
+
+__all__ = ["RanksReport", "Sharded", "Sharding", "Simulation", "judge_ranks", "shard"]

@@ -1,0 +1,79 @@
+"""Judge the plans of all ranks: one of those that are alike, or one document over all.
+
+    report = judge_ranks([plan] * 1024, step.groups)
+    report.clean, report.faults, report.reports
+
+Ranks are alike where they have one program and one plan, by content. Where all are, and each takes
+part in every group that the program names, one rank is judged: docs/sharding.md has the argument.
+Else all are joined.
+
+Complexity: O(ranks x columns) to compare (ranks that share the objects: O(ranks)), and the judge
+once.
+
+What this module does not see: what ranks compute.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from allocsim.diagnostics import check
+from allocsim.judge.violations import Report
+from allocsim.model import Document, Plan
+from allocsim.programs.fingerprints import fingerprint
+from allocsim.programs.rank_meetings import Groups, RankFault, collectives, joined, meetings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksReport:
+    """What was found in the plans of all ranks."""
+
+    faults: tuple[RankFault, ...]
+    """Collectives that do not match, and ranks that wait for each other."""
+    report: Report | None
+    """Of one rank for all, or of all joined; None where there are faults."""
+    judged: int
+    """Ranks that were judged: 1 where they are alike."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return self.report is not None and self.report.clean
+
+
+def judge_ranks(plans: Sequence[Plan], groups: Groups) -> RanksReport:
+    """Judge the plan of each rank.
+
+    Raises ModelError for groups that are no partition of the ranks.
+    """
+    seen: dict[int, bytes] = {}
+    for plan in plans:
+        if id(plan) not in seen:
+            seen[id(plan)] = _content(plan)
+    if len(set(seen.values())) == 1 and _all_meet(plans[0], len(plans), groups):
+        return RanksReport(faults=(), report=check(Document.of(plans[0])), judged=1)
+    met = meetings([plan.program for plan in plans], groups)
+    if met.faults:
+        return RanksReport(faults=met.faults, report=None, judged=len(plans))
+    return RanksReport(faults=(), report=check(joined(plans, groups)), judged=len(plans))
+
+
+def _all_meet(plan: Plan, count: int, groups: Groups) -> bool:
+    """Return whether each rank is in one part of every group that the program names."""
+    named = {group for _, group in collectives(plan.program)}
+    return all(
+        group in groups and sorted(rank for part in groups[group] for rank in part) == list(range(count))
+        for group in named
+    )
+
+
+def _content(plan: Plan) -> bytes:
+    state = blake2b(fingerprint(plan.program).encode(), digest_size=16)
+    told = [(step, group, plan.program.ops.meta[step].get("params")) for step, group in collectives(plan.program)]
+    state.update(repr(told).encode())
+    for column in (plan.arena, plan.offset, plan.nbytes):
+        state.update(column.tobytes())
+    return state.digest()
+
+
+__all__ = ["RanksReport", "judge_ranks"]

@@ -1,0 +1,319 @@
+"""`shard`: from a recorded forward pass to the training step of each rank.
+
+    graph = Graph("m"); ...; loss = graph.op("cross_entropy_loss", logits, labels)
+    step = shard(graph, loss, zero=3, ranks=4, prefetch=1)
+
+The forward pass is recorded once more, op by op, with its parameters replaced:
+
+| zero | parameters | gradients | optimizer's states |
+|---|---|---|---|
+| 0 | whole | summed by all_reduce, a bucket at a time (DDP) | whole |
+| 1 | whole | whole until backward ends, then reduce_scatter | parts |
+| 2 | whole | reduce_scatter as each is made | parts |
+| 3 | parts, all_gather before use | reduce_scatter as each is made | parts |
+
+Stage 3 is nothing but the chain rule: a parameter is `all_gather` of the leaf that holds this
+rank's part, whose derivative is `reduce_scatter`. `reshard` is gradient checkpointing that keeps
+all but what was gathered, so backward gathers again. Stages 1 and 2 step the part that a rank owns
+and gather it over the whole. Parameters that are not trained are parts in stage 3, too.
+
+With `hybrid=(copies, parts)` parameters are cut over `parts` ranks, and `copies` of them are kept;
+gradients of a part are then summed over the copies.
+
+All ranks have one program: what differs is what they hold. Each rank reads rows of its own; the
+gradient of the loss is 1 / ranks, written by the host, so that the mean over all rows is what is
+stepped. `loss.mean` is the mean of the losses of all ranks.
+
+Source: Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054); Zhao et al. 2023 (FSDP, arXiv:2304.11277);
+Li et al. 2020 (DDP, arXiv:2006.15704).
+
+What this module does not see: the order of collectives among other ops and their waits
+(`engine.sharding.schedule`), data, and how ranks talk.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from allocsim.allocators import find
+from allocsim.allocators.over_streams import over_streams
+from allocsim.errors import EngineError, UnknownNameError
+from allocsim.model import Plan, Problem, Role
+from engine.autodiff import SEED, backward
+from engine.graph import Graph, Tensor
+from engine.graph.lowering import Lowered, lower
+from engine.kernels.binding import Array
+from engine.ops.views import reshaped
+from engine.runtime.entrance import admit
+from engine.runtime.plan_memory import NUMPY_DTYPES
+from engine.sharding.rank_parts import REPLICAS, SHARDS, Ranks, groups_of, part, whole
+from engine.sharding.schedule import on_streams, scheduled
+from engine.training.optimizers import OPTIMIZERS, Optimizer
+
+MEAN: Final = "loss.mean"
+"""The loss that the host reads: the mean over ranks."""
+
+BUCKET: Final = 25 << 20
+"""Bytes of gradients that stage 0 sums together, as DDP's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How a step is spread over ranks."""
+
+    zero: int
+    ranks: int
+    prefetch: int = 1
+    """Units (layers) ahead of its use at which a unit's parameters are asked for."""
+    reshard: bool = True
+    """Whether what was gathered for forward is given back and gathered again for backward."""
+    hybrid: tuple[int, int] | None = None
+    """Copies of the parameters, and ranks that share one copy."""
+    bucket_nbytes: int = BUCKET
+
+    def __post_init__(self) -> None:
+        """Raise EngineError unless the numbers make sense."""
+        if self.zero not in range(4):
+            raise EngineError(f"zero is {self.zero}; the stages are 0, 1, 2 and 3")
+        if self.ranks < 1 or self.prefetch < 0 or self.bucket_nbytes < 1:
+            raise EngineError(f"{self}: at least one rank, no negative prefetch, buckets of at least a byte")
+        if self.hybrid is not None and (
+            len(self.hybrid) != 2 or min(self.hybrid) < 1 or prod(self.hybrid) != self.ranks
+        ):
+            raise EngineError(f"hybrid {self.hybrid}: copies times parts must be the {self.ranks} ranks")
+        if self.hybrid is not None and not self.zero:
+            raise EngineError("hybrid says how parts are kept; stage 0 keeps none")
+
+    @property
+    def parts(self) -> int:
+        """Ranks that share one copy."""
+        return self.ranks if self.hybrid is None else self.hybrid[1]
+
+    def place(self, rank: int) -> int:
+        """Return which part a rank holds."""
+        return rank % self.parts
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Sharded:
+    """The step of every rank."""
+
+    sharding: Sharding
+    lowered: Lowered
+    """The program, its collectives on a stream of their own."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Leaf that holds a part -> shape of the whole: parameters and moments."""
+    optimizer: Optimizer
+
+    @property
+    def groups(self) -> Mapping[str, tuple[Ranks, ...]]:
+        """The groups in which ranks meet."""
+        return groups_of(self.sharding.ranks, self.sharding.hybrid)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Lifetimes that hold in every order of the streams."""
+        return self.believed("best_fit")
+
+    def believed(self, planner: str) -> Problem:
+        """Return what a planner believes, made to hold over streams."""
+        asked = find(planner)
+        return over_streams(asked.believe(self.lowered.program))  # type: ignore[attr-defined]
+
+    def planned(self, planner: str = "best_fit") -> Plan:
+        """Return the plan of a rank by a planner.
+
+        Raises PlannerError where it makes none or one that is not sound.
+        """
+        return admit(find(planner).place(self.problem), by=planner)
+
+    def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what a rank holds of whole parameters or moments, by name."""
+        place, parts = self.sharding.place(rank), self.sharding.parts
+        return {
+            name: part(array, place, parts) if name in self.shapes else np.ascontiguousarray(array)
+            for name, array in arrays.items()
+        }
+
+    def joined(self, by_rank: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return whole arrays from what the ranks of one copy hold, in their order."""
+        held = list(by_rank)[: self.sharding.parts]
+        return {
+            name: whole([one[name] for one in held], self.shapes[name]) if name in self.shapes else array
+            for name, array in held[0].items()
+        }
+
+    def hyper(self, step: int, given: Mapping[str, float] | None = None) -> dict[str, Array]:
+        """Return the hyper-parameters of the step with this number from 1."""
+        leafs = {leaf.name: NUMPY_DTYPES[leaf.dtype] for leaf in self.lowered.graph.leafs}
+        values = self.optimizer.values(self.optimizer.checked(given or {}), step)
+        return {name: np.array(row, leafs[name]) for name, row in values.items() if name in leafs}
+
+    @property
+    def seed(self) -> dict[str, Array]:
+        """The gradient of the loss of each rank."""
+        (leaf,) = (leaf for leaf in self.lowered.graph.leafs if leaf.name == SEED)
+        return {SEED: np.full(1, 1 / self.sharding.ranks, NUMPY_DTYPES[leaf.dtype])}
+
+    def states(self) -> Iterator[tuple[str, tuple[int, ...], str]]:
+        """Yield name, shape and dtype of every state that a rank keeps."""
+        for leaf in self.lowered.graph.leafs:
+            if leaf.role == Role.STATE:
+                yield leaf.name, leaf.shape, leaf.dtype
+
+
+def shard(
+    graph: Graph,
+    loss: Tensor,
+    *,
+    zero: int,
+    ranks: int,
+    optimizer: str = "sgd",
+    prefetch: int = 1,
+    reshard: bool = True,
+    hybrid: tuple[int, int] | None = None,
+    bucket_nbytes: int = BUCKET,
+    reads: Iterable[Tensor] = (),
+) -> Sharded:
+    """Return the training step of each rank. O(nodes x (1 + prefetch)).
+
+    Args:
+        graph: a forward pass, for the rows of one rank.
+        loss: what to train, shape [1].
+        zero: the stage: what is cut into parts (see the module).
+        ranks: how many.
+        optimizer: a name of `engine.training.optimizers.OPTIMIZERS`.
+        prefetch: units ahead at which parameters are gathered.
+        reshard: gather again for backward.
+        hybrid: (copies, parts), with copies x parts = ranks.
+        bucket_nbytes: gradients that stage 0 sums together.
+        reads: tensors of `graph` that the host reads besides the mean loss.
+
+    Raises:
+        EngineError: the numbers do not fit; the graph has a backward pass already, or trains
+            nothing.
+        UnknownNameError: no such optimizer.
+    """
+    how = Sharding(
+        zero=zero, ranks=ranks, prefetch=prefetch, reshard=reshard, hybrid=hybrid, bucket_nbytes=bucket_nbytes
+    )
+    if optimizer not in OPTIMIZERS:
+        raise UnknownNameError("optimizer", optimizer, OPTIMIZERS)
+    if graph.passes:
+        raise EngineError(f"graph {graph.name!r} has a backward pass already; shard takes the forward pass alone")
+    graph.expand(loss)
+    return _Sharder(graph, loss, how, OPTIMIZERS[optimizer]).made(tuple(reads))
+
+
+class _Sharder:
+    """A step while it is recorded."""
+
+    def __init__(self, source: Graph, loss: Tensor, how: Sharding, optimizer: Optimizer) -> None:
+        self.source, self.loss, self.how, self.optimizer = source, loss, how, optimizer
+        self.graph = Graph(f"{source.name}.zero{how.zero}")
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.image: dict[Tensor, Tensor] = {}
+        self.gathered: set[Tensor] = set()
+        """Gathers, and views of them: what backward makes again."""
+        self.group = {"ranks": how.parts, "group": SHARDS}
+
+    def made(self, reads: tuple[Tensor, ...]) -> Sharded:
+        graph, how = self.graph, self.how
+        for node in self.source.nodes:
+            graph.expand(self._node(node))
+        loss = self.image[self.loss]
+        again = how.reshard and how.zero == 3
+        stays = [node for node in graph.nodes if node not in self.gathered] if again else None
+        gradients = backward(graph, loss, checkpoints=stays)
+        reduced = {weight: self._reduced(weight, gradient) for weight, gradient in gradients.items()}
+        leafs = {name: graph.parameter(name, (n,), loss.dtype) for name, n in self.optimizer.leafs.items()}
+        for weight, gradient in reduced.items():
+            kept = self._states(weight, gradient)
+            with graph.scope("new", layer=weight.layer, stage="update"):
+                graph.expand(self._updated(weight, gradient, {**leafs, **kept}))
+        mean = graph.op("scale", loss, s=1 / how.ranks, name="loss.share")
+        mean = graph.op("all_reduce", mean, ranks=how.ranks, name=MEAN)
+        graph.expand(mean)
+        graph.nodes[:] = scheduled(graph.nodes, how.prefetch, how.bucket_nbytes, late=how.zero == 1)
+        lowered = lower(graph, (mean, *(self.image[read] for read in reads)))
+        return Sharded(sharding=how, lowered=on_streams(lowered), shapes=self.shapes, optimizer=self.optimizer)
+
+    def _node(self, node: Tensor) -> Tensor:
+        """Return a node of the forward pass, on what its sources became."""
+        sources = [self._leaf(source) if source.is_leaf else self.image[source] for source in node.sources]
+        with self.graph.scope(layer=node.layer, stage=node.stage):
+            self.image[node] = self.graph.op(str(node.kind), *sources, name=node.name, **node.params)
+        return self.image[node]
+
+    def _leaf(self, leaf: Tensor) -> Tensor:
+        if leaf in self.image:
+            return self.image[leaf]
+        graph = self.graph
+        with graph.scope(layer=leaf.layer):
+            if leaf.role == Role.INPUT:
+                made = graph.input(leaf.name, leaf.shape, leaf.dtype)
+            elif leaf.role == Role.STATE:
+                made = graph.state(leaf.name, leaf.shape, leaf.dtype, reset=leaf.reset)
+            elif self.how.zero < 3:
+                made = graph.parameter(leaf.name, leaf.shape, leaf.dtype, trainable=leaf.trainable)
+            else:
+                made = self._gathered(leaf)
+        self.image[leaf] = made
+        return made
+
+    def _gathered(self, leaf: Tensor) -> Tensor:
+        """Return a parameter made of the parts of all ranks."""
+        graph, size = self.graph, prod(leaf.shape)
+        length = -(-size // self.how.parts)
+        self.shapes[leaf.name] = leaf.shape
+        mine = graph.parameter(leaf.name, (length,), leaf.dtype, trainable=leaf.trainable)
+        full = graph.op("all_gather", mine, name=f"{leaf.name}.gathered", **self.group)
+        views = [full]
+        if full.shape != (size,):
+            views.append(graph.op("view", full, shape=(size,), strides=(1,), offset=0, name=f"{leaf.name}.unpadded"))
+        if leaf.shape != (size,):
+            views.append(graph.op("reshape", views[-1], shape=leaf.shape, name=f"{leaf.name}.whole"))
+        self.gathered.update(views)
+        return views[-1]
+
+    def _reduced(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        """Return the gradient of the part of a weight that this rank steps, summed over ranks."""
+        graph, how = self.graph, self.how
+        with graph.scope("reduced", layer=weight.layer, stage="backward"):
+            if not how.zero:
+                return graph.op("all_reduce", gradient, ranks=how.ranks, name=weight.name)
+            mine = gradient if how.zero == 3 else self._scattered(weight, gradient)
+            if how.hybrid is None:
+                return mine
+            return graph.op("all_reduce", mine, ranks=how.hybrid[0], group=REPLICAS, name=f"{weight.name}.copies")
+
+    def _scattered(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        graph, size, parts = self.graph, prod(weight.shape), self.how.parts
+        flat = reshaped(gradient, (size,))
+        if missing := -size % parts:
+            flat = graph.op("pad", flat, before=(0,), after=(missing,), name=f"{weight.name}.padded")
+        return graph.op("reduce_scatter", flat, name=weight.name, **self.group)
+
+    def _states(self, weight: Tensor, gradient: Tensor) -> dict[str, Tensor]:
+        found = {}
+        for prefix in self.optimizer.states:
+            name = f"{prefix}.{weight.name}"
+            found[prefix] = self.graph.state(name, gradient.shape, gradient.dtype)
+            if self.how.zero:
+                self.shapes[name] = self.shapes.get(weight.name, weight.shape)
+        return found
+
+    def _updated(self, weight: Tensor, gradient: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+        graph = self.graph
+        if self.how.zero not in (1, 2):
+            return self.optimizer.update(graph, weight, gradient, given)
+        mine = graph.op("own_part", weight, name=f"{weight.name}.part", **self.group)
+        mine = self.optimizer.update(graph, mine, gradient, given)
+        return graph.op("all_gather_over", mine, weight, name=f"{weight.name}.whole", **self.group)
+
+
+__all__ = ["MEAN", "Sharded", "Sharding", "shard"]
