@@ -1,0 +1,158 @@
+"""Real ranks: each a process of its own, which meets the others by MPI.
+
+    mpiexec -n 4 python my_training.py
+
+    with ending_together(), MpiRank(step, plan, parameters) as rank:
+        for batch in mine:
+            loss = rank.run(batch)["loss.mean"]
+
+Every rank runs the program in the order of its list, by the engine's runtime; collectives meet in
+communicators made for the groups of the step. Sums are made here, in the order of the ranks, of
+parts that are exchanged whole (`Alltoall`): the bits are those of the simulation, and each rank
+sends what a ring would, n (N - 1) / N bytes for a reduce_scatter.
+
+A rank that raises writes one line that names it and ends all (`ending_together`). Needs `mpi4py`
+and an MPI library (the extra `ranks`).
+
+What this module does not see: streams. MPI calls block, so communication does not overlap.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from allocsim.errors import EngineError, NotInstalledError
+from allocsim.model import Plan
+from engine.kernels.binding import Array
+from engine.kernels.collective import Params, communicating, receive, summed
+from engine.runtime import Runtime
+from engine.sharding.sharded_step import Sharded
+
+
+def mpi() -> Any:
+    """Return `mpi4py.MPI`; raises NotInstalledError where it or its library is missing."""
+    try:
+        from mpi4py import MPI  # noqa: PLC0415 - starts MPI
+    except (ImportError, RuntimeError) as error:
+        raise NotInstalledError(f"real ranks need mpi4py and an MPI library ({error}): the extra 'ranks'") from None
+    return MPI
+
+
+@contextmanager
+def ending_together() -> Iterator[None]:
+    """End every rank, by one line that names this one, where something is raised here."""
+    world = mpi().COMM_WORLD
+    try:
+        yield
+    except BaseException as error:
+        sys.stderr.write(f"allocsim: rank {world.rank} of {world.size} ended: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        if world.size > 1:
+            world.Abort(1)
+        raise
+
+
+class MpiGroup:
+    """The ranks of a communicator."""
+
+    def __init__(self, communicator: Any) -> None:
+        self._comm = communicator
+        self.rank: int = communicator.rank
+        self.size: int = communicator.size
+
+    def run(self, kind: str, params: Params, x: Array, out: Array) -> None:
+        """Exchange what the kind needs, and make the result as `receive` says."""
+        if kind == "send_receive":
+            by = params["by"]
+            to, source = (self.rank + by) % self.size, (self.rank - by) % self.size
+            self._comm.Sendrecv(_bytes(x), to, recvbuf=_bytes(out), source=source)
+        elif kind == "broadcast":
+            if self.rank == params["root"]:
+                np.copyto(out, x)
+            self._comm.Bcast(_bytes(out), params["root"])
+        elif kind == "all_to_all":
+            self._comm.Alltoall(_bytes(x), _bytes(out))
+        elif kind == "reduce_scatter":
+            summed(list(self._exchanged(x)), out.reshape(-1))
+        elif kind == "all_reduce":
+            self._all_reduce(x, out)
+        else:
+            receive(kind, params, self.rank, self._from_all(x), out)
+
+    def _from_all(self, x: Array) -> list[Array]:
+        given = np.empty((self.size, *x.shape), x.dtype)
+        self._comm.Allgather(_bytes(x), _bytes(given))
+        return list(given)
+
+    def _exchanged(self, x: Array) -> Array:
+        """Return, for each rank, its x's part of this one."""
+        given = np.empty((self.size, x.size // self.size), x.dtype)
+        self._comm.Alltoall(_bytes(x), _bytes(given))
+        return given
+
+    def _all_reduce(self, x: Array, out: Array) -> None:
+        """Sum the part of each rank there, then gather the sums."""
+        length = -(-x.size // self.size)
+        padded = np.zeros(length * self.size, x.dtype)
+        padded[: x.size] = x.reshape(-1)
+        mine = np.empty(length, x.dtype)
+        summed(list(self._exchanged(padded)), mine)
+        self._comm.Allgather(_bytes(mine), _bytes(padded))
+        out.reshape(-1)[:] = padded[: x.size]
+
+
+def _bytes(array: Array) -> Array:
+    found: Array = array.reshape(-1).view(np.uint8)
+    return found
+
+
+class MpiRank:
+    """This process as one rank of a step."""
+
+    def __init__(self, step: Sharded, plan: Plan, parameters: Mapping[str, Array], *, executor: str = "calls") -> None:
+        """Bind the step of this rank, with its part of the whole parameters.
+
+        Raises EngineError unless there are as many processes as ranks.
+        """
+        world = mpi().COMM_WORLD
+        if world.size != step.sharding.ranks:
+            raise EngineError(f"{world.size} processes run a step for {step.sharding.ranks} ranks")
+        self.step, self.rank, self.steps = step, int(world.rank), 0
+        groups = {name: self._group(name, world) for name in step.groups}
+        hyper = step.hyper(1)
+        held = {**step.held(self.rank, parameters), **hyper}
+        with communicating(groups.__getitem__):
+            self.runtime = Runtime(step.lowered, plan, parameters=held, executor=executor)
+        self._hyper = {name: self._array(name) for name in hyper}
+
+    def run(self, batch: Mapping[str, Array], hyper: Mapping[str, float] | None = None) -> dict[str, Array]:
+        """Make one step on this rank's rows; return what the host reads."""
+        self.steps += 1
+        for name, values in self.step.hyper(self.steps, hyper).items():
+            self._hyper[name][...] = values
+        return self.runtime.run({**self.step.seed, **batch})
+
+    def parts(self) -> dict[str, Array]:
+        """Return what this rank holds of weights and moments."""
+        leafs = self.step.lowered.graph.leafs
+        return {leaf.name: self._array(leaf.name).copy() for leaf in leafs if leaf.role.name in ("PARAMETER", "STATE")}
+
+    def _group(self, name: str, world: Any) -> MpiGroup:
+        part = next(n for n, ranks in enumerate(self.step.groups[name]) if world.rank in ranks)
+        return MpiGroup(world.Split(part, world.rank))
+
+    def _array(self, name: str) -> Array:
+        leaf = next(leaf for leaf in self.step.lowered.graph.leafs if leaf.name == name)
+        return self.runtime.array(self.step.lowered.value_of[leaf])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runtime.close()
+
+
+__all__ = ["MpiGroup", "MpiRank", "ending_together", "mpi"]
