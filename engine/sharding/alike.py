@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 from allocsim.diagnostics import check
 from allocsim.judge.violations import Report
-from allocsim.model import Document, Plan
+from allocsim.model import Document, Plan, Program
 from allocsim.programs.fingerprints import fingerprint
 from allocsim.programs.rank_meetings import Groups, RankFault, collectives, joined, meetings
 
@@ -46,11 +46,10 @@ def judge_ranks(plans: Sequence[Plan], groups: Groups) -> RanksReport:
 
     Raises ModelError for groups that are no partition of the ranks.
     """
-    seen: dict[int, bytes] = {}
-    for plan in plans:
-        if id(plan) not in seen:
-            seen[id(plan)] = _content(plan)
-    if len(set(seen.values())) == 1 and _all_meet(plans[0], len(plans), groups):
+    programs = {id(plan.program): plan.program for plan in plans}
+    known = {key: _content(program) for key, program in programs.items()}
+    seen = {(known[id(plan.program)], *(c.tobytes() for c in (plan.arena, plan.offset, plan.nbytes))) for plan in plans}
+    if len(seen) == 1 and _all_meet(plans[0], len(plans), groups):
         return RanksReport(faults=(), report=check(Document.of(plans[0])), judged=1)
     met = meetings([plan.program for plan in plans], groups)
     if met.faults:
@@ -67,12 +66,10 @@ def _all_meet(plan: Plan, count: int, groups: Groups) -> bool:
     )
 
 
-def _content(plan: Plan) -> bytes:
-    state = blake2b(fingerprint(plan.program).encode(), digest_size=16)
-    told = [(step, group, plan.program.ops.meta[step].get("params")) for step, group in collectives(plan.program)]
+def _content(program: Program) -> bytes:
+    state = blake2b(fingerprint(program).encode(), digest_size=16)
+    told = [(step, group, program.ops.meta[step].get("params")) for step, group in collectives(program)]
     state.update(repr(told).encode())
-    for column in (plan.arena, plan.offset, plan.nbytes):
-        state.update(column.tobytes())
     return state.digest()
 
 

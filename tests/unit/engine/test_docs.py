@@ -45,6 +45,12 @@ def test_every_row_of_the_five_texts_is_shown():
     run("docs/texts.md", {})
 
 
+def test_the_sharding_page():
+    """Losses fall over four ranks, and a caching allocator of one of them races nowhere."""
+    space = run("docs/sharding.md", {})
+    assert space["found"].count == len(space["found"].violations)
+
+
 def test_the_autodiff_page():
     space = run("docs/autodiff.md", {})
     graph, (gradient,) = space["graph"], space["grads"].values()
