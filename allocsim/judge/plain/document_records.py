@@ -199,7 +199,7 @@ class ProblemRecord:
     start: tuple[int, ...] = UNSAID
     stop: tuple[int, ...] = UNSAID
     nbytes: tuple[int, ...] = UNSAID
-    pinned: frozenset[int] = ()
+    pinned: frozenset[int] = frozenset()
     own: frozenset[int] = UNSAID
     fixed: dict[int, int] = UNSAID
     order: tuple[int, ...] = UNSAID

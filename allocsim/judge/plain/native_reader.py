@@ -222,7 +222,7 @@ def _value(value: ValueRecord, buffers: int, place: str) -> ValueRecord:
         value.bit_offset % width == 0, f"{place}.bit_offset", f"is no multiple of {width}, the width of {value.dtype}"
     )
     packed = width < 8 and bool(shape)
-    if value.strides is None:  # contiguous, row-major; rows of packed elements begin at whole bytes
+    if value.strides is records.UNSAID:  # contiguous, row-major; rows of packed elements begin at whole bytes
         step, strides = -(-max(shape[-1], 1) * width // 8) if packed else width // 8, [0] * packed
         for count in reversed(shape[:-1] if packed else shape):
             strides.append(step)

@@ -12,7 +12,7 @@ What this module does not see: what the program reads and writes.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from allocsim.judge.plain.document_records import OWN, UNPLACED, Pair, PlanRecord, ProblemRecord, ProgramRecord
 from allocsim.judge.plain.on_trial import OnTrial
@@ -36,7 +36,13 @@ def check_promises(trial: OnTrial) -> Iterator[Violation]:
         told = _Told(trial.document.problems[plan.problem], trial.document.programs[plan.program], plan)
         for kind, buffer, other, step, at in (*told.slots(), *told.pairs(), *told.events()):
             op = step if other is not None and step is not None and step < len(told.program.ops) else None
-            about = {"program": plan.program, "plan": index, "problem": plan.problem, "step": step, "op": op}
+            about: dict[str, Any] = {
+                "program": plan.program,
+                "plan": index,
+                "problem": plan.problem,
+                "step": step,
+                "op": op,
+            }
             yield Violation(kind=kind, buffer=buffer, other_buffer=other, bytes=at, **about)
 
 
