@@ -4,16 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: repro test quick lint types proof venv venv-locked lock bench clean
+.PHONY: repro test quick campaigns lint types proof venv venv-locked lock bench clean
 
 repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
 	$(BIN)/allocsim repro run ggml-1501 --out out/ggml-1501
 
-test: venv      ## every test
+test: venv      ## every test but the campaigns
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 quick: venv     ## every test but the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+campaigns: venv ## what is long by nature; results in benchmarks/results/campaigns.json
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m campaign
 
 lint: venv      ## style, and what may import what
 	$(BIN)/ruff check .

@@ -3,8 +3,11 @@
 Under CI the examples are the same on every run (`derandomize`); elsewhere they vary, and a failing one prints the blob that
 brings it back. Hypothesis also draws constants of the modules that happen to be loaded, which hangs on the tests that ran
 before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
+
+What is marked `campaign` is asked by `-m campaign` alone (`make campaigns`); what became of it is kept in `benchmarks/results/campaigns.json`.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -24,3 +27,36 @@ settings.register_profile("default", deadline=None, print_blob=True, suppress_he
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+CAMPAIGN = "campaign"
+KEPT = Path(__file__).parents[1] / "benchmarks" / "results" / "campaigns.json"
+
+
+def pytest_configure(config):
+    """Keep what becomes of campaigns, in the process that is told by all workers."""
+    if config.option.markexpr == CAMPAIGN and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Keeper())
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave campaigns out unless they are asked for."""
+    if CAMPAIGN not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker(CAMPAIGN)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker(CAMPAIGN)]
+
+
+class Keeper:
+    """Notes how each campaign ended."""
+
+    def __init__(self):
+        self.ended = {}
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or report.outcome != "passed":
+            self.ended[report.nodeid] = report.outcome
+
+    def pytest_sessionfinish(self):
+        kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
+        KEPT.write_text(json.dumps({**kept, **self.ended}, indent=0, sort_keys=True) + "\n", encoding="utf-8")

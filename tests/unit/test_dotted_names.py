@@ -21,10 +21,11 @@ def texts():
     for path in DOCUMENTS:
         yield path, path.read_text()
     for path in SOURCES:
+        text = path.read_text()
+        if not NAMED.search(text):  # most files: a tree of each would take seconds
+            continue
         nodes = [
-            node
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         ]
         yield path, "\n".join(filter(None, map(ast.get_docstring, nodes)))
 
