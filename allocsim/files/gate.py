@@ -90,7 +90,9 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _read(file: IO[bytes], most: int) -> bytes:
-    """Return up to so many bytes; `read` makes room for all that it is asked for before it reads."""
+    """Return up to so many bytes; `read` makes room for all that it is asked for before it
+    reads.
+    """
     pieces, room = [], most
     while room > 0 and (piece := file.read(min(room, PIECE))):
         pieces.append(piece)

@@ -3,12 +3,11 @@
 Every kernel is run with its results over its operands.
 
 Without a target: the engine's own kernels, those its runtime takes (`--variants` adds the ones kept
-for scenarios). With `--ggml`: every op of a real library's in-place list, then the contract of every
-op that it has (`engine.commands.audit_contracts`); of several libraries, a table of pair by version.
-With
-`package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the forms), in a
-process that may crash or hang: both are findings. A row is a kernel, an operand and a layout
-(`engine.k_audit.arrangements`).
+for scenarios). With `--ggml`: every op of a real library's in-place list, then the contract of
+every op that it has (`engine.commands.audit_contracts`); of several libraries, a table of pair by
+version. With `package.module:KERNELS`: kernels of your own (`engine.k_audit.kernel_tables` has the
+forms), in a process that may crash or hang: both are findings. A row is a kernel, an operand and a
+layout (`engine.k_audit.arrangements`).
 
 Exit status 0 where every layout that is declared, or believed by a planner, is safe, and no kernel
 breaks its contract; 1 where one is not; 2 for bad usage or a library that is missing or refused.

@@ -1,8 +1,10 @@
-"""`allocsim audit --ggml NAME`, its second part: the contract of every kernel of the library, measured between red zones.
+"""`allocsim audit --ggml NAME`, its second part: the contract of every kernel of the library,
+measured between red zones.
 
-A row is an op: in how many forms it ran, which sources it reads, which it writes over by what it means, whether it leaves bytes of
-its result, and whether threads change what it computes; with the sources over which its result may lie as the first part measured.
-What an op does and may not is a line of its own. What this module does not see: how kernels are run
+A row is an op: in how many forms it ran, which sources it reads, which it writes over by what it
+means, whether it leaves bytes of its result, and whether threads change what it computes; with the
+sources over which its result may lie as the first part measured. What an op does and may not is a
+line of its own. What this module does not see: how kernels are run
 (`allocsim.systems.ggml.k_audit.guarded_audit`).
 """
 
@@ -16,7 +18,9 @@ from allocsim.systems.ggml.k_audit.guarded_audit import audit_guarded
 
 
 def contracts(child: Child, ops: Collection[str] | None, aliases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the contract rows of a library, of all its ops or of some, and what did not run; `aliases` are the rows of the first part."""
+    """Return the contract rows of a library, of all its ops or of some, and what did not run;
+    `aliases` are the rows of the first part.
+    """
     found = audit_guarded(child, ops=ops)
     over: dict[str, set[int]] = defaultdict(set)
     for row in aliases:

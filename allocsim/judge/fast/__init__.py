@@ -20,8 +20,8 @@ report, `facts` is what the rest of the program may ask besides `check`.
 
 Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`),
 with witnesses. Checks share nothing with whatever made the plan: this package imports numpy,
-`allocsim.model` and `allocsim.errors`, no more. What speeds it up stands above the checks
-in the folder `screens`, is handed to them here, and is asked in one place where to look (`selector`).
+`allocsim.model` and `allocsim.errors`, no more. What speeds it up stands above the checks in the
+folder `screens`, is handed to them here, and is asked in one place where to look (`selector`).
 
 Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what
 stands at one place is in order of operand, value, buffer or event. Violations and warnings are

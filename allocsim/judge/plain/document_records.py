@@ -1,9 +1,10 @@
 """What the plain judge reads: a document as frozen records, every default filled in.
 
-Fields are called as the keys of docs/format.md; a key without a default is needed. Everything refers
-to everything else by index. Ranges are half-open; strides and offsets are bytes, widths and places
-of elements bits. The bits of an element are `[p, p + width)` with `p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`, the last
-term for packed elements alone, whose last stride is 0.
+Fields are called as the keys of docs/format.md; a key without a default is needed. Everything
+refers to everything else by index. Ranges are half-open; strides and offsets are bytes, widths and
+places of elements bits. The bits of an element are `[p, p + width)` with `p = 8 * (offset +
+sum(index * stride)) + bit_offset + last * width`, the last term for packed elements alone, whose
+last stride is 0.
 
 What this module does not see: where a document comes from, and what is wrong with it.
 """

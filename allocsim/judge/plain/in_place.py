@@ -1,5 +1,6 @@
-"""In place: where results lie on operands, which pairs of buffers may share an address, and what ops
-write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
+"""In place: where results lie on operands, which pairs of buffers may share an address, and what
+ops write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`,
+`WriteToReadOnly`.
 
 The rule, for every operand and every result of an op that share a bit, as laid:
 

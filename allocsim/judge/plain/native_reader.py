@@ -1,8 +1,8 @@
 """The native document, from what `json.loads` gives to records with every default filled in.
 
 First the form: `KEYS` is the table of docs/format.md with a rule for each key, `RULES` has those of
-single things, and unknown keys are refused. Then what must hold between parts. A fault is a `ModelError`
-with its place as the document spells it.
+single things, and unknown keys are refused. Then what must hold between parts. A fault is a
+`ModelError` with its place as the document spells it.
 
 What this module does not see: files, and whether the document is any good.
 """
@@ -46,7 +46,8 @@ KEYS: Final = {
     "run": "plan=count program=count skip=[count] after=[count]? read_after=count?",
     "document": "format=format version=version arenas=[arena] programs=[program] problems=[problem] plans=[plan] session=[run]",
 }
-"""Key and rule of each object: `[rule]` is a list, `{rule}` an object by buffer, `rule?` may be null."""
+"""Key and rule of each object: `[rule]` is a list, `{rule}` an object by buffer, `rule?` may be
+null."""
 
 VERSION_2: Final = {"program.path", "buffer.nbytes_range", "value.bit_offset", "run.after", "run.read_after"}
 """Keys that need version 2."""

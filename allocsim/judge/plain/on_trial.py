@@ -64,7 +64,9 @@ class Liveness:
         return found
 
     def touched(self, buffer: int) -> dict[int, tuple[list[int], list[int]]]:
-        """Return the accesses of a buffer: step -> (values read, values written), steps in order."""
+        """Return the accesses of a buffer: step -> (values read, values written), steps in
+        order.
+        """
         return self._touched.get(buffer, {})
 
     def written(self, step: int) -> list[int]:
@@ -157,7 +159,9 @@ def _ended(rows: Iterable[tuple[int, int, tuple[int, int, int | None] | None]]) 
 
 
 def chunks(program: ProgramRecord, op: OpRecord, position: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (bit of the operand, bit of the result, how many) of one pair of a `same`, row-major."""
+    """Yield (bit of the operand, bit of the result, how many) of one pair of a `same`,
+    row-major.
+    """
     sources, targets = ([*program.values[side[position]].pieces()][::-1] for side in (op.operands, op.results))
     while sources and targets:
         (low, high), (to, end) = sources.pop(), targets.pop()
@@ -227,7 +231,9 @@ class OnTrial:
         return dict(sorted(found.items()))
 
     def contract(self, op: OpRecord, pair: Pair) -> str:
-        """Return what a kernel promises of a pair of positions: a strength, `denied` or `unknown`."""
+        """Return what a kernel promises of a pair of positions: a strength, `denied` or
+        `unknown`.
+        """
         if op.in_place is None:
             return self.document.kinds.get(op.kind, {}).get(pair, "unknown")
         said = [strength for one, other, strength in op.in_place if (one, other) == pair]

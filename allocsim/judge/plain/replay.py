@@ -4,9 +4,9 @@ Kinds: `UninitialisedRead`, `OverwrittenRead`, `StaleRead`, `HistoryRead`. One r
 and (run, op, value).
 
 A *tag* is `(run, value, shift, by)`: bit `p` of a memory holds bit `p - shift` of what that run
-wrote as that value; content laid before the session is run `CONTENT` and the buffer's identity. `by`
-is the run that put it there, which is a later one where a `same` moved it. Apart, memory is one for
-each identity; planned, one for each space (`on_trial.Place`).
+wrote as that value; content laid before the session is run `CONTENT` and the buffer's identity.
+`by` is the run that put it there, which is a later one where a `same` moved it. Apart, memory is
+one for each identity; planned, one for each space (`on_trial.Place`).
 
     no tag apart                                                       `UninitialisedRead`
     the value's op (no view) gave another tag than apart holds         `OverwrittenRead`

@@ -1,5 +1,5 @@
-"""From a captured graph to evidence: K, D and P on the library it came from, for `allocsim capture`,
-`audit` and `diagnose`.
+"""From a captured graph to evidence: K, D and P on the library it came from, for `allocsim
+capture`, `audit` and `diagnose`.
 
     evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
     evidence, whys, by = examine(document, library="./libggml.so")

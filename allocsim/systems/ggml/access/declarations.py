@@ -41,8 +41,8 @@ class OptParams(ctypes.Structure):
 
 
 class GraphPlan(ctypes.Structure):
-    """`ggml_cplan`, a struct that `ggml_graph_plan` returns and `ggml_graph_compute` takes by address; `room` is what later versions
-    add to it.
+    """`ggml_cplan`, a struct that `ggml_graph_plan` returns and `ggml_graph_compute` takes by
+    address; `room` is what later versions add to it.
     """
 
     _fields_ = (

@@ -1,12 +1,15 @@
-"""P for the kernels of a ggml library: each op runs alone, with memory of known bytes round everything it is given.
+"""P for the kernels of a ggml library: each op runs alone, with memory of known bytes round
+everything it is given.
 
 Contract
 --------
-* `single_ops(rows)` cuts a graph into graphs of one op each, equal ones joined; `rows_of(library, case)` makes the same of a case of
-  the audit. A result that lies in a source (CPY, SET_ROWS, `*_inplace`) stays a view of it.
-* `guard(library, ops)` runs each of them in a `_Room`: every leaf, the result and the work buffer have `REDZONE` bytes before and
-  behind them. Bytes between the elements of a strided operand are as foreign to the op as those. What is no element of an operand
-  is filled with one byte, and three runs at one thread differ in it:
+* `single_ops(rows)` cuts a graph into graphs of one op each, equal ones joined; `rows_of(library,
+  case)` makes the same of a case of the audit. A result that lies in a source (CPY, SET_ROWS,
+  `*_inplace`) stays a view of it.
+* `guard(library, ops)` runs each of them in a `_Room`: every leaf, the result and the work buffer
+  have `REDZONE` bytes before and behind them. Bytes between the elements of a strided operand are
+  as foreign to the op as those. What is no element of an operand is filled with one byte, and three
+  runs at one thread differ in it:
 
       run       round the tensors   in result and work buffer
       first     3E                  3E
@@ -15,16 +18,18 @@ Contract
 
   Floats of such bytes are ordinary numbers, so that what is made of them shows.
 
-* What is found (`KINDS`): `Overrun` bytes round a tensor changed; `OperandWritten` an operand changed that the result is no view of;
-  `ResultUnwritten` bytes of the result stayed as they were in the first and in the second run; `UndeclaredRead` first and third differ
-  (something round the tensors is read); `OldRead` second and third differ (what lay in result or work buffer is read); `Threads`
-  the bits of the result depend on the number of threads, and differ by more than rounding does (`ROUNDING`), or not each time
-  alike; `Crash` the process ended.
-* A kernel that is clean was so in these runs, with these elements: reads within `REDZONE` bytes that change no bit of the result are
-  not seen, nor are reads and writes farther away that meet memory of nobody.
+* What is found (`KINDS`): `Overrun` bytes round a tensor changed; `OperandWritten` an operand
+  changed that the result is no view of; `ResultUnwritten` bytes of the result stayed as they were
+  in the first and in the second run; `UndeclaredRead` first and third differ (something round the
+  tensors is read); `OldRead` second and third differ (what lay in result or work buffer is read);
+  `Threads` the bits of the result depend on the number of threads, and differ by more than rounding
+  does (`ROUNDING`), or not each time alike; `Crash` the process ended.
+* A kernel that is clean was so in these runs, with these elements: reads within `REDZONE` bytes
+  that change no bit of the result are not seen, nor are reads and writes farther away that meet
+  memory of nobody.
 
-The addresses of what is found count in bytes from the tensor's first byte, negative before it. What this module does not see: plans,
-and what the numbers should be.
+The addresses of what is found count in bytes from the tensor's first byte, negative before it. What
+this module does not see: plans, and what the numbers should be.
 """
 
 import ctypes
@@ -78,8 +83,8 @@ REPEATS: Final = 3
 """Runs with each number of threads."""
 
 ROUNDING: Final = 1e-4
-"""Relative difference up to which another number of threads may sum in another order (f32, and results of f16 and quantised
-products, whose inputs are rounded in blocks)."""
+"""Relative difference up to which another number of threads may sum in another order (f32, and
+results of f16 and quantised products, whose inputs are rounded in blocks)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +396,8 @@ class _Room:
     def reads(self, want: NDArray[np.uint8]) -> tuple[int, ...]:
         """Return the source slots of which other elements give another result.
 
-        Of one that the result is a view of, bytes that keep what was given are not written, so they say nothing.
+        Of one that the result is a view of, bytes that keep what was given are not written, so they
+        say nothing.
         """
         found, given = [], self.given
         for slot, place in enumerate(self.sources):

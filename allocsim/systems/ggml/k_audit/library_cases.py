@@ -74,7 +74,8 @@ class LibraryCase:
     operands: tuple[Operand, ...]
     build: Build
     makes: tuple[int, ...] | None = ()
-    """Dimensions of an f32 result, where they are not those of the first operand; None: not known here."""
+    """Dimensions of an f32 result, where they are not those of the first operand; None: not known
+    here."""
 
     def tensors(self, ctx: Context) -> list[int]:
         """Make a tensor for each operand, without memory."""

@@ -3,13 +3,14 @@ cases of the in-place list.
 
 Contract
 --------
-* A row of `FORMS` is `builder | operands | arguments`, in words. An operand is `type:ne`, the fastest
-  dimension first, with `!param` where ggml asks for that flag. Operands come first in the call; an
-  argument is a whole number, a real one, `true` or `false`, `null` for a tensor that is left out, or
-  the name of a type, and `nb1(0)` is the stride of a dimension of an operand in bytes.
+* A row of `FORMS` is `builder | operands | arguments`, in words. An operand is `type:ne`, the
+  fastest dimension first, with `!param` where ggml asks for that flag. Operands come first in the
+  call; an argument is a whole number, a real one, `true` or `false`, `null` for a tensor that is
+  left out, or the name of a type, and `nb1(0)` is the stride of a dimension of an operand in bytes.
 * `forms(library)` yields cases of all ops: of those of the in-place list and beside it
-  (`allocsim.systems.ggml.k_audit.library_cases`) the first, the middle and the last of each variant and types, then the rows whose
-  builder the library exports. The op of a row is what the library makes of it, so that no name is written down twice.
+  (`allocsim.systems.ggml.k_audit.library_cases`) the first, the middle and the last of each variant
+  and types, then the rows whose builder the library exports. The op of a row is what the library
+  makes of it, so that no name is written down twice.
 * `without_form(library)` names the ops of a library that no case makes, each with its reason.
 
 Shapes have odd lengths, lengths below and just above a vector register, several rows, heads and

@@ -223,8 +223,8 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
 
 
 def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
-    """Return the finding of a graph that ended its process: by the kernel that writes outside its results where one does, since
-    that ends a process anywhere; else in the words of the end.
+    """Return the finding of a graph that ended its process: by the kernel that writes outside its
+    results where one does, since that ends a process anywhere; else in the words of the end.
     """
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))

@@ -6,14 +6,14 @@ Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe
 Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
 gathers by index, backward kernels, and outputs on roots and on views; and the cases of the kernel
-audit and the forms of all ops (`allocsim.systems.ggml.k_audit.library_cases`, small ones that every supported version can
-build): every op of the in-place list with its optional sources, f32, f16, bf16 and quantised types,
-up to four dimensions, RMS_NORM times weights as one kernel, and products, rows and copies of
-weights of other types than f32. One in three graphs runs on two threads.
-Seeds in a row take turns (`turns`): each graph has one pair of op and source that a planner may take in place, or one op, so that any
-run of as many seeds as there are turns has them all. `none_views` adds op-NONE
-views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount; `sound=False` adds
-uploads that no plan protects.
+audit and the forms of all ops (`allocsim.systems.ggml.k_audit.library_cases`, small ones that every
+supported version can build): every op of the in-place list with its optional sources, f32, f16,
+bf16 and quantised types, up to four dimensions, RMS_NORM times weights as one kernel, and products,
+rows and copies of weights of other types than f32. One in three graphs runs on two threads. Seeds
+in a row take turns (`turns`): each graph has one pair of op and source that a planner may take in
+place, or one op, so that any run of as many seeds as there are turns has them all. `none_views`
+adds op-NONE views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount;
+`sound=False` adds uploads that no plan protects.
 
 What is made from other tensors, beside a case's own, is f32 of at most two dimensions. What this
 module does not see: plans and numbers.
@@ -394,12 +394,15 @@ MOST_OF_FORMS: Final = 1 << 14
 """The same of a form."""
 
 UNBUILT: Final = frozenset({"FILL", "opt_step_adamw", "opt_step_sgd", "acc", "set"})
-"""Ops whose cases only some versions build, or that random graphs have in another way, or where the host must keep what they write."""
+"""Ops whose cases only some versions build, or that random graphs have in another way, or where the
+host must keep what they write."""
 
 
 @cache
 def pair_cases() -> dict[tuple[str, int], tuple[LibraryCase, ...]]:
-    """Return op of the in-place list and source slot -> the cases in which that source is laid out as the first is."""
+    """Return op of the in-place list and source slot -> the cases in which that source is laid out
+    as the first is.
+    """
     found: dict[tuple[str, int], list[LibraryCase]] = {}
     for op, groups in table_cases().items():
         for case in (case for group in groups for case in group if op in CASES):
@@ -414,13 +417,14 @@ def _layout(operand: Operand) -> tuple[str, tuple[int, ...]]:
 
 
 PAIR_WEIGHT: Final = 4
-"""How often a pair of op and source is the turn of a seed, for once that an op is: a race wants more than one graph."""
+"""How often a pair of op and source is the turn of a seed, for once that an op is: a race wants
+more than one graph."""
 
 
 @cache
 def turns() -> tuple[tuple[str, int | None], ...]:
-    """Return what seeds in a row take turns with: each pair of op and source in place, and each op. Any run of so many seeds
-    has them all.
+    """Return what seeds in a row take turns with: each pair of op and source in place, and each op.
+    Any run of so many seeds has them all.
     """
     pairs = [turn for turn in sorted(pair_cases()) for _ in range(PAIR_WEIGHT)]
     ops = [(op, None) for op in sorted(table_cases())]
@@ -444,8 +448,8 @@ def _case(g: Generator) -> None:
 
 
 def _turn(g: Generator) -> None:
-    """The case of this seed's turn. Of a pair, the source comes from an op and is read by nobody else, and the others have memory of
-    their own, so that the planner takes that source.
+    """The case of this seed's turn. Of a pair, the source comes from an op and is read by nobody
+    else, and the others have memory of their own, so that the planner takes that source.
     """
     op, slot = turns()[g.seed % len(turns())]
     if slot is None:

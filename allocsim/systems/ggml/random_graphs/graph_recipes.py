@@ -88,7 +88,9 @@ class RecipeStep:
 
     @property
     def reads(self) -> list[int]:
-        """The same without the tensor that gives a shape and is no source of the node (`SHAPE_ALONE`)."""
+        """The same without the tensor that gives a shape and is no source of the node
+        (`SHAPE_ALONE`).
+        """
         shape = self.arguments[SHAPE_ALONE[self.make]] if self.make in SHAPE_ALONE else None
         return [source for source in self.sources if f"%{source}" != shape]
 
