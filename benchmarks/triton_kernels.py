@@ -23,6 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from allocsim.errors import DocumentError
+from allocsim.files import write_atomic
 from allocsim.judge.fast import check
 from allocsim.model import Document, Plan
 from allocsim.systems.triton.ask_triton import compiled
@@ -284,7 +285,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.join:
         answer = joined([json.loads(path.read_text(encoding="utf-8")) for path in given.join])
-        given.out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        write_atomic(given.out, (json.dumps(answer, indent=1) + "\n").encode())
         return
     rng = random.Random(given.seed)  # noqa: S311 - draws, no secrets
     table: Counter[str] = Counter()
@@ -325,7 +326,7 @@ def main() -> None:
             "triton": triton.__version__, "seeds": [given.seed], "kernels": table, "left out": without,
             "cpu seconds": seconds, "listed": listed,
         }  # fmt: skip
-        given.out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        write_atomic(given.out, (json.dumps(answer, indent=1) + "\n").encode())
     print(given.out.read_text(encoding="utf-8"))
 
 
