@@ -151,7 +151,7 @@ class _Judging:
         late = [held for held in late if held.number < self._first]
         before = self._carried.events(list(screen.order.streams), late)
         late_marks = set(screen.late_marks)
-        mine = [row for row in self._events if row[0] not in late_marks]
+        mine = [row for row in self._events if row[0] not in late_marks and row[1]["event"] in screen.words]
         rows = [*before, *mine]
         document = trace((event for _, event in rows), name="recording")
         report = check(document, of_each_kind=True)

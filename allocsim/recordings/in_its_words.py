@@ -83,7 +83,7 @@ def said(document: Document, cause: Cause, names: RecordedNames) -> RecordedFaul
     worst = cause.violations[0]
     victim = None if cause.victim is None else cause.victim.buffer
     taker = None if cause.writer is None else cause.writer.buffer
-    read = None if cause.reader is None else cause.reader.op
+    read = None if cause.reader is None or cause.change.kind != "lifetime" else cause.reader.op
     op = next((step for step in (read, worst.op, cause.first.op) if step is not None), None)
     event = names.ops[op][0] if op is not None else names.blocks[worst.buffer or 0][0]
     party = cause.party

@@ -109,7 +109,7 @@ class Screen:
         self.late_marks: list[int] = []
         """Numbers of events that name a mark which was dropped, or never recorded."""
         self._lows: dict[Any, list[int]] = {}
-        self._words = {
+        self.words = {
             "alloc": self._alloc,
             "free": self._free,
             "use": self._use,
@@ -121,10 +121,11 @@ class Screen:
             "returned": self._returned,
             "barrier": self._barrier,
         }
+        """What order and memory hang on; other words are the allocator's own book."""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take in a plain event. Raises ModelError for one that no trace can hold."""
-        word = self._words.get(event["event"])
+        word = self.words.get(event["event"])
         if word is not None:
             word(event)
         self.events += 1

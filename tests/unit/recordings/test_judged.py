@@ -261,3 +261,10 @@ def test_the_command_judges_a_recording_and_leaves_out_a_line_that_was_cut(tmp_p
 def test_the_document_and_the_judged_recording_agree():
     assert not check(trace(returned_in_flight(ended=False))).clean
     assert check(trace(returned_in_flight(ended=True))).clean
+
+
+def test_what_the_book_is_told_is_no_trouble_to_the_judge_of_a_window():
+    """A hit and a race in one window: both are looked at."""
+    shared = event("share", **cells("a", "q", 0, 4), content="abcd")
+    late = use("t", reads=[cells("a", "q", 0, 4)], stream="side")
+    assert said([*PAGES, shared, late]) == [("C09", "schedule")]
