@@ -93,7 +93,7 @@ class MemoryOfStep(TypedDict):
     measured: dict[str, list[Count]]
 
 
-class RunRecord(TypedDict, total=False):
+class KeptRun(TypedDict, total=False):
     """The record."""
 
     scenario: str
@@ -111,8 +111,8 @@ def read(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
-    made: dict[str, Any] = record_of(content(path, CEILINGS["record"]), RunRecord, str(path), what="record of a run")
+    made: dict[str, Any] = record_of(content(path, CEILINGS["record"]), KeptRun, str(path), what="record of a run")
     return made
 
 
-__all__ = ["RECORD", "RunRecord", "read"]
+__all__ = ["RECORD", "KeptRun", "read"]

@@ -5,11 +5,11 @@
     said.denied                     # those that it does not find: a fault of allocsim
 
 Each violation that is shown is one that two judges find which share no code: the columns, and
-`allocsim.judge.plain`. A document of at most `WHOLE` ops in all its runs is judged again as it is, and
-every record is looked for. A larger one is cut: to the ops that touch the buffers of a record, or
-bytes that a plan lays over them, with all that these read and write; what else may excuse or accuse
-a record is in there. There the first record of each cause is looked for, as many as fit into `CUT`
-ops. What is not looked for is not counted.
+`allocsim.judge.plain`. A document of at most `WHOLE` ops in all its runs is judged again as it is,
+and every record is looked for. A larger one is cut: to the ops that touch the buffers of a record,
+or bytes that a plan lays over them, with all that these read and write; what else may excuse or
+accuse a record is in there. There the first record of each cause is looked for, as many as fit into
+`CUT` ops. What is not looked for is not counted.
 
 What this module does not see: sentences, causes and cures.
 """
@@ -115,7 +115,9 @@ def _facts(record: Violation, *, partly: bool = False) -> tuple[Any, ...]:
 
 
 def _cut(document: Document, record: Violation, most: int) -> Document | None:
-    """Return the part of a document that decides about a record; None where it has more than `most` ops."""
+    """Return the part of a document that decides about a record; None where it has more than `most`
+    ops.
+    """
     masks = [_touching(document, index, record) for index in range(len(document.programs))]
     ops = {id(program): int(mask.sum()) for program, mask in zip(document.programs, masks, strict=True)}
     if sum(ops[id(run.program)] for run in document.runs) > most:

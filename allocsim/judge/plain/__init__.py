@@ -10,10 +10,10 @@ sentences.
 
     ranges                            lists of ranges, and an address space of what each range holds
     document_records, native_reader   a document as records, and how the native JSON becomes one
-    liveness, on_trial                who reads and writes, when each buffer is live, where it lies
-    in_place                          the alias contract, and what ops write where they must not
+    on_trial                          who reads and writes, when each buffer is live, where it lies
+    alias_rule                        the alias contract, and what ops write where they must not
     replay                            the pair of replays, and which buffers hold the same
-    slots, events, promises, overlap, beliefs, races    one family of kinds each
+    slot_rules, events, promises, overlap, beliefs, races    one family of kinds each
     byte_sums                         sizes
 
 What this package does not see: kernels and numbers.
@@ -24,11 +24,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
+from allocsim.judge.plain.alias_rule import check_writes
 from allocsim.judge.plain.beliefs import check_beliefs
 from allocsim.judge.plain.byte_sums import stats
 from allocsim.judge.plain.document_records import DocumentRecord
 from allocsim.judge.plain.events import check_events
-from allocsim.judge.plain.in_place import check_writes
 from allocsim.judge.plain.native_reader import read as read
 from allocsim.judge.plain.native_reader import read_kinds
 from allocsim.judge.plain.on_trial import OnTrial
@@ -36,7 +36,7 @@ from allocsim.judge.plain.overlap import check_overlap
 from allocsim.judge.plain.promises import check_promises
 from allocsim.judge.plain.races import check_races
 from allocsim.judge.plain.replay import Replay
-from allocsim.judge.plain.slots import check_slots
+from allocsim.judge.plain.slot_rules import check_slots
 from allocsim.judge.violations import KINDS, Report, Stats, Violation, in_order
 
 ABOUT: Final[dict[str, tuple[str, ...]]] = {

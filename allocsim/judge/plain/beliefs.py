@@ -5,7 +5,7 @@ Judged for every problem, with no upload left out. One record for each (problem,
 (problem, pair) and kind. Of a program without ops only sizes are judged.
 
     LifetimeTooShort   `start` after the first access, `stop` not after the last one, or a gap covers a step of a segment
-    MissingPin         the same, where some reader is missed and every reader missed is a `host.read`
+    MissingPin         the first two, where some reader is missed, every reader missed is a `host.read`, and no gap is at fault
     LifetimeTooLong    (warning) a believed step, gaps taken out, lies in no segment, unless the buffer is pinned or nothing accesses it
 
 `op` is the first reader missed, else the first writer missed, else the first access in or after the
@@ -71,7 +71,7 @@ def _lifetimes(live: Liveness, problem: ProblemRecord, buffer: int) -> Iterator[
     readers = [step for step in missed if touched[step][0]]
     gaps = [gap for gap in sorted(problem.gaps.get(buffer, ())) if meet((gap,), segments)]
     if missed:
-        by_host = bool(readers) and all(live.program.ops[step].kind == "host.read" for step in readers)
+        by_host = bool(readers) and not gaps and all(live.program.ops[step].kind == "host.read" for step in readers)
         yield "MissingPin" if by_host else "LifetimeTooShort", (readers or missed)[0]
     elif gaps:
         yield "LifetimeTooShort", next((step for step in touched if step >= gaps[0][0]), None)

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, pairwise
 
+from allocsim.judge.plain.alias_rule import handed_over, joins
 from allocsim.judge.plain.document_records import Pair, PlanRecord
-from allocsim.judge.plain.in_place import handed_over, joins
 from allocsim.judge.plain.on_trial import OnTrial
 from allocsim.judge.plain.overlap import believed_life
 from allocsim.judge.plain.ranges import Ranges, meet

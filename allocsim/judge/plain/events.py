@@ -17,8 +17,8 @@ What this module does not see: what the program accesses, but for hand-overs.
 
 from collections.abc import Iterator
 
+from allocsim.judge.plain.alias_rule import handed_over, permitted
 from allocsim.judge.plain.document_records import Pair, PlanRecord
-from allocsim.judge.plain.in_place import handed_over, permitted
 from allocsim.judge.plain.on_trial import OnTrial, places
 from allocsim.judge.plain.overlap import believed_handover, shared
 from allocsim.judge.violations import Violation

@@ -15,8 +15,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
+from allocsim.judge.plain.alias_rule import permitted
 from allocsim.judge.plain.document_records import Pair, PlanRecord, ProblemRecord, ProgramRecord
-from allocsim.judge.plain.in_place import permitted
 from allocsim.judge.plain.on_trial import OnTrial, Place
 from allocsim.judge.plain.ranges import Range, Ranges, merged, without
 from allocsim.judge.plain.replay import Replay, agree, held

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocsim.formats.placing import Placing
-from allocsim.systems.triton.shared_views import View
+from allocsim.systems.triton.shared_views import SharedView
 
 QUEUES: Final = ("copy", "store", "dot")
 """What an actor waits for by counts: `cp.async` groups, TMA stores, `warp_group_dot`."""
@@ -46,8 +46,8 @@ class Actor:
     """Ops that all later ones wait for."""
     epoch: list[int] = field(default_factory=list)
     """Ops since the last barrier."""
-    stored: dict[tuple[View, str], int] = field(default_factory=dict)
-    """View and type of tensor -> the store since the last barrier."""
+    stored: dict[tuple[SharedView, str], int] = field(default_factory=dict)
+    """SharedView and type of tensor -> the store since the last barrier."""
     issued: dict[str, int] = field(default_factory=dict)
     """Issuer -> its last op."""
     started: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in QUEUES})
@@ -84,7 +84,7 @@ class BlockThreads:
         """Of each stream its last op."""
         self.homes: list[int] = []
         """Of each allocation its buffer."""
-        self.reads: dict[View, int] = {}
+        self.reads: dict[SharedView, int] = {}
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
 
     def allocate(self, name: str, nbytes: int, arena: int, offset: int) -> int:
@@ -96,8 +96,8 @@ class BlockThreads:
         self,
         actor: Actor,
         label: str,
-        reads: Iterable[View] = (),
-        writes: Iterable[View] = (),
+        reads: Iterable[SharedView] = (),
+        writes: Iterable[SharedView] = (),
         *,
         after: Iterable[int] = (),
         engine: bool = False,
@@ -125,7 +125,7 @@ class BlockThreads:
             actor.epoch.append(number)
         return number
 
-    def _value(self, view: View, *, read: bool) -> int:
+    def _value(self, view: SharedView, *, read: bool) -> int:
         if read and view in self.reads:
             return self.reads[view]
         offset, shape, strides = view.layout
@@ -145,16 +145,18 @@ class BlockThreads:
             one.base, one.epoch = [number], []
             one.stored.clear()
 
-    def load(self, actor: Actor, label: str, view: View, tensor: str) -> None:
+    def load(self, actor: Actor, label: str, view: SharedView, tensor: str) -> None:
         """All threads read a view into a tensor of some type."""
         own = actor.stored.get((view, tensor))
         self.op(actor, label, (view,), after=() if own is None else (own,))
 
-    def store(self, actor: Actor, label: str, view: View, tensor: str) -> None:
+    def store(self, actor: Actor, label: str, view: SharedView, tensor: str) -> None:
         """All threads write a tensor of some type to a view."""
         actor.stored[view, tensor] = self.op(actor, label, (), (view,))
 
-    def start(self, actor: Actor, queue: str, label: str, reads: Iterable[View], writes: Iterable[View]) -> int:
+    def start(
+        self, actor: Actor, queue: str, label: str, reads: Iterable[SharedView], writes: Iterable[SharedView]
+    ) -> int:
         """Start what the actor waits for by counts."""
         number = self.op(actor, label, reads, writes, engine=True)
         actor.started[queue].append(number)
@@ -174,17 +176,17 @@ class BlockThreads:
         if ordering:
             actor.base.append(number)
 
-    def init(self, actor: Actor, label: str, view: View, arrivals: int) -> None:
+    def init(self, actor: Actor, label: str, view: SharedView, arrivals: int) -> None:
         """Make an mbarrier that so many arrivals end a phase of."""
         self.op(actor, label, (), (view,), issuer="leader")
         self.mbarriers[view.home, view.offset] = Mbarrier(arrivals, arrivals)
 
-    def inval(self, actor: Actor, label: str, view: View) -> None:
+    def inval(self, actor: Actor, label: str, view: SharedView) -> None:
         """End an mbarrier."""
         self.op(actor, label, (), (view,), issuer="leader")
         self.mbarriers.pop((view.home, view.offset), None)
 
-    def arrive(self, view: View, count: int, nbytes: int, by: Iterable[int]) -> bool:
+    def arrive(self, view: SharedView, count: int, nbytes: int, by: Iterable[int]) -> bool:
         """Count arrivals, and bytes that come (negative) or are expected, when ops have ended.
 
         Return whether there is such an mbarrier.
@@ -201,7 +203,7 @@ class BlockThreads:
             found.left, found.by = found.arrivals, []
         return True
 
-    def phase_of(self, actor: Actor, view: View, parity: int) -> int | None:
+    def phase_of(self, actor: Actor, view: SharedView, parity: int) -> int | None:
         """Return the phase that a wait is for, -1 for that before the first, None without an
         mbarrier.
         """
@@ -211,11 +213,11 @@ class BlockThreads:
         last = found.waited.get(actor.name, -1)
         return last if (parity ^ last) & 1 == 0 else last + 1
 
-    def has_ended(self, view: View, phase: int) -> bool:
+    def has_ended(self, view: SharedView, phase: int) -> bool:
         """Return whether a phase of an mbarrier is over."""
         return phase < len(self.mbarriers[view.home, view.offset].phases)
 
-    def wait_phase(self, actor: Actor, label: str, view: View, phase: int) -> None:
+    def wait_phase(self, actor: Actor, label: str, view: SharedView, phase: int) -> None:
         """Every thread waits itself for a phase that has ended."""
         found = self.mbarriers[view.home, view.offset]
         found.waited[actor.name] = phase

@@ -1,12 +1,12 @@
 """A kernel's control flow, run with numbers, and what its ops do to shared memory.
 
-    walk = KernelWalk(function, BlockThreads(placing), Guess(256), "kernel.ttgir")
+    walk = KernelWalk(function, BlockThreads(placing), LaunchGuess(256), "kernel.ttgir")
     walk.run()
 
-Numbers that only a launch knows are those of one `Guess`: every integer argument is the same, the
-program is number 0 of 3, a branch on what is loaded goes one way and then the other. All else is
-computed, so that each walk is one that a launch may take. Warp groups of a specialised kernel run
-in turns, each until it waits for a phase of an mbarrier that has not ended.
+Numbers that only a launch knows are those of one `LaunchGuess`: every integer argument is the same,
+the program is number 0 of 3, a branch on what is loaded goes one way and then the other. All else
+is computed, so that each walk is one that a launch may take. Warp groups of a specialised kernel
+run in turns, each until it waits for a phase of an mbarrier that has not ended.
 
 `acts` says what each op is (`memory_ops`). An op that names shared memory and is not among them is
 refused by line and name. What an op touches beyond what the IR tells is counted in `unexamined`,
@@ -25,10 +25,10 @@ from typing import Final
 from allocsim.errors import DocumentError
 from allocsim.systems.triton.block_threads import Actor, BlockThreads
 from allocsim.systems.triton.scalar_arithmetic import computed
-from allocsim.systems.triton.shared_views import View
+from allocsim.systems.triton.shared_views import SharedView
 from allocsim.systems.triton.ttgir_text import IrFunction, IrOp, IrRegion
 
-Known = int | View | None
+Known = int | SharedView | None
 """What is known of a name."""
 
 MOST_OPS: Final = 200_000
@@ -45,7 +45,7 @@ class EndlessError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class LaunchGuess:
     """What numbers that only a launch knows are taken to be."""
 
     size: int
@@ -73,7 +73,7 @@ class KernelWalk:
 
     function: IrFunction
     threads: BlockThreads
-    guess: Guess
+    guess: LaunchGuess
     source: str
     acts: Mapping[str, Act]
     """What ops do, by name; `scratch` is what any other does that has an allocation."""
@@ -154,7 +154,7 @@ class KernelWalk:
             self.arithmetic(frame, op)
         elif "allocation.offset" in op.text:
             self.acts["scratch"](self, frame, op)
-        elif any(isinstance(frame.names.get(name), View) for name in op.operands):
+        elif any(isinstance(frame.names.get(name), SharedView) for name in op.operands):
             raise self.refuse(op, "touches shared memory, and what it does is not known here")
         elif op.name.startswith("scf."):
             raise self.refuse(op, "is structured control flow: take the text after it is lowered to branches")
@@ -166,27 +166,27 @@ class KernelWalk:
             frame.names[op.results[0]] = None if found is None else int(found[1] or found[2] == "true")
             return
         given = [frame.names.get(name) for name in op.operands]
-        if op.name == "arith.select" and any(isinstance(one, View) for one in given[1:]):
+        if op.name == "arith.select" and any(isinstance(one, SharedView) for one in given[1:]):
             frame.names[op.results[0]] = given[1] if given[0] else given[2]
         elif "tensor<" not in op.text:
             numbers = [one if isinstance(one, int) else None for one in given]
             frame.names[op.results[0]] = computed(op.name, numbers, op.text)
 
-    def views(self, frame: Frame, op: IrOp) -> list[View]:
+    def views(self, frame: Frame, op: IrOp) -> list[SharedView]:
         """Return the views among the operands, in order."""
-        return [known for known in map(frame.names.get, op.operands) if isinstance(known, View)]
+        return [known for known in map(frame.names.get, op.operands) if isinstance(known, SharedView)]
 
-    def the_view(self, frame: Frame, op: IrOp, place: int = 0) -> View:
+    def the_view(self, frame: Frame, op: IrOp, place: int = 0) -> SharedView:
         """Return a view among the operands."""
         found = self.views(frame, op)
         if place >= len(found):
             raise self.refuse(op, "has an operand that is not known to be shared memory")
         return found[place]
 
-    def made_view(self, op: IrOp, home: int) -> View | None:
+    def made_view(self, op: IrOp, home: int) -> SharedView | None:
         """Return the whole of what the type of a result says."""
         found = ARROW.search(op.text)
-        return None if found is None else View.of(found[1], self.function.aliases, home)
+        return None if found is None else SharedView.of(found[1], self.function.aliases, home)
 
     def happens(self, frame: Frame, name: str) -> bool:
         """Return whether a predicate allows an op: what is not known does."""
@@ -243,7 +243,7 @@ class KernelWalk:
         threads.barrier(block, told(op), groups)
         yield from ()
 
-    def scratch_view(self, op: IrOp) -> View | None:
+    def scratch_view(self, op: IrOp) -> SharedView | None:
         """Allocate the bytes that an op works in."""
         offset, size = op.number("allocation.offset"), op.number("allocation.size")
         if offset is None or size is None:
@@ -251,7 +251,7 @@ class KernelWalk:
                 raise self.refuse(op, "has an allocation without one offset and size")
             return None
         home = self.threads.allocate(f"scratch of {told(op)}", size, 0, offset)
-        return View(home=home, offset=0, shape=(size,), strides=(1,), bits=8, kind="i8")
+        return SharedView(home=home, offset=0, shape=(size,), strides=(1,), bits=8, kind="i8")
 
 
 BRANCHES: Final = frozenset({"cf.br", "cf.cond_br", "tt.return", "ttg.warp_yield", "ttg.warp_return"})
@@ -262,4 +262,4 @@ def told(op: IrOp) -> str:
     return f"{op.name}, line {op.line}"
 
 
-__all__ = ["Act", "EndlessError", "Frame", "Guess", "KernelWalk", "told"]
+__all__ = ["Act", "EndlessError", "Frame", "KernelWalk", "LaunchGuess", "told"]

@@ -18,7 +18,7 @@ import re
 from typing import Final
 
 from allocsim.systems.triton.kernel_walk import Act, Frame, KernelWalk, told
-from allocsim.systems.triton.shared_views import COLUMN, View
+from allocsim.systems.triton.shared_views import COLUMN, SharedView
 from allocsim.systems.triton.ttgir_text import IrOp
 
 PROGRAMS: Final = 3
@@ -78,12 +78,12 @@ def tensor_type(op: IrOp) -> str:
 def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Name a part of a view, or all of it in another shape."""
     source = frame.names.get(op.operands[0])
-    if not isinstance(source, View):
+    if not isinstance(source, SharedView):
         frame.names[op.results[0]] = None
         return
     made = walk.made_view(op, source.home)
     text = op.text.partition(" : ")[0]
-    view: View | None = None
+    view: SharedView | None = None
     if op.name == "ttg.memdesc_index":
         index = frame.names.get(op.operands[1])
         if not isinstance(index, int):
@@ -103,7 +103,7 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     frame.names[op.results[0]] = view
 
 
-def part_of(source: View, op: IrOp, text: str, made: View | None) -> View | None:
+def part_of(source: SharedView, op: IrOp, text: str, made: SharedView | None) -> SharedView | None:
     """Return a slice at constant starts."""
     starts = STARTS.search(text)
     if made is None:
@@ -180,7 +180,7 @@ def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     arrive(walk, op, mbarriers[0], [number], nbytes=-sum(part.nbytes for part in parts))
 
 
-def arrive(walk: KernelWalk, op: IrOp, view: View, by: list[int], *, count: int = 0, nbytes: int = 0) -> None:
+def arrive(walk: KernelWalk, op: IrOp, view: SharedView, by: list[int], *, count: int = 0, nbytes: int = 0) -> None:
     """Count arrivals on an mbarrier."""
     if not walk.threads.arrive(view, count, nbytes, by):
         raise walk.refuse(op, "is given an mbarrier that was not made")
@@ -246,7 +246,9 @@ def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
         walk.threads.barrier(actor, f"end of {told(op)}")
 
 
-def tensor_memory(walk: KernelWalk, frame: Frame, op: IrOp, reads: tuple[View, ...], writes: tuple[View, ...]) -> None:
+def tensor_memory(
+    walk: KernelWalk, frame: Frame, op: IrOp, reads: tuple[SharedView, ...], writes: tuple[SharedView, ...]
+) -> None:
     """Load or store tensor memory: each warp its own rows, one after the other."""
     if frame.actor.warps > 4:
         walk.unexamined["tensor memory between the warps of more than one warp group"] += 1
@@ -275,7 +277,7 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     actor = frame.actor
     label = told(op)
     sum_ = listed[2] if len(listed) > 2 else None
-    target = [sum_] if isinstance(sum_, View) else []
+    target = [sum_] if isinstance(sum_, SharedView) else []
     reads = [view for view in parts if view not in target] + [view for view in found if view.is_barrier]
     reads += target if flags[:1] != [0] else []
     number = walk.threads.op(actor, label, reads, target, after=actor.pending_mma[-1:], engine=True)

@@ -1,6 +1,6 @@
 """Memory descriptors: which bytes of which allocation a view names.
 
-    whole = View.of("!ttg.memdesc<3x128x64xf16, #shared, #smem, mutable>", aliases, home=4)
+    whole = SharedView.of("!ttg.memdesc<3x128x64xf16, #shared, #smem, mutable>", aliases, home=4)
     whole.indexed(1).sliced([0, 16], [128, 16]).runs     # offset, shape, strides in bytes
 
 A layout of shared memory is a bijection between the elements of an allocation and its places, so
@@ -30,7 +30,7 @@ COLUMN: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SharedView:
     """Bytes of an allocation, as elements in row-major order."""
 
     home: int
@@ -49,7 +49,7 @@ class View:
     in_tensor_memory: bool = False
 
     @classmethod
-    def of(cls, text: str, aliases: dict[str, str], home: int) -> "View | None":
+    def of(cls, text: str, aliases: dict[str, str], home: int) -> "SharedView | None":
         """Return the whole of an allocation by its type, None where that is not understood."""
         found = TYPE.search(text)
         width = BITS.match(found[2]) if found else None
@@ -87,7 +87,7 @@ class View:
         """Whether it is a block of all rows of tensor memory."""
         return self.shape[-2:-1] == (128,)
 
-    def indexed(self, index: int) -> "View | None":
+    def indexed(self, index: int) -> "SharedView | None":
         """Return one of its first dimension, None where it is no whole."""
         if not self.contiguous or len(self.shape) < 2 or not 0 <= index < self.shape[0]:
             return None
@@ -95,7 +95,7 @@ class View:
         offset = self.offset + (first + self._padded(first)) * self.bits // 8
         return replace(self, offset=offset, shape=self.shape[1:], strides=self.strides[1:])
 
-    def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "View | None":
+    def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "SharedView | None":
         """Return a part; None where it does not lie inside."""
         if not len(starts) == len(shape) == len(self.shape):
             return None
@@ -104,13 +104,13 @@ class View:
         first = sum(low * step for low, step in zip(starts, self.strides, strict=True))
         return replace(self, offset=self.offset + first * self.bits // 8, shape=shape, padding=())
 
-    def permuted(self, order: list[int]) -> "View | None":
+    def permuted(self, order: list[int]) -> "SharedView | None":
         """Return its transpose."""
         if sorted(order) != list(range(len(self.shape))):
             return None
         return replace(self, shape=tuple(self.shape[i] for i in order), strides=tuple(self.strides[i] for i in order))
 
-    def told(self, other: "View | None") -> "View | None":
+    def told(self, other: "SharedView | None") -> "SharedView | None":
         """Return its bytes with the shape of another type, where it is contiguous and that is no
         larger; else itself.
         """
@@ -137,4 +137,4 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-__all__ = ["COLUMN", "View"]
+__all__ = ["COLUMN", "SharedView"]

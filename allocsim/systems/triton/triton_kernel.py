@@ -35,7 +35,7 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.placing import Placing
 from allocsim.model import Arena, Document, Plan
 from allocsim.systems.triton.block_threads import BlockThreads
-from allocsim.systems.triton.kernel_walk import EndlessError, Guess, KernelWalk
+from allocsim.systems.triton.kernel_walk import EndlessError, KernelWalk, LaunchGuess
 from allocsim.systems.triton.memory_ops import OPS
 from allocsim.systems.triton.shared_views import COLUMN
 from allocsim.systems.triton.ttgir_text import IrFunction, IrRegion, functions
@@ -117,7 +117,7 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     most = Counter[int]()
     for size, first in product(SIZES, (True, False)):
         placing = Placing(f"{kernel.name}, arguments {size}", _arenas(kernel))
-        walk = KernelWalk(kernel, BlockThreads(placing), Guess(size, first), source, OPS)
+        walk = KernelWalk(kernel, BlockThreads(placing), LaunchGuess(size, first), source, OPS)
         try:
             walk.run()
         except EndlessError:
