@@ -44,7 +44,7 @@ from allocsim.files.sizes import bytes_of
 from allocsim.judge.fast.facts import rows_of
 from allocsim.judge.violations import NO_MORE, Report, Violation
 from allocsim.model import Document
-from allocsim.outcomes import JudgeRules, Outcome, baseline, denial, judge_file, junit, sarif
+from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.examined import DETECTORS
 from allocsim.outcomes.examined import as_json as examined_json
@@ -126,9 +126,8 @@ def check(
             entries.append({"file": path, "error": outcome.error})
             print_error(outcome.error or "")
             continue
-        for said in (outcome.failed, denial(outcome) if outcome.denied else None):
-            if said and as_json:
-                print_error(said)
+        if outcome.failed and as_json:
+            print_error(outcome.failed)
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
         remarks = remarks_on(document)
         strange = misfits(document)
@@ -195,8 +194,6 @@ def outcome_entry(outcome: Outcome) -> dict[str, Any]:
         **report_entry(outcome.report),
         "causes": [cause.as_json(patched=True) for cause in outcome.causes],
         "examined": examined_json(outcome.examined),
-        **({"confirmed": outcome.confirmed} if outcome.report.violations else {}),
-        **({"denied": [record(violation) for violation in outcome.denied]} if outcome.denied else {}),
         **({"failed": outcome.failed} if outcome.failed else {}),
     }
 

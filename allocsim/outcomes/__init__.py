@@ -90,10 +90,6 @@ class Outcome:
     """Why there are no causes though something was found: an error of this program, not of the
     file.
     """
-    confirmed: int = 0
-    """How many of the violations listed the plain judge finds too (`confirmation`)."""
-    denied: tuple[Violation, ...] = ()
-    """Those that it does not find: an error of this program, not of the file."""
     max_peak: int | None = None
     """Bytes the plan may need at most."""
     required: str = ""
@@ -140,7 +136,7 @@ class Outcome:
     @property
     def status(self) -> int:
         """Exit status: 0 nothing found, 1 found, 2 cannot be judged."""
-        if not self.judged or self.denied:
+        if not self.judged:
             return 2
         return 1 if not self.passes else 2 if self.unexamined else 0
 
@@ -213,8 +209,7 @@ def judge_file(
     except OSError as error:
         return Outcome(file=name, error=os_error_line(error))
     if not causes_too and not _measures(evidence):
-        outcome = _outcome(name, evidence, report, max_peak=max_peak, required=required)
-        return _confirmed(outcome, evidence.document, report, rules)
+        return _outcome(name, evidence, report, max_peak=max_peak, required=required)
     return outcome_of(
         name, evidence, report=report, rules=rules, known=known, max_peak=max_peak, cures=cures, required=required
     )
@@ -270,27 +265,10 @@ def outcome_of(
         except Exception as error:  # noqa: BLE001 - whatever it is, what the judge said of the file stands
             bare = (Charge(violation=v, cause=None) for v in report.violations)
             findings = tuple(_finding(document, charge, known) for charge in bare)
-            failed = replace(bare_outcome, findings=findings, failed=failure(file, report, error))
-            return _confirmed(failed, document, report, rules)
+            return replace(bare_outcome, findings=findings, failed=failure(file, report, error))
     charged = causes_by_violation(causes)
     charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
-    findings = tuple(_finding(document, charge, known) for charge in charges)
-    return _confirmed(replace(bare_outcome, causes=causes, findings=findings), document, report, rules)
-
-
-def _confirmed(outcome: Outcome, document: Document, report: Report, rules: JudgeRules) -> Outcome:
-    """Return an outcome with what the plain judge says of its violations, first those that each
-    cause, or each kind, begins with.
-    """
-    listed = report.violations
-    if rules.plain or not listed:
-        return replace(outcome, confirmed=len(listed))
-    from allocsim.outcomes.confirmation import confirmation  # noqa: PLC0415 - a clean document needs none
-
-    causes = {id(finding.violation): finding.cause.cause for finding in outcome.findings}
-    first = {id(causes.get(id(v)) or v.kind): v for v in reversed(listed)}
-    said = confirmation(document, listed, first=[*first.values()][::-1], kinds=rules.kinds, strict=rules.strict)
-    return replace(outcome, confirmed=said.confirmed, denied=said.denied)
+    return replace(bare_outcome, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
 
 
 def failure(file: str, report: Report, error: Exception) -> str:
@@ -300,16 +278,6 @@ def failure(file: str, report: Report, error: Exception) -> str:
     return (
         f"{file}: no cause was found for what the judge lists, first: {first}. The verdict itself failed "
         f"({type(error).__name__}: {what}); that is a fault of allocsim, not of the file: please report it with the file"
-    )
-
-
-def denial(outcome: Outcome) -> str:
-    """Return what is said where the plain judge does not find what the report lists."""
-    what = outcome.denied[0]
-    more = f", and {len(outcome.denied) - 1} more" if outcome.denied[1:] else ""
-    return (
-        f"{outcome.file}: the judges differ: the plain judge does not find {what.kind}: {what.message or what}{more}. "
-        "That is a fault of allocsim, not of the file: please report it with the file"
     )
 
 
@@ -409,7 +377,6 @@ __all__ = [
     "FiledViolation",
     "JudgeRules",
     "Outcome",
-    "denial",
     "failure",
     "fingerprint",
     "judge_file",

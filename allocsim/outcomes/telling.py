@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from allocsim.files.sizes import in_bytes, in_growth
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Program
-from allocsim.outcomes import FiledViolation, Outcome, denial
+from allocsim.outcomes import FiledViolation, Outcome
 from allocsim.outcomes.examined import (
     CLEAN,
     NO_PLAN,
@@ -91,13 +91,6 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         yield from cause_lines(outcome, cause)
     if outcome.failed:
         yield from wrapped(outcome.failed, "", "  ")
-    if outcome.denied:
-        yield from wrapped(denial(outcome), "", "  ")
-    elif outcome.confirmed < len(outcome.report.violations):
-        listed = counted(len(outcome.report.violations), "violation")
-        yield from wrapped(
-            f"the plain judge was asked for {outcome.confirmed} of {listed} listed, and finds them", "  ", "    "
-        )
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
     if violations:
