@@ -9,7 +9,8 @@ that begins another buffer and is not ordered behind every access of this one. T
 lives do not meet are then ordered, access by access. This is what a caching allocator does with an
 event that holds a block, told to a planner as a number.
 
-A pair (donor, recipient) is kept where the donor's life still ends at the recipient's first op.
+A pair (donor, recipient) is kept where the donor's life still ends at the recipient's first op, and
+that op is ordered behind every other access of the donor.
 Gaps are dropped: bytes in a gap could be taken by another stream. Programs of one stream keep the
 problem that they have.
 
@@ -39,7 +40,9 @@ def over_streams(problem: Problem) -> Problem:
     stop = np.maximum(problem.stop, _last_not_behind(program, clock, begins) + 1)
     stop = np.where(first == NEVER, problem.stop, stop)
     donors, recipients = problem.may_share.T if len(problem.may_share) else (np.empty(0, np.int64),) * 2
-    kept = stop[donors] == first[recipients] + 1
+    kept = (stop[donors] == first[recipients] + 1) & (first[recipients] != NEVER)
+    at, last_access = first[recipients[kept]], _last_by_stream(program)
+    kept[kept] = (clock[at] >= last_access[donors[kept]]).all(axis=1)
     return replace(problem, stop=stop, may_share=problem.may_share[kept], gaps={})
 
 

@@ -86,3 +86,19 @@ def test_every_planner_is_sound_over_streams(name):
 def test_a_program_of_one_stream_keeps_its_problem():
     problem = find("best_fit").believe(drawn(np.random.default_rng(1), streams=1))
     assert over_streams(problem) is problem
+
+
+def test_a_pair_is_dropped_where_another_stream_may_still_read_the_donor():
+    """The taker is the donor's last reader in the list and not behind a reader on the other stream."""
+    b = ProgramBuilder("p", streams=("a", "c"))
+    d, x, r = (b.tensor(name, "u8", (32,)) for name in "dxr")
+    written = b.op("host.write", (), (d,))
+    other = b.op("f", (d,), (x,), stream=1, after=[written])
+    b.op("f", (d,), (r,), after=[written], in_place=[(0, 0)])
+    b.op("host.read", (r,), ())
+    b.op("host.read", (x,), (), after=[other])
+    belief = find("best_fit").believe(b.build())
+    assert belief.may_share.tolist() == [[0, 2]]
+    problem = over_streams(belief)
+    assert problem.may_share.tolist() == []
+    assert check(Document.of(find("best_fit").place(problem))).clean
