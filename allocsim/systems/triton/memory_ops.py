@@ -296,6 +296,11 @@ def commit_mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     arrive(walk, op, view, [number], count=1)
 
 
+def gather(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """Each thread reads elements that any other may have written."""
+    walk.threads.op(frame.actor, told(op), (walk.the_view(frame, op),))
+
+
 def program_number(_: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Which program of a launch this is."""
     frame.names[op.results[0]] = 0 if op.name == "tt.get_program_id" else PROGRAMS
@@ -311,7 +316,7 @@ OPS: Final[dict[str, Act]] = {
     "ttg.local_alloc": allocate, "ttng.tmem_alloc": allocate, "ttg.local_dealloc": pass_over,
     "ttg.memdesc_index": view_of, "ttg.memdesc_subslice": view_of, "ttg.memdesc_trans": view_of,
     "ttg.memdesc_reshape": view_of, "ttg.memdesc_reinterpret": view_of, "ttng.tmem_subslice": view_of,
-    "ttg.local_load": load, "ttg.local_gather": load, "ttg.local_store": store, "ttg.local_scatter": scatter,
+    "ttg.local_load": load, "ttg.local_gather": gather, "ttg.local_store": store, "ttg.local_scatter": scatter,
     "ttg.barrier": barrier, "ttng.tensormap_fenceproxy_acquire": barrier, "ttg.local_barrier": barrier, "gpu.barrier": barrier, "rocdl.barrier": barrier,
     "nvvm.barrier0": barrier, "amdgpu.lds_barrier": barrier, "amdg.lds_barrier": barrier,
     "ttg.async_copy_global_to_local": copy, "amdg.buffer_load_to_local": copy, "ttg.async_commit_group": commit,

@@ -31,7 +31,7 @@ from math import prod
 from typing import Final
 
 from allocsim.allowances import metered
-from allocsim.errors import DocumentError, ModelError
+from allocsim.errors import AllocsimError, DocumentError, ModelError
 from allocsim.formats.placing import Placing
 from allocsim.model import Arena, Document, Plan
 from allocsim.systems.triton.block_threads import BlockThreads
@@ -106,24 +106,32 @@ def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
 def remarks_on(document: Document) -> dict[str, list[str]]:
     """Return what of a kernel was not examined, nothing for other documents."""
     about = document.meta.get("triton")
-    texts = [str(text) for text in about.get("unexamined", ())] if isinstance(about, dict) else []
+    told = about.get("unexamined") if isinstance(about, dict) else None
+    texts = [str(text) for text in told] if isinstance(told, list) else []
     return {"not examined": texts} if texts else {}
 
 
 def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     """Return the walks that are enough, each with its plan, shortest first."""
     kept: dict[tuple[int, ...], tuple[KernelWalk, Placing]] = {}
-    period, heads = _period(kernel), _heads(kernel.body)
+    period, heads, endless = _period(kernel), _heads(kernel.body), False
     most = Counter[int]()
     for size, first in product(SIZES, (True, False)):
-        placing = Placing(f"{kernel.name}, arguments {size}", _arenas(kernel))
-        walk = KernelWalk(kernel, BlockThreads(placing), LaunchGuess(size, first), source, OPS)
         try:
+            placing = Placing(f"{kernel.name}, arguments {size}", _arenas(kernel))
+            walk = KernelWalk(kernel, BlockThreads(placing), LaunchGuess(size, first), source, OPS)
             walk.run()
         except EndlessError:
+            endless = True
             continue
         except ModelError as error:
             raise _told(error, kernel, source) from None
+        except AllocsimError:
+            raise
+        except (IndexError, ValueError):  # an op without its operands or results, a number that is none
+            raise DocumentError(
+                source, f"line {kernel.line}", f"{kernel.name} is not written as Triton writes it"
+            ) from None
         turns = Counter({line: count for line, count in walk.turns.items() if line in heads})
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns
@@ -134,6 +142,8 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     if not kept:
         raise DocumentError(source, f"line {kernel.line}", f"no walk through {kernel.name} comes to its end")
     rows = sorted(kept.values(), key=lambda row: len(row[0].path))
+    if endless:
+        rows[-1][0].unexamined["more turns of a loop than a walk has room for"] += 1
     rows = [row for row in rows[:-1] if max((row[0].turns[line] for line in heads), default=0) <= period + 2] + rows[
         -1:
     ]

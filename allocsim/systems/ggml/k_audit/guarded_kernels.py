@@ -35,6 +35,7 @@ this module does not see: plans, and what the numbers should be.
 import ctypes
 import json
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -74,6 +75,9 @@ HIGH: Final = 0xC1
 
 ABORTED: Final = re.compile(r"\.(c|cpp|h|hpp):\d+: ")
 """What ggml says where it refuses an op and ends the process by itself: a place of its source."""
+
+FATAL: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
+"""Ends that a kernel brings about; a time limit and a lack of memory are none."""
 
 THREADS: Final = (2, 4, 8)
 DRAWS: Final = 3
@@ -231,8 +235,9 @@ def guard_each(
         return list(child.call(guard, ops, seed=seed, threads=threads))
     except ChildDiedError as died:
         if len(ops) == 1:
-            own = ABORTED.search(died.said)
-            return [Guarded(refused=died.said) if own else Guarded(misdeeds=(Misdeed(kind="Crash", said=str(died)),))]
+            if ABORTED.search(died.said) or died.signal not in FATAL:
+                return [Guarded(refused=died.said or str(died))]
+            return [Guarded(misdeeds=(Misdeed(kind="Crash", said=str(died)),))]
     half = len(ops) // 2
     return [*guard_each(child, ops[:half], seed=seed, threads=threads), *guard_each(child, ops[half:], seed=seed, threads=threads)]  # fmt: skip
 
@@ -352,6 +357,8 @@ class _Room:
             if place in (self.leafs, self.leafs + 1):
                 continue
             low, high = offset - REDZONE // 2, -(-(offset + self.sizes[place]) // REDZONE) * REDZONE + REDZONE // 2
+            low = 0 if offset == REDZONE else low  # nobody lies before the first, nor behind the last
+            high = len(self.memory) if high + REDZONE // 2 == len(self.memory) else high
             at = np.flatnonzero(changed[low:high]) + low
             if not len(at):
                 continue

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from allocsim.errors import EngineError, OutputError
+from allocsim.errors import AllocsimError, EngineError, OutputError
 from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
 from allocsim.judge.fast import check
@@ -229,7 +229,7 @@ def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
         incidents, _ = guarded(child, captured.guarded, recipe.seed)
-    except EngineError:
+    except AllocsimError:
         incidents = []
     names = [
         _misdeed_name(MEASURED_NAMES[one.kind].class_, captured.plan.program.ops[one.op].kind, MEASURED_NAMES[one.kind].evidence)

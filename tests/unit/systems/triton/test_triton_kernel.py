@@ -1,6 +1,7 @@
 """Triton's kernels after barriers are set: real ones, barriers and waits left out, and what is refused."""
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -131,6 +132,8 @@ def test_warp_groups_that_wait_each_for_their_own_products_race():
             "touches shared memory, and what it does is not known",
         ),
         ("matmul_sm80", "cf.br ^bb1(", "cf.br ^bb9(", "branches to ^bb9"),
+        ("softmax_sm80", "%c0_i32 = arith.constant 0", "arith.constant 0", "is not written as Triton writes it"),
+        ("softmax_sm80", '"ttg.num-warps" = 4 : i32', '"ttg.num-warps" = "x"', "is not written as Triton writes it"),
         (
             "descriptors_sm90",
             "ttng.init_barrier %15, 1",
@@ -163,3 +166,28 @@ def test_blocks_of_a_cluster_are_named_as_not_examined():
     document = loads(changed("descriptors_sm90", '"ttg.num-ctas" = 1', '"ttg.num-ctas" = 2'), "kernel")
     (said,) = systems.remarks_on(document)["not examined"]
     assert said.startswith("thread blocks of a cluster")
+
+
+GATHER = b"""#b = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
+#s = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.shared = 512 : i32} {
+  tt.func public @gathers(%x: tensor<128xi32, #b>) {
+    %a = ttg.local_alloc {allocation.offset = 0 : i32} : () -> !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>
+    ttg.local_store %x, %a : tensor<128xi32, #b> -> !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>
+    ttg.barrier local
+    %y = ttg.local_gather %a[%x] : !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>, tensor<128xi32, #b> -> tensor<128xi32, #b>
+    tt.return
+  }
+}
+"""
+
+
+def test_a_gather_reads_what_other_threads_wrote():
+    """It is right behind a barrier, and races without, though the tensor types are alike."""
+    assert kinds(GATHER) == set()
+    assert kinds(GATHER.replace(b"    ttg.barrier local\n", b"")) == {"Race"}
+
+
+def test_what_a_document_says_of_a_kernel_is_no_list_and_is_passed_over():
+    document = loads(text("softmax_sm80").encode(), "kernel")
+    assert systems.remarks_on(replace(document, meta={"triton": {"unexamined": 5}})) == {}
