@@ -62,6 +62,12 @@ _NEEDED: Final = {word: frozenset(needed) for word, (needed, _) in KEYS.items()}
 _ALLOWED: Final = {word: frozenset({"event", "meta", *needed, *more}) for word, (needed, more) in KEYS.items()}
 
 
+_NAMES: Final = frozenset({"block", "mark", "stream", "device", "role", "program", "kind", "name", "from", "to"})
+_NAME_TYPES: Final = frozenset({str, int, float, bool, type(None)})
+_LISTS: Final = frozenset({"reads", "writes", "in_place", "after"})
+"""Keys whose values are looked up, and keys whose values are gone through."""
+
+
 class PagePool(NamedTuple):
     """A device of pages."""
 
@@ -89,6 +95,11 @@ def checked(event: Any) -> Mapping[str, Any]:
         near = get_close_matches(str(key), (*KEYS[word][0], *KEYS[word][1]), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`meta` is for your own"
         raise ModelError("", f"has the unknown key {key!r}; {hint}")
+    for key, value in event.items():
+        if key in _NAMES and type(value) not in _NAME_TYPES:
+            raise ModelError(key, f"{shown(value)} is no name: a text or a number")
+        if key in _LISTS and value is not None and type(value) not in (list, tuple):
+            raise ModelError(key, f"{shown(value)} is no list")
     return event
 
 

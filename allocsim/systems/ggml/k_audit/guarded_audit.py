@@ -7,7 +7,7 @@ Contract
   (`allocsim.systems.ggml.k_audit.op_forms`) and runs each between red zones
   (`allocsim.systems.ggml.k_audit.guarded_kernels`). A row is an op: how many forms ran, which
   sources are read in one of them, which it writes over by what it means, and each kind of misdeed
-  with its smallest form.
+  with its first form.
 * An op without a form, a form whose builder aborts and a form that the CPU does not take are said
   by name, never passed over.
 
@@ -35,14 +35,14 @@ class ContractRow:
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
     misdeeds: dict[str, tuple[int, Misdeed, str]] = field(default_factory=dict)
-    """Kind -> in how many forms, the one of the smallest form, and that form in words."""
+    """Kind -> in how many forms, the one of the first form, and that form in words."""
 
     def add(self, one: SingleOp, guarded: Guarded) -> None:
         """Take up what one form did."""
         self.forms += 1
         self.reads.update(guarded.reads)
         self.writes.update(guarded.writes)
-        for misdeed in guarded.misdeeds:
+        for misdeed in {misdeed.kind: misdeed for misdeed in reversed(guarded.misdeeds)}.values():
             count, known, words = self.misdeeds.get(misdeed.kind, (0, misdeed, one.words))
             self.misdeeds[misdeed.kind] = count + 1, known, words
 

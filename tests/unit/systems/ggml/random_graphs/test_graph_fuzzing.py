@@ -100,7 +100,7 @@ MISDEEDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("which", "first"), [("before", 0), ("after", 31_337_000)])
 def test_the_fuzzer_finds_every_unsafe_kernel_by_itself_and_names_op_and_source(which, first):
-    """640 seeds from anywhere: all pairs that the audit convicts, and the kernel that writes too far; nothing without a cause."""
+    """Two runs of 640 seeds: all pairs that the audit convicts, and the kernel that writes too far; nothing without a cause."""
     found = {fault.cause for fault in graph_fuzzing.fuzz(live(which), range(first, first + 640))}
 
     assert found >= {f"C04 kernel: {op} over source {slot}" for op, slot in KNOWN[which]}
