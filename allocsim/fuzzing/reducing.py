@@ -30,7 +30,7 @@ def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SE
     """
 
     def again(document: Document) -> BrokenProperty | None:
-        case = replace(FuzzCase.of(document), free=finding.case.free)
+        case = FuzzCase.of(document)
         if not honest(case.program):
             return None
         found = examiner.find(case, finding.breaks)
