@@ -180,8 +180,8 @@ KIND = Door(
         ),
         "allocsim/judge/plain/slot_rules.py": (
             (
-                '        if slot.nbytes < sizes[buffer]:\n            yield "Undersized", buffer, None\n',
-                '        if slot.nbytes > sizes[buffer]:\n            yield "Oversized", buffer, None\n',
+                '        yield placed and slot.nbytes < sizes[buffer], "Undersized", buffer, None\n',
+                '        yield placed and slot.nbytes > sizes[buffer], "Oversized", buffer, None\n',
             ),
         ),
         "tests/oracle.py": (
