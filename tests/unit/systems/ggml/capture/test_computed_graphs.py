@@ -56,7 +56,7 @@ def test_prefill_and_decode_steps_of_a_model_are_one_session_of_two_plans_withou
     assert len(found.programs) == len(found.plans) == 2
     assert [found.programs.index(run.program) for run in found.runs] == seen.runs
     assert {row["op"] for row in seen.graphs[1]["nodes"]} >= {"MUL_MAT_ID" if experts else "FLASH_ATTN_EXT", "SET_ROWS"}
-    assert set(whys) == {"P"}
+    assert not whys
     assert not evidence.origins
     assert {row.measured for row in evidence.audit} == {"safe"}
     assert {row.program for row in evidence.audit} == {0, 1}
@@ -192,7 +192,7 @@ def test_the_steps_of_ggml_opt_are_seen_with_their_backward_graph_and_optimizer(
     ops = Counter(row["op"] for row in seen.graphs[0]["nodes"])
     assert ops["CROSS_ENTROPY_LOSS_BACK"] == 1
     assert ops["OPT_STEP_ADAMW"] == 1
-    assert set(whys) == {"P"}
+    assert not whys
     assert check(found).clean
     assert not evidence.origins
 

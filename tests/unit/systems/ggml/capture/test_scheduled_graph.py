@@ -1,6 +1,7 @@
 """Graphs on two backends: splits and copies as they ran, each buffer an arena; right ones are not accused, planted faults are found."""
 
 import copy
+from itertools import count
 
 import numpy as np
 import pytest
@@ -26,6 +27,16 @@ OLD_COPY = GraphRecipe(
     outputs=(2, 4),
 )
 """`exp` reads `sqr` behind an op that wrote over it."""
+
+
+FAULTY = ("rwkv_wkv7", "add_id", "rope_ext", "rope_ext_back", "rope_multi", "rope_multi_back", "soft_max_add_sinks")
+"""Builders of the kernels that the audit convicts: their numbers are wrong under right plans."""
+
+
+def right_graph(seed):
+    """The first random graph from a seed on, by thousands, whose kernels keep their contracts."""
+    recipes = (generate(number, none_views=False) for number in count(seed, 1000))
+    return next(one for one in recipes if not any(made.make in FAULTY for made in one.steps))
 
 
 def split_rows(which, how="by hand"):
@@ -61,13 +72,13 @@ def test_what_is_captured_can_be_run_and_examined():
 
     assert judge(evidence).sound
     assert evidence.origins == ()
-    assert set(whys) == {"P"}
+    assert not whys
 
 
 def test_right_graphs_of_a_pipelined_scheduler_are_not_accused_and_a_planted_fault_is_found():
     """It keeps four copies of each tensor: the one that a run makes is a copy, the others lie untouched."""
     child = live("after")
-    runs = [child.call(run_split, generate(seed, none_views=False), seed, pipelined=True) for seed in range(20)]
+    runs = [child.call(run_split, right_graph(seed), seed, pipelined=True) for seed in range(20)]
     copies = [[row for row in ran.rows["nodes"] if row["op"] == "SPLIT_COPY"] for ran in runs]
 
     assert all(check(document(ran.rows)).clean for ran in runs)
@@ -106,7 +117,7 @@ def test_without_the_scheduler_the_refusal_says_what_is_missing():
 @pytest.mark.parametrize("seed", range(20))
 def test_right_graphs_on_two_backends_are_not_accused_and_planned_alike(seed):
     """Random graphs, random backends: every plan is clean, and the imitation gives the same offsets in every arena."""
-    ran = live("after").call(run_split, generate(seed), seed)
+    ran = live("after").call(run_split, right_graph(seed), seed)
     captured = document(ran.rows)
     plan = captured.plans[0]
     again = ALLOCATORS["ggml"].place(plan.problem)
