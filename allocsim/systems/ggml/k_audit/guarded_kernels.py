@@ -47,22 +47,18 @@ from numpy.typing import NDArray
 from allocsim.array_difference import relative_error
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.access.library import Library
-from allocsim.systems.ggml.access.structs import FLAGS
 from allocsim.systems.ggml.access.workspace import ELEMENTS, LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import fill
 from allocsim.systems.ggml.capture.graph_rebuilding import (
-    CALLS_BACK,
-    UNEXECUTED,
     RebuiltGraph,
     rebuild,
     roots_of,
-    skipped,
     sources_of,
 )
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
-from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
 from allocsim.systems.ggml.k_audit.library_cases import LibraryCase
+from allocsim.systems.ggml.k_audit.plan_pairs import executed, plain_row, single_op
 
 KINDS: Final = ("Overrun", "OperandWritten", "ResultUnwritten", "UndeclaredRead", "OldRead", "Threads", "Crash")
 
@@ -151,14 +147,12 @@ class Guarded:
 def single_ops(rows: Rows) -> list[SingleOp]:
     """Return the executed ops of a graph, each alone. O(nodes x sources)."""
     leafs, everything, sources = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]], sources_of(rows)
-    roots, idle = roots_of(rows), skipped(rows)
+    roots = roots_of(rows)
     found: dict[str, tuple[Rows, list[int]]] = {}
-    for place in range(leafs, len(everything)):
-        op = everything[place]["op"]
-        if place - leafs in idle or op in (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK) or not everything[place]["nbytes"]:
-            continue
-        alone = _alone(everything, roots, place, sources[place])
-        found.setdefault(json.dumps(alone), (alone, []))[1].append(place - leafs)
+    for place in executed(rows):
+        if everything[place]["nbytes"]:
+            alone = _in_its_source(everything, roots, place, sources[place])
+            found.setdefault(json.dumps(alone), (alone, []))[1].append(place - leafs)
     return [
         SingleOp(op=one["nodes"][0]["op"], rows=one, nodes=tuple(nodes), words=in_words(one))
         for one, nodes in found.values()
@@ -177,33 +171,25 @@ def _dims(ne: Sequence[int]) -> list[int]:
     return list(ne[:kept])
 
 
-def _alone(
+def _in_its_source(
     everything: Sequence[Mapping[str, Any]], roots: Sequence[int], place: int, sources: Sequence[int | None]
 ) -> Rows:
-    row, numbers, leafs = everything[place], dict[int, str](), list[dict[str, Any]]()
-    for source in sources:
-        if source is not None and source not in numbers:
-            numbers[source] = f"L{len(leafs)}"
-            leafs.append(_plain(everything[source], "NONE"))
-    node = {**_plain(row, row["op"]), "src": [None if s is None else numbers[s] for s in sources]}
-    node["op_params"], node["flags"] = row.get("op_params", []), FLAGS["compute"]  # else a later version leaves it out
-    for source in sources:
+    """Return an op alone; a result that lies in one of its sources stays a view of it."""
+    row = everything[place]
+    alone = single_op(row, [None if source is None else everything[source] for source in sources], sources)
+    (node,) = alone["nodes"]
+    for source, name in zip(sources, node["src"], strict=True):
         if source is None or roots[source] != roots[place]:
             continue
-        shift = _offset(everything[place]) - _offset(everything[source])
+        shift = _offset(row) - _offset(everything[source])
         if shift >= 0 and shift + row["nbytes"] <= everything[source]["nbytes"]:
-            node["view_src"], node["view_offs"] = numbers[source], shift
+            node["view_src"], node["view_offs"] = name, shift
             break
-    return {"meta": {}, "leafs": leafs, "nodes": [node]}
+    return alone
 
 
 def _offset(row: Mapping[str, Any]) -> int:
     return int(row["view_offs"]) if row["view_src"] is not None else 0
-
-
-def _plain(row: Mapping[str, Any], op: str) -> dict[str, Any]:
-    kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
-    return {**kept, "op": op, "name": op.lower(), "flags": 0, "view_src": None, "view_offs": 0, "src": [], "op_params": []}  # fmt: skip
 
 
 def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
@@ -281,7 +267,7 @@ class _Room:
     def __init__(self, ws: LibraryWorkspace, rows: Rows, seed: int) -> None:
         self.ws, self.seed = ws, seed
         leafs, (node,) = rows["leafs"], rows["nodes"]
-        edge = _plain({"type": "i8", "ne": [REDZONE, 1, 1, 1], "nb": [1, *[REDZONE] * 3], "nbytes": REDZONE}, "NONE")
+        edge = plain_row({"type": "i8", "ne": [REDZONE, 1, 1, 1], "nb": [1, *[REDZONE] * 3], "nbytes": REDZONE}, "NONE")
         spaced = {**rows, "leafs": [*leafs, edge, edge]}
         own = [*range(len(leafs)), *([len(leafs) + 2] if node["view_src"] is None else [])]
         sizes = {place: (leafs[place] if place < len(leafs) else node)["nbytes"] for place in own}

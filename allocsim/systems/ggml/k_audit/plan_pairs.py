@@ -20,7 +20,7 @@ pairs the plan does not use.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from allocsim.array_difference import relative_error, same_bits
 from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.structs import FLAGS
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import fill
 from allocsim.systems.ggml.capture.graph_rebuilding import (
@@ -105,16 +106,11 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
     """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     where, sources = addresses(rows, at), sources_of(rows)
-    left_out = skipped(rows)
     found: dict[str, tuple[str, int, Rows]] = {}
     nodes: dict[str, list[int]] = {}
-    for place in range(leafs, len(everything)):
+    for place in executed(rows):
         row = everything[place]
-        if place - leafs in left_out:
-            continue
-        if row["op"] in (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK) or (
-            row["op"] in MUTATIONS and row["view_src"] is not None
-        ):
+        if row["op"] in MUTATIONS and row["view_src"] is not None:
             continue
         for slot, source in enumerate(sources[place]):
             if (
@@ -124,7 +120,7 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
                 or not row["nbytes"]
             ):
                 continue
-            alone = _alone(row, [None if s is None else everything[s] for s in sources[place]], sources[place])
+            alone = single_op(row, [None if s is None else everything[s] for s in sources[place]], sources[place])
             key = json.dumps([alone, slot])
             found.setdefault(key, (row["op"], slot, alone))
             nodes.setdefault(key, []).append(place - leafs)
@@ -133,27 +129,37 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
     ]
 
 
+def executed(rows: Rows) -> Iterator[int]:
+    """Yield the places, leafs first, of the nodes that run a kernel of the library."""
+    leafs, left_out = len(rows["leafs"]), skipped(rows)
+    idle = (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK)
+    yield from (
+        leafs + node for node, row in enumerate(rows["nodes"]) if node not in left_out and row["op"] not in idle
+    )
+
+
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[column] == other[column] for column in ("type", "ne", "nb"))
 
 
-def _alone(row: Mapping[str, Any], sources: Sequence[Mapping[str, Any] | None], places: Sequence[int | None]) -> Rows:
-    """Return a graph of one op, without names, so that equal measurements are equal."""
+def single_op(
+    row: Mapping[str, Any], sources: Sequence[Mapping[str, Any] | None], places: Sequence[int | None]
+) -> Rows:
+    """Return a graph of one op that runs, its sources leafs, without names, so that equal
+    measurements are equal."""
     leafs: list[dict[str, Any]] = []
     numbers: dict[int, str] = {}
     for source, place in zip(sources, places, strict=True):
         if source is not None and place is not None and place not in numbers:
             numbers[place] = f"L{len(leafs)}"
-            leafs.append(_plain(source, "NONE"))
-    node = {**_plain(row, row["op"]), "src": [None if place is None else numbers[place] for place in places]}
-    node["op_params"], node["flags"] = row.get("op_params", []), row["flags"] & COMPUTE
+            leafs.append(plain_row(source, "NONE"))
+    node = {**plain_row(row, row["op"]), "src": [None if place is None else numbers[place] for place in places]}
+    node["op_params"], node["flags"] = row.get("op_params", []), FLAGS["compute"]  # else a later version leaves it out
     return {"meta": {}, "leafs": leafs, "nodes": [node]}
 
 
-COMPUTE: Final = 16
-
-
-def _plain(row: Mapping[str, Any], op: str) -> dict[str, Any]:
+def plain_row(row: Mapping[str, Any], op: str) -> dict[str, Any]:
+    """Return type and layout of a tensor as a row of that op, with nothing else."""
     kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
     return {
         **kept,
@@ -254,4 +260,13 @@ def _run(graph: RebuiltGraph, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return last.copy()
 
 
-__all__ = ["PairFinding", "SharedPair", "addresses", "measure_pairs", "shared_pairs"]
+__all__ = [
+    "PairFinding",
+    "SharedPair",
+    "addresses",
+    "executed",
+    "measure_pairs",
+    "plain_row",
+    "shared_pairs",
+    "single_op",
+]

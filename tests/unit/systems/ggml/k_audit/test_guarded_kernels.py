@@ -6,9 +6,11 @@ import ggml_tasks
 import pytest
 from ggml_live import BOTH, live
 
+from allocsim.systems.ggml.access.structs import FLAGS
 from allocsim.systems.ggml.k_audit import guarded_audit
 from allocsim.systems.ggml.k_audit.guarded_audit import audit_guarded, make_forms
 from allocsim.systems.ggml.k_audit.guarded_kernels import guard_each, single_ops
+from allocsim.systems.ggml.k_audit.plan_pairs import single_op
 
 FAULTY = {"RWKV_WKV7": {"Overrun", "UndeclaredRead"}, "ADD1": {"ResultUnwritten"}}
 """Kernels of both libraries that break their contract -> the kinds. ADD1: docs/upstream/add1.md."""
@@ -96,6 +98,13 @@ def test_ops_of_a_graph_are_joined_and_results_in_a_source_stay_views():
     found = single_ops({"meta": {}, "leafs": [leaf, leaf], "nodes": [sin, {**sin, "src": ["L1"]}, copy, view]})
     assert [(one.op, one.nodes, one.words) for one in found] == [("SIN", (0, 1), "f32[4]"), ("CPY", (2,), "2 x f32[4]")]
     assert found[1].rows["nodes"][0]["view_src"] == "L1"
+
+
+def test_an_op_alone_runs_whatever_its_graph_flagged():
+    """A later version runs no node without the flag, and a kernel that does not run would be measured safe."""
+    leaf = {"type": "f32", "ne": [4, 1, 1, 1], "nb": [4, 16, 16, 16], "nbytes": 16}
+    alone = single_op({**leaf, "op": "SQR", "flags": 0}, [leaf], [0])
+    assert alone["nodes"][0]["flags"] == FLAGS["compute"]
 
 
 def test_bytes_between_the_elements_of_a_result_are_nobodys():
