@@ -198,9 +198,9 @@ class _Overlay:
     def _keeps(self, strength: int, operand: int, result: int, exact: bool) -> bool:  # noqa: FBT001 - one of three facts
         """Return whether a result over an operand keeps to a promise of this strength."""
         if strength == BYTES:
-            size = [-(-int(self.values.counts[value] * self.values.width[value]) // 8) for value in (operand, result)]
             at_one = self.start[operand] == self.start[result]
-            return at_one and size[1] <= size[0] and self._contiguous(operand) and self._contiguous(result)
+            fits = bool(self.values.nbytes[result] <= self.values.nbytes[operand])
+            return at_one and fits and self._contiguous(operand) and self._contiguous(result)
         return exact or strength == WHOLE
 
     def _contiguous(self, index: int) -> bool:

@@ -201,6 +201,14 @@ class Values:
         return counts
 
     @cached_property
+    def nbytes(self) -> Int64s:
+        """Bytes that the elements of each value fill, laid side by side; packed ones fill the last
+        in part.
+        """
+        sizes: Int64s = -(-self.counts * self.width // 8)
+        return sizes
+
+    @cached_property
     def row_bits(self) -> Int64s:
         """Bits of what stands one after the other (`allocsim.model.layout.row_bits`), for each
         value.

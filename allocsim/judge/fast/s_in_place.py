@@ -473,8 +473,7 @@ def _kept(
     safe: Bools = ((exact & exactly) & ~same) | wholly
     if np.any(contract.strength == BYTES):
         a, b, values = accesses.read_value[read], accesses.write_value[write], accesses.program.values
-        nbytes = -(-values.counts * values.width // 8)
-        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (nbytes[b] <= nbytes[a]) & ~same
+        fits = at_one & extents.contiguous[a] & extents.contiguous[b] & (values.nbytes[b] <= values.nbytes[a]) & ~same
         safe |= fits & among(pair, promised[contract.strength == BYTES])
     known = _known(accesses)[op] | among(pair, contract.refused) | among(pair, promised)
     asked = np.flatnonzero(same & ~safe)
