@@ -1,14 +1,14 @@
-"""The programs of several ranks side by side: where they meet, what waits for what, one document.
+"""The programs of several ranks side by side: where they meet, and what waits for what.
 
     met = meetings(programs, {"world": [(0, 1, 2, 3)]})
     met.faults                      # collectives that do not match, ranks that wait for ever
-    document = joined(plans, groups)
 
 Each rank has a program of its own, with streams of its own. An op is a collective where its `meta`
 names a group: `{"collective": "world"}`. A group is a partition of ranks: each rank meets in the
 part that holds it (`world` has one part). The k-th collective of a rank in a part meets the k-th of
 every other rank in that part, counted in the order of the list, as communicators count. All must
-be of one kind and one size, and, where names of operands are told (`meta.of`), of one name.
+be of one kind, one size and equal parameters (`meta.params`), and, where names of operands are told
+(`meta.of`), of one name.
 
 A collective is two events on its stream: the rank *gives* (what it brings has been read), then it
 *gets* (what it makes is written). A rank gets only after all have given whose part it needs
@@ -19,12 +19,8 @@ begun to write, as with every library that carries them.
 `CollectiveDeadlock` where ranks wait for each other in a ring. A document is made of programs
 without faults alone.
 
-In the document rank r has the arenas `rankR/ARENA` and the streams `rankR/STREAM`. A collective is
-two ops, `KIND.give`, which copies what is brought into a message (memory of its own), and `KIND`,
-which reads the messages and has an `after` for each. Ops stand in a legal order.
-
-Complexity: events + edges; a document has a message for each pair of ranks that exchange one. What
-this module does not see: what a collective computes, and how long it takes.
+Complexity: events + edges. What this module does not see: what a collective computes, how long it
+takes, and plans (`allocsim.programs.joined_ranks`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,16 +28,11 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from allocsim.errors import ModelError
-from allocsim.model import OWN, STRENGTHS, Arena, Document, Plan, Program, Role, Values
-from allocsim.programs.builder import ProgramBuilder
+from allocsim.model import Program
 
 Groups = Mapping[str, Sequence[Sequence[int]]]
 """Name of a group -> its parts, each with its ranks in their order."""
-
-GIVE: Final = ".give"
 
 
 class RankEvent(NamedTuple):
@@ -160,18 +151,7 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
             if fault is not None:
                 faults.append(fault)  # what follows in this group is shifted: one fault says it
                 break
-            whole = tuple(step for step in steps if step is not None)
-            op = programs[ranks[0]].ops[whole[0]]
-            found.append(
-                Meeting(
-                    group=group,
-                    ranks=ranks,
-                    number=number,
-                    steps=whole,
-                    kind=op.kind,
-                    params=_told(programs[ranks[0]], whole[0]).get("params", {}),
-                )
-            )
+            found.append(_meeting(programs[ranks[0]], group, ranks, number, tuple(s for s in steps if s is not None)))
     at = {(r, s): (m, place) for m in found for place, (r, s) in enumerate(zip(m.ranks, m.steps, strict=True))}
     made = Meetings(programs=tuple(programs), found=tuple(found), faults=tuple(faults), at=at)
     if faults:
@@ -182,12 +162,27 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
     return Meetings(programs=made.programs, found=made.found, faults=ring, at=at)
 
 
+def _meeting(first: Program, group: str, ranks: tuple[int, ...], number: int, steps: tuple[int, ...]) -> Meeting:
+    """Return a collective that all ranks of a part bring alike; `first` is the program of the
+    first.
+    """
+    params = told(first, steps[0]).get("params", {})
+    root, by = params.get("root", 0), params.get("by", 1)
+    if type(root) is not int or type(by) is not int or not 0 <= root < len(ranks):
+        raise ModelError(
+            f"ranks[{ranks[0]}].ops[{steps[0]}]", f"root {root!r} and by {by!r} are no places among {len(ranks)} ranks"
+        )
+    kind = first.ops[steps[0]].kind
+    return Meeting(group=group, ranks=ranks, number=number, steps=steps, kind=kind, params=params)
+
+
 def collectives(program: Program) -> list[tuple[int, str]]:
     """Return (step, group) of each collective of a program, in order."""
     return [(step, meta["collective"]) for step, meta in sorted(program.ops.meta.items()) if "collective" in meta]
 
 
-def _told(program: Program, step: int) -> Mapping[str, Any]:
+def told(program: Program, step: int) -> Mapping[str, Any]:
+    """Return the `meta` of an op."""
     return program.ops.meta.get(step, {})
 
 
@@ -201,15 +196,14 @@ def _partition(name: str, split: Sequence[Sequence[int]], count: int) -> dict[in
     return found
 
 
-def _nbytes(values: Values, value: int) -> int:
-    return -(-int(values.counts[value]) * int(values.width[value]) // 8)
-
-
-def _brings(program: Program, step: int) -> tuple[str, int, str]:
-    """Return kind, bytes brought, and the name of what is brought where that is told."""
-    op, values = program.ops[step], program.values
-    nbytes = sum(_nbytes(values, value) for value in op.operands)
-    return op.kind, nbytes, str(_told(program, step).get("of", ""))
+def _brings(program: Program, step: int) -> tuple[str, int, str, str]:
+    """Return kind, bytes brought, the name of what is brought where that is told, and
+    parameters.
+    """
+    op, meta = program.ops[step], told(program, step)
+    nbytes = int(program.values.nbytes[[*op.operands]].sum())
+    params = ", ".join(f"{name} {value!r}" for name, value in sorted(meta.get("params", {}).items()))
+    return op.kind, nbytes, str(meta.get("of", "")), params
 
 
 def _mismatch(
@@ -232,9 +226,9 @@ def _mismatch(
 def _said(rank: int, programs: Sequence[Program], step: int | None) -> str:
     if step is None:
         return f"rank {rank} has none left"
-    kind, nbytes, of = _brings(programs[rank], step)
-    name = programs[rank].ops.names[step]
-    return f"rank {rank} brings {kind} {name!r} of {nbytes} bytes (op {step}{f', {of}' if of else ''})"
+    kind, nbytes, *more = _brings(programs[rank], step)
+    place = ", ".join((f"op {step}", *filter(None, more)))
+    return f"rank {rank} brings {kind} {programs[rank].ops.names[step]!r} of {nbytes} bytes ({place})"
 
 
 class _Walk:
@@ -330,114 +324,4 @@ def _ring(met: Meetings, walk: _Walk) -> RankFault:
     )
 
 
-def joined(plans: Sequence[Plan], groups: Groups, *, name: str = "ranks") -> Document:
-    """Return one document of the plan of each rank, in one legal order.
-
-    Raises ModelError with the first fault where ranks do not meet.
-    """
-    met = meetings([plan.program for plan in plans], groups)
-    if met.faults:
-        raise ModelError("", f"{met.faults[0].kind}: {met.faults[0].message}")
-    return _Joining(plans, met, name).document()
-
-
-class _Joining:
-    """A program over all ranks while it is made."""
-
-    def __init__(self, plans: Sequence[Plan], met: Meetings, name: str) -> None:
-        self.plans, self.met = plans, met
-        programs = met.programs
-        arenas = [
-            Arena(name=f"rank{rank}/{arena.name}", alignment=arena.alignment, capacity=arena.capacity)
-            for rank, program in enumerate(programs)
-            for arena in program.arenas
-        ]
-        self.arena = np.cumsum([0, *(len(program.arenas) for program in programs)]).tolist()
-        self.stream = np.cumsum([0, *(len(program.streams) for program in programs)]).tolist()
-        streams = [f"rank{rank}/{stream}" for rank, program in enumerate(programs) for stream in program.streams]
-        self.builder = ProgramBuilder(name, arenas=arenas, streams=streams)
-        self.slots: list[tuple[int, int, int]] = []
-        self.value_of: list[dict[int, int]] = []
-        """By rank, the value of each of its values."""
-        self.message: dict[tuple[int, int], list[int]] = {}
-        self.op_of: dict[RankEvent, int] = {}
-        for rank, program in enumerate(programs):
-            self._tables(rank, program)
-
-    def _tables(self, rank: int, program: Program) -> None:
-        b, buffers, values, plan = self.builder, program.buffers, program.values, self.plans[rank]
-        first = len(self.slots)
-        for index, label in enumerate(buffers.names):
-            b.buffer(
-                f"rank{rank}/{label}",
-                int(buffers.nbytes[index]),
-                role=Role(int(buffers.role[index])),
-                arena=self.arena[rank] + int(buffers.arena[index]),
-                alignment=int(buffers.alignment[index]),
-                read_only=bool(buffers.read_only[index]),
-            )
-            arena = int(plan.arena[index])
-            here = arena if arena < 0 else self.arena[rank] + arena
-            self.slots.append((here, int(plan.offset[index]), int(plan.nbytes[index])))
-        self.value_of.append({})
-        for index in range(len(values)):
-            row = values[index]
-            layout: dict[str, Any] = {"strides": row.strides, "offset": row.offset, "bit_offset": row.bit_offset}
-            made = b.value(f"rank{rank}/{row.name}", first + row.buffer, row.dtype, row.shape, **layout)
-            self.value_of[rank][index] = made
-
-    def document(self) -> Document:
-        """Return the document with all events in order."""
-        for event in self.met.order():
-            self._op(event)
-        program = self.builder.build()
-        arena, offset, nbytes = np.array(self.slots, dtype=np.int64).reshape(-1, 3).T
-        return Document.of(
-            Plan(program=program, source="ranks", arena=arena.astype(np.int32), offset=offset, nbytes=nbytes)
-        )
-
-    def _op(self, event: RankEvent) -> None:
-        rank, step, gets = event
-        program = self.met.programs[rank]
-        op, meta = program.ops[step], _told(program, step)
-        label, here = f"rank{rank}/{op.name}", self.value_of[rank]
-        stream = self.stream[rank] + op.stream
-        after = [self._done(rank, earlier) for earlier in op.after]
-        operands, results = ([here[value] for value in side] for side in (op.operands, op.results))
-        meeting = self.met.at.get((rank, step))
-        if meeting is None:
-            pairs = None if op.in_place is None else _pairs(program, step)
-            made = self.builder.op(
-                op.kind, operands, results, name=label, in_place=pairs, stream=stream, after=after, meta=dict(meta)
-            )
-        elif not gets:
-            self.message[rank, step] = [self._message(label, program, value) for value in op.operands]
-            given = self.message[rank, step]
-            made = self.builder.op(f"{op.kind}{GIVE}", operands, given, name=label, stream=stream, after=after)
-        else:
-            made = self._taken(event, label, results, stream)
-        self.op_of[event] = made
-
-    def _taken(self, event: RankEvent, label: str, results: list[int], stream: int) -> int:
-        meeting, place = self.met.at[event.rank, event.step]
-        givers = [(meeting.ranks[source], meeting.steps[source]) for source in meeting.sources(place)]
-        read = [value for giver in givers for value in self.message[giver]]
-        after = [self.op_of[RankEvent(*giver, False)] for giver in givers if giver[0] != event.rank]
-        return self.builder.op(meeting.kind, read, results, name=label, stream=stream, after=sorted(after))
-
-    def _done(self, rank: int, step: int) -> int:
-        return self.op_of[RankEvent(rank, step, (rank, step) in self.met.at)]
-
-    def _message(self, label: str, program: Program, value: int) -> int:
-        row = program.values[value]
-        buffer = self.builder.buffer(f"{label}/message", _nbytes(program.values, value))
-        self.slots.append((OWN, 0, 0))
-        return self.builder.value(f"{label}/message", buffer, row.dtype, row.shape)
-
-
-def _pairs(program: Program, step: int) -> list[Any]:
-    op = program.ops[step]
-    return [(*pair, STRENGTHS[strength]) for pair, strength in zip(op.in_place or (), op.strengths, strict=True)]
-
-
-__all__ = ["Groups", "Meeting", "Meetings", "RankEvent", "RankFault", "collectives", "joined", "meetings"]
+__all__ = ["Groups", "Meeting", "Meetings", "RankEvent", "RankFault", "collectives", "meetings", "told"]

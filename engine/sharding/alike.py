@@ -1,11 +1,11 @@
 """Judge the plans of all ranks: one of those that are alike, or one document over all.
 
     report = judge_ranks([plan] * 1024, step.groups)
-    report.clean, report.faults, report.reports
+    report.clean, report.faults, report.report, report.judged
 
-Ranks are alike where they have one program and one plan, by content. Where all are, and each takes
-part in every group that the program names, one rank is judged: docs/sharding.md has the argument.
-Else all are joined.
+Ranks are alike where they have one program, one belief and one plan, by content. Where all are, and
+each takes part in every group that the program names, one rank is judged: docs/sharding.md has the
+argument. Else all are joined, and of beliefs and planners' events nothing is said.
 
 Complexity: O(ranks x columns) to compare (ranks that share the objects: O(ranks)), and the judge
 once.
@@ -14,14 +14,17 @@ What this module does not see: what ranks compute.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
+
+import numpy as np
 
 from allocsim.diagnostics import check
 from allocsim.judge.violations import Report
-from allocsim.model import Document, Plan, Program
+from allocsim.model import Document, Plan, Problem, Program
 from allocsim.programs.fingerprints import fingerprint
-from allocsim.programs.rank_meetings import Groups, RankFault, collectives, joined, meetings
+from allocsim.programs.joined_ranks import joined
+from allocsim.programs.rank_meetings import Groups, RankFault, collectives, meetings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,8 @@ def judge_ranks(plans: Sequence[Plan], groups: Groups) -> RanksReport:
     """
     programs = {id(plan.program): plan.program for plan in plans}
     known = {key: _content(program) for key, program in programs.items()}
-    seen = {(known[id(plan.program)], *(c.tobytes() for c in (plan.arena, plan.offset, plan.nbytes))) for plan in plans}
+    distinct = {id(plan): plan for plan in plans}.values()
+    seen = {(known[id(plan.program)], *_columns(plan), *_columns(plan.problem)) for plan in distinct}
     if len(seen) == 1 and _all_meet(plans[0], len(plans), groups):
         return RanksReport(faults=(), report=check(Document.of(plans[0])), judged=1)
     met = meetings([plan.program for plan in plans], groups)
@@ -64,6 +68,13 @@ def _all_meet(plan: Plan, count: int, groups: Groups) -> bool:
         group in groups and sorted(rank for part in groups[group] for rank in part) == list(range(count))
         for group in named
     )
+
+
+def _columns(told: Plan | Problem | None) -> tuple[bytes | str, ...]:
+    """Return what a plan or a belief says beside its program, by content."""
+    rows = [getattr(told, field.name) for field in fields(told)] if told is not None else []
+    kept = [row for row in rows if not isinstance(row, Program | Problem)]
+    return tuple(row.tobytes() if isinstance(row, np.ndarray) else repr(row) for row in kept)
 
 
 def _content(program: Program) -> bytes:

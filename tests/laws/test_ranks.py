@@ -15,7 +15,7 @@ import pytest
 from allocsim.diagnostics import check
 from allocsim.model import VIEW, Document
 from allocsim.programs.allocator_trace import trace
-from allocsim.programs.rank_meetings import joined
+from allocsim.programs.joined_ranks import joined
 from engine.sharding import Simulation, judge_ranks, shard
 from engine.sharding.caching_trace import events_of, shared_buffers
 

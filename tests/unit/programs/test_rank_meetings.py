@@ -8,7 +8,8 @@ from allocsim.diagnostics import check
 from allocsim.errors import ModelError
 from allocsim.model import Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
-from allocsim.programs.rank_meetings import joined, meetings
+from allocsim.programs.joined_ranks import joined
+from allocsim.programs.rank_meetings import meetings
 
 WORLD = {"world": [(0, 1)]}
 
@@ -118,3 +119,27 @@ def test_a_wait_left_out_on_one_rank_races_in_the_document_of_all():
     found = check(joined(plans, WORLD)).violations
     assert {v.kind for v in found} == {"Race"}
     assert {v.buffer for v in found} == {4}
+
+
+def with_params(kind, **params):
+    """A program of one collective with these parameters."""
+    b = ProgramBuilder("p", streams=("compute", "comm"))
+    x, y = (b.tensor(name, "u8", (64,)) for name in "xy")
+    b.op("host.write", (), (x,))
+    b.op(kind, (x,), (y,), stream=1, after=(0,), meta={"collective": "world", "params": params})
+    return b.build()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("broadcast", "root"), ("send_receive", "by")])
+def test_ranks_that_bring_other_parameters_do_not_meet(kind, name):
+    """A broadcast from another root, or a message to another neighbour, hangs in every library."""
+    (fault,) = meetings([with_params(kind, **{name: 0}), with_params(kind, **{name: 1})], WORLD).faults
+    assert fault.kind == "CollectiveMismatch"
+    assert f"{name} 0" in fault.message
+    assert f"{name} 1" in fault.message
+
+
+@pytest.mark.parametrize("params", [{"root": 5}, {"root": "x"}, {"by": None}])
+def test_a_root_that_is_no_rank_is_refused(params):
+    with pytest.raises(ModelError, match="are no places among 2 ranks"):
+        meetings([with_params("broadcast", **params)] * 2, WORLD)

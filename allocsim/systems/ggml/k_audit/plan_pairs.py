@@ -146,7 +146,8 @@ def single_op(
     row: Mapping[str, Any], sources: Sequence[Mapping[str, Any] | None], places: Sequence[int | None]
 ) -> Rows:
     """Return a graph of one op that runs, its sources leafs, without names, so that equal
-    measurements are equal."""
+    measurements are equal.
+    """
     leafs: list[dict[str, Any]] = []
     numbers: dict[int, str] = {}
     for source, place in zip(sources, places, strict=True):

@@ -7,6 +7,7 @@ import pytest
 
 from allocsim.allocators import find
 from allocsim.allocators.over_streams import over_streams
+from allocsim.model import Event
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from engine.sharding import judge_ranks
 
@@ -51,6 +52,15 @@ def test_ranks_that_are_not_alike_are_judged_together():
     other = planned(chain(3, "all_gather"))
     (fault,) = judge_ranks([plan, other], {"world": [(0, 1)]}).faults
     assert fault.kind == "CollectiveMismatch"
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_ranks_of_which_one_tells_other_events_are_not_taken_for_alike(odd):
+    """Whichever rank it is."""
+    plan = planned(chain(3))
+    twice = np.array([[0, int(Event.FREE), 0], [0, int(Event.FREE), 0]])
+    plans = [replace(plan, events=twice) if rank == odd else plan for rank in range(3)]
+    assert judge_ranks(plans, {"world": [(0, 1, 2)]}).judged == 3
 
 
 def test_ranks_that_do_not_all_meet_are_not_judged_by_one():

@@ -10,7 +10,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.diagnostics import check
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Document
-from allocsim.programs.rank_meetings import joined
+from allocsim.programs.joined_ranks import joined
 from engine.autodiff import backward
 from engine.sharding import Simulation, shard
 
