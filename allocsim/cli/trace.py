@@ -20,7 +20,7 @@ import typer
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError, ModelError
-from allocsim.files.gate import lines_of
+from allocsim.files.gate import file_lines
 from allocsim.model import Document
 from allocsim.programs.allocator_trace import trace as document_of
 from allocsim.recordings import JudgedRecording, judge
@@ -86,7 +86,7 @@ class _Lines:
     def __iter__(self) -> Iterator[Any]:
         decode, number = msgspec.json.Decoder().decode, 0
         opened = sys.stdin.buffer if self._path == "-" else self._path
-        for lines in lines_of(opened, self.source):
+        for lines in file_lines(opened, self.source):
             for line in lines:
                 number += 1
                 try:

@@ -21,6 +21,7 @@ import re
 import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -100,7 +101,7 @@ def _read(file: IO[bytes], most: int) -> bytes:
     return b"".join(pieces)
 
 
-def lines_of(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["settings"]) -> Iterator[list[bytes]]:
+def file_lines(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["settings"]) -> Iterator[list[bytes]]:
     """Yield the lines of a file or of an open stream, some thousands at a time, each with its end.
 
     However long the file is, no more than some lines of it are kept; a line has at most `most`
@@ -108,10 +109,15 @@ def lines_of(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["se
     """
     try:
         with _opened(Path(path)) if isinstance(path, str | Path) else nullcontext(path) as file:
-            while lines := file.readlines(most):
-                if max(map(len, lines)) > most:
+            rest = b""
+            while piece := file.read(most):  # `readlines` would take up a line of any length
+                lines = BytesIO(rest + piece).readlines()
+                rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+                if max(map(len, (*lines, rest))) > most:
                     raise DocumentError(source, "", f"has a line of more than {most >> 10} KiB, the most that is read")
                 yield lines
+            if rest:
+                yield [rest]
     except (OSError, ValueError) as error:  # as for `content`
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DocumentError(source, "", f"cannot be read: {said}") from None

@@ -217,3 +217,31 @@ def test_a_small_file_takes_no_room_for_its_ceiling(tmp_path: Path) -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("most", [5, 7, 64])
+def test_lines_come_whole_however_the_file_is_cut(tmp_path, most):
+    """Ends of lines, an empty line, and a last line without an end; pieces of 5 bytes and more."""
+    data = b"ab\n\ncdef\nx"
+    path = tmp_path / "lines"
+    path.write_bytes(data)
+    assert b"".join(line for lines in gate.file_lines(path, "lines", most) for line in lines) == data
+    assert [line for lines in gate.file_lines(io.BytesIO(data), "lines", most) for line in lines] == data.splitlines(
+        keepends=True
+    )
+
+
+def test_a_line_without_end_is_refused_before_it_fills_memory():
+    """A stream that gives zeros for ever is read as far as twice the longest line."""
+
+    class Zeros:
+        given = 0
+
+        def read(self, count):
+            self.given += count
+            return bytes(count)
+
+    zeros = Zeros()
+    with pytest.raises(DocumentError, match="has a line of more than 1 KiB"):
+        list(gate.file_lines(zeros, "zeros", 1024))
+    assert zeros.given <= 2048
