@@ -132,6 +132,7 @@ class _Judging:
             self.screen.suspects.clear()
         self.found.assumed["marks that are waited for, and no longer known, had passed"] += len(self.screen.late_marks)
         self.screen.late_marks.clear()
+        self.screen.late.clear()
         self._events.clear()
         self._first = self.screen.events
         self.screen.forget_marks()
@@ -141,14 +142,8 @@ class _Judging:
     def _judge(self) -> None:
         """Ask the judge about this window."""
         screen = self.screen
-        names = {event["block"] for _, event in self._events if "block" in event}
-        for _, event in self._events:
-            if event["event"] == "use":
-                for part in (*event.get("reads", ()), *event.get("writes", ())):
-                    names.add(part["block"] if isinstance(part, Mapping) else part)
-        known = {row[1] for row in self._carried.rows}
-        late = [screen.gone[name] for name in names - known if name in screen.gone]
-        late = [held for held in late if held.number < self._first]
+        carried = {row[0] for row in self._carried.rows}
+        late = [held for number, held in screen.late.items() if number < self._first and number not in carried]
         before = self._carried.events(list(screen.order.streams), late)
         late_marks = set(screen.late_marks)
         mine = [row for row in self._events if row[0] not in late_marks and row[1]["event"] in screen.words]

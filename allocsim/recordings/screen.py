@@ -93,6 +93,8 @@ class Screen:
         """By name, those that are held."""
         self.gone: OrderedDict[Any, RecordedBlock] = OrderedDict()
         """By name, those that were given back."""
+        self.late: dict[int, RecordedBlock] = {}
+        """By number, those that an event of this window names though they were given back."""
         self.places: dict[Any, dict[int, tuple[int, RecordedBlock]]] = {}
         """By device and address: end and owner, the last one, of every byte that had any."""
         self.marks: dict[Any, tuple[int, int, Front]] = {}
@@ -132,7 +134,10 @@ class Screen:
 
     def block(self, name: Any) -> RecordedBlock:
         """Return a block by name. Raises ModelError for one that is not known."""
-        found = self.blocks.get(name) or self.gone.get(name)
+        found = self.blocks.get(name)
+        if found is None and name in self.gone:
+            found = self.gone[name]
+            self.late[found.number] = found
         if found is None:
             near = get_close_matches(str(name), map(str, self.blocks), n=1)
             raise ModelError(

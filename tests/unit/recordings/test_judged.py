@@ -271,3 +271,23 @@ def test_what_the_book_is_told_is_no_trouble_to_the_judge_of_a_window():
     shared = event("share", **cells("a", "q", 0, 4), content="abcd")
     late = use("t", reads=[cells("a", "q", 0, 4)], stream="side")
     assert said([*PAGES, shared, late]) == [("C09", "schedule")]
+
+
+def test_a_name_that_is_given_out_again_does_not_hide_the_block_that_had_it():
+    """The read in the second window is of the second block called a, whose bytes are b's by then."""
+    first = [event("alloc", block="a", address=0, nbytes=64), use("s", writes=["a"]), event("free", block="a")]
+    again = [event("alloc", block="a", address=128, nbytes=64), *first[1:]]
+    taken = [event("alloc", block="b", address=128, nbytes=64), use("s", writes=["b"])]
+    events = [*first, *again, *taken, use("s", reads=["a"])]
+    whole, cut = judge(events), judge(events, window=8)
+    assert [(one.class_, one.party) for one in whole.findings] == [("C01", "caller")]
+    assert [one[:2] for one in cut.findings] == [one[:2] for one in whole.findings]
+
+
+def test_a_block_that_is_read_late_before_its_name_is_given_out_again_is_still_known():
+    first = [event("alloc", block="a", address=0, nbytes=64), use("s", writes=["a"]), event("free", block="a")]
+    taken = [event("alloc", block="b", address=0, nbytes=64), use("s", writes=["b"])]
+    again = [event("alloc", block="a", address=256, nbytes=64), use("s", writes=["a"])]
+    events = [*first, *taken, use("s", reads=["a"]), *again]
+    assert [one[:2] for one in judge(events, window=5).findings] == [one[:2] for one in judge(events).findings]
+    assert judge(events).findings
