@@ -15,13 +15,15 @@ positions (`allocsim.programs.trace_events`).
 | `inside` | a page lies beyond the pages that the pool has | C12, plan |
 | `refused` | nothing is given out though the pool has as many pages as were asked for | C12, plan |
 
-A block has one holder when it is given out. Positions of a page are a run for each sequence: they
-begin at some cell and go on without a hole. What is written for a sequence ends what other
-sequences counted on there. `content` (a hash of the tokens, say) is what makes positions of two
-sequences equal; where it is not told of both sides the allocator's word is taken, and counted.
+A block has one holder when it is given out. Each cell of a page holds what was written there last,
+and for each sequence the position that it counts on there. What is written for a sequence ends what
+other sequences counted on in these cells. `content` (a hash of the tokens, say) is what makes
+positions of two sequences equal; where it is not told of both sides the allocator's word is taken,
+and counted. A page of which a stream was recorded is out until it has come back (`returned`), or is
+given out again.
 
-O(sequences of a page) an event. What this module does not see: order, and who uses a block that has
-no positions.
+O(sequences of a page and spans of its cells) an event. What this module does not see: order, and
+who uses a block that has no positions.
 """
 
 from collections import Counter
@@ -56,24 +58,20 @@ class BookFault:
     text: str
 
 
-@dataclass(slots=True)
-class _Run:
-    """Cells `[low, high)` hold positions from `base + low` on of one sequence."""
+Spans = list[tuple[int, int, Any]]
+"""Cells `[low, high)` and what is known of each of them; no two share a cell."""
 
-    base: int
-    low: int
-    high: int
-    said: bool
-    """Whether it is the allocator who says so."""
+NOTHING: Final = object()
+"""What is known of a cell that is in no span."""
 
 
 @dataclass(slots=True)
 class _Page:
     holders: int
-    content: Any
-    written: list[tuple[int, int]]
-    """Cells that were written, merged."""
-    runs: dict[Any, _Run]
+    content: Spans
+    """What was written, by its `content`; None where that was not told."""
+    positions: dict[Any, Spans]
+    """Sequence -> the position that it counts on, less the number of the cell."""
     lost: dict[Any, int]
     """Sequence -> the event that wrote over what it counted on."""
 
@@ -89,6 +87,9 @@ class PageBook:
         self._pages: dict[Any, _Page] = {}
         self._out: Counter[Any] = Counter()
         """Device -> pages that are out."""
+        self._coming: dict[tuple[Any, int], int] = {}
+        """Device and address of a page that was freed and has not come back -> number of its
+        block."""
         self.words = {
             "pool": self._begin,
             "ref": self._ref,
@@ -97,6 +98,7 @@ class PageBook:
             "cell": self._cell,
             "evict": self._evict,
             "exhausted": self._exhausted,
+            "returned": self._returned,
         }
         """What is asked before the screen sees an event; of uses only where anything is told of
         pages or counts.
@@ -112,7 +114,7 @@ class PageBook:
         self._screen.block(name)  # or it is misuse
         if "use" not in self.words:
             self._begin({})
-        return self._pages.setdefault(name, _Page(1, None, [], {}, {}))
+        return self._pages.setdefault(name, _Page(1, [], {}, {}))
 
     def _alloc(self, event: Mapping[str, Any]) -> None:
         device, name = event.get("device", 0), event["block"]
@@ -120,7 +122,7 @@ class PageBook:
         pool = self._pools.get(device)
         if pool is None:
             return
-        self._out[device] += 1
+        self._out[device] += self._coming.pop((device, event["address"]), None) is None
         page = event["address"] // pool.page
         if pool.pages is not None and page >= pool.pages:
             self._tell("inside", name, f"page {page} is given out; the pool has {pool.pages}")
@@ -130,12 +132,24 @@ class PageBook:
         held = self._screen.blocks.get(name)
         if held is None:
             return
-        self._out[held.alloc.get("device", 0)] -= 1
+        device = held.alloc.get("device", 0)
+        if device in self._pools:
+            if held.told:
+                self._coming[device, held.low] = held.number
+            else:
+                self._out[device] -= 1
         page = self._pages.get(name)
         if page is not None:
             if page.holders > 1:
                 self._tell("held", name, f"{name} is given back while {page.holders} hold it")
             page.holders = 0
+
+    def _returned(self, event: Mapping[str, Any]) -> None:
+        held = self._screen.block(event["block"])
+        place = held.alloc.get("device", 0), held.low
+        if self._coming.get(place) == held.number:
+            del self._coming[place]
+            self._out[place[0]] -= 1
 
     def _ref(self, event: Mapping[str, Any]) -> None:
         page = self._page(event["block"])
@@ -158,8 +172,8 @@ class PageBook:
     def _evict(self, event: Mapping[str, Any]) -> None:
         page = self._pages.get(event.get("block"))
         if page is not None:
-            page.content = None
-            page.runs.clear()
+            page.content = [(low, high, None) for low, high, _ in page.content]
+            page.positions.clear()
 
     def _exhausted(self, event: Mapping[str, Any]) -> None:
         device = event.get("device", 0)
@@ -183,14 +197,14 @@ class PageBook:
         page = self._page(name)
         low, high = event["slot"], event["slot"] + event["count"]
         said = f"cells [{low}, {high}) of {name} hold positions from {event['position']} on of {event['sequence']}"
-        if not any(start <= low and high <= stop for start, stop in page.written):
+        content = _within(page.content, low, high)
+        if NOTHING in content:
             self._tell("hit", name, f"the allocator says that {said}; not all of them were written")
-        elif "content" not in event or page.content is None:
+        elif "content" not in event or None in content:
             self.assumed["cells hold what the allocator says, where no content was told"] += 1
-        elif event["content"] != page.content:
+        elif any(found != event["content"] for found in content):
             self._tell("hit", name, f"the allocator says that {said}; they hold other content")
-        page.runs[event["sequence"]] = _Run(event["position"] - low, low, high, said=True)
-        page.lost.pop(event["sequence"], None)
+        self._count_on(page, event["sequence"], low, high, event["position"] - low)
 
     def _use(self, event: Mapping[str, Any]) -> None:
         for part in event.get("reads", ()):
@@ -204,38 +218,32 @@ class PageBook:
         name, sequence, low = part["block"], part["sequence"], part["slot"]
         page = self._page(name)
         high, base = low + part["count"], part["position"] - low
-        run = page.runs.get(sequence)
-        if run is not None and run.base == base and run.low <= low and high <= run.high:
+        known = page.positions.get(sequence, [])
+        if all(found == base for found in _within(known, low, high)):
             return
         what = f"positions [{part['position']}, {part['position'] + part['count']}) of {sequence} are read in {name}"
         if sequence in page.lost:
             self._tell("rewritten", name, f"{what}; event {page.lost[sequence]} wrote over them for another sequence")
         else:
-            has = "none" if run is None else f"[{run.base + run.low}, {run.base + run.high})"
-            self._tell("positions", name, f"{what}; it has {has} of them")
-        page.runs[sequence] = _Run(base, low, high, said=True)  # told once
+            has = ", ".join(f"[{at + start}, {at + stop})" for start, stop, at in known)
+            self._tell("positions", name, f"{what}; it has {has or 'none'} of them")
+        self._count_on(page, sequence, low, high, base)  # told once
+
+    def _count_on(self, page: _Page, sequence: Any, low: int, high: int, base: int) -> None:
+        page.positions[sequence] = _joined([*_without(page.positions.get(sequence, []), low, high), (low, high, base)])
         page.lost.pop(sequence, None)
 
     def _write(self, part: Mapping[str, Any]) -> None:
         name, sequence, low = part["block"], part["sequence"], part["slot"]
         page = self._page(name)
         high, base = low + part["count"], part["position"] - low
-        page.content = part.get("content", page.content)
-        page.written = _merged(page.written, low, high)
-        for other in [
-            other for other, run in page.runs.items() if other != sequence and low < run.high and run.low < high
-        ]:
-            cut = page.runs[other]
-            cut.high = min(cut.high, low) if cut.low < low else cut.low
-            page.lost[other] = self._screen.events // STEP
-            if cut.low >= cut.high:
-                del page.runs[other]
-        run = page.runs.get(sequence)
-        page.lost.pop(sequence, None)
-        if run is None or run.base != base or high < run.low or run.high < low:
-            page.runs[sequence] = _Run(base, low, high, said=False)
-        else:
-            run.low, run.high = min(run.low, low), max(run.high, high)
+        page.content = _joined([*_without(page.content, low, high), (low, high, part.get("content"))])
+        for other, spans in list(page.positions.items()):
+            left = _without(spans, low, high)
+            if other != sequence and left != spans:
+                page.positions[other] = left
+                page.lost[other] = self._screen.events // STEP
+        self._count_on(page, sequence, low, high, base)
 
     def forget(self) -> None:
         """Drop pages whose names are not known any more."""
@@ -244,11 +252,33 @@ class PageBook:
             del self._pages[name]
 
 
-def _merged(spans: list[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """Return spans with one more, those that touch joined."""
-    apart = [span for span in spans if span[1] < low or high < span[0]]
-    met = [span for span in spans if not (span[1] < low or high < span[0])]
-    return [*apart, (min([low, *(span[0] for span in met)]), max([high, *(span[1] for span in met)]))]
+def _without(spans: Spans, low: int, high: int) -> Spans:
+    """Return spans without the cells `[low, high)`."""
+    cut = [
+        part for start, stop, what in spans for part in ((start, min(stop, low), what), (max(start, high), stop, what))
+    ]
+    return [part for part in cut if part[0] < part[1]]
+
+
+def _joined(spans: Spans) -> Spans:
+    """Return spans in order, those that touch and say the same as one."""
+    made: Spans = []
+    for start, stop, what in sorted(spans, key=lambda span: span[0]):
+        if made and made[-1][1] == start and made[-1][2] == what:
+            made[-1] = made[-1][0], stop, what
+        else:
+            made.append((start, stop, what))
+    return made
+
+
+def _within(spans: Spans, low: int, high: int) -> list[Any]:
+    """Return what is known of the cells `[low, high)`, in order; `NOTHING` for a hole."""
+    found, at = list[Any](), low
+    for start, stop, what in spans:
+        if start < high and low < stop:
+            found += [NOTHING] * (start > at) + [what]
+            at = max(at, stop)
+    return found + [NOTHING] * (at < high)
 
 
 __all__ = ["BROKEN", "BookFault", "PageBook"]

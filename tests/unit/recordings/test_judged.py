@@ -291,3 +291,42 @@ def test_a_block_that_is_read_late_before_its_name_is_given_out_again_is_still_k
     events = [*first, *taken, use("s", reads=["a"]), *again]
     assert [one[:2] for one in judge(events, window=5).findings] == [one[:2] for one in judge(events).findings]
     assert judge(events).findings
+
+
+def test_a_page_is_out_until_it_has_come_back():
+    """An allocator that refuses it meanwhile is right; one that refuses it afterwards is not."""
+    pool = event("pool", device="kv", page=4096, cells=4, pages=1)
+    waits = [
+        pool,
+        page("a", 0),
+        use("s", writes=["a"], stream="other"),
+        event("record_stream", block="a", stream="other"),
+        event("free", block="a"),
+    ]
+    asks = event("exhausted", device="kv", pages=1)
+    assert judge([*waits, asks]).findings == []
+    (found,) = judge([*waits, event("returned", block="a"), asks]).findings
+    assert (found.class_, found.party) == ("C12", "plan")
+    assert judge([*waits, page("b", 0), asks]).findings == []
+
+
+def test_content_is_of_the_cells_that_it_was_told_of():
+    """Half a page with content, half without: the allocator's word is taken of the second, held against the first."""
+    told = [
+        POOL,
+        page("a", 0),
+        use("s", writes=[cells("a", "r", 0, 2, content="A")]),
+        use("s", writes=[cells("a", "r", 2, 2)]),
+    ]
+    assert judge([*told, event("cell", block="a", sequence="q", position=2, count=2, content="B")]).findings == []
+    assert judge([*told, event("cell", block="a", sequence="q", position=0, count=2, content="A")]).findings == []
+    (found,) = judge([*told, event("cell", block="a", sequence="q", position=0, count=2, content="B")]).findings
+    assert (found.class_, found.party) == ("C14", "plan")
+
+
+def test_a_cell_that_is_written_over_takes_no_other():
+    """Another sequence writes one cell of four: the cells behind it still hold what was written for the first."""
+    told = [POOL, page("a", 0), use("s", writes=[cells("a", "r", 0, 4)]), use("s", writes=[cells("a", "q", 1, 1)])]
+    assert judge([*told, use("s", reads=[cells("a", "r", 2, 2)])]).findings == []
+    (found,) = judge([*told, use("s", reads=[cells("a", "r", 0, 2)])]).findings
+    assert (found.class_, found.party) == ("C03", "plan")
