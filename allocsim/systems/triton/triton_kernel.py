@@ -40,6 +40,9 @@ from allocsim.systems.triton.memory_ops import OPS
 from allocsim.systems.triton.shared_views import COLUMN
 from allocsim.systems.triton.ttgir_text import IrFunction, IrRegion, functions
 
+MOST_ENDLESS: Final = 3
+"""Walks without an end after which no larger size is tried."""
+
 SIZES: Final = (
     0,
     1,
@@ -114,15 +117,17 @@ def remarks_on(document: Document) -> dict[str, list[str]]:
 def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     """Return the walks that are enough, each with its plan, shortest first."""
     kept: dict[tuple[int, ...], tuple[KernelWalk, Placing]] = {}
-    period, heads, endless = _period(kernel), _heads(kernel.body), False
+    period, heads, endless, undecided = _period(kernel), _heads(kernel.body), 0, True
     most = Counter[int]()
     for size, first in product(SIZES, (True, False)):
+        if not (first or undecided) or endless == MOST_ENDLESS:
+            continue  # no condition was left to the guess, or larger sizes go on longer
         try:
             placing = Placing(f"{kernel.name}, arguments {size}", _arenas(kernel))
             walk = KernelWalk(kernel, BlockThreads(placing), LaunchGuess(size, first), source, OPS)
             walk.run()
         except EndlessError:
-            endless = True
+            endless, undecided = endless + 1, bool(walk.branches)
             continue
         except ModelError as error:
             raise _told(error, kernel, source) from None
@@ -132,6 +137,7 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
             raise DocumentError(
                 source, f"line {kernel.line}", f"{kernel.name} is not written as Triton writes it"
             ) from None
+        undecided = bool(walk.branches)
         turns = Counter({line: count for line, count in walk.turns.items() if line in heads})
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns

@@ -19,7 +19,7 @@ from allocsim.errors import DocumentError
 
 NAME: Final = r"%[\w$.-]+(?:#\d+)?"
 OPERANDS: Final = re.compile(NAME)
-LOCATION: Final = re.compile(r"\s*\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+LOCATION: Final = re.compile(r"\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 DEFINED: Final = re.compile(r"((?:%[\w$.-]+(?::\d+)?(?:, )?)+) = (.*)")
 MADE: Final = re.compile(r"(%[\w$.-]+)(?::(\d{1,4}))?")
 CALLED: Final = re.compile(r'"?([a-z_]\w*(?:\.\w+)+)"?(.*)', re.DOTALL)
