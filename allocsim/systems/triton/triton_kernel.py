@@ -117,7 +117,7 @@ def remarks_on(document: Document) -> dict[str, list[str]]:
 def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     """Return the walks that are enough, each with its plan, shortest first."""
     kept: dict[tuple[int, ...], tuple[KernelWalk, Placing]] = {}
-    period, heads, endless, undecided = _period(kernel), _heads(kernel.body), 0, True
+    period, heads, endless, undecided, short = _period(kernel), _heads(kernel.body), 0, True, False
     most = Counter[int]()
     for size, first in product(SIZES, (True, False)):
         if not (first or undecided) or endless == MOST_ENDLESS:
@@ -139,17 +139,20 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
             ) from None
         undecided = bool(walk.branches)
         turns = Counter({line: count for line, count in walk.turns.items() if line in heads})
+        short = size == SIZES[-1] and any(count > most[line] for line, count in turns.items())
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns
         if not turns or grown or not kept:
             kept.setdefault(tuple(walk.path), (walk, placing))
         if max(most.values(), default=0) > 2 * period + 2 and min(most.values()) > TURNS_OUTSIDE:
             break
+    else:
+        short = short or bool(endless)
     if not kept:
         raise DocumentError(source, f"line {kernel.line}", f"no walk through {kernel.name} comes to its end")
     rows = sorted(kept.values(), key=lambda row: len(row[0].path))
-    if endless:
-        rows[-1][0].unexamined["more turns of a loop than a walk has room for"] += 1
+    if short:
+        rows[-1][0].unexamined["more turns of a loop than were walked"] += 1
     rows = [row for row in rows[:-1] if max((row[0].turns[line] for line in heads), default=0) <= period + 2] + rows[
         -1:
     ]

@@ -191,3 +191,26 @@ def test_a_gather_reads_what_other_threads_wrote():
 def test_what_a_document_says_of_a_kernel_is_no_list_and_is_passed_over():
     document = loads(text("softmax_sm80").encode(), "kernel")
     assert systems.remarks_on(replace(document, meta={"triton": {"unexamined": 5}})) == {}
+
+
+LOOP = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, %n: i32)").replace(
+    b"    ttg.local_store",
+    b"""    %zero = arith.constant 0 : i32
+    cf.br ^bb1(%zero : i32)
+  ^bb1(%i: i32):
+    %more = arith.cmpi slt, %i, %n : i32
+    cf.cond_br %more, ^bb2, ^bb3
+  ^bb2:
+"""
+    + b"    %d = arith.divsi %i, %i : i32\n" * 8000
+    + b"""    %next = arith.addi %i, %i : i32
+    cf.br ^bb1(%next : i32)
+  ^bb3:
+    ttg.local_store""",
+)
+
+
+def test_a_loop_of_which_no_walk_comes_to_its_end_is_named_as_not_examined():
+    """The walk without a turn ends, those with turns do not: what they would show was not seen."""
+    said = systems.remarks_on(loads(LOOP, "kernel"))["not examined"]
+    assert said == ["more turns of a loop than were walked"]
