@@ -39,7 +39,9 @@ class RecordedNames:
     blocks: tuple[tuple[int, Mapping[str, Any]], ...]
     """By buffer, number and event of its alloc."""
     frees: Mapping[int, int]
-    """Buffer -> number of the event that gave it back."""
+    """Buffer -> number of the event that gave it back first."""
+    events: tuple[int, ...]
+    """By event of the planner, number of the alloc or free."""
     old_ops: int
     """Ops that were carried."""
     old_events: int
@@ -52,6 +54,7 @@ class RecordedNames:
         blocks: list[tuple[int, Mapping[str, Any]]] = []
         current: dict[Any, int] = {}
         frees: dict[int, int] = {}
+        events: list[int] = []
         old_ops = old_events = 0
         for at, (place, event) in enumerate(rows):
             word, number = event["event"], place // STEP
@@ -60,12 +63,13 @@ class RecordedNames:
                 old_ops += at < carried
             elif word in ("alloc", "free"):
                 old_events += at < carried
+                events.append(number)
                 if word == "alloc":
                     current[event["block"]] = len(blocks)
                     blocks.append((number, event))
                 else:
                     frees.setdefault(current[event["block"]], number)
-        return cls(tuple(ops), tuple(blocks), frees, old_ops, old_events)
+        return cls(tuple(ops), tuple(blocks), frees, tuple(events), old_ops, old_events)
 
     def op(self, step: int) -> str:
         """Return an op in words."""
@@ -94,7 +98,7 @@ def said(document: Document, cause: Cause, names: RecordedNames) -> RecordedFaul
         cure = _wait(document, cause, names)
     elif kind == "events":
         block = worst.buffer if worst.buffer is not None else 0
-        event = names.frees.get(block, event)
+        event = event if worst.more.event is None else names.events[worst.more.event]
         cure = f"give {names.block(block)} out, and back, once"
     elif victim is not None and taker is not None and victim != taker:
         until = names.frees.get(victim)

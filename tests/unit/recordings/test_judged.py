@@ -330,3 +330,11 @@ def test_a_cell_that_is_written_over_takes_no_other():
     assert judge([*told, use("s", reads=[cells("a", "r", 2, 2)])]).findings == []
     (found,) = judge([*told, use("s", reads=[cells("a", "r", 0, 2)])]).findings
     assert (found.class_, found.party) == ("C03", "plan")
+
+
+@pytest.mark.parametrize("window", [20_000, 4])
+def test_a_block_that_is_given_back_twice_is_told_at_the_second_time(window):
+    made = [event("alloc", block=name, address=at, nbytes=64) for name, at in (("a", 0), ("b", 64))]
+    twice = [event("free", block="a"), event("free", block="a"), event("free", block="b"), event("free", block="b")]
+    found = judge([*made, *twice], window=window).findings
+    assert [(one.class_, one.party, one.event) for one in found] == [("C13", "plan", 3), ("C13", "plan", 5)]
