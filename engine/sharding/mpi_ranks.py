@@ -48,7 +48,10 @@ def ending_together() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        sys.stderr.write(f"allocsim: rank {world.rank} of {world.size} ended: {type(error).__name__}: {error}\n")
+        if isinstance(error, SystemExit) and not error.code:
+            raise  # it ends well
+        said = str(error).partition("\n")[0]
+        sys.stderr.write(f"allocsim: rank {world.rank} of {world.size} ended: {type(error).__name__}: {said}\n")
         sys.stderr.flush()
         if world.size > 1:
             world.Abort(1)
