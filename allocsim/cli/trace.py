@@ -11,7 +11,7 @@ What this module does not see: what events mean.
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import fill
+from textwrap import wrap
 from typing import Annotated, Any
 
 import msgspec
@@ -50,6 +50,8 @@ def trace(
         judged = judge(lines)
     except ModelError as error:
         raise lines.placed(error) from None
+    if not judged.events:
+        raise DocumentError(lines.source, "", "holds no event")
     if lines.torn:
         judged.assumed["last lines, which are not whole, tell nothing"] += 1
     if as_json:
@@ -126,16 +128,22 @@ class _Lines:
 
 def _say(source: str, judged: JudgedRecording) -> None:
     many = len(judged.findings)
-    found = f"{many} finding{'s'[: many != 1]}" if many else "nothing found"
-    print_line(f"{show_path(source)}: {found} in {judged.events} events, {judged.ops} ops")
+    nothing = "nothing found in the windows that were judged, of" if judged.unjudged else "nothing found in"
+    found = f"{many} finding{'s'[: many != 1]} in" if many else nothing
+    print_line(f"{show_path(source)}: {found} {judged.events} events, {judged.ops} ops")
     for number, finding in enumerate(judged.findings, 1):
         print_line(f"{number}. {finding.class_} {finding.party}, at event {finding.event}")
-        print_line(fill(finding.text, WIDTH, initial_indent="   ", subsequent_indent="   "))
-        print_line(fill(f"cure: {finding.cure}", WIDTH, initial_indent="   ", subsequent_indent="   "))
+        _print(finding.text, "   ")
+        _print(f"cure: {finding.cure}", "   ")
     for text, count in judged.assumed.items():
-        print_line(fill(f"assumed: {text} ({count})", WIDTH, subsequent_indent="   "))
+        _print(f"assumed: {text} ({count})", "")
     if judged.unjudged:
         print_line(f"not judged: {judged.unjudged} more windows of events that may be wrong")
+
+
+def _print(text: str, indent: str) -> None:
+    for line in wrap(text, WIDTH, initial_indent=indent, subsequent_indent="   "):
+        print_line(line)
 
 
 def _record(source: str, judged: JudgedRecording) -> dict[str, Any]:

@@ -338,3 +338,16 @@ def test_a_block_that_is_given_back_twice_is_told_at_the_second_time(window):
     twice = [event("free", block="a"), event("free", block="a"), event("free", block="b"), event("free", block="b")]
     found = judge([*made, *twice], window=window).findings
     assert [(one.class_, one.party, one.event) for one in found] == [("C13", "plan", 3), ("C13", "plan", 5)]
+
+
+def test_what_is_printed_fits_eighty_columns_and_a_file_without_an_event_is_refused(tmp_path, capsys):
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in returned_in_flight(ended=False)))
+    assert main(["trace", str(path)]) == 1
+    said = capsys.readouterr().out.replace(str(path), "events.jsonl")
+    assert "\\n" not in said
+    assert max(map(len, said.splitlines())) <= 80
+    for empty in ("", "garbage"):
+        path.write_text(empty)
+        assert main(["trace", str(path)]) == 2
+        assert capsys.readouterr().err.rstrip().endswith("holds no event")
