@@ -208,11 +208,8 @@ class _Trace:
         )
 
     def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
-        given = event.get(side, ())
-        if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-            raise ModelError(side, f"{shown(given)} is not a list of blocks")
         found = []
-        for position, part in enumerate(given):
+        for position, part in enumerate(event.get(side, ())):
             row = part if isinstance(part, Mapping) else {"block": part}
             try:
                 block = self._block(row)

@@ -64,7 +64,7 @@ _ALLOWED: Final = {word: frozenset({"event", "meta", *needed, *more}) for word, 
 
 _NAMES: Final = frozenset({"block", "mark", "stream", "device", "role", "program", "kind", "name", "from", "to"})
 _NAME_TYPES: Final = frozenset({str, int, float, bool, type(None)})
-_LISTS: Final = frozenset({"reads", "writes", "in_place", "after"})
+_LISTS: Final = frozenset({"reads", "writes"})
 """Keys whose values are looked up, and keys whose values are gone through."""
 
 
@@ -98,8 +98,12 @@ def checked(event: Any) -> Mapping[str, Any]:
     for key, value in event.items():
         if key in _NAMES and type(value) not in _NAME_TYPES:
             raise ModelError(key, f"{shown(value)} is no name: a text or a number")
-        if key in _LISTS and value is not None and type(value) not in (list, tuple):
-            raise ModelError(key, f"{shown(value)} is no list")
+        if (
+            key in _LISTS
+            and type(value) is not list
+            and (isinstance(value, str | Mapping) or not isinstance(value, Iterable))
+        ):
+            raise ModelError(key, f"{shown(value)} is not a list of blocks")
     return event
 
 

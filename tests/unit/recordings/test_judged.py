@@ -201,8 +201,8 @@ def test_a_hit_whose_content_nobody_told_is_assumed_and_counted():
 
 REFUSED = [
     ([{"event": "free", "block": ["a"]}], "is no name"),
-    ([{"event": "use", "reads": 5}], "is no list"),
-    ([{"event": "use", "writes": "a"}], "is no list"),
+    ([{"event": "use", "reads": 5}], "is not a list of blocks"),
+    ([{"event": "use", "writes": "a"}], "is not a list of blocks"),
     ([event("pool", page=100, cells=3)], "3 cells do not divide 100 bytes"),
     ([page("a", 0)], "needs a device that a pool describes"),
     ([POOL, page("a", 0), use("s", reads=[cells("a", "r", 3, 2)])], r"cells \[3, 5\) are not within the 4 of a page"),
