@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocsim.judge.fast import SCREENED, selector
 from allocsim.judge.fast import owners as segments
-from allocsim.judge.fast import selector
 from allocsim.judge.fast.intervals import TOP, Ranges, conflicts, end_of, join
 from allocsim.judge.fast.owners import FLOOR, NEVER, OwnerAxis, merged, shared
 from allocsim.judge.fast.screens import rectangles
@@ -49,9 +49,9 @@ def meeting(rectangles_):
 def test_conflicts_are_every_two_rectangles_that_meet_once_and_the_first_to_start_on_the_left(rows, cap):
     expected = meeting(rows)
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    found = conflicts(*columns, cap=1 << 20, selector=selector.SCREENED)
+    found = conflicts(*columns, cap=1 << 20, selector=SCREENED)
     assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
-    cut = conflicts(*columns, cap=cap, selector=selector.SCREENED)
+    cut = conflicts(*columns, cap=cap, selector=SCREENED)
     assert (len(cut.left), cut.total) == (min(cap, len(expected)), min(cap + 1, len(expected)))
 
 
@@ -62,8 +62,8 @@ def test_compiled_conflicts_are_the_same_whatever_the_length_of_a_stretch(rows, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selector, "RECTANGLES_FROM", 0)
         patch.setattr(rectangles, "STRETCH", stretch)
-        found = conflicts(*columns, cap=1 << 20, selector=selector.SCREENED)
-        cut = conflicts(*columns, cap=cap, selector=selector.SCREENED)
+        found = conflicts(*columns, cap=1 << 20, selector=SCREENED)
+        cut = conflicts(*columns, cap=cap, selector=SCREENED)
     assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(expected)
     begins = [rows[right][0][0] for right in found.right.tolist()]
     assert begins == sorted(begins)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocsim.diagnostics.sentences import _bytes
 from allocsim.errors import ModelError
-from allocsim.judge.fast import check, selector
+from allocsim.judge.fast import SCREENED, check, selector
 from allocsim.judge.fast.accesses import Extents, in_step, pieces_moved
 from allocsim.judge.fast.s_apart import inside
 from allocsim.judge.fast.s_tags import agreement
@@ -113,14 +113,14 @@ def test_untagged_bytes_agree_with_none():
 
 def test_without_numba_no_screen_is_asked_and_any_other_missing_module_is_an_error():
     def missing(name):
-        def ask():
+        def ask(_screens):
             raise ModuleNotFoundError(f"no module {name}", name=name)
 
         return ask
 
-    assert selector.SCREENED._asked(missing("numba")) is None
+    assert SCREENED._asked(missing("numba")) is None
     with pytest.raises(ModuleNotFoundError, match="rectangles"):
-        selector.SCREENED._asked(missing("rectangles"))
+        SCREENED._asked(missing("rectangles"))
     assert selector.PLAIN._asked(missing("rectangles")) is None
 
 

@@ -210,23 +210,20 @@ def test_the_judge_imports_numpy_the_model_and_itself_alone():
                 assert fine, f"{path.name} imports {name}"
 
 
-def test_the_selector_alone_names_the_screens():
-    """What speeds the judge up is asked in one place."""
+def test_the_judge_alone_names_the_screens():
+    """What speeds the checks up is handed to them from above; none of them names it."""
     naming = {
         path.name
         for path in Path(allocsim.judge.fast.__file__).parent.glob("*.py")
         if "allocsim.judge.fast.screens" in path.read_text()
     }
-    assert naming == {"selector.py"}
+    assert naming == {"__init__.py"}
 
 
 def test_who_judges_says_whether_screens_are_asked():
     """No function has screens by default: one that forgot to hand on `plain` asked one all the same."""
     folder = Path(allocsim.judge.fast.__file__).parent
-    assert {path.name for path in folder.glob("*.py") if "SCREENED" in path.read_text()} == {
-        "__init__.py",
-        "selector.py",
-    }
+    assert {path.name for path in folder.glob("*.py") if "SCREENED" in path.read_text()} == {"__init__.py"}
 
 
 def test_a_plain_judgement_loads_no_screen(tmp_path):
@@ -245,7 +242,7 @@ names = [name for name in hurtful.CASES]
 believed = Document.of(ALLOCATORS["reference"].plan(hurtful.CASES["far away"].build(300).programs[0]))
 for document in [believed, *(hurtful.CASES[name].build(300) for name in names)]:
     check(document, plain=True)
-assert not [module for module in sys.modules if module.startswith("allocsim.judge.fast.screens")]
+assert not [module for module in sys.modules if module.startswith("allocsim.judge.fast.screens.")]
 for name in names:
     check(hurtful.CASES[name].build(300))  # without numba there is no screen, and no failure
 """

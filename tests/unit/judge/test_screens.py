@@ -9,7 +9,7 @@ import pytest
 
 from allocsim import loads
 from allocsim.errors import ModelError
-from allocsim.judge.fast import check, selector
+from allocsim.judge.fast import SCREENED, check, selector
 from allocsim.judge.fast.accesses import Extents
 from allocsim.judge.fast.holes import holes_of
 from allocsim.judge.fast.owners import NEVER, OwnerAxis
@@ -152,7 +152,7 @@ def test_pieces_written_by_many_and_read_by_many_need_no_look(tiny, compiled):
         t.op("g", (whole,), ())
     plan = Plan(program=t.build(), arena=np.zeros(1, np.int32), offset=np.zeros(1, np.int64), nbytes=np.array([256]))
     document = Document.of(plan)
-    looks = screen.reads_to_look_at(Runs.of(TrialDocument(document, selector.SCREENED).trials))
+    looks = screen.reads_to_look_at(Runs.of(TrialDocument(document, SCREENED).trials))
 
     assert [rows.tolist() for rows in looks] == [[]]
     assert check(document).clean
