@@ -15,7 +15,6 @@ What this module does not see: results over sources (`allocsim.systems.ggml.k_au
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,17 +78,21 @@ def audit_guarded(child: Child, *, ops: Collection[str] | None = None, seed: int
     refused: list[dict[str, str]] = []
     made = _made(child, 0, child.call(count_forms), refused)
     chosen = list({json.dumps(one.rows): one for one in made if ops is None or one.op in ops}.values())
-    rows: dict[str, ContractRow] = defaultdict(lambda: ContractRow(op=""))
+    rows: dict[str, ContractRow] = {}
     for one, found in zip(chosen, guard_each(child, chosen, seed=seed), strict=True):
         if found.refused:
             refused.append({"op": one.op, "types": one.words, "said": found.refused})
             continue
-        rows[one.op].op = one.op
-        rows[one.op].add(one, found)
-    if ops is not None:
-        refused = [one for one in refused if one["op"] in ops]  # of a builder that aborts no op is known
+        rows.setdefault(one.op, ContractRow(op=one.op)).add(one, found)
+    # a form whose builder ends the process is known by the builder alone, and most are called as their op
+    refused = [one for one in refused if ops is None or one["op"].upper() in ops]
+    tried = {one["op"].upper() for one in refused}
     absent = child.call(ops_without, {*rows})
-    without = {op: why for op, why in absent.items() if ops is None or op in ops}
+    without = {
+        op: "every form of it was refused" if op in tried else why
+        for op, why in absent.items()
+        if ops is None or op in ops
+    }
     return GuardedAudit(rows=tuple(rows[op] for op in sorted(rows)), refused=tuple(refused), without=without)
 
 
@@ -98,7 +101,9 @@ def _made(child: Child, low: int, high: int, refused: list[dict[str, str]]) -> l
     if low == high:
         return []
     try:
-        return list(child.call(make_forms, low, high))
+        made, untaken = child.call(make_forms, low, high)
+        refused.extend({"op": builder, "types": "", "said": "the CPU does not take it"} for builder in untaken)
+        return list(made)
     except ChildDiedError as died:
         if high - low == 1:
             refused.append({"op": child.call(builder_of, low), "types": "", "said": died.said})
@@ -117,9 +122,12 @@ def builder_of(library: Library, number: int) -> str:
     return [case.variant for case in forms(library)][number]
 
 
-def make_forms(library: Library, low: int, high: int) -> list[SingleOp]:
-    """Task: return the ops that some forms make, each alone."""
-    return [one for case in list(forms(library))[low:high] for one in rows_of(library, case)]
+def make_forms(library: Library, low: int, high: int) -> tuple[list[SingleOp], list[str]]:
+    """Task: return the ops that some forms make, each alone, and the builders of those that the CPU
+    does not take.
+    """
+    made = [(case.variant, rows_of(library, case)) for case in list(forms(library))[low:high]]
+    return [one for _, found in made for one in found], [variant for variant, found in made if not found]
 
 
 def ops_without(library: Library, made: set[str]) -> dict[str, str]:
