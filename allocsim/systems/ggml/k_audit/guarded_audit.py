@@ -84,7 +84,7 @@ def audit_guarded(child: Child, *, ops: Collection[str] | None = None, seed: int
             refused.append({"op": one.op, "types": one.words, "said": found.refused})
             continue
         rows.setdefault(one.op, ContractRow(op=one.op)).add(one, found)
-    # a form whose builder ends the process is known by the builder alone, and most are called as their op
+    # a form whose builder ends the process is known by its builder; most are called as their op
     refused = [one for one in refused if ops is None or one["op"].upper() in ops]
     tried = {one["op"].upper() for one in refused}
     absent = child.call(ops_without, {*rows})
