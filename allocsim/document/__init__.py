@@ -33,7 +33,7 @@ from allocsim.files import write_atomic
 from allocsim.files.gate import content
 from allocsim.model import Document
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "read", "schema", "write"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "may_begin", "read", "schema", "write"]
 
 BLANKS: Final = 1 << 16
 """A file that begins with so many blanks is no document: the rest is not looked at."""
@@ -62,10 +62,11 @@ def read(path: str | Path) -> Document:
 
     Raises DocumentError as `loads` does, and where the file cannot be read.
     """
-    return loads(content(path, begins=_may_be_json), str(path))
+    return loads(content(path, begins=may_begin), str(path))
 
 
-def _may_be_json(head: bytes) -> bool:
+def may_begin(head: bytes) -> bool:
+    """Return whether a document may begin with these up to 64 KiB."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return first == b"{" or (not first and len(head) < BLANKS)
 

@@ -1,13 +1,14 @@
 """The gate: every file that is read comes through here.
 
-    data = content(path)                              # its bytes, no more than a ceiling
+    data = content(path)                              # its bytes, no more than a ceiling; `-` is standard input
     record = record_of(data, Baseline, str(path))     # JSON of a declared type
     with refusing(str(path), "GGUF file"):            # whatever a library raises becomes one line
         reader = GGUFReader(path)
 
-A file is data of others. Its size is bounded before a byte is kept, its JSON is decoded into a
-declared type with bounded numbers, and what libraries raise on a broken one becomes one
-`DocumentError` with file, place and rule; a caller with an error of its own passes it as `refusal`.
+A file is data of others. Its size is bounded before a byte is kept, and so is what a file that
+gzip compressed holds, which is read as if it were not compressed. JSON is decoded into a declared
+type with bounded numbers, and what libraries raise on a broken file becomes one `DocumentError`
+with file, place and rule; a caller with an error of its own passes it as `refusal`.
 `CEILINGS` has the sizes. A test holds that no other module of the packages opens a file for
 reading, but for those in its table, each with a reason.
 
@@ -16,14 +17,17 @@ the gate, by who knows the format.
 """
 
 import errno
+import gzip
 import os
 import re
 import select
+import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -44,6 +48,15 @@ PIECE: Final = 1 << 22
 PATIENCE_SECONDS: Final = 60
 """For the first byte of a pipe."""
 
+INPUT: Final = "-"
+"""Standard input, where a file is named; a file of this name is `./-`."""
+
+COMPRESSED: Final = b"\x1f\x8b"
+"""What a file begins with that gzip compressed (RFC 1952)."""
+
+INFLATED: Final = 64 << 20
+"""Bytes at most in a compressed file: a small file may not ask for much memory."""
+
 Made = TypeVar("Made")
 Refusal = Callable[[str, str, str], AllocsimError]
 """(source, place, rule) -> the error to raise."""
@@ -59,8 +72,9 @@ def content(
     """Return the bytes of a file; O(size).
 
     Args:
-        path: the file; what has no end (a device, a pipe) is read up to the ceiling.
-        most: the ceiling in bytes; no more than one byte above it is ever read.
+        path: the file, or `-`; what has no end (a device, a pipe) is read up to the ceiling.
+        most: the ceiling in bytes, in a compressed file no more than `INFLATED`; no more than one byte
+            above it is ever kept.
         begins: whether the file may begin with these up to 64 KiB; if not, they are returned alone,
             for its reader to refuse, however long it is.
         refusal: the error to raise.
@@ -68,18 +82,40 @@ def content(
     Raises the refusal where it cannot be opened or read, or is larger.
     """
     try:
-        with _opened(Path(path)) as file:
+        with _opened(path) as stored, _inflating(stored) as file:
+            most = most if file is stored else min(most, INFLATED)
             data = file.read(min(1 << 16, most + 1))
             if begins is None or begins(data):
                 data += _read(file, most + 1 - len(data))
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise refusal(str(path), "", f"cannot be read: {said}") from None
+    except UNREADABLE as error:
+        raise refusal(str(path), "", _cannot(error)) from None
     return bounded(data, str(path), most, refusal=refusal)
 
 
-def _opened(path: Path) -> IO[bytes]:
+UNREADABLE: Final = (OSError, ValueError, EOFError, zlib.error)
+"""ValueError: a name with a null character. The last two: compressed bytes, cut or damaged."""
+
+
+def _cannot(error: BaseException) -> str:
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"cannot be read: {said}"
+
+
+def _inflating(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """Give the file itself, or what is in it where gzip compressed it."""
+    peek = getattr(file, "peek", None)  # a stream without it (bytes in memory) is taken as it is
+    if peek is None or not peek(2).startswith(COMPRESSED):
+        return nullcontext(file)
+    return cast("AbstractContextManager[IO[bytes]]", gzip.GzipFile(fileobj=file, mode="rb"))
+
+
+def _opened(name: str | Path) -> IO[bytes] | AbstractContextManager[IO[bytes]]:
     """Open a file to read; OSError where it is a pipe and nobody begins to write in time."""
+    if name == INPUT:
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "standard input is closed")
+        return nullcontext(sys.stdin.buffer)
+    path = Path(name)
     if not path.is_fifo():
         return path.open("rb")
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without a writer a plain open would wait for ever
@@ -108,7 +144,8 @@ def file_lines(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["
     bytes. Raises DocumentError where it cannot be read or a line is longer.
     """
     try:
-        with _opened(Path(path)) if isinstance(path, str | Path) else nullcontext(path) as file:
+        opened = _opened(path) if isinstance(path, str | Path) else nullcontext(path)
+        with opened as stored, _inflating(stored) as file:
             rest = b""
             while piece := file.read(most):  # `readlines` would take up a line of any length
                 lines = BytesIO(rest + piece).readlines()
@@ -118,9 +155,8 @@ def file_lines(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["
                 yield lines
             if rest:
                 yield [rest]
-    except (OSError, ValueError) as error:  # as for `content`
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DocumentError(source, "", f"cannot be read: {said}") from None
+    except UNREADABLE as error:
+        raise DocumentError(source, "", _cannot(error)) from None
 
 
 def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["document"]) -> bytes:

@@ -20,7 +20,9 @@ damaged sample; a row without them fails.
 What this module does not see: what a file means (the rooms), and whether a plan is any good.
 """
 
+import gzip
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +30,9 @@ from typing import Final
 
 from allocsim import document
 from allocsim.errors import OutputError, UnknownNameError
+from allocsim.exports import EXPORTS
 from allocsim.files import write_atomic
-from allocsim.files.gate import content
+from allocsim.files.gate import INPUT, content
 from allocsim.model import Document
 from allocsim.systems.executorch import pte_program
 from allocsim.systems.ggml import dump_document, remarks
@@ -273,11 +276,12 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     folder = folder_format(Path(path), format_name)
     if folder is not None and folder.load_folder is not None:
         return folder.load_folder(Path(path))
-    if format_name is None:
-        format_name = detect(content(path, begins=lambda _: False)[:HEAD])
-    if format_name == "native":
-        return document.read(path)
-    return FORMATS[format_name].loads(content(path), str(path))
+    if format_name is not None:
+        data = content(path)
+    else:  # read once: what a pipe gave is gone
+        data = content(path, begins=lambda head: detect(head) != "native" or document.may_begin(head))
+        format_name = detect(data[:HEAD])
+    return FORMATS[format_name].loads(data, str(path))
 
 
 def folder_format(path: Path, format_name: str | None = None) -> Format | None:
@@ -289,24 +293,46 @@ def folder_format(path: Path, format_name: str | None = None) -> Format | None:
 
 
 def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
-    """Write a document, atomically, in the format named, or the one of the path's suffix, `native`
-    where none has it.
+    """Write a document, atomically, in the format named, or the one of the path's suffix; with
+    `.gz` behind it compressed, to `-` on standard output (`native` unless named).
 
-    Raises OutputError where the format cannot say it or the file cannot be written,
-    UnknownNameError for an unknown format.
+    Raises OutputError where the format cannot say it, no format has the suffix, or the file cannot
+    be written, UnknownNameError for an unknown format.
     """
-    if format_name is not None and format_name not in FORMATS:
-        raise UnknownNameError("format", format_name, FORMATS)
-    suffix = Path(path).suffix.lower()
-    name = format_name or next((row.name for row in FORMATS.values() if suffix and row.suffix == suffix), "native")
-    writer = FORMATS[name].saves
-    if writer is None:
-        raise OutputError(f"{path}: the format {name!r} can be read, not written")
+    if path != INPUT and Path(path).is_dir():
+        raise OutputError(f"{path}: cannot be written: it is a folder")
+    name = Path(path).name.lower()
+    plain = name.removesuffix(".gz")
+    row = _writable(plain, str(path), format_name)
     try:
-        data = writer(made)
+        data = row(made)
     except OutputError as error:
         raise OutputError(f"{path}: {error}") from None
-    write_atomic(path, data)
+    if plain != name:
+        data = gzip.compress(data, mtime=0)  # equal documents are equal files
+    if path == INPUT:
+        sys.stdout.buffer.write(data)
+    else:
+        write_atomic(path, data)
+
+
+def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Document], bytes]:
+    """Return what writes a format, of a name or else of what a file's name ends in."""
+    if format_name is not None:
+        if format_name not in FORMATS and format_name not in EXPORTS:
+            raise UnknownNameError("format", format_name, {*FORMATS, *EXPORTS})
+        found = EXPORTS[format_name].saves if format_name in EXPORTS else FORMATS[format_name].saves
+        if found is None:
+            raise OutputError(f"{shown}: the format {format_name!r} can be read, not written")
+        return found
+    if name == INPUT:
+        return document.dumps
+    ends = [(row.suffix, row.saves) for row in EXPORTS.values()]  # those of two parts come first
+    ends += [(row.suffix, row.saves) for row in FORMATS.values() if row.saves is not None]
+    for suffix, saves in ends:
+        if name.endswith(suffix):
+            return saves
+    raise OutputError(f"{shown}: no format has this suffix; they are {', '.join(sorted(suffix for suffix, _ in ends))}")
 
 
 def remarks_on(made: Document) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from allocsim import systems
 from allocsim.allowances import LIMITS, charge, metered, reading
-from allocsim.document import BLANKS, _may_be_json
+from allocsim.document import BLANKS, may_begin
 from allocsim.errors import DocumentError
 from allocsim.files import gate
 from allocsim.programs.builder import ProgramBuilder
@@ -125,10 +125,10 @@ def test_blanks_are_not_read_to_their_end(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(b" " * BLANKS)
         file.truncate(400 << 20)
-    assert len(gate.content(path, begins=_may_be_json)) == BLANKS
+    assert len(gate.content(path, begins=may_begin)) == BLANKS
     with pytest.raises(DocumentError):
         systems.load(path)
-    assert _may_be_json(b" " * (BLANKS - 2) + b"{}")
+    assert may_begin(b" " * (BLANKS - 2) + b"{}")
 
 
 def test_a_pipe_that_nobody_writes_into_is_one_line_and_one_that_is_written_is_read(
