@@ -18,6 +18,8 @@ from hypothesis.internal.conjecture import providers
 # `tests/oracle.py` and `tests/strategies.py` are imported by their bare names: tests are no package
 sys.path.insert(0, str(Path(__file__).parent))
 
+os.environ.setdefault("ALLOCSIM_QUIET", "1")  # on a loaded machine any command may take long enough to say so
+
 SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 assert hasattr(providers, "_get_local_constants")  # else look up what has its place, and ask that for nothing

@@ -26,12 +26,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from allocsim import plugins
+from allocsim.cli.progress import hush
 from allocsim.errors import AllocsimError, UnknownNameError, os_error_line
 
 
@@ -70,10 +71,16 @@ COMMANDS: Final[dict[str, Command]] = {
     "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
     "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
+    "completion": Command("allocsim.cli.completion", "completion", "a script that completes commands in a shell"),
 }
 """Every command of the core, in the order of the help."""
 
 USAGE: Final = "usage: allocsim COMMAND [ARGUMENTS]...   (allocsim COMMAND --help says more)"
+
+QUIET: Final = "ALLOCSIM_QUIET"
+"""The variable of the environment that stands for `--quiet` of every command."""
+
+HELP: Final = ("-h", "--help")
 
 STATUSES: Final = (
     "exit status: 0 nothing found, 1 something found, 2 bad usage or input, or what",
@@ -134,7 +141,7 @@ def one_line(text: str) -> str:
 
 
 def _run(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
+    if not arguments or arguments[0] in (*HELP, "help"):
         sys.stdout.write(help_text() + "\n")
         return 0 if arguments else BAD_INPUT
     if arguments[0] in ("--version", "-V"):
@@ -144,7 +151,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     row = COMMANDS.get(name) or _brought(name)
-    command = _command(getattr(import_module(row.module), row.attribute), row)
+    command = _command(row)
     with command.make_context(f"allocsim {name}", rest) as context:
         return int(command.invoke(context) or 0)
 
@@ -175,17 +182,46 @@ def help_text() -> str:
     return "\n".join([USAGE, "", purpose, "", *lines, *map(one_line, missing), "", *STATUSES])
 
 
-def _command(found: Any, row: Command) -> Any:
-    """Return the command behind an attribute of a row: typer's own object, with usage, options and
-    help.
-    """
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Yield the name of each command that is installed and typer's own object for it."""
+    brought, _ = plugins.commands()
+    for name in dict.fromkeys((*COMMANDS, *brought)):
+        yield name, _command(COMMANDS.get(name) or _brought(name))
+
+
+def _command(row: Command) -> Any:
+    """Return the command behind a row: typer's own object, with usage, options and help."""
     import typer  # not for --help
 
+    found: Any = getattr(import_module(row.module), row.attribute)
     app: typer.Typer = found
     if not isinstance(found, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(help=f"{row.help[0].upper()}{row.help[1:]}.", epilog=found.__doc__)(found)
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    command.context_settings["help_option_names"] = list(HELP)
+    for one in getattr(command, "commands", {"": command}).values():
+        one.params.append(_quiet())
+    return command
+
+
+def _quiet() -> Any:
+    """Return the option that every command has."""
+    import typer  # not for --help
+
+    def said(given: bool) -> None:  # noqa: FBT001 - the protocol of callbacks
+        hush(asked=given or bool(os.environ.get(QUIET)))
+
+    option = typer.Option(
+        False, "--quiet", "-q", callback=said, expose_value=False, show_default=False, help="Say nothing of progress."
+    )
+
+    def carrier(quiet: bool = option) -> None:  # noqa: FBT001 - as above
+        del quiet
+
+    app = typer.Typer(add_completion=False)
+    app.command()(carrier)
+    return typer.main.get_command(app).params[0]
 
 
 def _end_as_by_a_key() -> None:

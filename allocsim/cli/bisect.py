@@ -89,6 +89,8 @@ def bisect(
 ) -> int:
     """Exit status: 0 cure and smaller program found, 1 nothing is wrong or one of them was not
     found.
+
+    Example: allocsim bisect plan.json
     """
     with nullcontext() if out is None else working_in(out):
         if Path(target).exists():

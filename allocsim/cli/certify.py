@@ -48,7 +48,10 @@ def certify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 accepted, 1 refused, 2 bad input, or the checker is not built."""
+    """Exit status: 0 accepted, 1 refused, 2 bad input, or the checker is not built.
+
+    Example: allocsim certify plan.json --certificate claims.json
+    """
     checker()  # before any work
     document = load(file)
     if not document.runs:

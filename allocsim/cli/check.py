@@ -103,6 +103,8 @@ def check(
 ) -> int:
     """Exit status: 0 nothing found, 1 something found that is not known or a peak too high, 2 a
     file cannot be judged, or a required detector did not run.
+
+    Example: allocsim check plan.json --explain 1
     """
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)

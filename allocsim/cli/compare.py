@@ -40,7 +40,10 @@ def compare(
         str | None, typer.Option(metavar="X.png", help="Draw the ratios; PNG, SVG or PDF, by its suffix.")
     ] = None,
 ) -> int:
-    """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input."""
+    """Exit status: 0 every plan is sound, 1 one is not or a planner fails, 2 bad input.
+
+    Example: allocsim compare program.json --allocator ggml --allocator greedy_by_size
+    """
     draw = None if plot is None else service("plot_comparison")  # what is missing is said before the work
     found: list[tuple[str, PlannerRow]] = []
     for path in files:

@@ -88,7 +88,10 @@ def diagnose(
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Of a model: write the report here.")] = None,
 ) -> int:
-    """Exit status: 0 nothing found, 1 found, 2 it cannot be judged."""
+    """Exit status: 0 nothing found, 1 found, 2 it cannot be judged.
+
+    Example: allocsim diagnose plan.json
+    """
     asked = {
         "data": data, "loss": loss, "optimizer": optimizer, "steps": steps, "allocator": allocator,
         "modes": None if modes is None else tuple(filter(None, modes.split(","))),

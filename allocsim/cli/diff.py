@@ -23,7 +23,10 @@ def diff(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status 0, whether they differ or not."""
+    """Exit status 0, whether they differ or not.
+
+    Example: allocsim diff before.json after.json
+    """
     plans = [load(path).plans for path in (first, second)]
     for path, found in zip((first, second), plans, strict=True):
         if not found:

@@ -37,7 +37,10 @@ def explain(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """A buffer's name goes before its index where both would do."""
+    """A buffer's name goes before its index where both would do.
+
+    Example: allocsim explain plan.json logits
+    """
     document = load(file)
     chosen = _at(document, file, "programs", program)
     if plan is not None:

@@ -108,7 +108,10 @@ def fuzz(
         str | None, typer.Option(help="For the target ggml: before, after, or the path of a libggml.  [default: after]")
     ] = None,
 ) -> int:
-    """Exit status: 0 no finding, 1 findings (a crash is one), 2 bad usage or target."""
+    """Exit status: 0 no finding, 1 findings (a crash is one), 2 bad usage or target.
+
+    Example: allocsim fuzz my_planner:plan --examples 200
+    """
     for folder in (out, corpus):
         if folder is not None:
             with working_in(folder):  # refused before long work

@@ -48,6 +48,8 @@ def plan(
 ) -> int:
     """Exit status: 0 planned, 1 over capacity or --max-peak (nothing is written then), 2 bad
     input.
+
+    Example: allocsim plan program.json --allocator greedy_by_size -o plan.json
     """
     budget = None if max_peak is None else bytes_of(max_peak)
     planner = find(allocator) if seconds is None else limited(allocator, seconds)

@@ -1,4 +1,5 @@
-"""Progress on standard error: a bar where that is a terminal, silence elsewhere.
+"""Progress on standard error: a bar where that is a terminal, a line every ten seconds elsewhere,
+nothing where `--quiet` is asked for.
 
 The bar goes when the work is done.
 
@@ -6,15 +7,63 @@ What this module does not see: the work.
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from rich.progress import Progress, TaskID
 
 OnStep = Callable[[str, int, int], None]
 """Called with what is being done, how many steps of it are done, and of how many."""
+
+EVERY_SECONDS: Final = 10
+"""Between two lines where standard error is no terminal."""
+
+_hushed = False
+
+
+def hush(*, asked: bool) -> None:
+    """Say nothing of progress from here on, or do so again: of the command that begins."""
+    global _hushed  # noqa: PLW0603 - one command runs in a process at a time
+    _hushed = asked
+
+
+class ProgressLines:
+    """What a bar of rich is asked for, as lines: no more than one every `EVERY_SECONDS`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._said = clock()
+        self._description = ""
+        self._done: float = 0
+        self._total: float | None = None
+
+    def add_task(self, description: str, *, total: float | None) -> "TaskID":
+        """Begin with something else; its number is always 0."""
+        self._description, self._done, self._total = description, 0, total
+        return cast("TaskID", 0)
+
+    def update(self, _task: "TaskID", *, description: str, completed: float, total: float | None) -> None:
+        """Take what is being done, how much of it, and of how much."""
+        self._description, self._done, self._total = description, completed, total
+        self._say()
+
+    def advance(self, _task: "TaskID", count: float) -> None:
+        """Take how much more is done."""
+        self._done += count
+        self._say()
+
+    def _say(self) -> None:
+        now = self._clock()
+        if now - self._said < EVERY_SECONDS:
+            return
+        self._said = now
+        of = "" if self._total is None else f" of {self._total:g}"
+        text = f"{self._description} {self._done:g}{of}, {now - self._began:.0f} s".strip()
+        sys.stderr.write("".join(c if c.isprintable() else repr(c)[1:-1] for c in text) + "\n")
+        sys.stderr.flush()
 
 
 @contextmanager
@@ -43,17 +92,19 @@ def counting(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]":
-    """Give a bar on standard error, None where that is no terminal or nobody is to look.
+def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Progress | ProgressLines | None]":
+    """Give a bar on standard error, lines where that is no terminal, None where nobody is to look.
 
     `counted` shows how many of how many.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or _hushed:
         yield None
         return
+    if not sys.stderr.isatty():
+        yield ProgressLines()
+        return
     from rich.console import Console  # only on a terminal
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # as above
-    from rich.progress import Progress as Bar  # as above
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # as above
 
     columns: tuple[Any, ...] = (
         TextColumn("{task.description}"),
@@ -61,5 +112,5 @@ def bar(*, counted: bool = False, quiet: bool = False) -> "Iterator[Bar | None]"
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Bar(*columns if counted else (), console=Console(stderr=True), transient=True) as shown:
+    with Progress(*columns if counted else (), console=Console(stderr=True), transient=True) as shown:
         yield shown

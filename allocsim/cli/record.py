@@ -56,7 +56,10 @@ def ggml(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """A program that calls ggml: its uploads, runs and reads, recorded and judged."""
+    """A program that calls ggml: its uploads, runs and reads, recorded and judged.
+
+    Example: allocsim record ggml -- ./program model.gguf
+    """
     if bool(program) == (given is not None):
         raise typer.BadParameter("give a program behind `--`, or a log by --log")
     with _log_at(given or out) as log:

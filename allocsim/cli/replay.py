@@ -120,7 +120,10 @@ def replay(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 every case that must hold holds, 1 one does not, 2 bad usage or input."""
+    """Exit status: 0 every case that must hold holds, 1 one does not, 2 bad usage or input.
+
+    Example: allocsim replay plan.json
+    """
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
     job = _of_file if Path(target).exists() else service("replay_scenario")

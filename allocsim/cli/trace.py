@@ -39,6 +39,8 @@ def trace(
     """A recording of an allocator, with its streams and steps, is judged or becomes a document.
 
     Exit status 1 where something is wrong with it.
+
+    Example: allocsim trace events.jsonl
     """
     if out is not None:
         document = read(events)

@@ -32,7 +32,10 @@ def verdict(
     strict: Strict = False,
     kinds: Kinds = None,
 ) -> int:
-    """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged."""
+    """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged.
+
+    Example: allocsim verdict plan.json
+    """
     required = letters_of(require)
     evidence = read_evidence(target)
     if not evidence.document.runs:

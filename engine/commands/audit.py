@@ -95,6 +95,8 @@ def audit(
 ) -> int:
     """Exit status: 0 declared and measured agree, 1 they differ, 2 bad usage or a library that is
     refused.
+
+    Example: allocsim audit
     """
     several = ggml is not None and (ggml == EVERY or "," in ggml)
     for misused, rule in (

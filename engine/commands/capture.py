@@ -96,7 +96,10 @@ def ggml(
     seed: Annotated[int, typer.Option(min=0, help="Of the elements that K and D draw.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """A planned graph of real ggml as a document: examined, and written or drawn if asked."""
+    """A planned graph of real ggml as a document: examined, and written or drawn if asked.
+
+    Example: allocsim capture ggml -o plan.json
+    """
     if recipe is not None and gguf is not None:
         raise typer.BadParameter("--recipe and --gguf are two graphs; give one")
     with open_library(library) as child:
@@ -131,7 +134,10 @@ def ggml(
 def dumper(
     *, out: Annotated[Path, typer.Option("-o", "--out", help="Where to write it.")] = Path("allocsim_dump.c")
 ) -> int:
-    """The C file with which a C or C++ program dumps its planned graph."""
+    """The C file with which a C or C++ program dumps its planned graph.
+
+    Example: allocsim capture dumper
+    """
     write_atomic(out, DUMPER.read_bytes())
     print_line(
         f"wrote {show_path(out)}: compile it with your program and call allocsim_dump(graph, path); its head says how"

@@ -50,7 +50,10 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input."""
+    """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input.
+
+    Example: allocsim train digits.toml --steps 100
+    """
     said = configs.read(config)
     settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
     folder = out or Path("out") / config.stem

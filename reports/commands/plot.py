@@ -51,7 +51,10 @@ def plot(
         ),
     ] = None,
 ) -> int:
-    """The suffix of the file decides between PNG, SVG and PDF."""
+    """The suffix of the file decides between PNG, SVG and PDF.
+
+    Example: allocsim plot plan.json --kind lifetimes -o lives.png
+    """
     picture = out or f"{Path(file).resolve().stem}-{kind.value}.png"
     reports.plot(load(file), kind.value, picture, run=run)
     print_line(f"wrote {show_path(picture)}")

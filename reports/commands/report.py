@@ -29,7 +29,10 @@ def report(
     *,
     out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page; nothing else is written.")],
 ) -> int:
-    """Write a page that needs no other file and no network."""
+    """Write a page that needs no other file and no network.
+
+    Example: allocsim report plan.json -o report.html
+    """
     if Path(out).suffix.lower() not in {".html", ".htm"}:
         raise OutputError(f"{out}: the suffix {Path(out).suffix!r} names no page; .html does")
     folder = Path(source)

@@ -52,7 +52,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 
 @app.command("list")
 def list_scenarios(*, as_json: AsJson = False) -> int:
-    """List the scenarios with the verdict each must get."""
+    """List the scenarios with the verdict each must get.
+
+    Example: allocsim repro list
+    """
     every: list[AnyScenario] = [*scenarios.every(), *scenarios.every_on_ggml(), *scenarios.every_small()]
     if as_json:
         print_json({"scenarios": [_entry(scenario) for scenario in every]})
@@ -76,6 +79,8 @@ def show(
     """Tell the story of a scenario, with the graph round the fault before and after.
 
     It is run for that, one of the engine at a small size; with --json alone nothing is run.
+
+    Example: allocsim repro show ggml-1501
     """
     if plot is not None:
         from reports import check_suffix
@@ -141,7 +146,10 @@ def gallery(
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = 1,
     out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page; nothing else is written.")],
 ) -> int:
-    """Write one page with the story and the picture of every scenario, which are run for it."""
+    """Write one page with the story and the picture of every scenario, which are run for it.
+
+    Example: allocsim repro gallery -o gallery.html
+    """
     if Path(out).suffix.lower() not in {".html", ".htm"}:
         raise OutputError(f"{out}: the suffix {Path(out).suffix!r} names no page; .html does")
     chosen = names or [*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL]
@@ -204,7 +212,10 @@ def run_scenarios(
         Path | None, typer.Option(metavar="DIR", help="Write the report here; below it if there are several.")
     ] = None,
 ) -> int:
-    """Train three ways, ask every detector, and print the verdict."""
+    """Train three ways, ask every detector, and print the verdict.
+
+    Example: allocsim repro run ggml-1501 --out out/ggml-1501
+    """
     if bool(names) == every:
         raise typer.BadParameter("name scenarios or give --all" + (", not both" if names else ""))
     if workers > 1 and not every:
