@@ -1,7 +1,7 @@
 """How commands print: one JSON document, plain lines in a pipe, tables on a terminal.
 
-Plain lines are stable and greppable: columns separated by two spaces, nothing wrapped, nothing
-coloured. rich is imported only for a terminal. Names come from files, so everything is made one
+Plain lines are stable and greppable: columns separated by two spaces under their headers, nothing
+wrapped, nothing coloured. rich is imported only for a terminal. Names come from files, so everything is made one
 line before it is printed.
 
 What this module does not see: what is being printed.
@@ -31,7 +31,7 @@ def print_line(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """Print rows: a table on a terminal, two-space separated columns without a header in a pipe.
+    """Print rows under their headers: a table on a terminal, columns two blanks apart in a pipe.
 
     `right` are numbers.
     """
@@ -41,6 +41,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     if sys.stdout.isatty():
         _print_rich(columns, cells, right)
         return
+    cells.insert(0, list(columns))
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
     for row in cells:
         padded = [

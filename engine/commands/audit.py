@@ -238,7 +238,6 @@ def _print(found: Measured, wrong: list[dict[str, Any]]) -> None:
         [_cells(place, cells, layouts) for place, cells in lines.items()],
         right=("operand",),
     )
-    print_line(f"columns: kernel, operand, {', '.join(layouts)}")
     print_line(
         "+ safe, ! unsafe, ? never depended on it, - does not apply; in brackets: declared [+], believed by a planner (+), by nobody +"
     )

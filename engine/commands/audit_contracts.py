@@ -43,7 +43,6 @@ def print_contracts(found: Mapping[str, Any]) -> None:
     print_line(f"contracts: {len(rows)} ops in {forms} forms between red zones; {len(wrong)} break theirs")
     heads = ("kernel", "forms", "reads", "writes", "leaves", "threads", "over")
     print_table(heads, [_cells(row) for row in [*wrong, *(r for r in rows if r not in wrong)]], right=("forms",))
-    print_line(f"columns: {', '.join(heads)}")
     print_line("reads, writes, over: sources by slot; over: the result may lie exactly there; ! what a kernel may not")
     for row in wrong:
         for one in row["misdeeds"]:

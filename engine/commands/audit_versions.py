@@ -152,7 +152,6 @@ def _print(columns: list[VersionColumn], rows: list[dict[str, Any]], refused: di
         print_table(
             ("op", "source", *versions), [tuple(str(cell) for cell in row.values()) for row in rows], right=("source",)
         )
-        print_line(f"columns: op, source, {', '.join(versions)}")
     print_line(f"{len(rows)} pairs are wrong in a version" if rows else "every pair is safe in every version")
     for column in columns:
         for cause in column["other"]:

@@ -6,7 +6,6 @@ reports it has made.
 What this module does not see: which runs were asked for, and how a scenario is run.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -133,8 +132,7 @@ def _print_training(modes: Mapping[str, Any]) -> None:
 
 def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, words: bool = False) -> None:
     print_line("")
-    named = ", ".join(filter(None, columns))
-    print_line(title if sys.stdout.isatty() or not named else f"{title} ({named})")
+    print_line(title)
     print_table(columns, rows, right=columns[1:] if columns[0] and not words else ())
 
 

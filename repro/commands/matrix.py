@@ -150,7 +150,6 @@ def _causes(causes: Expected) -> str:
 
 
 def _print(rows: Sequence[MatrixRow], skipped: Sequence[dict[str, Any]]) -> None:
-    print_line(f"scenario, runs on, {' '.join(DETECTORS)}, the verdict names")
     print_table(
         ("scenario", "runs on", *DETECTORS, "the verdict names", ""),
         [
