@@ -26,6 +26,7 @@ What this module does not see: how plans are judged (`allocsim.judge`) and what 
 (`allocsim.outcomes.telling`).
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
@@ -36,7 +37,7 @@ import typer
 
 from allocsim.certificates import certificate_of, certificate_text, terms_of
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.output import print_error, print_json, print_line
+from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError, DocumentError, ModelError
 from allocsim.files import write_atomic
 from allocsim.files.gate import CEILINGS, content, record_of
@@ -44,7 +45,8 @@ from allocsim.files.sizes import bytes_of
 from allocsim.judge.fast.facts import rows_of
 from allocsim.judge.violations import NO_MORE, Report, Violation
 from allocsim.model import Document
-from allocsim.outcomes import JudgeRules, Outcome, baseline, judge_file, junit, sarif
+from allocsim.outcomes import JudgeRules, Outcome, baseline, cause_table, judge_file, junit, sarif
+from allocsim.outcomes import github as github_lines
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.examined import DETECTORS
 from allocsim.outcomes.examined import as_json as examined_json
@@ -93,6 +95,10 @@ def check(
     write_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what is found as known.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")] = None,
+    findings: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row for each cause: .csv, or .json as columns.")
+    ] = None,
+    github: Annotated[bool, typer.Option("--github", help="Annotations and a job summary for GitHub.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write what each read must find, for `allocsim certify`.")
     ] = None,
@@ -109,6 +115,7 @@ def check(
     most = None if max_peak is None else bytes_of(max_peak)
     marks = frozenset[str]() if known is None else baseline.read(known)
     required = letters_of(require)
+    table = None if findings is None else table_for(findings)
     if certificate is not None and len(files) != 1:
         raise AllocsimError(f"--certificate: one certificate is of one file; {len(files)} are given")
     rules = JudgeRules(limit=limit, plain=plain, strict=strict, kinds=kinds_table(kinds))
@@ -148,8 +155,12 @@ def check(
         print_explained(document, outcome, explain)
     if as_json:
         print_json({"files": entries})
-    for target, dumps in _written(write_baseline, junit_file, sarif_file):
-        write_atomic(target, dumps(outcomes))
+    if github:
+        print_for_github(outcomes)
+    wanted = [(write_baseline, baseline.dumps), (junit_file, junit.dumps), (sarif_file, sarif.dumps), (findings, table)]
+    for target, dumps in wanted:
+        if target is not None and dumps is not None:
+            write_atomic(target, dumps(outcomes))
     for outcome in outcomes:
         if certificate is not None and outcome.document is not None:
             write_atomic(certificate, certificate_text(certificate_of(terms_of(outcome.document))).encode())
@@ -200,11 +211,22 @@ def outcome_entry(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _written(
-    known: Path | None, junit_file: Path | None, sarif_file: Path | None
-) -> list[tuple[Path, Callable[[Iterable[Outcome]], bytes]]]:
-    wanted = ((known, baseline.dumps), (junit_file, junit.dumps), (sarif_file, sarif.dumps))
-    return [(path, dumps) for path, dumps in wanted if path is not None]
+def table_for(path: Path) -> Callable[[Iterable[Outcome]], bytes]:
+    """Return what writes a table of causes. Raises AllocsimError for a suffix that it has not."""
+    made = {".csv": cause_table.as_csv, ".json": cause_table.as_columns}.get(path.suffix.lower())
+    if made is None:
+        raise AllocsimError(f"--findings: {show_path(path)}: a table of causes is .csv or .json")
+    return made
+
+
+def print_for_github(outcomes: Iterable[Outcome]) -> None:
+    """Print the annotations, and add the summary to the file of the job, where there is one."""
+    for line in github_lines.annotations(outcomes):
+        print_line(line)
+    target = os.environ.get(github_lines.STEP_SUMMARY)
+    if target:
+        with Path(target).open("a", encoding="utf-8") as file:  # the file is the job's: others add to it too
+            file.write(github_lines.summary(outcomes))
 
 
 def print_remarks(remarks: Mapping[str, list[str]]) -> None:

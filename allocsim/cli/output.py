@@ -1,8 +1,8 @@
 """How commands print: one JSON document, plain lines in a pipe, tables on a terminal.
 
 Plain lines are stable and greppable: columns separated by two spaces under their headers, nothing
-wrapped, nothing coloured. rich is imported only for a terminal. Names come from files, so everything is made one
-line before it is printed.
+wrapped, nothing coloured. rich is imported only for a terminal. Names come from files, so
+everything is made one line before it is printed.
 
 What this module does not see: what is being printed.
 """

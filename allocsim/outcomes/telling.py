@@ -115,7 +115,7 @@ def _head_lines(outcome: Outcome) -> Iterator[str]:
 def cause_lines(outcome: Outcome, cause: Cause) -> Iterator[str]:
     """Yield one cause: class, party, places and first place, then cure and price."""
     head = f"{cause.number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
-    first = _first(outcome, cause)
+    first = first_place(outcome, cause)
     yield from wrapped(f"{head}, first {first}" if first else head, "", "   ")
     known = [finding for finding in outcome.findings if finding.cause.cause is cause and finding.known]
     if known:
@@ -180,7 +180,7 @@ def _has_kernels(examined: Mapping[str, Examined]) -> bool:
     return examined["K"].why not in {"no kernels in it", NO_PLAN}
 
 
-def _first(outcome: Outcome, cause: Cause) -> str:
+def first_place(outcome: Outcome, cause: Cause) -> str:
     """Say where a cause strikes first."""
     assert outcome.document is not None
     place, document = cause.first, outcome.document
@@ -289,4 +289,14 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-__all__ = ["WIDTH", "cause_lines", "examined_lines", "headline", "lines_of", "mended", "price", "wrapped"]
+__all__ = [
+    "WIDTH",
+    "cause_lines",
+    "examined_lines",
+    "first_place",
+    "headline",
+    "lines_of",
+    "mended",
+    "price",
+    "wrapped",
+]
