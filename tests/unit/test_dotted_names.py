@@ -1,6 +1,5 @@
-"""Every module, class and function that the documents and the headers name by its whole path exists."""
+"""Every module, class and function that the documents and the sources name by its whole path exists."""
 
-import ast
 import re
 from importlib import import_module
 from pathlib import Path
@@ -17,22 +16,9 @@ DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-def texts():
-    for path in DOCUMENTS:
-        yield path, path.read_text()
-    for path in SOURCES:
-        text = path.read_text()
-        if not NAMED.search(text):  # most files: a tree of each would take seconds
-            continue
-        nodes = [
-            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        ]
-        yield path, "\n".join(filter(None, map(ast.get_docstring, nodes)))
-
-
 PLACES = {}
-for _path, _text in texts():
-    for _name in NAMED.findall(_text):
+for _path in (*DOCUMENTS, *SOURCES):
+    for _name in NAMED.findall(_path.read_text()):
         if _name not in GROUPS and not _name.endswith((".py", ".md", ".json", ".toml")):
             PLACES.setdefault(_name, _path.relative_to(ROOT).as_posix())
 
