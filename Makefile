@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
+unexport PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles the packages from their text: half a second of it, for `--help` too
+
 .PHONY: repro test quick campaigns lint types proof venv venv-locked lock bench clean
 
 repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
