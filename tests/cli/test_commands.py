@@ -1,4 +1,4 @@
-"""The command in a subprocess: what it prints, how it ends, and one clear line on bad input."""
+"""The command: what it prints, how it ends, and one clear line on bad input; in a process of its own where that is what is asked."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from commands import allocsim
 
 from allocsim import document, plugins
 from allocsim.cli import COMMANDS, help_text, main, one_line
@@ -21,17 +22,11 @@ from allocsim.programs.builder import ProgramBuilder, plan_of
 ROOT = Path(__file__).parents[2]
 
 
-def allocsim(*arguments, **options):
-    """Run the command; no traceback is ever acceptable."""
+def process(*arguments):
+    """Run the command as a shell does; no traceback is ever acceptable."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, "-m", "allocsim", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        **options,
-    )
+    command = [sys.executable, "-m", "allocsim", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert "Traceback" not in done.stderr
     return done
 
@@ -72,7 +67,7 @@ def bad(tmp_path):
 
 
 def test_help_lists_every_command_and_its_purpose():
-    done = allocsim("--help")
+    done = process("--help")
     assert done.returncode == 0
     assert done.stdout == help_text() + "\n"
     for name, row in ({**COMMANDS, **plugins.commands()[0]}).items():
@@ -89,7 +84,7 @@ def test_every_command_has_help(name, capsys):
 
 
 def test_no_arguments_is_bad_usage_and_shows_the_help():
-    done = allocsim()
+    done = process()
     assert done.returncode == 2
     assert "usage: allocsim COMMAND" in done.stdout
 
@@ -126,7 +121,7 @@ def test_check_of_a_broken_plan_lists_what_is_wrong_and_ends_with_1(broken):
 
 
 def test_check_json_is_the_document_of_the_format(clean, broken, bad):
-    done = allocsim("check", "--json", clean, bad, broken)
+    done = process("check", "--json", clean, bad, broken)
     assert done.returncode == 2
     assert done.stderr == f"allocsim: {bad}: programs[0].ops[0]: 3 is not an object\n"
     files = json.loads(done.stdout)["files"]
