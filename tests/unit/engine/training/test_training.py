@@ -1,5 +1,6 @@
 """Training one step at a time and over epochs: what ggml-opt promises, to the bit where it can be."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import allocsim
 from msgspec.structs import replace
 from safetensors.numpy import save
 
@@ -523,22 +525,8 @@ warmup = 2
 def train(tmp_path, *arguments, config=MOONS):
     file = tmp_path / "moons.toml"
     file.write_text(config)
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from allocsim.cli import main; sys.exit(main())",
-        "train",
-        str(file),
-        *arguments,
-    ]
-    done = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4])},
-    )
+    with contextlib.chdir(tmp_path):
+        done = allocsim("train", file, *arguments)
     return done.returncode, done.stdout, done.stderr
 
 
