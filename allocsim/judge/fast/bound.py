@@ -27,7 +27,7 @@ from allocsim.judge.fast.accesses import believed_lifetimes
 from allocsim.judge.fast.intervals import among, distinct
 from allocsim.judge.fast.s_in_place import joined, moved_by
 from allocsim.judge.fast.s_overlap import believed_sharing
-from allocsim.judge.fast.s_tags import shares_tags, ties
+from allocsim.judge.fast.s_tags import as_tagged, ties
 from allocsim.judge.fast.trial import Trial, TrialDocument
 from allocsim.judge.violations import Stats
 from allocsim.model import Bools, Plan, Problem
@@ -38,7 +38,7 @@ def stats(case: TrialDocument) -> Stats:
     """Return the sizes of what the case is about."""
     programs = {trial.program_index: trial.program for trial in case.trials}
     judged = list(programs.values()) or list(case.document.programs)
-    runs = {(trial.alike, trial.index if shares_tags(case, trial) else 0): trial for trial in case.trials}
+    runs = {as_tagged(case, trial): trial for trial in case.trials}
     plans = {trial.plan_index: trial.plan for trial in case.trials}
     return Stats(
         ops=sum(len(program.ops) for program in judged),

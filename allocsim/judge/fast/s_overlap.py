@@ -34,7 +34,7 @@ from allocsim.judge.fast.accesses import believed_lifetimes
 from allocsim.judge.fast.intervals import among, conflicts, distinct, end_of
 from allocsim.judge.fast.owners import left_over
 from allocsim.judge.fast.s_in_place import as_planned, permitted
-from allocsim.judge.fast.s_tags import Copies, agreement, shares_tags, spans
+from allocsim.judge.fast.s_tags import Copies, agreement, as_tagged, shares_tags, spans
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, Trial, TrialDocument, problem_of
 from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import Plan, Problem, Program
@@ -56,7 +56,7 @@ def check_overlap(case: TrialDocument, findings: Findings) -> None:
     """Report every pair of buffers that a run has over each other while both live."""
     known: dict[object, _Conflicts] = {}
     for trial in case.trials:
-        key = (trial.alike, trial.index) if shares_tags(case, trial) else trial.alike
+        key = as_tagged(case, trial)
         if key not in known:
             known[key] = _conflicts(case, trial)
         found = known[key]

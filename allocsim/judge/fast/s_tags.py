@@ -19,7 +19,7 @@ What this module does not see: plans.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Final
@@ -230,9 +230,31 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
     Found once for all runs of its memory.
     """
     group = case.group(trial)
-    lives = [case.hand_overs(other.accesses).live for other in group]
-    found: Spans = case.kept(("spans", group[0].index), lambda: Spans(Runs.of(group), lives))
+
+    def followed() -> Spans:
+        return Spans(Runs.of(group), [case.hand_overs(other.accesses).live for other in group])
+
+    found: Spans = case.kept(("spans", group[0].index), followed)
     return found.of[trial.index - group[0].index]
+
+
+def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
+    """Return what is equal for runs of which the conflicts and the bound are: runs alike whose
+    buffers hold tags alike, whoever wrote them.
+
+    O(spans of the run).
+    """
+    if not shares_tags(case, trial):
+        return trial.alike
+    numbers: dict[int, int] = {}
+    held = tuple(
+        (
+            buffer,
+            *((*span[:4], span[4] and (numbers.setdefault(span[4][0], len(numbers)), span[4][1])) for span in mine),
+        )
+        for buffer, mine in spans(case, trial).items()
+    )
+    return trial.alike, held
 
 
 def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
