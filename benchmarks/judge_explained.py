@@ -149,5 +149,10 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}",
         "True -> False",
     ): ONE_LENGTH,
+    (
+        "allocsim/verdict/carries.py",
+        "found[of(pair[0])].append(pair)",
+        "0 -> 1",
+    ): "the two of a pair are of one group, since the pair itself connects them",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

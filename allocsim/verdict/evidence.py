@@ -213,7 +213,7 @@ def _check(document: Document, record: _Record, source: str) -> None:
         ):
             for name in names:
                 exists(f"{place}.{name}", getattr(incident, name), count)
-        low, high = incident.suspects or (0, 0)
-        if not 0 <= low <= high <= len(program.ops):
-            rule = f"[{low}, {high}) is no range of the {len(program.ops)} ops"
+        span = incident.suspects
+        if span is not None and not 0 <= span[0] <= span[1] <= len(program.ops):
+            rule = f"[{span[0]}, {span[1]}) is no range of the {len(program.ops)} ops"
             raise DocumentError(source, f"{place}.suspects", rule)

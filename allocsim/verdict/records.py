@@ -203,5 +203,6 @@ JOINT: Final = ("class", "fault", "victim", "writer", "reader", "belief")
 
 def _joint_json(cause: Cause) -> dict[str, Any]:
     """Return the causes of one class and party as an entry of `also`."""
-    said = cause.class_, cause.party, *map(witness_json, (cause.victim, cause.writer, cause.reader)), cause.belief
-    return {**dict(zip(JOINT, said, strict=True)), "count": cause.places, "text": cause.text}
+    witnesses = {name: witness_json(getattr(cause, name)) for name in ("victim", "writer", "reader")}
+    named = {"class": cause.class_, "fault": cause.party, **witnesses, "belief": cause.belief}
+    return {**named, "count": cause.places, "text": cause.text}

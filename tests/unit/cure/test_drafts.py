@@ -11,6 +11,7 @@ from allocsim.cure.changes import Change
 from allocsim.cure.drafting import Draft, built, in_other_plans, meeting_in_place, replan
 from allocsim.cure.mending import edges_of, with_beliefs
 from allocsim.cure.room import Rigour, Room
+from allocsim.cure.settling import settle
 from allocsim.judge.fast import Violation
 from allocsim.model import OWN, Document, Role, Run
 from repro.small.words import belief, plan, program
@@ -81,6 +82,29 @@ def test_a_plan_made_anew_leaves_what_had_memory_of_its_own_there_and_places_the
     new = draft.replanned[0, 0]
     assert {name for name, arena in zip(names, new.arena.tolist(), strict=True) if arena == OWN} == {"a", "t"}
     assert new.offset[names.index("s")] == 256
+
+
+def test_a_plan_that_no_planner_can_make_anew_changes_nothing(monkeypatch):
+    monkeypatch.setattr(drafting, "ALLOCATORS", dict.fromkeys(("greedy_by_size", "linear_scan"), ALLOCATORS["ggml"]))
+    small = replace(MADE, arenas=tuple(replace(arena, capacity=64) for arena in MADE.arenas))
+    draft = Draft.of(Document.of(plan(small, "x=0 a=64 b=0 c=64")))
+    assert not replan(draft, Change(kind="stale", plan=0, program=0))
+    assert (draft.replanned, draft.changes) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        ("x = host.write; a = f x; b = g a; host.read b", {B}),
+        ("x = host.write; a = f x; v:a = g! a; host.read v", set()),
+    ],
+    ids=["two buffers", "one buffer"],
+)
+def test_the_result_leaves_the_operand_that_a_kernel_may_not_write_over(text, moved):
+    """Not where both are one buffer: that is the program's, and no slot would part them."""
+    draft = Draft.of(Document.of(plan(program(text), "x=0 a=64" + " b=64" * bool(moved))))
+    assert settle(draft, kernel(), (), Rigour.EVERYBODY, by_wait=False)
+    assert draft.moved[0] == moved
 
 
 def test_a_slot_gets_all_its_bytes_only_where_some_are_missing():

@@ -14,8 +14,10 @@ from allocsim.cure.defects import keys_of
 from allocsim.cure.patch import patch
 from allocsim.document import dumps, read
 from allocsim.judge.fast import check
+from allocsim.model import Document
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
+from repro.small.words import belief, plan, program
 
 ROOT = Path(__file__).parents[3]
 STRANGER = ROOT / "examples" / "apply_cure.py"
@@ -85,3 +87,12 @@ def test_a_document_is_no_change_from_itself():
     document = read(CASES / "both-plans-faulty.json")
     assert patch(document, document) == ()
     assert patch(document, loads(dumps(document))) == ()
+
+
+def test_a_slot_is_replaced_whole_and_of_any_other_row_the_members_that_changed():
+    made = program("x = host.write; a = f x; host.read a")
+    one, other = (Document.of(plan(made, f"x=0 a={at}", belief(made, a=(1, stop)))) for at, stop in ((64, 2), (128, 3)))
+    assert {(edit["op"], edit["path"]) for edit in patch(one, other)} == {
+        ("add", "/problems/0/stop"),
+        ("replace", "/plans/0/slots/1"),
+    }

@@ -3,7 +3,7 @@
 import pytest
 
 from allocsim import check
-from allocsim.model import Document
+from allocsim.model import Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
@@ -61,3 +61,14 @@ def test_a_list_that_is_cut_keeps_its_count():
         assert report.truncated is (limit < len(whole.violations))
         assert report.count == max(len(whole.violations), limit)
         assert report.counts["Overlap"] == whole.counts["Overlap"]
+
+
+@pytest.mark.parametrize(("stated", "needed"), [(None, 16), (12, 12)])
+def test_a_size_that_a_belief_states_has_no_ends(stated, needed):
+    """Without ops the belief is all there is: it needs the bytes it states, or those of the end that it leaves open."""
+    b = ProgramBuilder("no ops")
+    b.buffer("y", 8, nbytes_range=(4, 16), alignment=1)
+    made = b.build()
+    told = Problem.of(made, start=[0], stop=[1], **({} if stated is None else {"nbytes": [stated]}))
+    (found,) = (v for v in check(Document.of(plan_of(made, [0], problem=told))).violations if v.kind == "Undersized")
+    assert found.message.startswith(f"buffer 0 'y' needs {needed} bytes; its slot has 8")

@@ -865,3 +865,13 @@ def test_of_late_reads_that_nobody_stated_a_belief_of_the_last_says_what_was_mis
     made = program("x = host.write; y = f x; v:y = view y; z = g x; w = h y z; u = k v w; host.read u")
     document = Document.of(Run.of(plan(made, "x=0 y=64 z=64 w=128 u=192")))
     assert judge(Evidence(document=document)).classes == {("C02", "plan")}
+
+
+def test_who_missed_a_buffer_is_asked_of_its_own_late_reads_alone():
+    """y, in b's buffer, is read by the host alone; that an op reads late what y lay over, t, is no late read of y."""
+    made = program(
+        "x = host.write; b = f x; t = g x; y:b = h x; r = k t; t2:t = g x; host.read y; host.read t2; host.read r"
+    )
+    (cause, other) = judge(Evidence(document=Document.of(plan(made, "x=64 b=0 t=0 r=128")))).causes
+    said = {made.buffers.names[c.change.buffer]: (c.class_, c.party) for c in (cause, other)}
+    assert said == {"b": ("C05", "plan"), "t": ("C01", "plan")}
