@@ -308,12 +308,12 @@ class DocumentRecord:
         """Return the document with every buffer that has a range of sizes at its low (0) or high
         (1) end; believed sizes follow where the problem states none.
         """
-        programs = tuple(
-            replace(
-                one, buffers=tuple(replace(b, nbytes=(b.nbytes_range or (b.nbytes,) * 2)[end]) for b in one.buffers)
-            )
-            for one in self.programs
-        )
+
+        def sized(buffer: BufferRecord) -> BufferRecord:
+            ends = buffer.nbytes_range
+            return buffer if ends is None else replace(buffer, nbytes=ends[end])
+
+        programs = tuple(replace(one, buffers=tuple(map(sized, one.buffers))) for one in self.programs)
         problems = tuple(
             one if "nbytes" in one.stated else replace(one, nbytes=programs[one.program].sizes) for one in self.problems
         )

@@ -55,8 +55,7 @@ def overlaps(plan: PlanRecord, sizes: Sequence[int], lifetimes: Callable[[int], 
     for buffer, slot in enumerate(plan.slots):
         if slot.arena >= 0 and sizes[buffer] > 0:
             place = slot.offset, slot.offset + sizes[buffer], buffer
-            spans = [span for span in lifetimes(buffer) if span[0] < span[1]]
-            arenas.setdefault(slot.arena, []).extend((*span, *place) for span in spans)
+            arenas.setdefault(slot.arena, []).extend((*span, *place) for span in lifetimes(buffer))
     found: dict[Pair, list[Range]] = {}
     for rows in arenas.values():
         for one, other in meeting(rows):

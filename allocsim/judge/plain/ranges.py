@@ -48,9 +48,8 @@ def without(one: Ranges, holes: Ranges) -> Ranges:
     for start, high in one:
         low = start
         for hole_low, hole_high in holes:
-            if low < hole_high and hole_low < high:
-                found.append((low, hole_low))
-                low = hole_high
+            found.append((low, min(hole_low, high)))
+            low = max(low, hole_high)
         found.append((low, high))
     return tuple((low, high) for low, high in found if low < high)
 

@@ -7,8 +7,9 @@ from allocsim.model import Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 
-def document(offset, *, size=(4, 16)):
+def document(offset, *, size=(4, 16), x=0, z=None, up=True):
     """Two buffers that live at once, the second of them at `offset` and of 4 to 16 bytes, and a third far away that lies on it too where it is 16."""
+    slots = [x, offset, offset + 8 if z is None else z]
     b = ProgramBuilder("ranged")
     x, y = (
         b.tensor("x", "u8", (8,), alignment=1),
@@ -16,23 +17,23 @@ def document(offset, *, size=(4, 16)):
     )
     z = b.tensor("z", "u8", (8,), alignment=1)
     b.op("host.write", (), (x,))
-    b.op("f", (x,), (y,))
-    b.op("g", (x,), (z,))
+    for kind, result in (("f", y), ("g", z))[:: 1 if up else -1]:
+        b.op(kind, (x,), (result,))
     b.op("host.read", (x, y, z), ())
     made = b.build()
-    return Document.of(plan_of(made, [0, offset, offset + 8]))
+    return Document.of(plan_of(made, slots))
 
 
 @pytest.mark.parametrize(
-    ("offset", "expected"),
+    ("made", "expected"),
     [
-        (8, {("y", "z"): ("high",)}),
-        (4, {("x", "y"): ("low", "high"), ("y", "z"): ("high",)}),
+        (document(8), {("y", "z"): ("high",)}),
+        (document(4), {("x", "y"): ("low", "high"), ("y", "z"): ("high",)}),
+        (document(0, x=10, z=2, up=False), {("x", "y"): ("high",), ("y", "z"): ("low", "high")}),
     ],
-    ids=["large only", "the one at both, the other large only"],
+    ids=["large only", "the one at both, the other large only", "the one large only, the other at both"],
 )
-def test_a_record_says_at_which_ends_it_was_found(offset, expected):
-    made = document(offset)
+def test_a_record_says_at_which_ends_it_was_found(made, expected):
     report = check(made)
     names = made.programs[0].buffers.names
     found = [v for v in report.violations if v.kind == "Overlap"]

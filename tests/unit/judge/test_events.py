@@ -106,3 +106,11 @@ def test_allocations_over_live_ones_that_are_not_listed_are_counted(tiny, monkey
     b.run((b.run((b.uploaded("x"),), "y"),), "z")
     report = check(Document.of(plan_of(b.build(), (0, 0, 0), events=rows)))
     assert (report.counts["AllocOverLive"], report.truncated) == (3, True)
+
+
+def test_a_single_byte_is_bytes_too_and_no_bytes_are_not(tiny):
+    for nbytes, expected in ((1, [("AllocOverLive", 1, 1, 0)]), (0, [])):
+        b = tiny()
+        for name in "xy":
+            b.buffer(name, nbytes)
+        assert judged(b.build(), [(A, 0), (A, 1)], [0, 0]) == expected

@@ -6,10 +6,10 @@ import pytest
 from allocsim import check
 from allocsim.judge.fast import h_races as order
 from allocsim.judge.fast import selector
-from allocsim.judge.fast.h_clocks import Order
+from allocsim.judge.fast.h_clocks import Order, Touched, late_accesses
 from allocsim.judge.fast.h_races import SCHEDULE_LIMIT, exchanged
 from allocsim.judge.fast.screens import late
-from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Run
+from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 BYTES = (Arena(name="cpu", alignment=1),)
@@ -293,3 +293,72 @@ def test_large_inputs_are_compiled_and_small_ones_are_not(monkeypatch):
     monkeypatch.setattr(selector, "LATE_FROM", 4)
     t.races()
     assert len(asked) == 4
+
+
+def brought_late(stream, waits, accesses):
+    """Return (access, source, last op known) of each access that some stream's earlier op may not be told from, by transitive closure and sets."""
+    before = {(i, j) for j, row in enumerate(waits) for i in {*row, *(i for i in range(j) if stream[i] == stream[j])}}
+    for middle in range(len(stream)):
+        into, out = ({i for i, j in before if j == middle}, {j for i, j in before if i == middle})
+        before |= {(i, j) for i in into for j in out}
+    found = []
+    for number, (op, write, places) in enumerate(accesses):
+        for source in sorted({*stream} - {stream[op]}):
+            met = {i for i, w, own in accesses if i < op and stream[i] == source and (w or write) and own & places}
+            if any((i, op) not in before for i in met):
+                known = max((i for i in range(op) if stream[i] == source and (i, op) in before), default=-1)
+                found.append((number, source, known))
+    return found
+
+
+def test_accesses_are_late_exactly_where_an_earlier_conflicting_op_is_unordered():
+    """Programs drawn from seeds: up to ten ops on three streams, accesses of one or two runs of bytes."""
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        count = int(rng.integers(2, 11))
+        stream = [0, 1, 2, *rng.integers(0, 3, size=count).tolist()]
+        waits = [
+            sorted({int(i) for i in rng.integers(0, op, size=2)} if op and rng.random() < 0.4 else ())
+            for op in range(len(stream))
+        ]
+        previous = [max((i for i in range(op) if stream[i] == stream[op]), default=-1) for op in range(len(stream))]
+        rows, runs, accesses = [], [], []
+        for op in range(len(stream)):
+            for write in sorted(rng.integers(0, 2, size=int(rng.integers(0, 3))).tolist()):
+                cuts = sorted(rng.choice(9, size=2 * int(rng.integers(1, 3)), replace=False).tolist())
+                rows.append((op, write))
+                runs.append([*zip(cuts[::2], cuts[1::2], strict=True)])
+                accesses.append((op, write, {at for low, high in runs[-1] for at in range(low, high)}))
+
+        def column(values):
+            return np.array([*values], dtype=np.int64)
+
+        order_of = Order(
+            stream=column(stream), streams=3, previous=column(previous),
+            after_starts=column([0, *np.cumsum([*map(len, waits)])]), after=column(w for row in waits for w in row),
+        )  # fmt: skip
+        flat = [run for mine in runs for run in mine]
+        touched = Touched(
+            starts=np.searchsorted(column(op for op, _ in rows), np.arange(len(stream) + 1)).astype(np.int64),
+            value=np.arange(len(rows)), write=column(write for _, write in rows),
+            run_starts=column([0, *np.cumsum([*map(len, runs)])]),
+            low=column(low for low, _ in flat), high=column(high for _, high in flat), ranks=9,
+        )  # fmt: skip
+        late_ones = late_accesses(order_of, touched, selector.PLAIN)
+        found = [*zip(late_ones.access.tolist(), late_ones.source.tolist(), late_ones.known.tolist(), strict=True)]
+        assert found == brought_late(stream, waits, accesses), f"seed {seed}"
+        assert not late_ones.cut
+
+
+def test_runs_that_race_where_their_plans_put_a_state_do_not_race_apart_unless_they_touch_the_same_of_it():
+    """Two runs without a wait write the bytes [4, 8) of the arena: in one plan the state begins there, in the other at 0."""
+    found = []
+    for offset, slot in ((4, 0), (0, 4), (0, 0)):
+        b = ProgramBuilder("p", arenas=BYTES)
+        s = b.buffer("s", 8, role=Role.STATE)
+        b.op("f", (), (b.value("part", s, "u8", (4,), offset=offset),))
+        found.append(plan_of(b.build(), [slot]))
+    first, moved, alike = found
+    for other, apart, meet in ((moved, False, 1), (alike, True, 0)):
+        races = check(Document.of(Run.of(first), Run.of(other, after=()))).of_kind("Race")
+        assert [race.in_apart for race in races] == [apart] * meet

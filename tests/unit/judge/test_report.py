@@ -1,6 +1,7 @@
 """The report: order, limit, counts and sizes; and what the judge stands on."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 
 import allocsim.judge.fast
 from allocsim import check
+from allocsim.document import dumps
 from allocsim.errors import ModelError
+from allocsim.judge import plain
 from allocsim.judge.fast import CHECKS, KINDS, Report, Stats, Violation, defects
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import plan_of
@@ -180,7 +183,9 @@ def test_without_ops_the_bound_is_of_the_belief(tiny):
     b.temp("a")
     b.temp("b")
     problem = Problem.of(b.build(), start=[0, 3], stop=[4, 9], nbytes=[8, 16], may_share=[(0, 1)])
-    assert check(Document.of(plan_of(problem.program, [0, 0], problem=problem))).stats.lower_bound_bytes == 16
+    document = Document.of(plan_of(problem.program, [0, 0], problem=problem))
+    for judged in (check(document), plain.judge(plain.read(json.loads(dumps(document))))):
+        assert judged.stats.lower_bound_bytes == 16
 
 
 # what it stands on -----------------------------------------------------------------------------------------------------------

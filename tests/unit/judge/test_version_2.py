@@ -6,7 +6,9 @@ import pytest
 from encodings_2 import CARRY, amended, carried, case, copies_as_same, nibbles_as_i4, permuted
 
 from allocsim import check, loads
-from allocsim.model import Document
+from allocsim.errors import ModelError
+from allocsim.model import Arena, Document
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import causes_of
 from repro.small.words import plan, program
 
@@ -58,3 +60,32 @@ def test_of_two_entries_of_a_table_for_one_pair_unsafe_is_believed():
     document = Document.of(plan(made, "x=0 h=0"))
     assert check(document, kinds={"kinds": {"k": both["kinds"]["k"][:1]}}).clean
     assert "UnsafeInPlace" in {v.kind for v in check(document, kinds=both).violations}
+
+
+def test_an_entry_about_a_place_that_an_op_has_not_says_nothing():
+    """Neither of the operand or the result of the op that follows, nor of one behind the last."""
+    document = Document.of(plan(program("x = host.write; a = k? x; b = k? a; host.read b"), "x=0 a=64 b=0"))
+    for pair in ([1, 0], [0, 1], [7, 0], [0, 7], [7, 7]):
+        for says in ("safe", "unsafe"):
+            assert check(document, kinds={"kinds": {"k": {"pair": pair, "says": says}}}) == check(document)
+
+
+@pytest.mark.parametrize("pair", [[0], [0, 0, 0], [-1, 0], [0, 1 << 31], ["0", 0], [0.0, 0], "00", None], ids=str)
+def test_a_pair_of_a_table_is_two_positions(pair):
+    document = Document.of(plan(program("x = host.write; a = k? x; host.read a"), "x=0 a=64"))
+    with pytest.raises(ModelError, match=r"kinds\.k\[0\]\.pair"):
+        check(document, kinds={"kinds": {"k": {"pair": pair, "says": "safe"}}})
+
+
+@pytest.mark.parametrize(
+    ("at", "clean"), [(8, True), (9, True), (10, False)], ids=["where it is", "between", "shifted"]
+)
+def test_a_same_may_leave_every_second_byte_where_it_is_or_between(at, clean):
+    """The operand has every second byte of [8, 24), and the result as many of a buffer of its own; `at` is where they begin."""
+    b = ProgramBuilder("p", arenas=(Arena(name="cpu", alignment=1),))
+    x = b.value("x", b.buffer("x", 16), "u8", (8,), strides=(2,))
+    y = b.value("y", b.buffer("y", 26), "u8", (8,), strides=(2,), offset=at)
+    b.op("host.write", (), (x,))
+    b.op("same", (x,), (y,))
+    b.op("host.read", (y,), ())
+    assert check(Document.of(plan_of(b.build(), [8, 0]))).clean is clean
