@@ -6,6 +6,10 @@ ONE_LENGTH: Final = (
     "both are made with one length, row by row of the same: that they have it is asked for whoever changes this"
 )
 
+WITHIN: Final = (
+    "the walk ends at no node that is not within what is asked or marked: one more look or mark there is the same"
+)
+
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
         "allocsim/judge/fast/bound.py",
@@ -154,5 +158,100 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "found[of(pair[0])].append(pair)",
         "0 -> 1",
     ): "the two of a pair are of one group, since the pair itself connects them",
+    (
+        "allocsim/judge/plain/byte_sums.py",
+        "for step, following in pairwise([*sorted(changes), 1 << 62]):",
+        "62 -> 63",
+    ): "a step behind all others, any of which does",
+    (
+        "allocsim/judge/plain/byte_sums.py",
+        "for step, following in pairwise([*sorted(changes), 1 << 62]):",
+        "1 -> 2",
+    ): "a step behind all others, any of which does",
+    (
+        "allocsim/judge/fast/bound.py",
+        "width = int(last.max(initial=0)) + 1",
+        "1 -> 2",
+    ): "any width beyond the last end keeps the buffers apart",
+    (
+        "allocsim/judge/fast/h_clocks.py",
+        "if b & 1:",
+        "b & 1 -> b | 1",
+    ): WITHIN,
+    (
+        "allocsim/judge/fast/h_clocks.py",
+        "if a & 1:",
+        "a & 1 -> a | 1",
+    ): WITHIN,
+    (
+        "allocsim/judge/fast/l_beliefs.py",
+        "several = (times[problem.may_share] > 1).any(axis=1) | (bad & accesses.program.same_ops.any())",
+        "times[problem.may_share] > 1 -> times[problem.may_share] >= 1",
+    ): "what is asked of buffers that live several times has the same answer for those that live once, and takes longer",
+    (
+        "allocsim/judge/fast/s_dataflow.py",
+        "here = wanted if wanted >= first and not moving else self._as_planned(wanted, base)",
+        "wanted >= first -> wanted > first",
+    ): "what this run wrote is planned under the number of its write: the longer way finds that number",
+    (
+        "allocsim/judge/fast/s_tags.py",
+        "index=0,",
+        "0 -> 1",
+    ): "looked up among the runs waited for alone, and this one, judged by itself, waits for none",
+    (
+        "allocsim/judge/fast/screens/compiling.py",
+        'fast: Function = _njit(cache=True, error_model="numpy", _nrt=False)(function)',
+        "True -> False",
+    ): "whether machine code is kept for the next process",
+    (
+        "allocsim/judge/fast/screens/compiling.py",
+        'fast: Function = _njit(cache=True, error_model="numpy", _nrt=False)(function)',
+        "False -> True",
+    ): "whether references to arrays are counted, which takes time",
+    (
+        "allocsim/judge/fast/screens/compiling.py",
+        'fast = _njit(error_model="numpy", _nrt=False)(function)',
+        "False -> True",
+    ): "whether references to arrays are counted, which takes time",
+    (
+        "allocsim/judge/fast/screens/reads.py",
+        "room: Int64s = np.zeros(1, dtype=np.int64)",
+        "1 -> 2",
+    ): "room for a key that nothing is kept under; the largest is read alone",
+    (
+        "allocsim/judge/fast/screens/reads.py",
+        "columns=(key[order], run[order], begins[order], ends[order], joined(rows)), segments=2 * int(room.max()) + 8",
+        "8 -> 9",
+    ): "room for a segment more than there can be",
+    (
+        "allocsim/judge/fast/screens/reads.py",
+        "return bool(np.any(times[number.ravel()[rests]] > 1))",
+        "times[number.ravel()[rests]] > 1 -> times[number.ravel()[rests]] >= 1",
+    ): "where the screen is not asked, the judge says the same without it",
+    (
+        "allocsim/judge/fast/screens/rectangles.py",
+        "if len(nodes) <= 1:",
+        "1 -> 2",
+    ): "two nodes at the top are one family, in which a walk goes on as in any other",
+    (
+        "allocsim/judge/fast/accesses.py",
+        "return self if self.unit == 1 else Extents(self.program)",
+        "1 -> 2",
+    ): "made anew it is the same",
+    (
+        "allocsim/judge/fast/accesses.py",
+        "if self.unit == 1 and not values.packed[chosen].any():",
+        "1 -> 2",
+    ): "value by value the same holes are found, only later",
+    (
+        "allocsim/judge/fast/holes.py",
+        "flat = np.concatenate([*cut, np.empty((0, 2), dtype=np.int64)])",
+        "0 -> 1",
+    ): "a row behind those of all values, which no value begins or ends with",
+    (
+        "allocsim/verdict/waiting.py",
+        "singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []",
+        "len(waits) > 1 -> len(waits) >= 1",
+    ): "of one wait the first is all there is to choose from",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

@@ -64,8 +64,7 @@ def check_overlap(case: TrialDocument, findings: Findings) -> None:
         for row in range(listed):
             findings.report("Overlap", partial(_record, trial, found, row))
         findings.counts["Overlap"] += len(found.step) - listed
-        if found.cut:
-            findings.more("Overlap", 0)
+        findings.bounded |= found.cut
 
 
 def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:

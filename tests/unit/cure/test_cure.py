@@ -310,3 +310,12 @@ def test_a_state_that_has_no_room_where_the_first_plan_keeps_it_lies_where_both_
         (0, 1, 0),
         (1, 0, 128),
     }
+
+
+def test_two_causes_that_no_two_slots_cure_together_for_nothing_are_cured_one_after_the_other():
+    """At z all but x are needed, 512 bytes, and the plan has as many to give."""
+    made = program("x = host.write; a = f x; b = f a; c = f b; z = g c b a; host.read z", sizes="a=192 b=128 c=128")
+    document = Document.of(plan(made, "x=448 a=256 b=320 c=64 z=128", belief(made)))
+    found = verdict(document)
+    assert (len(found.causes), found.cure.nbytes) == (2, 0)
+    assert check(found.cure.document).clean

@@ -73,3 +73,10 @@ def test_a_size_that_a_belief_states_has_no_ends(stated, needed):
     told = Problem.of(made, start=[0], stop=[1], **({} if stated is None else {"nbytes": [stated]}))
     (found,) = (v for v in check(Document.of(plan_of(made, [0], problem=told))).violations if v.kind == "Undersized")
     assert found.message.startswith(f"buffer 0 'y' needs {needed} bytes; its slot has 8")
+
+
+def test_a_sentence_names_the_slots_of_its_own_plan():
+    made = document(8, size=(4, 8)).programs[0]
+    told = check(Document.of(plan_of(made, [0, 8, 16]), plan_of(made, [32, 36, 64]))).violations
+    (found,) = (v.message for v in told if v.kind == "Overlap")
+    assert "cpu[32, 40)" in found

@@ -13,9 +13,10 @@ from allocsim import check
 from allocsim.document import dumps
 from allocsim.errors import ModelError
 from allocsim.judge import plain
-from allocsim.judge.fast import CHECKS, KINDS, Report, Stats, Violation, defects
+from allocsim.judge.fast import CHECKS, KINDS, Report, Stats, Violation, defects, s_tags
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.programs.builder import plan_of
+from repro.small.words import plan, program
 
 
 @pytest.fixture
@@ -169,6 +170,19 @@ def test_a_class_of_buffers_that_might_share_counts_once_as_its_largest(tiny):
     before = 4 * (4 + 3)  # big and mid live together before the op; at the op all four are one class
     assert program(((0, 0), (0, 1), (1, 0))) == before
     assert program(((0, 0), (0, 1), (1, 0), (1, 1))) == before
+
+
+@pytest.mark.parametrize("compared", [0, 1])
+def test_beyond_what_is_compared_what_once_held_the_same_counts_once_throughout(monkeypatch, compared):
+    """The bound may be lower then, never higher: s and its copy v hold the same until f writes v."""
+
+    def bytes_needed():
+        made = program("v = same s; w:v = f! v; host.read w", roles={"s": Role.STATE})
+        return check(Document.of(plan(made, "s=0 v=64"))).stats.lower_bound_bytes
+
+    assert bytes_needed() == 128
+    monkeypatch.setattr(s_tags, "PAIRS", compared)
+    assert bytes_needed() == 64
 
 
 def test_sums_of_sizes_do_not_wrap(tiny):

@@ -138,3 +138,13 @@ def test_of_two_reasons_a_late_read_stands_under_the_one_that_brings_it_about_al
     under = {cause.change.kind for cause in verdict.causes if any(v.kind == "StaleRead" for v in cause.violations)}
     assert {cause.change.kind for cause in verdict.causes} == {"slot", "lifetime"}
     assert under == {"lifetime"}
+
+
+def test_of_two_wrong_lives_that_harm_no_read_the_one_that_begins_first_let_the_two_meet():
+    """Each truly lives where the other is believed to; g reads a before it lays b over it, which it does not declare."""
+    made = program("x = host.write; a = f x; b = g a; c = h b; host.read c")
+    document = Document.of(plan(made, "x=64 a=0 b=0 c=128", belief(made, a=(3, 4), b=(1, 2))))
+    (cause,) = (
+        c for c in judge(Evidence(document=document)).causes if any(v.kind == "UnsafeInPlace" for v in c.violations)
+    )
+    assert (cause.change.kind, made.buffers.names[cause.change.buffer]) == ("lifetime", "a")
