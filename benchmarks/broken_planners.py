@@ -38,6 +38,7 @@ from planted_planners import (
 
 from allocsim.allocators import ALLOCATORS, Constraints, exact, pin_all, pin_reads
 from allocsim.errors import CapacityError
+from allocsim.fuzzing.features import view_depth
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan, Problem, Program, Role
 from allocsim.model.layout import Int64s
 from allocsim.programs.builder import plan_of
@@ -137,6 +138,14 @@ def far_readers_missed(program: Program, constraints: Constraints) -> Plan:
     return _missing(program, constraints, lambda step, _, buffer: step > start[buffer] + 64)
 
 
+def third_view_forgotten(program: Program, constraints: Constraints) -> Plan:
+    """A view of a view of a view is followed no further."""
+    ops = program.ops
+    real = ~ops.is_kind(VIEW)[np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))]
+    deep = view_depth(program)[ops.operands[real]] > 2
+    return _missing(program, constraints, lambda *_: deep)
+
+
 def inputs_die_first(program: Program, constraints: Constraints) -> Plan:
     """What the host writes is free after its first reader."""
     wrote = np.zeros(len(program.buffers), dtype=np.bool_)
@@ -174,6 +183,7 @@ def _above(count: int, what: str) -> Callable[[Program, Constraints], Plan]:
 
 buffers_above_16, buffers_above_64 = _above(16, "buffers"), _above(64, "buffers")
 buffers_above_256, buffers_above_1000 = _above(256, "buffers"), _above(1000, "buffers")
+buffers_above_2000 = _above(2000, "buffers")
 steps_above_200, steps_above_400 = _above(200, "ops"), _above(400, "ops")
 
 
@@ -215,6 +225,11 @@ def alignment_at_most_32(program: Program, constraints: Constraints) -> Plan:
 def alignment_at_most_512(program: Program, constraints: Constraints) -> Plan:
     """No alignment is above 512."""
     return _of_buffers(program, constraints, alignment=np.minimum(program.buffers.alignment, 512))
+
+
+def alignment_at_most_a_page(program: Program, constraints: Constraints) -> Plan:
+    """No alignment is above 4,096: huge pages are not known."""
+    return _of_buffers(program, constraints, alignment=np.minimum(program.buffers.alignment, 4096))
 
 
 def alignment_of_the_first(program: Program, constraints: Constraints) -> Plan:
@@ -275,6 +290,12 @@ def offsets_of_floats(program: Program, constraints: Constraints) -> Plan:
     return moved(plan, plan.offset.astype(np.float32).astype(np.int64))
 
 
+def offsets_of_doubles(program: Program, constraints: Constraints) -> Plan:
+    """Offsets are floats of 53 bits."""
+    plan = SHELF.plan(program, constraints)
+    return moved(plan, plan.offset.astype(np.float64).astype(np.int64))
+
+
 def empty_divides(program: Program, constraints: Constraints) -> Plan:
     """Weighs bytes against life, and divides by the bytes."""
     for nbytes in program.buffers.nbytes.tolist():
@@ -328,6 +349,16 @@ def refuses_by_the_sum(program: Program, constraints: Constraints) -> Plan:
         if arena.capacity is not None and len(program.arenas) > 1 and program.buffers.nbytes.sum() > arena.capacity:
             raise CapacityError("no room")
     return SHELF.plan(program, constraints)
+
+
+def squeezed_by_a_step(program: Program, constraints: Constraints) -> Plan:
+    """Where nothing else fits, lives end a step earlier."""
+    try:
+        return SHELF.plan(program, constraints)
+    except CapacityError:
+        problem = exact.believe(program, constraints)
+        shorter = np.where(constraints.pinned, problem.stop, np.maximum(problem.stop - 1, problem.start))
+        return _placed(problem, constraints, stop=shorter)
 
 
 def last_arena_for_all(program: Program, constraints: Constraints) -> Plan:
@@ -437,6 +468,62 @@ def fixed_in_units_of_64(program: Program, constraints: Constraints) -> Plan:
         if plan.arena[buffer] >= 0:
             offset[buffer] = offset[buffer] // 64 * 64
     return moved(plan, offset)
+
+
+def fixed_where_it_ends_ignored(program: Program, constraints: Constraints) -> Plan:
+    """In an arena with an end no decided offset is looked at."""
+    ends = [program.arenas[int(arena)].capacity is not None for arena in program.buffers.arena]
+    return SHELF.plan(
+        program, replace(constraints, fixed={b: at for b, at in constraints.fixed.items() if not ends[b]})
+    )
+
+
+def fixed_in_turn_moved(program: Program, constraints: Constraints) -> Plan:
+    """What is decided onto bytes that are decided for another buffer, is laid behind all others."""
+    plan = SHELF.plan(program, constraints)
+    offset, ends = plan.offset.copy(), dict[int, int]()
+    for buffer in sorted((b for b in constraints.fixed if plan.arena[b] >= 0), key=lambda b: (plan.offset[b], b)):
+        arena, at, size = int(plan.arena[buffer]), int(plan.offset[buffer]), int(plan.nbytes[buffer])
+        if size and at < ends.get(arena, 0):
+            unit, high = int(program.buffers.alignment[buffer]), int((plan.offset + plan.nbytes).max())
+            offset[buffer] = -(-high // unit) * unit
+        ends[arena] = max(ends.get(arena, 0), at + size)
+    return moved(plan, offset)
+
+
+# streams -------------------------------------------------------------------------------------------------------------------------
+
+
+def _until_waited_for(program: Program, constraints: Constraints) -> Plan:
+    """Plan with each life as long as there are ops that some access of the buffer does not precede. O(ops^2)."""
+    ops, problem = program.ops, exact.believe(program, constraints)
+    before = np.zeros((len(ops), len(ops)), dtype=np.bool_)  # [later, earlier]
+    last: dict[int, int] = {}
+    for op in ops:
+        for earlier in {*op.after, *((last[op.stream],) if op.stream in last else ())}:
+            before[op.step, earlier] = True
+            before[op.step] |= before[earlier]
+        last[op.stream] = op.step
+    stop = problem.stop.copy()
+    writer = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+    step, _, buffer = _reads(program)
+    acts = ~ops.is_kind(VIEW)[writer]
+    where = np.concatenate([buffer, program.values.buffer[ops.results[acts]]])
+    for at, of in zip(np.concatenate([step, writer[acts]]).tolist(), where.tolist(), strict=True):
+        loose = np.flatnonzero(~before[at:, at])  # itself, and what may run before it
+        stop[of] = max(stop[of], at + int(loose[-1]) + 1)
+    return _placed(problem, constraints, stop=np.where(problem.start < problem.stop, stop, problem.stop))
+
+
+def heeds_streams(program: Program, constraints: Constraints) -> Plan:
+    """Sound; bytes are handed on where all that used them is waited for."""
+    return _until_waited_for(program, constraints)
+
+
+def streams_by_the_list(program: Program, constraints: Constraints) -> Plan:
+    """Promises to heed streams, and takes the order of the list for a wait."""
+    plan = SHELF.plan(program, constraints)
+    return moved(plan, plan.offset)
 
 
 # what the answer depends on ------------------------------------------------------------------------------------------------------
@@ -576,6 +663,31 @@ def gap_of_another(problem: Problem) -> Plan:
     return _first_fit(problem, {b + 1: gaps for b, gaps in problem.gaps.items() if b + 1 < len(problem.start)})
 
 
+def _gaps_otherwise(problem: Problem, which: Any, changed: Callable[[int, Any], Any]) -> Plan:
+    """Place with the gaps of some buffers changed."""
+    gaps = {b: changed(b, gaps) if which[b] else gaps for b, gaps in problem.gaps.items()}
+    return _first_fit(problem, {b: kept for b, kept in gaps.items() if kept})
+
+
+def gap_of_the_pinned_to_the_end(problem: Problem) -> Plan:
+    """What is pinned and has a gap is not kept behind it."""
+    return _gaps_otherwise(problem, problem.pinned, lambda _, gaps: ((min(low for low, _ in gaps), 1 << 40),))
+
+
+def gap_of_the_fixed_to_the_end(problem: Problem) -> Plan:
+    """What lies at a decided offset and has a gap is free from there on."""
+    fixed = np.zeros(len(problem.start), dtype=np.bool_)
+    fixed[list(problem.fixed)] = True
+    return _gaps_otherwise(problem, fixed, lambda _, gaps: ((min(low for low, _ in gaps), 1 << 40),))
+
+
+def gap_of_a_donor_to_the_end(problem: Problem) -> Plan:
+    """A donor that has a gap is its recipient's from there on."""
+    donor = np.zeros(len(problem.start), dtype=np.bool_)
+    donor[problem.may_share[:, 0]] = True
+    return _gaps_otherwise(problem, donor, lambda _, gaps: ((min(low for low, _ in gaps), 1 << 40),))
+
+
 def heeds_gaps(problem: Problem) -> Plan:
     """Sound; the bytes of a buffer serve others in its gaps."""
     return _first_fit(problem, dict(problem.gaps))
@@ -707,22 +819,28 @@ def lower_first(program: Program, constraints: Constraints) -> Plan:
     return moved(plan, plan.offset)
 
 
-for _function in (from_the_top, gap_a_step_long, gaps_are_one, gap_of_another, heeds_gaps):
+for _function in (
+    from_the_top, gap_a_step_long, gaps_are_one, gap_of_another, heeds_gaps,
+    gap_of_the_pinned_to_the_end, gap_of_the_fixed_to_the_end, gap_of_a_donor_to_the_end,
+):  # fmt: skip
     _function.guarantees = ("sound", "deterministic")  # type: ignore[attr-defined]
+for _function in (heeds_streams, streams_by_the_list):
+    _function.guarantees = ("sound", "deterministic", "streams")  # type: ignore[attr-defined]
 
 BROKEN: Final[dict[str, tuple[str, ...]]] = {
     "arity": ("fourth_operand_freed", "sixth_operand_freed", "second_of_three_missed", "third_result_has_no_life", "reads_of_two_results_missed"),
-    "lives": ("second_reader_on_one_step_missed", "far_readers_missed", "inputs_die_first"),
-    "scale": ("buffers_above_16", "buffers_above_64", "buffers_above_256", "buffers_above_1000", "buffers_of_eight_bits", "steps_above_200", "steps_above_400", "deep_recursion"),
-    "alignment": ("alignment_at_most_32", "alignment_at_most_512", "alignment_of_the_first", "alignment_in_kibibytes", "granule_rounded_down"),
-    "bytes": ("sizes_of_32_bits", "sizes_of_31_bits", "sizes_in_kibibytes", "sizes_of_floats", "size_less_one", "offsets_wrapped", "offsets_of_floats", "empty_divides", "empty_takes_its_place"),
-    "arenas": ("capacity_ignored", "capacity_of_the_first", "capacity_rounded_up", "refuses_what_fits", "refuses_by_the_sum", "last_arena_for_all"),
+    "lives": ("second_reader_on_one_step_missed", "far_readers_missed", "inputs_die_first", "third_view_forgotten"),
+    "scale": ("buffers_above_16", "buffers_above_64", "buffers_above_256", "buffers_above_1000", "buffers_above_2000", "buffers_of_eight_bits", "steps_above_200", "steps_above_400", "deep_recursion"),
+    "alignment": ("alignment_at_most_32", "alignment_at_most_512", "alignment_at_most_a_page", "alignment_of_the_first", "alignment_in_kibibytes", "granule_rounded_down"),
+    "bytes": ("sizes_of_32_bits", "sizes_of_31_bits", "sizes_in_kibibytes", "sizes_of_floats", "size_less_one", "offsets_wrapped", "offsets_of_floats", "offsets_of_doubles", "empty_divides", "empty_takes_its_place"),
+    "arenas": ("capacity_ignored", "capacity_of_the_first", "capacity_rounded_up", "refuses_what_fits", "refuses_by_the_sum", "squeezed_by_a_step", "last_arena_for_all"),
     "own": ("own_for_all", "own_for_the_large", "own_for_the_pinned", "own_ignored", "own_of_parameters_alone"),
     "pins": ("partial_pins_ignored", "first_pin_alone", "pins_of_inputs_ignored", "pins_until_the_last_op"),
-    "fixed": ("fixed_ignored", "one_fixed_heeded", "laid_over_the_fixed", "fixed_in_units_of_64"),
+    "fixed": ("fixed_ignored", "one_fixed_heeded", "laid_over_the_fixed", "fixed_in_units_of_64", "fixed_where_it_ends_ignored", "fixed_in_turn_moved"),
+    "streams": ("streams_by_the_list",),
     "chance": ("by_hash_seed", "by_order_of_a_set", "by_time", "by_chance", "by_process", "by_address", "by_hour", "by_hour_of_utc", "by_thread"),
     "history": ("by_history", "kept_by_count", "kept_by_total", "kept_without_constraints", "never_reset"),
-    "gaps": ("gap_a_step_long", "gaps_are_one", "gap_of_another"),
+    "gaps": ("gap_a_step_long", "gaps_are_one", "gap_of_another", "gap_of_the_pinned_to_the_end", "gap_of_the_fixed_to_the_end", "gap_of_a_donor_to_the_end"),
     "in place": ("in_place_over_the_pinned", "in_place_over_the_living", "in_place_twice", "in_place_beyond_the_end"),
     "process": ("sleeps_when_large", "exits_at_three_results", "sorts_what_it_is_given"),
 }  # fmt: skip
@@ -735,7 +853,7 @@ NOTED: Final = {
 """Sound planners whose plans cost more and more, and what is noted of them."""
 
 SOUND: Final = (
-    "large_gaps", "pages", "forks_once", "in_a_thread", "prints", "slow", "from_the_top", "changes_folder", "lower_first", "heeds_gaps",
+    "large_gaps", "pages", "forks_once", "in_a_thread", "prints", "slow", "from_the_top", "changes_folder", "lower_first", "heeds_gaps", "heeds_streams",
 )  # fmt: skip
 """Planners in which nothing may be found."""
 

@@ -68,7 +68,7 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
             name="reference",
             belief=exact.believe,
             placement=reference.place,
-            guarantees=(*SOUND, "no_reuse"),
+            guarantees=(*SOUND, "no_reuse", "streams"),
             source="no reuse: every buffer in bytes of its own",
         ),
         *(

@@ -29,6 +29,7 @@ GUARANTEES: Final[dict[str, str]] = {
     "sound": "every plan for an honest program is clean",
     "no_reuse": "no two buffers share a byte",
     "deterministic": "gives the same answer to the same question, in every process",
+    "streams": "every plan is clean where ops of several streams do not wait for each other, too",
     "at_most_reference": "needs no more bytes than `reference`, each buffer rounded up to its alignment",
 }
 """What an allocator may promise; the tests hold it to it."""

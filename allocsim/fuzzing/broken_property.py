@@ -115,9 +115,11 @@ def told_of(case: FuzzCase) -> dict[str, Any]:
             "stop": believed.stop.tolist(),
             "gaps": {str(buffer): [list(gap) for gap in gaps] for buffer, gaps in believed.gaps.items()},
         }
+        | ({"may_share": believed.may_share.tolist()} if len(believed.may_share) else {})
     )
     return {
         **lives,
+        **({"free": True} if case.free else {}),
         "pinned": np.flatnonzero(told.pinned).tolist(),
         "own": None if case.own is None else np.flatnonzero(told.own).tolist(),
         "fixed": {str(buffer): offset for buffer, offset in told.fixed.items()},
@@ -130,15 +132,16 @@ def case_of(program: Program, told: Mapping[str, Any] | None) -> FuzzCase:
     Raises ModelError for buffers that do not exist, KeyError, TypeError or ValueError for what is
     no such record.
     """
-    if told is None:
-        return FuzzCase(program=program)
+    if told is None or told.get("free"):
+        return FuzzCase(program=program, free=told is not None)
     fixed = {int(buffer): int(offset) for buffer, offset in told["fixed"].items()}
     if "gaps" in told:
         gaps = {
             int(buffer): tuple((int(low), int(high)) for low, high in gaps) for buffer, gaps in told["gaps"].items()
         }
-        lives = {"start": told["start"], "stop": told["stop"], "gaps": gaps}
-        return FuzzCase(program=program, believed=Problem.of(program, pinned=told["pinned"], fixed=fixed, **lives))
+        lives = {name: told[name] for name in ("start", "stop", "pinned")}
+        pairs = [(int(donor), int(recipient)) for donor, recipient in told.get("may_share", ())]
+        return FuzzCase(program=program, believed=Problem.of(program, fixed=fixed, gaps=gaps, may_share=pairs, **lives))
     stated = Problem.of(program, pinned=told["pinned"], own=told["own"], fixed=fixed)
     return FuzzCase(
         program=program, pinned=stated.pinned, own=None if told["own"] is None else stated.own, fixed=stated.fixed

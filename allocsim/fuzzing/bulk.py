@@ -7,7 +7,8 @@ has capacities, so that some are refused, and is asked one by one.
 
 What programs have in them is measured by the tests, as for Hypothesis. What they have not: values
 of other dtypes than f32, results with holes in their layout, ops that mutate and have a fresh
-result, buffers that two values are written into side by side, pairs of other strength than `exact`.
+result, buffers that two values are written into side by side, pairs of other strength than `exact`,
+2,000 buffers, as a rule 2^53 bytes.
 
 What this module does not see: what is wrong with a plan.
 """
@@ -23,7 +24,7 @@ from allocsim.fuzzing.batch import Batch, join
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.program_tables import ProgramTables
 from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, stretched
-from allocsim.fuzzing.told_constraints import gapped, telling
+from allocsim.fuzzing.told_constraints import freed, gapped, telling
 from allocsim.model import Arena, Problem, Program
 from allocsim.model.layout import Int64s
 
@@ -58,6 +59,7 @@ TELLINGS: Final[Mapping[str, Callable[[Program], FuzzCase]]] = {
     "pinned": all_pinned,
     "told": telling,
     "gapped": gapped,
+    "free": freed,
 }
 """What a planner is told beyond what follows from the program, by kind of case."""
 
@@ -99,6 +101,7 @@ class Cut(Sequence[FuzzCase]):
             return _believed_of(self.batch[place], whole.believed, low, high)
         return FuzzCase(
             program=self.batch[place],
+            free=whole.free,
             pinned=None if whole.pinned is None else whole.pinned[low:high],
             own=None if whole.own is None else whole.own[low:high],
             fixed={buffer - low: offset for buffer, offset in whole.fixed.items() if low <= buffer < high},
@@ -123,7 +126,8 @@ class Cut(Sequence[FuzzCase]):
         """Return the same cases, told something of a kind of `TELLINGS`."""
         if kind == "gapped":
             return self._gapped()
-        return Cut(self.batch, TELLINGS[kind](self.batch.program), self.first, self.in_parts)
+        case = TELLINGS[kind](self.batch.program)
+        return Cut(replace(self.batch, program=case.program), case, self.first, self.in_parts)
 
     def _gapped(self) -> "Cut":
         """Return the lives of the programs' buffers, each program's from its own first step."""
@@ -135,8 +139,17 @@ class Cut(Sequence[FuzzCase]):
 
 def _believed_of(program: Program, believed: Problem, low: int, high: int) -> FuzzCase:
     """Return the belief of the buffers from `low` to `high` as a case of their program."""
-    gaps = {buffer - low: believed.gaps[buffer] for buffer in believed.gaps if low <= buffer < high}
-    part = Problem.of(program, start=believed.start[low:high], stop=believed.stop[low:high], gaps=gaps)
+    mine = range(low, high)
+    pairs = [(donor - low, to - low) for donor, to in believed.may_share.tolist() if donor in mine]
+    part = Problem.of(
+        program,
+        start=believed.start[low:high],
+        stop=believed.stop[low:high],
+        pinned=believed.pinned[low:high],
+        fixed={buffer - low: offset for buffer, offset in believed.fixed.items() if buffer in mine},
+        gaps={buffer - low: gaps for buffer, gaps in believed.gaps.items() if buffer in mine},
+        may_share=pairs,
+    )
     return FuzzCase(program=program, believed=part)
 
 

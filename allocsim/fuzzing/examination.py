@@ -60,7 +60,7 @@ LONG: Final = 64
 AS_ONE: Final = {"deterministic", "bits"}
 """Properties that suspect a batch as a whole: of its programs one at least should be found."""
 
-IN_A_BATCH: Final = {"sound", "pins", "kept", "told", "gaps", "no_worse", *AS_ONE}
+IN_A_BATCH: Final = {"sound", "pins", "kept", "told", "gaps", "streams", "no_worse", *AS_ONE}
 """Properties whose suspects in a plan of a whole batch should be found again alone.
 
 What is not is counted as `only in a batch`.
@@ -458,7 +458,7 @@ def sizes_of(program: Program) -> dict[str, int]:
         "buffers": len(program.buffers),
         "operands": len(ops.operands),
         "results": len(ops.results),
-        "bytes": int(program.buffers.nbytes.sum()),
+        "doublings": int(np.log2(np.maximum(program.buffers.nbytes, 1)).sum()),
     }
 
 
@@ -471,8 +471,8 @@ def whole_of(batch: Batch, cases: Sequence[FuzzCase]) -> FuzzCase:
     """Return the cases whose programs a batch joins as one case; all are told something of one
     kind, or nothing.
     """
-    if cases[0].kind == "plain":
-        return FuzzCase(program=batch.program)
+    if cases[0].kind in {"plain", "free"}:
+        return FuzzCase(program=batch.program, free=cases[0].free)
     if cases[0].kind == "gapped":
         believed = [case.believed for case in cases if case.believed is not None]
         return FuzzCase(program=batch.program, believed=join_problems(batch, believed))

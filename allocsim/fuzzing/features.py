@@ -19,8 +19,9 @@ import numpy as np
 
 from allocsim.files.sizes import in_bytes
 from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.scaling import side_by_side
 from allocsim.model import BYTES, HOST_READ, HOST_WRITE, VIEW, WHOLE, Bools, Program
-from allocsim.model.layout import Int64s
+from allocsim.model.layout import LIMIT, Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,17 @@ def _in_view(program: Program) -> Bools:
     mask = made >= 0
     mask[mask] = program.ops.is_kind(VIEW)[made[mask]]
     return mask
+
+
+def view_depth(program: Program) -> Int64s:
+    """Return for each value how many views lie between it and what an op wrote, 3 for more."""
+    ops, in_view = program.ops, _in_view(program)
+    parent = np.zeros(len(program.values), dtype=np.int64)
+    parent[in_view] = ops.operands[ops.operand_starts[program.producer[in_view]]]
+    depth = in_view.astype(np.int64)
+    for _ in range(2):
+        depth = np.where(in_view, 1 + depth[parent], 0)
+    return depth
 
 
 def _operands(program: Program, values: Bools) -> Bools:
@@ -124,6 +136,17 @@ def _capped(program: Program) -> Bools:
     return limited[program.buffers.arena]
 
 
+def _squeezed(batch: Batch) -> Bools:
+    needed = side_by_side(batch.program, ~batch.program.buffers.persistent)
+    less: Bools = np.any((capacities(batch.program) < needed).reshape(len(batch), -1), axis=1)
+    return less
+
+
+def capacities(program: Program) -> Int64s:
+    """Return where each arena ends; one without an end at 2^62."""
+    return np.array([LIMIT if arena.capacity is None else arena.capacity for arena in program.arenas], dtype=np.int64)
+
+
 FEATURES: Final[Mapping[str, Feature]] = {
     "view": Feature("ops", lambda p: p.ops.is_kind(VIEW), "a value in the buffer of another"),
     "view of a view": Feature(
@@ -131,6 +154,11 @@ FEATURES: Final[Mapping[str, Feature]] = {
     ),
     "read through a view": Feature(
         "ops", lambda p: ~p.ops.is_kind(VIEW) & _operands(p, _in_view(p)), "an op that reads a view"
+    ),
+    "three views deep": Feature(
+        "ops",
+        lambda p: ~p.ops.is_kind(VIEW) & _operands(p, view_depth(p) > 2),
+        "an op that reads a view of a view of a view",
     ),
     "strided": Feature("values", lambda p: ~p.values.dense, "a layout with holes"),
     "broadcast": Feature("values", lambda p: _dims(p, p.values.strides == 0), "a stride of zero"),
@@ -152,6 +180,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "several arenas": Feature("buffers", lambda p: p.buffers.arena > 0, "a buffer in another arena than the first"),
     "several streams": Feature("ops", lambda p: p.ops.stream > 0, "an op on another stream than the first"),
     "capacity": Feature("buffers", _capped, "an arena with an end"),
+    "squeezed": Feature("programs", _squeezed, "an arena that ends before its buffers would, side by side"),
     "own alignment": Feature(
         "buffers",
         lambda p: p.buffers.alignment != np.array([a.alignment for a in p.arenas], dtype=np.int64)[p.buffers.arena],
@@ -168,9 +197,12 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "wide alignment": Feature("buffers", lambda p: p.buffers.alignment > 32, "an alignment above 32"),
     "above 1 MiB": Feature("buffers", lambda p: p.buffers.nbytes > 1 << 20, "a buffer of more than a mebibyte"),
     "above 4 GiB": Feature("buffers", lambda p: p.buffers.nbytes > 1 << 32, "a buffer of more than 2^32 bytes"),
+    "above 2^53": Feature("buffers", lambda p: p.buffers.nbytes > 1 << 53, "a buffer of more than 2^53 bytes"),
+    "huge alignment": Feature("buffers", lambda p: p.buffers.alignment > 4096, "an alignment above 4,096"),
     "above 16 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 16, "more than 16 buffers"),
     "above 64 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 64, "more than 64 buffers"),
     "above 1,000 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 1000, "more than 1,000 buffers"),
+    "above 2,000 buffers": Feature("programs", lambda b: np.diff(b.buffer_starts) > 2000, "more than 2,000 buffers"),
     "above 200 ops": Feature("programs", lambda b: np.diff(b.op_starts) > 200, "more than 200 ops"),
 }
 """Every feature by name; its place is its bit.
@@ -222,10 +254,11 @@ def never(counts: Mapping[int, int]) -> list[str]:
 
 def size_in_words(sizes: Mapping[str, int], programs: int) -> str:
     """Return in one line how large a program was at the mean."""
-    of = {name: sizes.get(name, 0) for name in ("ops", "buffers", "operands", "results", "bytes")}
+    of = {name: sizes.get(name, 0) for name in ("ops", "buffers", "operands", "results", "doublings")}
     each, op = max(programs, 1), max(of["ops"], 1)
-    shown = f"{of['ops'] / each:.1f} ops and {of['buffers'] / each:.1f} buffers of {in_bytes(of['bytes'] // each)}"
-    return f"at the mean: {shown} in all; {of['operands'] / op:.2f} operands and {of['results'] / op:.2f} results an op"
+    nbytes = in_bytes(round(2 ** (of["doublings"] / max(of["buffers"], 1))))
+    shown = f"{of['ops'] / each:.1f} ops and {of['buffers'] / each:.1f} buffers of {nbytes} (a geometric mean)"
+    return f"at the mean: {shown}; {of['operands'] / op:.2f} operands and {of['results'] / op:.2f} results an op"
 
 
 def tallied(masks: Iterable[int]) -> dict[int, int]:

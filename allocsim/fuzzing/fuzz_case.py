@@ -6,8 +6,8 @@ and states; which offsets are decided, by default none. It travels as a native d
 program and one problem, whose `pinned`, `own` and `fixed` are what the planner is told (format.md),
 so a kept case is a file like any other, and a reducer of documents reduces cases.
 
-A case may also be a belief, of a program without ops: lives and gaps that are to be placed as they
-are stated, as in a solver's instance.
+A case may also be a belief, of a program without ops: lives, gaps, pins, offsets and pairs that are
+to be placed as they are stated, as in a solver's instance.
 
 An answer is exactly one of three: a plan; a refusal, which is a `CapacityError` the planner raised
 itself; or a failure, one of `FAILURES` with words. Nothing a planner does is anything else.
@@ -55,14 +55,21 @@ class FuzzCase:
     """What is to be placed as it is stated, of a program without ops; None: the planner believes
     what it will.
     """
+    free: bool = False
+    """Whether ops of several streams wait for what their values need alone, so that the order of
+    the list is one of several.
+    """
     parts: "Batch | None" = None
     """Where the program is many joined as one, to be planned each by itself: these."""
 
     @property
     def kind(self) -> str:
         """What is told: nothing but what follows from the program (`plain`), pins alone (`pinned`),
-        memory of its own and offsets too (`told`), or a whole belief (`gapped`).
+        memory of its own and offsets too (`told`), a whole belief (`gapped`), or nothing, of a
+        program whose streams are `free`.
         """
+        if self.free:
+            return "free"
         if self.believed is not None:
             return "gapped"
         if self.own is not None or self.fixed:
@@ -84,7 +91,7 @@ class FuzzCase:
 
     def document(self) -> Document:
         """Return the case as a document; `of` reads it back."""
-        if self.kind == "plain":
+        if self.kind in {"plain", "free"}:
             return Document(programs=(self.program,))
         if self.believed is not None:
             return Document(programs=(self.program,), problems=(self.believed,))

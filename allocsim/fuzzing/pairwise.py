@@ -21,10 +21,11 @@ import numpy as np
 
 from allocsim.allocators import pin_all, pin_reads
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.features import of_strength
+from allocsim.fuzzing.features import capacities, of_strength, view_depth
 from allocsim.fuzzing.fuzz_case import FuzzCase
+from allocsim.fuzzing.scaling import side_by_side
 from allocsim.model import BYTES, EXACT, HOST_READ, HOST_WRITE, VIEW, WHOLE, Bools, Program
-from allocsim.model.layout import Int64s
+from allocsim.model.layout import LIMIT, Int64s
 
 
 def _of_ops(program: Program) -> dict[str, dict[str, Bools]]:
@@ -32,6 +33,8 @@ def _of_ops(program: Program) -> dict[str, dict[str, Bools]]:
     reads, makes, pairs = (np.diff(getattr(ops, f"{rows}_starts")) for rows in ("operand", "result", "in_place"))
     acts = ~(ops.is_kind(VIEW) | ops.is_kind(HOST_READ) | ops.is_kind(HOST_WRITE))
     known = ops.in_place_known
+    depth = np.zeros(len(ops), dtype=np.int64)
+    np.maximum.at(depth, np.repeat(np.arange(len(ops)), reads), view_depth(program)[ops.operands])
     return {
         "operands": {
             "none": acts & (reads == 0),
@@ -49,6 +52,11 @@ def _of_ops(program: Program) -> dict[str, dict[str, Bools]]:
         "strength": {
             name: acts & of_strength(program, code)
             for name, code in (("exact", EXACT), ("bytes", BYTES), ("whole", WHOLE))
+        },
+        "reads": {
+            "no view": acts & (depth == 0),
+            "a view": acts & ((depth == 1) | (depth == 2)),
+            "three views deep": acts & (depth > 2),
         },
     }
 
@@ -74,15 +82,18 @@ def _of_programs(batch: Batch, case: FuzzCase) -> dict[str, dict[str, Bools]]:
     np.add.at(nbytes, np.repeat(np.arange(count), np.diff(batch.buffer_starts)), buffers.nbytes)
     own = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)[buffers.arena]
     other = some(buffers.alignment != own)
-    limited = np.array([arena.capacity is not None for arena in program.arenas], dtype=np.bool_)
-    ends: Bools = np.any(limited.reshape(count, -1), axis=1)
+    capacity = capacities(program)
+    ends: Bools = np.any((capacity < LIMIT).reshape(count, -1), axis=1)
+    needed = side_by_side(program, ~buffers.persistent)
+    squeezed: Bools = np.any((capacity < needed).reshape(count, -1), axis=1)
     many = np.diff(batch.buffer_starts)
     owner = np.repeat(np.arange(count), np.diff(batch.op_starts))
     streams = np.zeros(count, dtype=np.int64)
     np.maximum.at(streams, owner, program.ops.stream.astype(np.int64))
     told = _told(case)
     return {
-        "told": {name: some(rows) for name, rows in told.items()} | {"nothing": every & (case.kind == "plain")},
+        "told": {name: some(rows) for name, rows in told.items()}
+        | {"nothing": every & (case.kind in {"plain", "free"})},
         "buffers": {"to 16": many <= 16, "to 2,000": (many > 16) & (many <= 2000), "above 2,000": many > 2000},
         "bytes": {
             "to 1 MiB": nbytes <= 1 << 20,
@@ -97,8 +108,9 @@ def _of_programs(batch: Batch, case: FuzzCase) -> dict[str, dict[str, Bools]]:
             "above 4,096": alignment > 4096,
         },
         "arenas": {str(number): every & (batch.arenas == number) for number in (1, 2, 3)},
-        "end": {"none": ~ends, "some": ends},
+        "end": {"none": ~ends, "some": ends & ~squeezed, "by reuse alone": squeezed},
         "streams": {str(number): streams == number - 1 for number in (1, 2, 3)},
+        "waits": {"for the op before": every & (not case.free), "as values need": every & case.free},
     }
 
 
@@ -107,26 +119,39 @@ def _told(case: FuzzCase) -> dict[str, Bools]:
     program = case.program
     count = len(program.buffers)
     nothing = np.zeros(count, dtype=np.bool_)
-    if case.kind == "plain":
+    if case.kind in {"plain", "free"}:
         return dict.fromkeys(TOLD, nothing)
-    constraints = case.constraints
-    fixed, gaps = nothing.copy(), nothing.copy()
+    constraints, believed = case.constraints, case.believed
+    fixed, gaps, pairs = nothing.copy(), nothing.copy(), nothing.copy()
     fixed[list(constraints.fixed)] = True
-    gaps[list(() if case.believed is None else case.believed.gaps)] = True
+    gaps[list(() if believed is None else believed.gaps)] = True
+    pairs[[] if believed is None else believed.may_share[:, 0]] = True
     pinned = constraints.pinned & ~pin_reads(program)
     whole = case.kind == "pinned" and bool((constraints.pinned >= pin_all(program)).all())
     apart = constraints.own & ~program.buffers.persistent
-    rows = (pinned if whole else nothing, nothing if whole else pinned, apart, fixed, gaps)
+    crossing = _crossing(program, constraints.fixed)
+    rows = (pinned if whole else nothing, nothing if whole else pinned, apart, fixed, crossing, gaps, pairs)
     return dict(zip(TOLD, rows, strict=True))
 
 
-TOLD: Final = ("all pinned", "some pinned", "own memory", "offsets", "gaps")
+def _crossing(program: Program, fixed: Mapping[int, int]) -> Bools:
+    """Return which buffers have an offset told at which another one ends later."""
+    mask, ends = np.zeros(len(program.buffers), dtype=np.bool_), dict[int, int]()
+    for buffer, at in sorted(fixed.items(), key=lambda row: row[1]):
+        arena, nbytes = int(program.buffers.arena[buffer]), int(program.buffers.nbytes[buffer])
+        mask[buffer] = nbytes > 0 and at < ends.get(arena, 0)
+        ends[arena] = max(ends.get(arena, 0), at + nbytes)
+    return mask
+
+
+TOLD: Final = ("all pinned", "some pinned", "own memory", "offsets", "offsets in turn", "gaps", "pairs")
 
 OF_OPS: Final[Mapping[str, tuple[str, ...]]] = {
     "operands": ("none", "one", "two", "more"),
     "results": ("one", "two", "more"),
     "declared": ("unknown", "no pair", "a pair", "pairs"),
     "strength": ("exact", "bytes", "whole"),
+    "reads": ("no view", "a view", "three views deep"),
 }
 OF_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "told": ("nothing", *TOLD),
@@ -134,8 +159,9 @@ OF_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "bytes": ("to 1 MiB", "to 4 GiB", "to 2^53", "above 2^53"),
     "alignment": ("the arena's", "its own", "no power of two", "above 4,096"),
     "arenas": ("1", "2", "3"),
-    "end": ("none", "some"),
+    "end": ("none", "some", "by reuse alone"),
     "streams": ("1", "2", "3"),
+    "waits": ("for the op before", "as values need"),
 }
 FACTORS: Final[Mapping[str, tuple[str, ...]]] = {**OF_OPS, **OF_PROGRAMS}
 """Every factor with its levels."""
@@ -151,6 +177,14 @@ Rule = Callable[[str, str], bool]
 REASONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "what is told is not nothing": (("told: nothing", "told:"),),
     "where all is pinned, pins are all that is told": (("told: all pinned", "told:"),),
+    "pairs are told where lives are": tuple(
+        ("told: pairs", f"told: {other}") for other in ("all pinned", "own memory")
+    ),
+    "lives are told without memory of their own": (("told: gaps", "told: own memory"),),
+    "of free streams nothing is told": tuple(("waits: as values need", f"told: {other}") for other in TOLD),
+    "of no operand no view is read": tuple(
+        ("operands: none", f"reads: {other}") for other in ("a view", "three views")
+    ),
     "of no operand no pair is declared": tuple(
         ("operands: none", other) for other in ("declared: a pair", "declared: pairs", "strength:")
     ),
@@ -158,7 +192,9 @@ REASONS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (f"declared: {one}", "strength:") for one in ("unknown", "no pair")
     ),
     "lives with gaps are told of programs without ops": tuple(
-        ("told: gaps", other) for other in (*(f"{factor}:" for factor in OF_OPS), "streams: 2", "streams: 3")
+        (told, other)
+        for told in ("told: gaps", "told: pairs")
+        for other in (*(f"{factor}:" for factor in OF_OPS), "streams: 2", "streams: 3")
     ),
 }
 """Why two levels need not meet, by how their names begin."""
@@ -172,7 +208,7 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
             *("strength: bytes", "strength: whole", "buffers: to 2,000", "buffers: above 2,000"),
             *("bytes: to 4 GiB", "bytes: to 2^53", "bytes: above 2^53", "alignment: its own"),
             *("alignment: no power of two", "alignment: above 4,096", "arenas: 2", "arenas: 3"),
-            *("end: some", "streams: 2", "streams: 3"),
+            *("end: some", "end: by reuse alone", "streams: 2", "streams: 3", "waits: as values need"),
         }
     ),
 }
@@ -240,7 +276,17 @@ def empty(counts: Mapping[int, int], source: str = "") -> dict[tuple[str, str], 
     """Return every two levels that never met in programs of a source, with the reason; "" where
     they might have.
     """
-    return {pair: reason(*pair, source=source) for pair, count in cells(counts).items() if not count}
+    there_are = cells(counts)
+    free = any(count and FREE in pair for pair, count in there_are.items())
+    return {
+        pair: reason(*pair, source=source) or ("" if free or FREE not in pair else PROMISED)
+        for pair, count in there_are.items()
+        if not count
+    }
+
+
+FREE: Final = "waits: as values need"
+PROMISED: Final = "it is asked of a planner that promises `streams`"
 
 
 def reason(one: str, other: str, *, source: str = "") -> str:

@@ -150,8 +150,14 @@ BROADCAST = (2, 2, 3, 0, 2, 1, 2, 3)
 
 
 def look(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A view: slice, flip, broadcast, transposed, every second element, reshaped to bytes."""
+    """A view; or three, each of the one before it."""
     (parent,) = sketch.pick(i)
+    for turn in range((1, 1, 1, 3)[sketch.choices.draw(4)]):
+        parent = look_at(sketch, parent, j + turn, k)
+
+
+def look_at(sketch: Sketch, parent: SketchedValue, j: int, k: int) -> SketchedValue:
+    """Slice, flip, broadcast, transposed, every second element, reshaped to bytes."""
     shape, strides, offset, dtype = parent.shape, parent.strides, parent.offset, parent.dtype
     longest = max(range(len(shape)), key=lambda axis: shape[axis], default=None)
     if j % 6 == 2 or longest is None or shape[longest] == 0:
@@ -172,6 +178,7 @@ def look(sketch: Sketch, i: int, j: int, k: int) -> None:
         shape = tuple(n - cut if axis == longest else n for axis, n in enumerate(shape))
     child = sketch.value(parent.buffer, dtype, shape, strides, offset=offset, made=False)
     sketch.op(VIEW, (parent,), (child,))
+    return child
 
 
 def download(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature

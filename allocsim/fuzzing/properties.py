@@ -28,6 +28,7 @@ from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE
+from allocsim.fuzzing.scaling import rounded_up, side_by_side
 from allocsim.fuzzing.told_constraints import accessed
 from allocsim.judge.fast import check, defects
 from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
@@ -62,13 +63,15 @@ class Property:
     broken: Callable[[FuzzCase, Answer], Why | None]
     suspects: Suspects = nobody
     of: str = ""
-    """`plain`, `pinned`, `told` or `gapped` where it speaks of these cases only
+    """`plain`, `pinned`, `told`, `gapped` or `free` where it speaks of these cases only
     (`FuzzCase.kind`).
     """
     guarantee: str = ""
     """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked
     only where this is one of them.
     """
+    promised: bool = False
+    """Whether a planner that states nothing is not asked: not every planner is meant to."""
 
 
 # failures -----------------------------------------------------------------------------------------
@@ -264,7 +267,7 @@ def worse(case: FuzzCase, answer: Answer) -> Why | None:
     """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal
     where those would fit.
     """
-    if case.fixed or not uniform(case.program).all():
+    if case.constraints.fixed or not uniform(case.program).all():
         return None
     arenas = case.program.arenas
     if answer.plan is not None:
@@ -284,7 +287,7 @@ def worse_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Sequ
     """Return the programs of a batch with uniform alignments whose plan takes more bytes in some
     arena than they have; none where offsets are told, which no bound is known of.
     """
-    if whole is not None and whole.fixed:
+    if whole is not None and whole.constraints.fixed:
         return ()
     program = batch.program
     over = ends(plan) > side_by_side(program, plan.arena >= 0)
@@ -303,27 +306,13 @@ def uniform(program: Program) -> Bools:
     return mask
 
 
-def side_by_side(program: Program, placed: Bools) -> Int64s:
-    """Return for each arena the bytes of the buffers placed there, each rounded up to its
-    alignment: what they need without reuse.
-    """
-    total = np.zeros(len(program.arenas), dtype=np.int64)
-    np.add.at(total, program.buffers.arena[placed], _padded(program.buffers.nbytes, program.buffers.alignment)[placed])
-    return total
-
-
 def ends(plan: Plan) -> Int64s:
     """Return where the slots of each arena end, each rounded up to its buffer's alignment."""
     highest = np.zeros(len(plan.program.arenas), dtype=np.int64)
     placed = plan.arena >= 0
-    up = _padded(plan.offset + plan.nbytes, plan.program.buffers.alignment)
+    up = rounded_up(plan.offset + plan.nbytes, plan.program.buffers.alignment)
     np.maximum.at(highest, plan.arena[placed], up[placed])
     return highest
-
-
-def _padded(nbytes: Int64s, alignment: Int64s) -> Int64s:
-    padded: Int64s = -(-nbytes // alignment) * alignment
-    return padded
 
 
 PROPERTIES: Final[dict[str, Property]] = {
@@ -350,6 +339,14 @@ PROPERTIES: Final[dict[str, Property]] = {
         suspects=unsound_by_gaps_among,
         of="gapped",
     ),
+    "streams": Property(
+        claim="where ops of several streams do not wait for each other, no plan takes their order for a wait",
+        broken=unsound,
+        suspects=unsound_among,
+        of="free",
+        guarantee="streams",
+        promised=True,
+    ),
     "no_worse": Property(
         claim="no more bytes than without reuse", broken=worse, suspects=worse_among, guarantee="at_most_reference"
     ),
@@ -371,8 +368,9 @@ def asked_of(
 ) -> list[str]:
     """Return the names of the properties a planner is held to.
 
-    All, less those whose guarantee it leaves out on purpose, those of what is told for one that is
-    not `told` of anything, those of beliefs for one that `places` none, and those `without`.
+    All, less those whose guarantee it leaves out on purpose, those that must be promised, those of
+    what is told for one that is not `told` of anything, those of beliefs for one that `places`
+    none, and those `without`.
 
     Raises UnknownNameError for a name `without` that is no property's.
     """
@@ -383,7 +381,7 @@ def asked_of(
     return [
         name
         for name, row in PROPERTIES.items()
-        if (not row.guarantee or stated is None or row.guarantee in stated)
+        if (not row.guarantee or (not row.promised if stated is None else row.guarantee in stated))
         and (told or row.of not in {"pinned", "told"})
         and (places or row.of != "gapped")
         and name not in without

@@ -30,7 +30,7 @@ def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SE
     """
 
     def again(document: Document) -> BrokenProperty | None:
-        case = FuzzCase.of(document)
+        case = replace(FuzzCase.of(document), free=finding.case.free)
         if not honest(case.program):
             return None
         found = examiner.find(case, finding.breaks)

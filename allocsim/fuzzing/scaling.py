@@ -17,25 +17,43 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allocators import pin_reads
 from allocsim.fuzzing.batch import join, starts
 from allocsim.model import HOST_READ, VIEW, Bools, Program
 from allocsim.model.layout import Int64s
+from allocsim.programs.access_steps import first_and_last
 from allocsim.programs.builder import read_at_end
 
 BUFFERS: Final = 2000
-"""Buffers of a program at most."""
+"""Buffers of most programs at most."""
 
-STRETCHES: Final = (3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 24, 268_435_399, 1 << 29, 1 << 30)
-"""Factors by which bytes grow, about even on a log scale: a small program has some dozen bytes."""
+CROWD: Final = 0.04
+"""Share of the programs of many copies that have a tenth to a third more than `BUFFERS` buffers."""
+
+STRETCHES: Final = (
+    3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 24, 268_435_399, 1 << 29, 1 << 30, (1 << 45) + 9, (1 << 51) + 5, (1 << 52) + 7,
+)  # fmt: skip
+"""Factors by which bytes grow: a small program has some dozen bytes.
+
+The largest are odd, so that offsets beyond 2^53 are not all multiples of what a float has there.
+"""
+
+FARTHEST: Final = 1 << 57
+"""Bytes of a program at most: beyond 2^53 a float has not every offset."""
 
 TIGHT: Final = 0.3
 """Share of grown programs whose capacities are as small as they may be without any reuse."""
 
+SQUEEZED: Final = 0.2
+"""Share of grown programs whose capacities are below that: what lives at once fits, with a quarter
+more at most.
+"""
+
 FAR_READER: Final = "send"
 """The kind of an op that reads what was made long before, as what sends results to others does."""
 
-ALIGNMENTS: Final = (1, 4, 8, 12, 16, 20, 32, 48, 64, 128, 256, 512, 1024, 4096)
-"""Alignments of arenas and of buffers, odd granules among them."""
+ALIGNMENTS: Final = (1, 4, 8, 12, 16, 20, 32, 48, 64, 128, 256, 512, 1024, 4096, 1 << 16, 1 << 21)
+"""Alignments of arenas and of buffers, odd granules and huge pages among them."""
 
 
 def grown(program: Program, number: int) -> Program:
@@ -53,27 +71,67 @@ def grown(program: Program, number: int) -> Program:
         own = np.where(rng.random(len(program.buffers)) < 0.3, rng.choice(ALIGNMENTS, len(program.buffers)), 0)
         program = aligned(program, spaces, own)
     if ways[2] and len(program.buffers):
-        most = max(min(BUFFERS // len(program.buffers), BUFFERS // max(len(program.ops), 1)), 1)
-        copies = int(2 ** (rng.random() * np.log2(most)))
-        program = repeated(program, copies=max(copies, 1), shift=int(rng.integers(1, len(program.ops) + 2)))
-    return tight(program) if rng.random() < TIGHT else program
+        copies = how_many(rng, program)
+        program = repeated(program, copies=copies, shift=int(rng.integers(1, len(program.ops) + 2)))
+    end = rng.random()
+    if end < TIGHT:
+        return ended(program, side_by_side(program, ~program.buffers.persistent))
+    return ended(program, squeezed(rng, program)) if end < TIGHT + SQUEEZED else program
 
 
-def tight(program: Program) -> Program:
-    """Return the program with arenas that end where its buffers do, side by side: no reuse is
-    needed, and no byte is left.
-    """
-    buffers = program.buffers
-    padded = np.where(buffers.persistent, 0, -(-buffers.nbytes // buffers.alignment) * buffers.alignment)
-    needed = np.zeros(len(program.arenas), dtype=np.int64)
-    np.add.at(needed, buffers.arena, padded)
-    arenas = [replace(arena, capacity=end) for arena, end in zip(program.arenas, needed.tolist(), strict=True)]
+def how_many(rng: np.random.Generator, program: Program) -> int:
+    """Return of how many copies a program is to be, so that their bytes are at most `FARTHEST`."""
+    most = max(min(BUFFERS // len(program.buffers), BUFFERS // max(len(program.ops), 1)), 1)
+    copies = int(2 ** (rng.random() * np.log2(most)))
+    if rng.random() < CROWD:
+        copies = int(BUFFERS * rng.uniform(1.1, 1.35)) // len(program.buffers)
+    return max(min(copies, FARTHEST // max(int(program.buffers.nbytes.sum()), 1)), 1)
+
+
+def ended(program: Program, capacities: Int64s) -> Program:
+    """Return the program with arenas that end there."""
+    arenas = [replace(arena, capacity=end) for arena, end in zip(program.arenas, capacities.tolist(), strict=True)]
     return replace(program, arenas=tuple(arenas))
 
 
+def side_by_side(program: Program, placed: Bools) -> Int64s:
+    """Return for each arena the bytes of the buffers placed there, each rounded up to its
+    alignment: what they need without reuse.
+    """
+    buffers = program.buffers
+    total = np.zeros(len(program.arenas), dtype=np.int64)
+    np.add.at(total, buffers.arena[placed], rounded_up(buffers.nbytes, buffers.alignment)[placed])
+    return total
+
+
+def rounded_up(nbytes: Int64s, alignment: Int64s) -> Int64s:
+    """Return each number up to a multiple of its alignment."""
+    rounded: Int64s = -(-nbytes // alignment) * alignment
+    return rounded
+
+
+def squeezed(rng: np.random.Generator, program: Program) -> Int64s:
+    """Return for each arena the most bytes that live at one step, and up to a quarter more: what
+    fits in them, fits by reuse alone.
+    """
+    buffers = program.buffers
+    first, last = first_and_last(program)
+    rows = np.flatnonzero((last >= 0) & ~buffers.persistent)
+    change = np.zeros((len(program.ops) + 1, len(program.arenas)), dtype=np.int64)
+    arena, nbytes = buffers.arena[rows], rounded_up(buffers.nbytes, buffers.alignment)[rows]
+    np.add.at(change, (first[rows], arena), nbytes)
+    np.add.at(change, (np.where(pin_reads(program)[rows], len(program.ops), last[rows] + 1), arena), -nbytes)
+    most = np.cumsum(change, axis=0).max(axis=0)
+    found: Int64s = most + (most * rng.choice((0, 0.05, 0.25))).astype(np.int64)
+    return found
+
+
 def factors(rng: np.random.Generator, program: Program) -> Int64s:
-    """Return a factor for each buffer: one for all, or three for all in turn as they come."""
-    few = rng.choice(STRETCHES, 3)
+    """Return a factor for each buffer: one for all, or three for all in turn as they come.
+
+    Afterwards bytes are at most `FARTHEST`, of a batch all together.
+    """
+    few = np.minimum(rng.choice(STRETCHES, 3), FARTHEST // max(int(program.buffers.nbytes.sum()), 1))
     if rng.random() < 0.5:
         few[:] = few[0]
     found: Int64s = few[rng.integers(0, 3, len(program.buffers))].astype(np.int64)

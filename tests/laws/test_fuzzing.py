@@ -18,7 +18,7 @@ from allocsim.fuzzing.features import FEATURES, marks, names
 from allocsim.fuzzing.planting import FAULTS, faulty
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.fuzzing.repeatable import repeatable
-from allocsim.fuzzing.scaling import BUFFERS, stretched
+from allocsim.fuzzing.scaling import BUFFERS, FARTHEST, stretched
 from allocsim.fuzzing.strategies import (
     PLANNERS,
     faults_of,
@@ -43,6 +43,9 @@ SCALE = (
     "three results",
     "odd granule",
     "wide alignment",
+    "huge alignment",
+    "three views deep",
+    "squeezed",
     *(name for name in EVERY if name.startswith("above ")),
 )
 """Features that only programs of real sizes or with rarer ops have."""
@@ -115,8 +118,10 @@ def test_programs_of_real_sizes_hold_every_feature_and_are_clean_without_reuse()
     made = drawn(programs(real=True), 250)
     found = shares([join([program]) for program in made])
 
-    assert all(found[name] > 0 for name in SCALE if name != "above 1,000 buffers"), found
-    assert max(len(program.buffers) for program in made) <= BUFFERS
+    rare = {"above 1,000 buffers", "above 2,000 buffers"}
+    assert all(found[name] > 0 for name in SCALE if name not in rare), found
+    assert max(len(program.buffers) for program in made) <= 1.35 * BUFFERS
+    assert max(int(program.buffers.nbytes.sum()) for program in made) <= FARTHEST
     for program in made[::5]:
         report = check(Document.of(apart(program)))
         assert report.clean, report.violations[0].message
@@ -126,7 +131,14 @@ def test_bulk_batches_are_of_real_sizes_too_and_clean_without_reuse():
     made = list(bulk_batches(3, 0, 16_384))
     found = shares(made)
 
-    never = {"three results", "bytes pair", "whole pair", "above 1,000 buffers"}  # `bulk` says so
+    never = {
+        "three results",
+        "bytes pair",
+        "whole pair",
+        "above 1,000 buffers",
+        "above 2,000 buffers",
+        "above 2^53",
+    }  # `bulk` says so
     assert all(found[name] > 0 for name in SCALE if name not in never), found
     for batch in made[::8]:
         report = check(Document.of(apart(batch.program)))

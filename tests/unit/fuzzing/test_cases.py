@@ -1,6 +1,7 @@
 """Cases and findings as records: what is written is read back, of two findings the smaller is kept, and questions that matter are found."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,10 @@ from allocsim.fuzzing.bulk import batch_of
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, HOUR, THREAD, UNKNOWN, after, alike, unlike
 from allocsim.fuzzing.properties import asked_of
-from allocsim.fuzzing.told_constraints import accessed, telling
-from allocsim.model import VIEW, Document
+from allocsim.fuzzing.reducing import honest
+from allocsim.fuzzing.told_constraints import accessed, freed, gapped, telling
+from allocsim.model import VIEW, Document, Problem
+from allocsim.programs.access_steps import first_and_last
 from allocsim.programs.builder import plan_of
 from repro.small.words import program
 
@@ -31,6 +34,7 @@ CASES = {
     "fixed": FuzzCase(program=SMALL, fixed={1: 128, 2: 0}),
     "all": FuzzCase(program=SMALL, pinned=PINNED, own=OWNED, fixed={2: 64}),
 }
+PAIRS = {"none": [], "one": [(0, 1)]}
 
 
 def told(case):
@@ -45,6 +49,19 @@ def test_a_case_that_is_written_is_read_back(name):
     assert (told(again), again.kind) == (told(case), case.kind)
     assert case.kind == KINDS[name]
     assert told(case_of(SMALL, json.loads(json.dumps(told_of(case))))) == told(case)
+
+
+def test_what_is_told_is_said_in_the_words_that_it_takes():
+    """Pairs and free streams are said where there are any, so that a record of old is one of today."""
+    assert told_of(CASES["all"]).keys() == {"pinned", "own", "fixed"}
+    bare = replace(SMALL, ops=program("").ops, values=program("").values)
+    believed = {
+        name: Problem.of(bare, start=[0, 1, 2], stop=[2, 3, 4], may_share=pairs) for name, pairs in PAIRS.items()
+    }
+    said = {name: told_of(FuzzCase(program=bare, believed=told)) for name, told in believed.items()}
+    assert said["none"].keys() == {"start", "stop", "gaps", "pinned", "own", "fixed"}
+    assert said["one"]["may_share"] == [[0, 1]]
+    assert told_of(FuzzCase(program=SMALL, free=True))["free"] is True
 
 
 def test_what_the_host_reads_is_pinned_whatever_a_file_says():
@@ -177,6 +194,12 @@ def test_answers_are_alike_where_both_are_one_plan_or_neither_is_any():
     ]
 
 
+def test_streams_are_asked_of_a_planner_that_promises_them():
+    assert "streams" not in asked_of(None)
+    assert "streams" not in asked_of(("sound", "deterministic"))
+    assert "streams" in asked_of(("streams",))
+
+
 def test_a_property_that_is_left_out_is_one():
     assert "sound" in asked_of(None)
     assert "sound" not in asked_of(None, without=["sound"])
@@ -190,28 +213,89 @@ def test_a_question_no_more_than_there_were_shows_nothing():
     assert unlike(counting, Asked(lambda *_: 0), CASES["plain"], [(counting, before)]) == (UNKNOWN, ())
 
 
+def apart(case, lives):
+    """Assert that what is decided is aligned, ends in time, and shares no byte with what lives when it does; count what crosses."""
+    buffers, arenas, crossing = case.program.buffers, case.program.arenas, 0
+    rows = [(b, at, at + int(buffers.nbytes[b]), int(buffers.arena[b])) for b, at in case.constraints.fixed.items()]
+    for place, (one, low, high, arena) in enumerate(rows):
+        assert low % int(buffers.alignment[one]) == 0
+        assert arenas[arena].capacity is None or high <= arenas[arena].capacity
+        for other, begin, end, where in rows[:place]:
+            meet = where == arena and max(low, begin) < min(high, end)
+            assert not meet or lives[one][1] <= lives[other][0] or lives[other][1] <= lives[one][0]
+            crossing += meet
+    return crossing
+
+
 def test_what_is_told_can_be_obeyed():
-    """What is decided lies side by side, in steps of its alignment, in an arena without an end; nothing that lies apart is decided."""
-    some = {"fixed": 0, "own": 0, "home": 0, "pinned": 0}
-    batch = batch_of(np.random.default_rng(3), 200)
-    for made in (batch[index] for index in range(200)):
-        case, buffers, acts = telling(made), made.buffers, accessed(made)
-        ends = {}
-        for buffer, at in case.fixed.items():
-            arena = int(buffers.arena[buffer])
-            assert made.arenas[arena].capacity is None
-            assert acts[buffer]
-            assert not case.own[buffer]
-            assert at % int(buffers.alignment[buffer]) == 0
-            assert ends.get(arena, 0) <= at < ends.get(arena, 0) + 4 * int(buffers.alignment[buffer])
-            ends[arena] = at + int(buffers.nbytes[buffer])
-        assert not (pin_reads(made) & ~case.pinned).any()
-        assert not (case.own & ~buffers.persistent & ~acts).any()
-        some["fixed"] += len(case.fixed)
-        some["own"] += int((case.own & ~buffers.persistent).sum())
-        some["home"] += int((buffers.persistent & ~case.own).sum())
-        some["pinned"] += int((case.pinned & ~pin_reads(made)).sum())
+    """What is decided lies before the end of its arena, apart from what lives at the same time; nothing that lies apart is decided."""
+    some = Counter()
+    for seed in range(4):
+        batch = batch_of(np.random.default_rng(seed), 200, capped=seed > 1)
+        for made in (batch[index] for index in range(200)):
+            case, buffers, acts = telling(made), made.buffers, accessed(made)
+            first, last = first_and_last(made)
+            held = case.pinned | buffers.persistent
+            lives = [
+                (0 if p else f, 1 << 40 if h else e + 1)
+                for p, h, f, e in zip(buffers.persistent, held, first, last, strict=True)
+            ]
+            some["crossing"] += apart(case, lives)
+            assert all(acts[buffer] and not case.own[buffer] for buffer in case.fixed)
+            assert not (pin_reads(made) & ~case.pinned).any()
+            assert not (case.own & ~buffers.persistent & ~acts).any()
+            some["fixed"] += len(case.fixed)
+            some["fixed before an end"] += sum(
+                made.arenas[int(buffers.arena[b])].capacity is not None for b in case.fixed
+            )
+            some["own"] += int((case.own & ~buffers.persistent).sum())
+            some["home"] += int((buffers.persistent & ~case.own).sum())
+            some["pinned"] += int((case.pinned & ~pin_reads(made)).sum())
+    assert len(some) == 6
     assert min(some.values()) > 10, some
+
+
+def test_lives_with_gaps_come_with_pins_offsets_and_pairs_that_can_be_obeyed():
+    some = Counter()
+    batch = batch_of(np.random.default_rng(7), 400)
+    for made in (batch[index] for index in range(400)):
+        case = gapped(made)
+        told, buffers = case.believed, made.buffers
+        lives = [(s, 1 << 40 if p else e) for s, e, p in zip(told.start, told.stop, told.pinned, strict=True)]
+        some["crossing"] += apart(case, lives)
+        for donor, recipient in told.may_share.tolist():
+            assert told.stop[donor] == told.start[recipient] + 1 < told.stop[recipient]
+            assert told.start[donor] < told.start[recipient]
+            assert buffers.arena[donor] == buffers.arena[recipient]
+            assert buffers.nbytes[donor] >= buffers.nbytes[recipient]
+            assert not told.pinned[donor]
+        paired = told.may_share.ravel().tolist()
+        assert len(set(paired)) == len(paired)
+        some["pinned with a gap"] += sum(bool(told.pinned[b]) for b in told.gaps)
+        some["decided with a gap"] += sum(b in told.gaps for b in told.fixed)
+        some["in a pair with a gap"] += sum(b in told.gaps for b in paired)
+        again = case_of(case.program, json.loads(json.dumps(told_of(case)))).believed
+        for column in ("start", "stop", "pinned", "may_share"):
+            assert np.array_equal(getattr(again, column), getattr(told, column))
+        assert (dict(again.fixed), dict(again.gaps)) == (dict(told.fixed), dict(told.gaps))
+    assert len(some) == 4
+    assert min(some.values()) > 3, some
+
+
+def test_a_program_whose_streams_are_free_is_clean_apart_and_read_back_as_such():
+    batch = batch_of(np.random.default_rng(8), 60)
+    idle = 0
+    for made in (batch[index] for index in range(60)):
+        case = freed(made)
+        assert case.kind == "free"
+        assert case_of(case.program, json.loads(json.dumps(told_of(case)))).kind == "free"
+        assert honest(case.program)
+        stream = case.program.ops.stream
+        idle += sum(
+            a != b and op.step - 1 not in op.after
+            for a, b, op in zip(stream[:-1], stream[1:], list(case.program.ops)[1:], strict=True)
+        )
+    assert idle > 20
 
 
 def test_a_buffer_is_accessed_by_an_op_that_is_no_view():

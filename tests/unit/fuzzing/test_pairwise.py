@@ -68,6 +68,9 @@ def test_no_choice_goes_with_another_alone(source):
         "streams: 3",
         "end",
         "told: gaps",
+        "told: pairs",
+        "in turn",
+        "three views",
         "operands: none",
     )
     if source == "bulk":

@@ -171,6 +171,19 @@ def test_a_belief_with_gaps_is_the_lives_of_a_program_and_is_read_back():
     assert many > 10
 
 
+def test_what_an_offset_that_is_told_takes_is_nobodys_waste():
+    """Told of a program or in a belief: x lies at 64, so the plan ends higher than both side by side."""
+    case = lives({})
+    decided = Problem.of(case.program, start=[0, 2], stop=[6, 4], fixed={0: 64})
+    plan, row = plan_of(case.program, [64, 0]), PROPERTIES["no_worse"]
+
+    assert row.broken(FuzzCase(program=case.program), Answer(plan=plan)) is not None
+    for told in (FuzzCase(program=case.program, believed=decided), FuzzCase(program=case.program, fixed={0: 64})):
+        assert row.broken(told, Answer(plan=plan)) is None
+        assert row.broken(told, Answer(refused="no room")) is None
+        assert list(row.suspects(join([case.program]), plan, told)) == []
+
+
 def test_a_planner_that_places_no_belief_is_not_asked_for_gaps():
     assert "gaps" in asked_of(None)
     assert "gaps" not in asked_of(None, places=False)
