@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import slot_sharing
-from allocsim.allocators.blocks import NO_ROOM, Memory
 from allocsim.allocators.caching import (
     LARGE_SEGMENT,
     MIN_BLOCK,
@@ -19,6 +18,7 @@ from allocsim.allocators.caching import (
 )
 from allocsim.allocators.footprints import FREE
 from allocsim.allocators.free_list import FreeList
+from allocsim.allocators.reference import idle
 from allocsim.allocators.tlsf import DIVISIONS
 from allocsim.model import Event
 from allocsim.model.layout import LIMIT
@@ -224,20 +224,157 @@ def _room(block: PlainBlock, step: int) -> int:
     return block.stop - -(-block.start // step) * step
 
 
-class PlainMemory(Memory):
-    """ggml's chunks, all of whose free blocks are looked at."""
+class PlainMemory:
+    """ggml's chunks: all of whose free blocks are looked at, and a list of those taken apart and put together."""
 
-    def _best_fit(self, size: int, nbytes: int, step: int) -> tuple[int, int]:
-        found = NO_ROOM
-        for index in range(self.open):
-            starts, stops = self.chunks[index].starts, self.chunks[index].stops
-            best = -1
-            for block in range(len(starts) - 1):
-                room = stops[block] - starts[block]
-                if room < size or 0 <= best < room or self._room(index, block, size, nbytes, step) < 0:
+    def __init__(self, alignment, capacities):
+        self.alignment, self.open = alignment, 0
+        self.capacity = [LIMIT if capacity is None else capacity for capacity in capacities]
+        ends = [min(self.padded(capacity), LIMIT) for capacity in self.capacity]
+        self.free_blocks = [[(0, end)] if end else [] for end in ends]
+        self.used, self.most = [0] * len(ends), [bool(end) for end in ends]
+
+    def padded(self, nbytes):
+        return -(-nbytes // self.alignment) * self.alignment
+
+    def room(self, chunk, block, size, nbytes, step):
+        low, high = block
+        start = -(-low // step) * step
+        return start + size <= high and start + nbytes <= self.capacity[chunk]
+
+    def alloc(self, nbytes, alignment):
+        """Return (chunk, offset), None where there is no room."""
+        size, step = self.padded(nbytes), int(np.lcm.reduce(np.array([self.alignment, alignment], dtype=object)))
+        found = self.best(size, nbytes, step) or self.tail(size, nbytes, step)
+        while found is None and self.open < len(self.capacity):
+            blocks = self.free_blocks[self.open]
+            if blocks and self.room(self.open, blocks[0], size, nbytes, step):
+                found = self.open, blocks[0]
+            self.open += 1
+        if found is None:
+            return None
+        chunk, block = found
+        start = -(-block[0] // step) * step
+        if size:
+            self.without(chunk, start, start + size)
+        return chunk, start
+
+    def best(self, size, nbytes, step):
+        found = None
+        for chunk in range(self.open):
+            least = None
+            for block in self.free_blocks[chunk][:-1]:
+                room = block[1] - block[0]
+                if (
+                    room < size
+                    or not self.room(chunk, block, size, nbytes, step)
+                    or (least is not None and room > least)
+                ):
                     continue
-                best, found = room, (index, block)
+                least, found = room, (chunk, block)
         return found
+
+    def tail(self, size, nbytes, step):
+        found, best = None, None
+        for chunk in range(self.open):
+            if not self.free_blocks[chunk] or not self.room(chunk, self.free_blocks[chunk][-1], size, nbytes, step):
+                continue
+            reuse = self.used[chunk] - self.free_blocks[chunk][-1][0] - size
+            if best is None or (best < 0 and reuse > best) or 0 <= reuse < best:
+                best, found = reuse, (chunk, self.free_blocks[chunk][-1])
+        return found
+
+    def without(self, chunk, start, stop):
+        """Take what is free of `[start, stop)`."""
+        for low, high in list(self.free_blocks[chunk]):
+            if low < stop and start < high:
+                self.free_blocks[chunk].remove((low, high))
+                self.free_blocks[chunk] += [(a, b) for a, b in ((low, start), (stop, high)) if a < b]
+                self.used[chunk] = max(self.used[chunk], min(stop, high))
+        self.free_blocks[chunk].sort()
+        self.most[chunk] = max(self.most[chunk], len(self.free_blocks[chunk]))
+
+    def give(self, chunk, start, nbytes):
+        stop = start + self.padded(nbytes)
+        touched = [block for block in self.free_blocks[chunk] if block[0] <= stop and start <= block[1]]
+        kept = [block for block in self.free_blocks[chunk] if block not in touched]
+        edges = [start, stop, *(end for block in touched for end in block)]
+        self.free_blocks[chunk] = sorted([*kept, (min(edges), max(edges))])
+        self.most[chunk] = max(self.most[chunk], len(self.free_blocks[chunk]))
+
+
+def plain_ggml(problem, memories=()):
+    """Return ggml's plan, or the buffer that finds no room: (arena and offset of each buffer, events, used, most blocks)."""
+    arenas, named = problem.program.arenas, {arena for group in memories for arena in group}
+    groups = [*memories, *([arena] for arena in range(len(arenas)) if arena not in named)]
+    books = [PlainMemory(arenas[group[0]].alignment, [arenas[a].capacity for a in group]) for group in groups]
+    home = [
+        next((m, group.index(a)) for m, group in enumerate(groups) if a in group)
+        for a in problem.program.buffers.arena.tolist()
+    ]
+    start, stop, nbytes, pinned = (getattr(problem, c).tolist() for c in ("start", "stop", "nbytes", "pinned"))
+    skipped = problem.own | idle(problem)
+    order = [buffer for buffer in problem.order.tolist() if not skipped[buffer]]
+    at, live, dying, events = {}, set(), [], []
+    for buffer, low in problem.fixed.items():
+        if not skipped[buffer]:
+            book, (_, chunk) = books[home[buffer][0]], home[buffer]
+            book.open = max(book.open, chunk + 1)
+            book.without(chunk, low // book.alignment * book.alignment, book.padded(low + nbytes[buffer]))
+            at[buffer] = chunk, low
+
+    def release(now):
+        for row in sorted(row for row in dying if row[0] <= now):
+            dying.remove(row)
+            died, buffer, low, size = row
+            if low == at[buffer][1]:
+                if buffer not in live:
+                    continue
+                live.remove(buffer)
+                events.append((max(died - 1, start[buffer]), Event.FREE, buffer))
+            if size:
+                books[home[buffer][0]].give(at[buffer][0], low, size)
+
+    for turn, buffer in enumerate(order):
+        release(min(start[later] for later in order[turn:]))
+        if buffer in problem.fixed:
+            continue
+        book = books[home[buffer][0]]
+        alignment = int(problem.program.buffers.alignment[buffer])
+        donor = next(
+            (
+                donor
+                for donor, to in problem.may_share.tolist()
+                if to == buffer
+                and donor in live
+                and not pinned[donor]
+                and stop[donor] == start[buffer] + 1
+                and 0 < nbytes[buffer] <= nbytes[donor]
+                and at[donor][1] % alignment == 0
+                and home[donor][0] == home[buffer][0]
+            ),
+            None,
+        )
+        if donor is not None:
+            live.remove(donor)
+            events.append((start[buffer], Event.FREE, donor))
+            at[buffer] = at[donor]
+            kept, whole = book.padded(nbytes[buffer]), book.padded(nbytes[donor])
+            if whole > kept:
+                dying.append((stop[donor], donor, at[donor][1] + kept, whole - kept))
+        else:
+            place = book.alloc(nbytes[buffer], alignment)
+            if place is None and nbytes[buffer]:
+                return buffer
+            at[buffer] = place or (home[buffer][1], 0)
+        live.add(buffer)
+        events.append((start[buffer], Event.ALLOC, buffer))
+        if not pinned[buffer]:
+            dying.append((stop[buffer], buffer, at[buffer][1], nbytes[buffer]))
+    release(len(problem.program.ops) - 1)
+    places = {buffer: (groups[home[buffer][0]][chunk], low) for buffer, (chunk, low) in at.items()}
+    used = {arena: book.used[c] for book, group in zip(books, groups, strict=True) for c, arena in enumerate(group)}
+    return places, events, [used[arena] for arena in sorted(used)], max(max(book.most) for book in books)
 
 
 def plain_share(placed, rows):

@@ -18,7 +18,7 @@ what a list moves, where alignments are those of blocks. Source:
 PyTorch c10/cuda/CUDACachingAllocator.cpp (v2.6).
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,15 +42,17 @@ ROUND_LARGE: Final = 2 << 20
 class CachedBlock:
     """A stretch of a segment, free or taken."""
 
-    segment: int
     start: int
     stop: int
     small: bool
-    free: bool = True
+    free: bool = False
+    before: "CachedBlock | None" = None
+    """What lies in front of it in its segment."""
+    after: "CachedBlock | None" = None
 
 
 class Caching:
-    """Blocks by address; those of one segment cover it."""
+    """Blocks, each with its neighbours; those of one segment cover it."""
 
     def __init__(self, capacity: int | None, alignment: int) -> None:
         del alignment  # larger alignments than a block's are met inside
@@ -59,14 +61,13 @@ class Caching:
         while self.stop < LARGE_SEGMENT >> self.scale and MIN_BLOCK >> self.scale > 1:
             self.scale += 1
         self.blocks: dict[int, CachedBlock] = {}
-        """By start."""
-        self.starts: list[int] = []
-        """Of the blocks, sorted."""
+        """Free ones by start."""
+        self.taken: dict[int, CachedBlock] = {}
+        """Others by the offset that was handed out."""
         self.unused: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []
         """(size, start) of free blocks, sorted: large ones, small ones."""
         self.walls: list[tuple[int, int]] = []
         self.end = 0
-        self.segments = 0
         self.reserved = 0
 
     def alloc(self, nbytes: int, alignment: int) -> int | None:
@@ -79,12 +80,15 @@ class Caching:
         if block is None:
             return None
         offset = -(-block.start // step) * step
-        self._mark(block, free=False)
+        self._unlist(block)
+        self.taken[offset] = block
         rest = block.stop - (offset + size)
         if rest >= unit if small else rest > most:
-            tail = replace(block, start=offset + size)
-            block.stop = offset + size
-            self._add(tail)
+            tail = CachedBlock(start=offset + size, stop=block.stop, small=small, before=block, after=block.after)
+            if block.after is not None:
+                block.after.before = tail
+            block.stop, block.after = tail.start, tail
+            self._list(tail)
         return offset
 
     def _fitting(self, nbytes: int, size: int, step: int, *, small: bool) -> CachedBlock | None:
@@ -100,37 +104,35 @@ class Caching:
                 return block
         return None
 
-    def _add(self, block: CachedBlock) -> None:
-        """Add a block, which is free."""
+    def _list(self, block: CachedBlock) -> None:
+        """Make a block free."""
+        block.free = True
         self.blocks[block.start] = block
-        insort(self.starts, block.start)
-        block.free = False
-        self._mark(block, free=True)
+        insort(self.unused[block.small], (block.stop - block.start, block.start))
 
-    def _mark(self, block: CachedBlock, *, free: bool) -> None:
-        """Make a block free or taken, which it is not."""
-        unused, entry = self.unused[block.small], (block.stop - block.start, block.start)
-        block.free = free
-        if free:
-            insort(unused, entry)
-        else:
-            del unused[bisect_left(unused, entry)]
+    def _unlist(self, block: CachedBlock) -> None:
+        """Make a free block one that is taken."""
+        block.free = False
+        del self.blocks[block.start]
+        unused = self.unused[block.small]
+        del unused[bisect_left(unused, (block.stop - block.start, block.start))]
 
     def free(self, offset: int, nbytes: int) -> None:
         """Free the block the bytes lie in and merge it with its neighbours."""
         del nbytes  # the block knows
-        place = bisect_right(self.starts, offset) - 1
-        self._mark(self.blocks[self.starts[place]], free=True)
-        for left in (place, place - 1):
-            if not 0 <= left < len(self.starts) - 1:
-                continue
-            block, following = (self.blocks[start] for start in self.starts[left : left + 2])
-            if block.free and following.free and block.segment == following.segment:
-                self._mark(block, free=False)
-                self._mark(following, free=False)
-                block.stop = following.stop
-                self._mark(block, free=True)
-                del self.blocks[self.starts.pop(left + 1)]
+        block = self.taken.pop(offset)
+        before, after = block.before, block.after
+        if after is not None and after.free:
+            self._unlist(after)
+            block.stop, block.after = after.stop, after.after
+        if before is not None and before.free:
+            self._unlist(before)
+            block.start, block.before = before.start, before.before
+        if block.before is not None:
+            block.before.after = block
+        if block.after is not None:
+            block.after.before = block
+        self._list(block)
 
     def reserve(self, offset: int, nbytes: int) -> None:
         """Keep segments clear of bytes."""
@@ -150,13 +152,12 @@ class Caching:
         start, want = self._clear(self.end, want)
         if start + want > self.stop:
             want = self.stop - start
-        block = CachedBlock(segment=self.segments, start=start, stop=start + want, small=small)
+        block = CachedBlock(start=start, stop=start + want, small=small)
         if want < 1 or _room(block, step) < nbytes:
             return None
-        self.segments += 1
         self.reserved += want
         self.end = block.stop
-        self._add(block)
+        self._list(block)
         return block
 
     def _clear(self, start: int, want: int) -> tuple[int, int]:

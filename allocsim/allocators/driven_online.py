@@ -22,7 +22,6 @@ O(n log n) and the calls. What this module does not see: how bytes are found.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -76,23 +75,23 @@ def drive(name: str, problem: Problem, make: Make) -> Plan:
     offsets = [0] * len(placed)
     _reserve(name, placed, arenas, offsets)
     start, stop, nbytes = placed.start.tolist(), placed.stop.tolist(), placed.nbytes.tolist()
-    alignment, arena = placed.alignment.tolist(), placed.arena.tolist()
-    solid, decided = placed.solid.tolist(), (placed.fixed != FREE).tolist()
-    dying: list[tuple[int, int]] = []
-    for row in np.argsort(placed.start, kind="stable").tolist():
-        while dying and dying[0][0] <= start[row]:
-            _, dead = heappop(dying)
-            arenas[arena[dead]].free(offsets[dead], nbytes[dead])
-        if not solid[row] or decided[row]:
-            continue
-        at = arenas[arena[row]].alloc(nbytes[row], alignment[row])
+    alignment, arena = placed.alignment.tolist(), [arenas[place] for place in placed.arena.tolist()]
+    asked = np.flatnonzero(placed.solid & (placed.fixed == FREE))
+    born = asked[np.argsort(placed.start[asked], kind="stable")].tolist()
+    dying = asked[np.argsort(placed.stop[asked], kind="stable")].tolist()  # what has died was born before
+    dead = 0
+    for row in born:
+        now = start[row]
+        while stop[dying[dead]] <= now:
+            gone = dying[dead]
+            arena[gone].free(offsets[gone], nbytes[gone])
+            dead += 1
+        at = arena[row].alloc(nbytes[row], alignment[row])
         if at is None:
             raise no_room(name, placed, row)
         if isinstance(at, bool) or not isinstance(at, int | np.integer) or not -LIMIT <= at <= LIMIT:
             raise PlannerError(f"allocator {name!r}: alloc({nbytes[row]}, {alignment[row]}) returned {at!r}, no offset")
         offsets[row] = int(at)
-        if stop[row] < LIMIT:
-            heappush(dying, (stop[row], row))
     return plan(name, placed, np.array(offsets, dtype=np.int64), events=_events(placed))
 
 

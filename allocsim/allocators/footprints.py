@@ -97,34 +97,20 @@ class Footprints:
 def footprints(problem: Problem) -> Footprints:
     """Return what there is to place."""
     buffers = problem.program.buffers
-    skipped = (problem.own | idle(problem)).tolist()
-    donor = _donors(problem, skipped)
-    chain: dict[int, int] = {}
-    groups: list[list[int]] = []
-    for buffer in _donors_first(problem.order.tolist(), donor):
-        if skipped[buffer]:
-            continue
-        if buffer in donor:
-            chain[buffer] = chain[donor[buffer]]
-            groups[chain[buffer]].append(buffer)
-        else:
-            chain[buffer] = len(groups)
-            groups.append([buffer])
-    of_buffer = np.full(len(skipped), -1, dtype=np.int32)
-    of_buffer[list(chain)] = list(chain.values())
+    apart = problem.own | idle(problem)
+    donor = _donors(problem, apart)
+    groups, of_buffer = _chains(problem, apart, donor)
     first = np.array([group[0] for group in groups], dtype=np.int64)
     last = np.array([group[-1] for group in groups], dtype=np.int64)
     alignment = buffers.alignment[first].copy()
     nbytes = problem.nbytes[first].copy()
-    for index, group in enumerate(groups):
-        if len(group) > 1:
-            alignment[index] = min(lcm(*(int(buffers.alignment[b]) for b in group)), LIMIT)
-            nbytes[index] = max(int(problem.nbytes[b]) for b in group)
-    gaps = (
-        {}
-        if len(problem.program.ops)
-        else {chain[b]: tuple(gap) for b, gap in problem.gaps.items() if b in chain and gap}
-    )
+    for index in {int(of_buffer[buffer]) for buffer in donor}:
+        alignment[index] = min(lcm(*(int(buffers.alignment[b]) for b in groups[index])), LIMIT)
+        nbytes[index] = max(int(problem.nbytes[b]) for b in groups[index])
+    gaps = {} if len(problem.program.ops) else {int(of_buffer[b]): tuple(gap) for b, gap in problem.gaps.items() if gap}
+    gaps.pop(-1, None)
+    fixed = np.full(len(groups) + 1, FREE, dtype=np.int64)  # the last one for what is in no footprint
+    fixed[of_buffer[list(problem.fixed)]] = list(problem.fixed.values())
     return Footprints(
         problem=problem,
         of_buffer=of_buffer,
@@ -133,10 +119,30 @@ def footprints(problem: Problem) -> Footprints:
         stop=np.where(problem.pinned[last], LIMIT, problem.stop[last]),
         nbytes=nbytes,
         alignment=alignment,
-        fixed=np.array([problem.fixed.get(group[0], FREE) for group in groups], dtype=np.int64),
-        buffers=tuple(map(tuple, groups)),
+        fixed=fixed[:-1],
+        buffers=tuple(groups),
         gaps=gaps,
     )
+
+
+def _chains(problem: Problem, apart: Bools, donor: dict[int, int]) -> tuple[list[tuple[int, ...]], Int32s]:
+    """Return the buffers of each footprint, and the footprint of each buffer."""
+    order = problem.order[~apart[problem.order]]
+    of_buffer = np.full(len(apart), -1, dtype=np.int32)
+    if not donor:
+        of_buffer[order] = np.arange(len(order))
+        return list(zip(order.tolist(), strict=True)), of_buffer
+    chain: dict[int, int] = {}
+    groups: list[list[int]] = []
+    for buffer in _donors_first(order.tolist(), donor):
+        if buffer in donor:
+            chain[buffer] = chain[donor[buffer]]
+            groups[chain[buffer]].append(buffer)
+        else:
+            chain[buffer] = len(groups)
+            groups.append([buffer])
+    of_buffer[list(chain)] = list(chain.values())
+    return [tuple(group) for group in groups], of_buffer
 
 
 def plan(name: str, placed: Footprints, offsets: Int64s, *, events: Any = None, meta: Meta | None = None) -> Plan:
@@ -168,13 +174,13 @@ def plan(name: str, placed: Footprints, offsets: Int64s, *, events: Any = None, 
     )
 
 
-def _donors(problem: Problem, skipped: list[bool]) -> dict[int, int]:
+def _donors(problem: Problem, skipped: Bools) -> dict[int, int]:
     """Return the donor whose place each recipient takes."""
     if not len(problem.may_share):
         return {}
     buffers, padded = problem.program.buffers, _padded(problem)
     donor, recipient = problem.may_share[:, 0], problem.may_share[:, 1]
-    apart = buffers.persistent | np.array(skipped, dtype=np.bool_) | (problem.nbytes == 0)
+    apart = buffers.persistent | skipped | (problem.nbytes == 0)
     apart[[*problem.fixed, *problem.gaps]] = True
     fine = (
         ~apart[donor] & ~apart[recipient] & ~problem.pinned[donor] & (buffers.arena[donor] == buffers.arena[recipient])

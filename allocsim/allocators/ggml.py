@@ -9,7 +9,7 @@ For each buffer of `problem.order` that is not `own`:
    placed, not pinned, not taken, and dies with the op that makes this buffer
    (`stop[donor] == start + 1`). The donor is gone; bytes it has beyond this buffer's are freed when
    the op is over.
-3. Otherwise allocate (`allocsim.allocators.blocks`).
+3. Otherwise allocate (`allocsim.allocators.ggml_kernel`).
 
 Pinned buffers are never freed and never donors, whatever their `stop`. A `fixed` buffer lies where
 it is told to; its bytes are kept from all others from beginning to end, and it is neither donor nor
@@ -25,21 +25,27 @@ allocation). `plan.meta["ggml"]` holds `used`: for each arena the buffer size gg
 rounded up to the alignment, and `most_blocks`: the most free blocks at a time (the original aborts
 beyond 256).
 
-O(n log n + n * free blocks). Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2.
+O(n log n + n * free blocks), compiled. Source: ggml `src/ggml-alloc.c`, 675a08cf to d99724f2.
 """
 
-from collections.abc import Sequence
-from heapq import heappop, heappush
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from math import lcm
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from allocsim.allocators.blocks import Memory
 from allocsim.allocators.reference import check_fits, idle
 from allocsim.errors import CapacityError, PlannerError
-from allocsim.model import OWN, UNPLACED, Event, Plan, Problem
+from allocsim.model import OWN, UNPLACED, Arena, Plan, Problem
+from allocsim.model.layout import LIMIT, Int64s
+
+if TYPE_CHECKING:
+    from allocsim.allocators.ggml_kernel import Asked, Chunks
 
 NAME = "ggml"
+
+WIDTH: Final = 8
+"""Free blocks that a chunk has room for at first."""
 
 
 def place(problem: Problem, *, memories: Sequence[Sequence[int]] = ()) -> Plan:
@@ -48,155 +54,93 @@ def place(problem: Problem, *, memories: Sequence[Sequence[int]] = ()) -> Plan:
     `memories` are groups of arenas that are chunks of one memory, with the alignment of its first;
     an arena in none stands alone.
     """
-    walk = Walk(problem, _groups(len(problem.program.arenas), memories))
-    for buffer, now in zip(walk.order, walk.horizon(), strict=True):
-        walk.release(now)
-        if buffer not in problem.fixed and not walk.take(buffer):
-            walk.alloc(buffer)
-    walk.release(len(problem.program.ops) - 1)
-    return walk.plan()
+    from allocsim.allocators.ggml_kernel import empty, walk  # noqa: PLC0415 - numba
+
+    groups = _groups(len(problem.program.arenas), memories)
+    arenas = np.array([arena for group in groups for arena in group], dtype=np.int64)
+    skipped = problem.own | idle(problem)
+    order = problem.order[~skipped[problem.order]].astype(np.int64)
+    spaces = [[problem.program.arenas[arena] for arena in group] for group in groups]
+    ends = [(space[0].alignment, [arena.capacity for arena in space]) for space in spaces]
+    blocks, chunks = empty(ends, WIDTH + len(problem.fixed))
+    asked = _asked(problem, chunks, arenas)
+    decided = (buffer for buffer in problem.fixed if not skipped[buffer])
+    at, offset = _decide(problem, decided, asked, blocks, chunks)
+    events, refused = walk(order, asked, blocks, chunks, at, offset, len(problem.program.ops) - 1)
+    if refused >= 0:
+        raise _refusal(problem, spaces[int(asked.memory[refused])], int(refused))
+    inside = at >= 0
+    arena = np.where(inside, arenas[at], np.where(problem.own, OWN, UNPLACED)).astype(np.int32)
+    used = np.zeros(len(arenas), dtype=np.int64)
+    used[arenas] = chunks.used
+    return Plan(
+        program=problem.program,
+        problem=problem,
+        source=NAME,
+        arena=arena,
+        offset=offset,
+        nbytes=np.where(inside, problem.nbytes, 0),
+        events=events,
+        meta={NAME: {"used": used.tolist(), "most_blocks": int(chunks.most.max())}},
+    )
 
 
-class Walk:
-    """Where everything is at one moment of the walk, as plain lists by buffer."""
+def _asked(problem: Problem, chunks: "Chunks", arenas: Int64s) -> "Asked":
+    """Return what is asked of these chunks, each of which is an arena."""
+    from allocsim.allocators.ggml_kernel import Asked  # noqa: PLC0415 - numba
 
-    def __init__(self, problem: Problem, memories: Sequence[Sequence[int]]) -> None:
-        program, buffers = problem.program, problem.program.buffers
-        self.problem = problem
-        self.start: list[int] = problem.start.tolist()
-        self.stop: list[int] = problem.stop.tolist()
-        self.nbytes: list[int] = problem.nbytes.tolist()
-        self.alignment: list[int] = buffers.alignment.tolist()
-        self.pinned: list[bool] = problem.pinned.tolist()
-        skipped = problem.own | idle(problem)
-        self.order = [buffer for buffer in problem.order.tolist() if not skipped[buffer]]
-        self.memories = [
-            Memory(program.arenas[arenas[0]].alignment, [program.arenas[arena].capacity for arena in arenas])
-            for arenas in memories
-        ]
-        chunk_of = {
-            arena: (index, chunk) for index, arenas in enumerate(memories) for chunk, arena in enumerate(arenas)
-        }
-        self.arenas = memories
-        self.home = [chunk_of[arena] for arena in buffers.arena.tolist()]
-        """(memory, chunk) of the arena each buffer belongs in."""
-        self.at: list[tuple[int, int] | None] = [None] * len(buffers)
-        """(chunk, offset) of each buffer that has been placed."""
-        self.live = [False] * len(buffers)
-        self.dying: list[tuple[int, int, int, int]] = []
-        """Heap of (stop, buffer, offset, nbytes): bytes of a buffer that become free at `stop`."""
-        self.events: list[tuple[int, int, int]] = []
-        self.donors: dict[int, list[int]] = {}
-        for donor, recipient in problem.may_share.tolist():
-            self.donors.setdefault(recipient, []).append(donor)
-        for buffer, offset in problem.fixed.items():
-            if not skipped[buffer]:
-                check_fits(problem, NAME, buffer, offset)
-                memory, chunk = self.home[buffer]
-                self.memories[memory].reserve(chunk, offset, self.nbytes[buffer])
-                self.at[buffer] = chunk, offset
+    buffers, pairs = problem.program.buffers, problem.may_share
+    chunk = np.argsort(arenas)[buffers.arena]
+    memory = np.searchsorted(chunks.begins, chunk, side="right") - 1
+    unit = chunks.alignment[memory]
+    step = unit.copy()
+    for buffer in np.flatnonzero(unit % buffers.alignment).tolist():
+        step[buffer] = min(lcm(int(unit[buffer]), int(buffers.alignment[buffer])), LIMIT)
+    decided = np.zeros(len(chunk), dtype=np.bool_)
+    decided[list(problem.fixed)] = True
+    by_recipient = np.argsort(pairs[:, 1], kind="stable")
+    return Asked(
+        start=problem.start,
+        stop=problem.stop,
+        nbytes=problem.nbytes,
+        alignment=buffers.alignment,
+        step=step,
+        pinned=problem.pinned,
+        decided=decided,
+        memory=memory,
+        chunk=chunk,
+        donor_begins=np.searchsorted(pairs[by_recipient, 1], np.arange(len(chunk) + 1)),
+        donors=pairs[by_recipient, 0].astype(np.int64),
+    )
 
-    def horizon(self) -> list[int]:
-        """For each buffer of the order: the earliest start of it and of all that follow."""
-        return list(accumulate((self.start[buffer] for buffer in reversed(self.order)), min))[::-1]
 
-    def release(self, now: int) -> None:
-        """Free all bytes that die at or before `now`."""
-        while self.dying and self.dying[0][0] <= now:
-            stop, buffer, offset, nbytes = heappop(self.dying)
-            place = self.at[buffer]
-            if place is None:
-                continue
-            if offset == place[1]:
-                if not self.live[buffer]:
-                    continue
-                self.live[buffer] = False
-                self.events.append((max(stop - 1, self.start[buffer]), Event.FREE, buffer))
-            self.memories[self.home[buffer][0]].free(place[0], offset, nbytes)
+def _decide(
+    problem: Problem, buffers: Iterable[int], asked: "Asked", blocks: Int64s, chunks: "Chunks"
+) -> tuple[Int64s, Int64s]:
+    """Return the chunk and the offset of each buffer, -1 for none: some lie where they are told to,
+    and their bytes are kept from all others.
+    """
+    from allocsim.allocators.ggml_kernel import reserve  # noqa: PLC0415 - numba
 
-    def take(self, buffer: int) -> bool:
-        """Put `buffer` in the place of the first donor that allows it.
+    at, offset = np.full(len(asked.start), -1, dtype=np.int64), np.zeros(len(asked.start), dtype=np.int64)
+    for buffer in buffers:
+        low = problem.fixed[buffer]
+        check_fits(problem, NAME, buffer, low)
+        mine, chunk = int(asked.memory[buffer]), int(asked.chunk[buffer])
+        unit, high = int(chunks.alignment[mine]), low + int(problem.nbytes[buffer])
+        chunks.open[mine] = max(chunks.open[mine], chunk - chunks.begins[mine] + 1)
+        reserve(blocks, chunks, chunk, low // unit * unit, -(-high // unit) * unit)
+        at[buffer], offset[buffer] = chunk, low
+    return at, offset
 
-        Return whether there was one.
-        """
-        for donor in self.donors.get(buffer, ()):
-            place = self.at[donor]
-            if (
-                place is None
-                or not self.live[donor]
-                or self.pinned[donor]
-                or self.stop[donor] != self.start[buffer] + 1
-            ):
-                continue
-            if not 0 < self.nbytes[buffer] <= self.nbytes[donor] or place[1] % self.alignment[buffer]:
-                continue
-            if self.home[donor][0] != self.home[buffer][0]:
-                continue
-            self.live[donor] = False
-            self.events.append((self.start[buffer], Event.FREE, donor))
-            memory = self.memories[self.home[buffer][0]]
-            kept, whole = memory.padded(self.nbytes[buffer]), memory.padded(self.nbytes[donor])
-            if whole > kept:
-                heappush(self.dying, (self.stop[donor], donor, place[1] + kept, whole - kept))
-            self.settle(buffer, place)
-            return True
-        return False
 
-    def alloc(self, buffer: int) -> None:
-        """Put `buffer` into free bytes."""
-        memory, nbytes = self.home[buffer][0], self.nbytes[buffer]
-        place = self.memories[memory].alloc(nbytes, self.alignment[buffer])
-        if place[0] < 0 and nbytes:
-            self.refuse(buffer)
-        self.settle(buffer, place if place[0] >= 0 else (self.home[buffer][1], 0))
-
-    def settle(self, buffer: int, place: tuple[int, int]) -> None:
-        """Note that `buffer` lies at `place` until it dies."""
-        self.at[buffer] = place
-        self.live[buffer] = True
-        self.events.append((self.start[buffer], Event.ALLOC, buffer))
-        if not self.pinned[buffer]:
-            heappush(self.dying, (self.stop[buffer], buffer, place[1], self.nbytes[buffer]))
-
-    def refuse(self, buffer: int) -> None:
-        """Raise the CapacityError for `buffer`."""
-        arenas = [self.problem.program.arenas[arena] for arena in self.arenas[self.home[buffer][0]]]
-        where = " + ".join(f"{arena.name!r} of {arena.capacity} bytes" for arena in arenas)
-        name, nbytes = self.problem.program.buffers.names[buffer], self.nbytes[buffer]
-        step = self.start[buffer]
-        raise CapacityError(
-            f"allocator {NAME!r}: no room for buffer {buffer} ({name!r}, {nbytes} bytes) at step {step} in {where}"
-        )
-
-    def plan(self) -> Plan:
-        """Return where everything was put."""
-        own = self.problem.own.tolist()
-        arenas, offsets = [], []
-        for buffer, place in enumerate(self.at):
-            memory, _ = self.home[buffer]
-            arenas.append(self.arenas[memory][place[0]] if place is not None else OWN if own[buffer] else UNPLACED)
-            offsets.append(place[1] if place is not None else 0)
-        arena = np.array(arenas, dtype=np.int32)
-        chunks = {
-            a: chunk
-            for memory, group in enumerate(self.arenas)
-            for a, chunk in zip(group, self.memories[memory].chunks, strict=True)
-        }
-        return Plan(
-            program=self.problem.program,
-            problem=self.problem,
-            source=NAME,
-            arena=arena,
-            offset=np.array(offsets, dtype=np.int64),
-            nbytes=np.where(arena >= 0, self.problem.nbytes, 0),
-            events=np.array(self.events, dtype=np.int64).reshape(-1, 3),
-            meta={
-                NAME: {
-                    "used": [chunks[a].used for a in sorted(chunks)],
-                    "most_blocks": max(chunk.most_blocks for chunk in chunks.values()),
-                }
-            },
-        )
+def _refusal(problem: Problem, arenas: Sequence[Arena], buffer: int) -> CapacityError:
+    """Return the error that says that there is no room for a buffer."""
+    where = " + ".join(f"{arena.name!r} of {arena.capacity} bytes" for arena in arenas)
+    name, nbytes, step = problem.program.buffers.names[buffer], int(problem.nbytes[buffer]), int(problem.start[buffer])
+    return CapacityError(
+        f"allocator {NAME!r}: no room for buffer {buffer} ({name!r}, {nbytes} bytes) at step {step} in {where}"
+    )
 
 
 def _groups(arenas: int, memories: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -20,7 +20,6 @@ memory planner in tinygrad (tinygrad/runtime/support/memory.py and engine/runtim
 from typing import Final
 
 from allocsim.allocators.driven_online import drive
-from allocsim.allocators.free_list import FreeList
 from allocsim.model import Plan, Problem
 from allocsim.model.layout import LIMIT
 
@@ -31,24 +30,27 @@ DIVISIONS: Final = 16
 
 
 class Tlsf:
-    """Free blocks by class, over a book of free ranges."""
+    """Free blocks by class, and by both of their ends."""
 
     def __init__(self, capacity: int | None, alignment: int) -> None:
         self.alignment = alignment
         self.stop = LIMIT if capacity is None else min(capacity, LIMIT)
         self.end = 0
         """Where the space that was ever used ends; beyond it everything is free and in no class."""
-        self.book = FreeList(0, 0)
+        self.stop_of: dict[int, int] = {}
+        """Start -> stop of the free blocks, no two of which touch."""
+        self.start_of: dict[int, int] = {}
+        """The other way round."""
         self.classes: dict[int, dict[int, int]] = {}
-        """Class -> start -> size of its free blocks, the one freed last at the end."""
+        """Class -> start -> stop of its free blocks, the one freed last at the end."""
         self.filled = 0
         """The classes that have a block, as bits."""
 
     def alloc(self, nbytes: int, alignment: int) -> int | None:
         """Return the offset of free bytes, from the first class that surely has them."""
-        size = -(-nbytes // self.alignment) * self.alignment
-        slack = 0 if self.alignment % alignment == 0 else alignment - 1
-        start = self._good(size + slack)
+        unit = self.alignment
+        size = -(-nbytes // unit) * unit
+        start = self._good(size if unit % alignment == 0 else size + alignment - 1)
         if start is None:
             start = self._any(size, alignment, nbytes)
         if start is None:
@@ -67,13 +69,14 @@ class Tlsf:
         if stop > self.end:
             self._give(self.end, stop)
             self.end = stop
-        for low, high in list(self.book):
+        for low, high in sorted(self.stop_of.items()):
             if low < stop and offset < high:
                 self._cut(low, max(low, offset), min(high, stop))
 
     def _good(self, size: int) -> int | None:
         """Return the start of a block of the first class all of whose blocks hold `size` bytes."""
-        least = _class(size) + (size != _floor(_class(size)))
+        level = size.bit_length() - 1
+        least = (level - 1) * DIVISIONS - (-size * DIVISIONS >> level)
         higher = self.filled >> least
         return next(reversed(self.classes[least + (higher & -higher).bit_length() - 1])) if higher else None
 
@@ -81,12 +84,10 @@ class Tlsf:
         """Return the start of the lowest block that holds the request after all, the space grown if
         need be.
         """
-        for low, high in self.book:
+        for low, high in sorted(self.stop_of.items()):
             if -(-low // alignment) * alignment + size <= high:
                 return low
-        low = self.end
-        if self.book.stops and self.book.stops[-1] == self.end:
-            low = self.book.starts[-1]
+        low = self.start_of.get(self.end, self.end)
         offset = -(-low // alignment) * alignment
         if offset > self.stop - nbytes:
             return None
@@ -97,40 +98,47 @@ class Tlsf:
     def _cut(self, block: int, start: int, stop: int) -> None:
         """Take `[start, stop)` out of the free block that begins at `block`."""
         high = self._forget(block)
-        self.book.take(block, high)
-        for low, top in ((block, start), (stop, high)):
-            if low < top:
-                self._give(low, top)
+        if block < start:
+            self._put(block, start)
+        if stop < high:
+            self._put(stop, high)
 
     def _give(self, start: int, stop: int) -> None:
-        for low in self.book.touched(start, stop):
-            self._forget(low)
-        low, high = self.book.give(start, stop)
-        if low < high:
-            index = _class(high - low)
-            self.classes.setdefault(index, {})[low] = high - low
+        before, after = self.start_of.get(start), self.stop_of.get(stop)
+        if before is not None:
+            self._forget(before)
+            start = before
+        if after is not None:
+            self._forget(stop)
+            stop = after
+        self._put(start, stop)
+
+    def _put(self, start: int, stop: int) -> None:
+        """Add a free block that touches none."""
+        self.stop_of[start], self.start_of[stop] = stop, start
+        index = _class(stop - start)
+        if self.filled >> index & 1:
+            self.classes[index][start] = stop
+        else:
+            self.classes[index] = {start: stop}
             self.filled |= 1 << index
 
     def _forget(self, block: int) -> int:
         """Take a free block out of its class; return where it ends."""
-        stop = self.book.end_of(block)
+        stop = self.stop_of.pop(block)
+        del self.start_of[stop]
         index = _class(stop - block)
-        del self.classes[index][block]
-        if not self.classes[index]:
+        blocks = self.classes[index]
+        del blocks[block]
+        if not blocks:
             self.filled ^= 1 << index
         return stop
 
 
 def _class(size: int) -> int:
-    """Return the class a block of `size` bytes is in: DIVISIONS for each power of two."""
-    level = max(size.bit_length() - 1, 0)
-    return level * DIVISIONS + ((size - (1 << level)) * DIVISIONS >> level)
-
-
-def _floor(index: int) -> int:
-    """Return the least size of a class, rounded up to a whole number of bytes."""
-    level, part = divmod(index, DIVISIONS)
-    return (1 << level) + -(-(part << level) // DIVISIONS)
+    """Return the class a block of `size` bytes is in: `DIVISIONS` for each power of two."""
+    level = size.bit_length() - 1
+    return (level - 1) * DIVISIONS + (size * DIVISIONS >> level)
 
 
 def place(problem: Problem) -> Plan:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_shelf import PlainCaching, PlainMemory, PlainTlsf, plain_events, plain_share
+from plain_shelf import PlainCaching, PlainTlsf, plain_events, plain_ggml, plain_share
 from strategies import arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, slot_sharing, tlsf
@@ -17,7 +17,6 @@ from allocsim.programs.builder import ProgramBuilder
 PLAIN = {
     "tlsf": (tlsf, "Tlsf", PlainTlsf),
     "caching": (caching, "Caching", PlainCaching),
-    "ggml": (ggml, "Memory", PlainMemory),
     "slot_sharing": (slot_sharing, "_share", plain_share),
 }
 """Planner -> what of which module is said plainly."""
@@ -58,6 +57,18 @@ def same(name, problem):
     return found == other if isinstance(found, str) or isinstance(other, str) else same_plan(found, other)
 
 
+def as_plain(problem, memories=()):
+    """Whether ggml's compiled walk answers as the plain one does."""
+    said = plain_ggml(problem, memories)
+    try:
+        plan = ggml.place(problem, memories=memories)
+    except CapacityError as error:
+        return isinstance(said, int) and f"no room for buffer {said} " in str(error)
+    places = {b: (int(plan.arena[b]), int(plan.offset[b])) for b in np.flatnonzero(plan.arena >= 0).tolist()}
+    told = plan.meta["ggml"]
+    return said == (places, [tuple(row) for row in plan.events.tolist()], told["used"], told["most_blocks"])
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_is_kept_sorted_changes_no_plan(name):
     wrong = [seed for seed in range(120) if not same(name, drawn(seed))]
@@ -73,3 +84,19 @@ def test_what_is_kept_sorted_changes_no_plan_of_a_program(drawn_ops, spaces, nam
     problem = ALLOCATORS[name].believe(program, Constraints.of(program))
 
     assert same(name, problem)
+
+
+def test_the_compiled_walk_of_ggml_is_the_plain_one():
+    wrong = [seed for seed in range(120) if not as_plain(drawn(seed))]
+
+    assert not wrong
+
+
+@settings(max_examples=150)
+@given(recipes(max_size=20), arenas(), st.booleans())
+def test_the_compiled_walk_of_ggml_is_the_plain_one_of_a_program(drawn_ops, spaces, joined):
+    """Pairs in place, pins, arenas with capacities, each a memory of its own or all of them the chunks of one."""
+    program = assemble(drawn_ops, arenas=spaces)
+    problem = ALLOCATORS["ggml"].believe(program, Constraints.of(program))
+
+    assert as_plain(problem, [list(range(len(program.arenas)))] if joined else [])

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocsim.allocators import ggml
 from allocsim.errors import CapacityError
 from allocsim.model import Buffers, Plan, Problem
 
@@ -110,29 +109,15 @@ def empty_takes_its_twin_along(place: Place, problem: Problem) -> Plan:
     return _back(place(replace(problem, stop=stop, pinned=pinned)), problem)
 
 
-def donor_freed(_: Place, problem: Problem) -> Plan:
+def donor_freed(place: Place, problem: Problem) -> Plan:
     """The whole of a donor is freed when it dies, recipient or not."""
-    walk = _Walk(problem)
-    for buffer, now in zip(walk.order, walk.horizon(), strict=True):
-        walk.release(now)
-        if buffer not in problem.fixed and not walk.take(buffer):
-            walk.alloc(buffer)
-    return walk.plan()
-
-
-class _Walk(ggml.Walk):
-    """ggml's walk with a donor that stays in the book."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem, [[arena] for arena in range(len(problem.program.arenas))])
-
-    def settle(self, buffer: int, place: tuple[int, int]) -> None:
-        """Note where a buffer lies; if that is a donor's place, free the donor's bytes now."""
-        donors = [donor for donor in self.donors.get(buffer, ()) if self.at[donor] == place and not self.live[donor]]
-        super().settle(buffer, place)
-        if donors and not self.pinned[buffer]:
-            self.memories[self.home[buffer][0]].free(place[0], place[1], self.nbytes[buffer])
-            self.live[buffer] = False
+    plan = place(problem)
+    donor, recipient = problem.may_share[:, 0], problem.may_share[:, 1]
+    taken = plan.placed[donor] & (plan.offset[donor] == plan.offset[recipient]) & ~problem.pinned[recipient]
+    taken &= problem.stop[donor] == problem.start[recipient] + 1
+    stop = problem.stop.copy()
+    stop[recipient[taken]] = problem.start[recipient[taken]] + 1
+    return _back(place(replace(problem, stop=stop)), problem)
 
 
 def _of(problem: Problem, **columns: object) -> Problem:

@@ -1,6 +1,30 @@
 """The free-block allocator on hand-computed cases; sizes are in bytes, the alignment is 1 unless it matters."""
 
-from allocsim.allocators.blocks import NO_ROOM, Memory
+from math import lcm
+
+from allocsim.allocators.ggml_kernel import alloc, empty, give, reserve
+
+NO_ROOM = (-1, -1)
+
+
+class Memory:
+    """One memory under the compiled functions."""
+
+    def __init__(self, alignment, capacities):
+        self.alignment = alignment
+        self.blocks, self.chunks = empty([(alignment, capacities)], 16)
+
+    def alloc(self, nbytes, alignment=1):
+        return alloc(self.blocks, self.chunks, 0, nbytes, lcm(self.alignment, alignment))
+
+    def free(self, chunk, offset, nbytes):
+        if nbytes:
+            give(self.blocks, self.chunks, chunk, offset, offset - (-nbytes // self.alignment) * self.alignment)
+
+    def reserve(self, chunk, offset, nbytes):
+        unit = self.alignment
+        self.chunks.open[0] = max(self.chunks.open[0], chunk + 1)
+        reserve(self.blocks, self.chunks, chunk, offset // unit * unit, -(-(offset + nbytes) // unit) * unit)
 
 
 def holes(*ranges, total=1000, alignment=1):
@@ -13,14 +37,14 @@ def holes(*ranges, total=1000, alignment=1):
 
 
 def free_blocks(memory, chunk=0):
-    return list(zip(memory.chunks[chunk].starts, memory.chunks[chunk].stops, strict=True))[:-1]
+    return [tuple(block) for block in memory.blocks[chunk, : memory.chunks.filled[chunk] - 1].tolist()]
 
 
 def test_sizes_are_rounded_up_to_the_alignment():
     memory = Memory(32, [None])
 
     assert [memory.alloc(1), memory.alloc(33), memory.alloc(32)] == [(0, 0), (0, 32), (0, 96)]
-    assert memory.chunks[0].used == 128
+    assert memory.chunks.used[0] == 128
 
 
 def test_the_smallest_free_block_that_is_large_enough_is_taken_from_its_front():
@@ -42,7 +66,7 @@ def test_the_tail_is_used_only_where_no_other_block_fits():
 
     assert memory.alloc(499) == (0, 0)
     assert memory.alloc(2) == (0, 1000)
-    assert memory.chunks[0].used == 1002
+    assert memory.chunks.used[0] == 1002
 
 
 def test_free_space_at_the_end_is_part_of_the_tail_and_grows_the_buffer_only_by_what_is_missing():
@@ -52,7 +76,7 @@ def test_free_space_at_the_end_is_part_of_the_tail_and_grows_the_buffer_only_by_
     memory.free(0, 100, 50)
 
     assert memory.alloc(70) == (0, 100)
-    assert memory.chunks[0].used == 170
+    assert memory.chunks.used[0] == 170
 
 
 def test_freed_blocks_merge_with_both_neighbours():
@@ -87,7 +111,7 @@ def test_a_chunk_is_opened_only_where_no_open_chunk_has_room():
 
     assert memory.alloc(60) == (0, 0)
     assert memory.alloc(60) == (1, 0)
-    assert memory.open == 2
+    assert memory.chunks.open[0] == 2
     assert memory.alloc(40) == (0, 60)
     assert memory.alloc(41) == NO_ROOM
 
@@ -145,4 +169,4 @@ def test_a_reserved_range_is_never_handed_out():
 
     assert memory.alloc(32) == (0, 0)
     assert memory.alloc(32) == (0, 64)
-    assert memory.chunks[0].used == 96
+    assert memory.chunks.used[0] == 96
