@@ -241,7 +241,7 @@ def _horizon(order: Int64s, start: Int64s, end: Any) -> Int64s:
 def walk(  # noqa: PLR0917 - compiled
     order: Int64s, asked: Asked, blocks: Int64s, chunks: Chunks, at: Int64s, offset: Int64s, end: Any
 ) -> tuple[Int64s, int]:
-    """Place the buffers of `order` into `at`, a chunk each, and `offset`; those that are decided are
+    """Place the buffers of `order` into `at`, a chunk each, and `offset`; those decided are
     there already.
 
     Returns (events, buffer): buffer is the first without room, -1 if there is none. What dies at or

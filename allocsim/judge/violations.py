@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from allocsim.html_table import table_of
+
 KINDS: Final[dict[str, tuple[str, str]]] = {
     # kind: (severity, what it means in one clause)
     "UninitialisedRead": ("violation", "a byte read was never written by any op nor laid as content"),
@@ -195,3 +197,11 @@ class Report(Defects):
     """All that the checks found in one document, and how large it is."""
 
     stats: Stats
+
+    def _repr_html_(self) -> str:
+        """Be shown by a notebook as the kinds that were found, and how often."""
+        rows = [(kind, *KINDS[kind], number) for kind, number in self.counts.items()]
+        found = "clean" if self.clean else f"{self.count} violation{'s'[: self.count != 1]}"
+        return table_of(
+            f"{found}, peak {self.stats.peak_bytes:,} B", ("kind", "is a", "meaning", "count"), rows, len(rows)
+        )

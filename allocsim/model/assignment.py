@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
+from allocsim.html_table import table_of
 from allocsim.model.belief import Problem
 from allocsim.model.computation import Program
 from allocsim.model.guards import first_bad, in_range, sizes
@@ -65,6 +66,16 @@ class Plan:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
         """Be shown by IPython and Hypothesis in one line, not as columns."""
         printer.text(repr(self))
+
+    def _repr_html_(self) -> str:
+        """Be shown by a notebook as its slots, the first of many."""
+        arenas = {OWN: "own memory", UNPLACED: "no slot"} | dict(enumerate(a.name for a in self.program.arenas))
+        columns = (self.arena.tolist(), self.offset.tolist(), self.nbytes.tolist(), self.program.buffers.names)
+        rows = (
+            (buffer, name, arenas[arena], offset if arena >= 0 else None, nbytes)
+            for buffer, (arena, offset, nbytes, name) in enumerate(zip(*columns, strict=True))
+        )
+        return table_of(repr(self), ("buffer", "name", "arena", "offset", "bytes"), rows, len(self.arena))
 
     @cached_property
     def placed(self) -> Bools:

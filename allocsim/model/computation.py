@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.html_table import table_of
 from allocsim.model import wellformed
 from allocsim.model.tables import DEFAULT_ARENAS, SAME, Arena, Bools, Buffers, Int32s, Meta, Ops, Values, freeze
 
@@ -66,3 +67,18 @@ class Program:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
         """Be shown by IPython and Hypothesis in one line, not as columns."""
         printer.text(repr(self))
+
+    def _repr_html_(self) -> str:
+        """Be shown by a notebook as its ops, the first of many."""
+        names = self.values.names
+        rows = (
+            (
+                op.step,
+                op.kind,
+                op.name,
+                ", ".join(names[k] for k in op.operands),
+                ", ".join(names[k] for k in op.results),
+            )
+            for op in self.ops
+        )
+        return table_of(repr(self), ("step", "kind", "name", "reads", "writes"), rows, len(self.ops))

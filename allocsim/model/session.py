@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import ModelError
+from allocsim.html_table import table_of
 from allocsim.model.assignment import Plan
 from allocsim.model.belief import Problem
 from allocsim.model.computation import NEWEST, Program
@@ -67,6 +68,14 @@ class Document:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
         """Be shown by IPython and Hypothesis in one line, not as columns."""
         printer.text(repr(self))
+
+    def _repr_html_(self) -> str:
+        """Be shown by a notebook as its runs, the first of many."""
+        rows = (
+            (number, run.program.name, len(run.program.ops), run.plan.source, run.plan.peak_bytes)
+            for number, run in enumerate(self.runs)
+        )
+        return table_of(repr(self), ("run", "program", "ops", "plan by", "peak bytes"), rows, len(self.runs))
 
     @property
     def arenas(self) -> tuple[Arena, ...]:

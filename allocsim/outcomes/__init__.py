@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from allocsim.diagnostics import told
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, os_error_line
+from allocsim.html_table import table_of
 from allocsim.judge import plain
 from allocsim.judge.fast import check
 from allocsim.judge.fast.facts import KindsTable
@@ -98,6 +99,16 @@ class Outcome:
     """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the
     plan.
     """
+
+    def _repr_html_(self) -> str:
+        """Be shown by a notebook as its causes, with their cures."""
+        from allocsim.outcomes.cause_table import rows  # noqa: PLC0415 - it reads outcomes
+
+        found = [(row.number, row.class_, row.party, row.first, row.evidence, row.cure) for row in rows([self])]
+        heads = ("cause", "class", "party", "first", "what happened", "cure")
+        return table_of(
+            f"{self.file}: {self.status} (0 nothing found, 1 found, 2 not judged)", heads, found, len(found)
+        )
 
     @property
     def over_peak(self) -> bool:
