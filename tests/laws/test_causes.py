@@ -19,7 +19,7 @@ from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence, Origin
 
-EACH = 12
+EACH = 6
 """Seeds tried for each plant."""
 
 
@@ -58,7 +58,7 @@ def test_a_kernel_that_breaks_its_word_is_the_kernels_fault():
     assert {culprit.name: found for culprit in planted if (found := wrong_with(culprit))} == {}
 
 
-@pytest.mark.parametrize("start", [0, 100, 200])
+@pytest.mark.parametrize("start", [0, *(pytest.param(start, marks=pytest.mark.campaign) for start in (100, 200))])
 def test_faults_of_two_documents_in_one_are_both_named_and_none_is_invented(start):
     """Merged, two documents have the causes of both, each with the same places, mend and price."""
     pair = [culprit for culprit in culprits(range(start, start + 40)) if culprit.evidence.document.session is not None][

@@ -31,7 +31,10 @@ def read_again(document):
     return listed(document)
 
 
-@pytest.mark.parametrize("first", range(500_000, 500_000 + 5 * EACH, EACH))
+@pytest.mark.parametrize(
+    "first",
+    [500_080, *(pytest.param(first, marks=pytest.mark.campaign) for first in (500_000, 500_040, 500_120, 500_160))],
+)
 def test_what_the_verdict_and_the_cure_ask_the_judge_is_a_document(first):
     for seed, document in documents(first):
         if not listed(document).clean:
