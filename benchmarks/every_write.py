@@ -2,12 +2,15 @@
 
     python benchmarks/every_write.py [--command NAME ...] [--stride N] [--out FILE]
 
-The commands are those of `benchmarks/kills.py`. Each is run once undisturbed in a fork, under a shim that lists its calls of open, mkdir, rename, replace,
+The commands are those of `benchmarks/kills.py` and the others that write (`MORE`; `ELSEWHERE` names those that write through the same call of the library as
+one that is tried). Each is run once undisturbed in a fork, under a shim that lists its calls of open, mkdir, rename, replace,
 unlink, rmdir, fsync, chmod and write. Then for each call, before it and behind it (of a write: after half of it), and for each fault of `FAULTS`, it is begun
 in a fresh folder and stopped there: by KILL, INT or TERM, by an error ENOSPC or EIO of that call, or by a second process that runs the same command to its
 end in the middle. A folder of results holds files of the user and, where a report is replaced, an old report. What is left is read: each file has its old bytes, its new
 ones, or waits beside them; the user's files have theirs. Then the command is run again, and what it leaves is compared byte by byte with what it leaves
-undisturbed. `--stride N` takes every N-th pair of moment and fault; the table says how many there are and how many were tried. Exit status 1 where one is lost.
+undisturbed. A command that comes to one *site* many times (the same call in the same stack of our functions, for a file of the same role: each checkpoint of a
+training) is stopped at the first, the second and the last of them. `--stride N` takes every N-th of these pairs of moment and fault; the table says how many
+calls, sites and pairs there are and how many were tried. Exit status 1 where one is lost.
 
 SQLite's tests of crashes and of errors of the disk are the model (https://sqlite.org/testing.html).
 """
@@ -17,19 +20,21 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]
 
-from kills import COMMANDS, Killed, command, draw_once, run  # noqa: E402 - after the paths above
+from hostile import KINDS  # noqa: E402 - after the paths above
+from kills import CASE, COMMANDS, Killed, _below, _bytes, _cut, command, draw_once, run  # noqa: E402 - after the paths above
 
 from allocsim.files import MARK, write_atomic  # noqa: E402
 from allocsim.files.folders import SWAP  # noqa: E402
@@ -57,6 +62,27 @@ def laid(folder: Path, name: str) -> dict[str, bytes]:
     return there
 
 
+def site(name: str, of: object) -> str:
+    """Return what is equal for calls that do the same: the call, what kind of file it is of, and the functions of ours that led to it."""
+    path = Path(f"/proc/self/fd/{of}").readlink() if isinstance(of, int) else Path(str(of))
+    begin, mark, _ = path.name.partition(MARK)
+    role = re.sub(r"[0-9a-f]{8,}|\d+", "#", f"{begin}{MARK}{path.suffix}" if mark else path.name)
+    places, frame = [], sys._getframe(2)  # noqa: SLF001 - `inspect.stack` reads every source
+    while frame is not None:
+        code, frame = frame.f_code, frame.f_back
+        if Path(code.co_filename).is_relative_to(ROOT) and not Path(code.co_filename).is_relative_to(HERE):
+            places.append(code.co_qualname)
+    return f"{name} {role} {' '.join(places)}"
+
+
+def chosen(sites: Sequence[str]) -> list[int]:
+    """Return the calls that are tried: of each site the first, the second and the last."""
+    found: dict[str, list[int]] = {}
+    for number, one in enumerate(sites):
+        found.setdefault(one, []).append(number)
+    return sorted({number for numbers in found.values() for number in (*numbers[:2], numbers[-1])})
+
+
 def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> None:
     """Count the calls of this process; call `fault` at moment 2k before call k, at 2k + 1 behind it. Write each call's name into `told`."""
     count = [0]
@@ -64,10 +90,10 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
     true_write, true_open = Path.write_bytes, Path.open
     log = None if told is None else os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def begin(name: str) -> int:
+    def begin(name: str, of: object) -> int:
         number, count[0] = count[0], count[0] + 1
         if log is not None:
-            os.write(log, f"{name}\n".encode())
+            os.write(log, f"{name}\t{site(name, of)}\n".encode())
         if moment == 2 * number:
             fault()
         return number
@@ -76,7 +102,7 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
         def call(*arguments: Any, **options: Any) -> Any:
             if name == "open" and not (arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
                 return real[name](*arguments, **options)
-            number = begin(name)
+            number = begin(name, arguments[0] if arguments else None)
             answer = real[name](*arguments, **options)
             if moment == 2 * number + 1:
                 fault()
@@ -85,7 +111,7 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
         return call
 
     def write_bytes(self: Path, data: bytes) -> int:
-        number = begin("write")
+        number = begin("write", self)
         if moment == 2 * number + 1:
             true_write(self, data[: len(data) // 2])
             fault()
@@ -93,7 +119,7 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
 
     def opened(self: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
         if mode == "ab":
-            number = begin("append")
+            number = begin("append", self)
             if moment == 2 * number + 1:
                 file = true_open(self, mode, *more, **named)
                 real_write, file_write = file.write, [0]
@@ -132,6 +158,41 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
 
     _taken_away.append(taken_away)
 
+
+ROOT = HERE.parent
+
+
+def _one(*words: str, made: str) -> Killed:
+    """Return a command that writes one file; OUT stands for it."""
+    return Killed(lambda folder: [word.replace("OUT", str(folder / made)) for word in words], _bytes(made), _cut(made))
+
+
+def _trace(folder: Path) -> list[str]:
+    return ["trace", str(KINDS["allocator events"].make(folder)), "-o", str(folder / "trace.json")]
+
+
+MORE = {
+    "convert": _one("convert", str(CASE), "OUT", made="d.json"),
+    "check --certificate": _one("check", str(CASE), "--certificate", "OUT", made="claims.txt"),
+    "check --junit": _one("check", str(CASE), "--junit", "OUT", made="junit.xml"),
+    "check --sarif": _one("check", str(CASE), "--sarif", "OUT", made="sarif.json"),
+    "trace": Killed(_trace, _bytes("trace.json"), _cut("trace.json")),
+    "plot": _one("plot", str(CASE), "-o", "OUT", made="map.svg"),
+    "bisect": Killed(lambda folder: ["bisect", str(CASE), "-o", str(folder / "s"), "--json"], _below("s"), _cut("s")),
+}
+"""Commands that write and are not in the table of `kills.py`."""
+
+ELSEWHERE = {
+    "record --documents": "`write_atomic`, as `convert`; the log of `-o` is appended to by the recorded program itself",
+    "audit -o, --picture": "`write_atomic`, as `convert`",
+    "capture dumper -o": "`write_atomic`, as `convert`",
+    "repro gallery -o": "`write_atomic`, as `report`",
+    "diagnose --out": "the report's folder, as `repro`",
+    "fuzz --online, fuzz ggml": "corpus and findings, as `fuzz`",
+}
+"""Commands that write and are not tried here -> through what, and which one that is tried does so."""
+
+ALL = {**COMMANDS, **MORE}
 
 _taken_away: list[Callable[[], None]] = []
 """Of this process: what takes its shim away."""
@@ -208,7 +269,7 @@ def problem(killed: Killed, folder: Path, measure: dict[str, Any], status: int, 
 
 def tried(name: str, stride: int) -> dict[str, Any]:
     """Return the row of one command."""
-    killed, wrong, done = COMMANDS[name], [], Counter[str]()
+    killed, wrong, done = ALL[name], [], Counter[str]()
     with tempfile.TemporaryDirectory() as base:
         whole, first, folder = (Path(base) / part for part in ("whole", "first", "w"))
         for place in (first, whole):
@@ -218,8 +279,10 @@ def tried(name: str, stride: int) -> dict[str, Any]:
         calls = Path(base) / "calls"
         status, said, _ = run(killed.arguments(whole), fault=lambda: shim(-1, lambda: None, calls))
         assert status in (0, 1), said
-        measure, names = killed.measured(whole), calls.read_text().split()
-        cases = [(moment, which) for moment in range(2 * len(names)) for which in FAULTS]
+        told = [line.split("\t") for line in calls.read_text().splitlines()]
+        measure, names, sites = killed.measured(whole), [row[0] for row in told], [row[1] for row in told]
+        taken = chosen(sites)
+        cases = [(moment, which) for call in taken for moment in (2 * call, 2 * call + 1) for which in FAULTS]
         for moment, which in cases[::stride]:
             before = laid(folder, name)
             arguments = killed.arguments(folder)
@@ -237,7 +300,7 @@ def tried(name: str, stride: int) -> dict[str, Any]:
                     }
                 )
     return {
-        "command": name, "calls": len(names), "by_call": dict(Counter(names)), "moments_and_faults": len(cases), "tried": done.total(), "by_fault": dict(done),
+        "command": name, "calls": len(names), "sites": len({*sites}), "calls_chosen": len(taken), "by_call": dict(Counter(names)), "moments_and_faults": len(cases), "tried": done.total(), "by_fault": dict(done),
         "lost": len(wrong), "lost_ones": wrong[:20],
     }  # fmt: skip
 
@@ -245,24 +308,24 @@ def tried(name: str, stride: int) -> dict[str, Any]:
 def main() -> int:
     """Try all commands, print and write the table; return the exit status."""
     parser = argparse.ArgumentParser(description="Every call that writes, every moment, every fault.")
-    parser.add_argument("--command", action="append", choices=list(COMMANDS))
+    parser.add_argument("--command", action="append", choices=list(ALL))
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "every_write.json")
     options = parser.parse_args()
     out = options.out.absolute()
     draw_once()
     rows = {row["command"]: row for row in json.loads(out.read_text())["commands"]} if out.exists() else {}
-    for name in options.command or list(COMMANDS):
+    for name in options.command or list(ALL):
         with contextlib.chdir(tempfile.gettempdir()):
             rows[name] = row = tried(name, options.stride)
         print(
-            f"{name:8s} calls {row['calls']:4d}  cases {row['moments_and_faults']:5d}  tried {row['tried']:5d}  lost {row['lost']}",
+            f"{name:20s} calls {row['calls']:4d}  cases {row['moments_and_faults']:5d}  tried {row['tried']:5d}  lost {row['lost']}",
             flush=True,
         )
         for one in row["lost_ones"][:5]:
             print(f"    {one}", flush=True)
         write_atomic(
-            out, json.dumps({"commands": [rows[each] for each in COMMANDS if each in rows]}, indent=1).encode() + b"\n"
+            out, json.dumps({"commands": [rows[each] for each in ALL if each in rows]}, indent=1).encode() + b"\n"
         )
     return int(any(row["lost"] for row in rows.values()))
 

@@ -580,11 +580,18 @@ class Found:
 
 
 def search(
-    kind: GrownKind, folder: Path, seconds: float, generator: random.Random, small: int = 40_000
+    kind: GrownKind,
+    folder: Path,
+    seconds: float,
+    generator: random.Random,
+    *,
+    small: int = 40_000,
+    turns: int = 1_000_000,
 ) -> tuple[list[Found], int]:
     """Return the worst files, worst first, of those that so many CPU seconds could try, and how many were tried.
 
-    Half of the time small files are changed step by step, those that cost most for each byte most often; then the worst of them grow.
+    Half of the time, or for so many turns, small files are changed step by step, those that cost most for each byte most often; then the
+    worst of them grow.
     """
     seeds = [_seed(kind, make, folder / str(number)) for number, make in enumerate(kind.make)]
     with contextlib.redirect_stdout(io.StringIO()):
@@ -597,7 +604,7 @@ def search(
     def used() -> float:
         return time.process_time() - begun + sum(found.cost.seconds for found in tried)
 
-    for turn in range(1_000_000):
+    for turn in range(turns):
         if used() > seconds / 2:
             break
         parent = generator.choice(pool[:8] if turn % 3 else pool)

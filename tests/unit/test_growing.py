@@ -1,10 +1,14 @@
 """The search for costly files: what a file costs is measured."""
 
+import json
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from growing import cost
+from growing import JSON, GrownKind, cost, search
 
+from allocsim.allowances import charge, metered
 from allocsim.errors import AllocsimError
 
 
@@ -36,3 +40,45 @@ def test_memory_that_was_given_back_is_counted(tmp_path: Path) -> None:
     found = cost(lambda _: b"x" * (200 << 20), tmp_path / "f")
     assert found.answer == "read"
     assert 190 << 20 < found.memory < 400 << 20
+
+
+def _calls(folder: Path) -> Path:
+    """A small file that is right: two calls take what two lists hold."""
+    made = {"lists": [["a", "b"], ["c"]], "calls": [{"takes": [0, 1]}, {"takes": [1]}]}
+    (folder / "calls.json").write_text(json.dumps(made))
+    return folder / "calls.json"
+
+
+def _expanded(charged: Callable[[int], None]) -> Callable[[Path], None]:
+    """A reader that lays out, for each list that a call takes, all that the list holds: 64 bytes each."""
+
+    @metered
+    def loads(data: bytes, _: str) -> None:
+        tree, laid = json.loads(data), []
+        for call in tree["calls"]:
+            for index in call["takes"]:
+                count = len(tree["lists"][index])
+                charged(count)
+                laid.append(b"x" * (64 * count))
+
+    def run(path: Path) -> None:
+        data = path.read_bytes()
+        try:
+            loads(data, "calls.json")
+        except (LookupError, TypeError) as error:
+            raise AllocsimError(str(error)) from None
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("charged", "breaks"),
+    [(lambda _: None, True), (lambda count: charge("listed operand", count), False)],
+    ids=["not charged", "charged"],
+)
+def test_the_search_finds_a_reader_that_expands_without_charging(charged, breaks: bool, tmp_path: Path) -> None:
+    """The bomb is planted here alone; its twin charges before it expands, and nothing is found."""
+    found, _ = search(GrownKind(JSON, (_calls,), _expanded(charged)), tmp_path, 30, random.Random(1), turns=40)
+    worst = found[0]
+    assert (worst.cost.share > 1 or worst.cost.answer == "bad") == breaks, worst
