@@ -1,6 +1,6 @@
 """The judges, the screens, the verdict, the cure, the sentences, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
 
-    python benchmarks/judge_mutants.py [--part verdict cure] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--tests FILE...] [--out FILE]
+    python benchmarks/judge_mutants.py [--part verdict cure] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--known] [--tests FILE...] [--out FILE]
 
 `judge_sites.py` says what is changed, in which modules of which parts. The tests of the parts asked for are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
 which lines each runs, at what cost. Each mutant is then tried in a process parted from there: the tests that run the changed lines are asked until one
@@ -11,7 +11,7 @@ fails, those first that have failed most for their time, for `--seconds` of proc
 Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
 every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` first tries those once more that no test killed and
 nothing explains: with more `--seconds`, or after the tests were bettered (with `--each 0` those alone). With `--tests`, only these are asked, and what they do not kill is not written down: others
-may. Exit status 1 where a survivor of a part that was asked for is not explained.
+may. With `--known`, a test whose modules changed is not traced again: it is taken to run all lines of these. Exit status 1 where a survivor of a part that was asked for is not explained.
 """
 
 import argparse
@@ -97,8 +97,8 @@ UNRUN: Final = frozenset({"survived", "not run"})
 class Trials:
     """A plugin of pytest: where it would run the tests that it has collected, each mutant is tried in a process of its own."""
 
-    def __init__(self, body: Callable[["Trials"], None], seconds: float) -> None:
-        self.body, self.seconds, self.items, self.failed = body, seconds, {}, ""
+    def __init__(self, body: Callable[["Trials"], None], seconds: float, *, anew: bool) -> None:
+        self.body, self.seconds, self.anew, self.items, self.failed = body, seconds, anew, {}, ""
         self.kills: Counter[tuple[str, str]] = Counter()
         self.reach, self.loaded = Reach({}), {}
 
@@ -107,7 +107,7 @@ class Trials:
         self.items = {item.nodeid: item for item in session.items}
         files = [str(ROOT / path) for part in PARTS for path in modules(part)]
         _in_few_examples(session.items)
-        self.reach = Reach.of(session.items, files, self._passes, ROOT / "out" / "judge_reach.jsonl")
+        self.reach = Reach.of(session.items, files, self._passes, ROOT / "out" / "judge_reach.jsonl", anew=self.anew)
         for file in files:
             with contextlib.suppress(ImportError):
                 importlib.import_module(str(Path(file).relative_to(ROOT).with_suffix("")).replace("/", "."))
@@ -299,6 +299,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="start no mutant after so many; 0: no limit")
     parser.add_argument("--again", action="store_true", help="try survivors that are not explained again")
     parser.add_argument("--files", nargs="*", default=(), help="only these modules, by file name")
+    parser.add_argument("--known", action="store_true", help="run no known test again to see which lines it runs")
     parser.add_argument("--tests", nargs="*", default=(), help="ask only these tests, and write down kills alone")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "judge_mutants.json")
     return parser.parse_args()
@@ -347,7 +348,7 @@ def main() -> int:
             rows.append(row)
             write(rows, sites, options.out)
 
-    trials = Trials(body, options.seconds)
+    trials = Trials(body, options.seconds, anew=not options.known)
     quick = settings(
         deadline=None, database=None, derandomize=True, report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),

@@ -122,14 +122,17 @@ class Reach:
     tests: dict[str, tuple[float, dict[str, frozenset[int]]]]
 
     @classmethod
-    def of(cls, items: list[Any], files: list[str], run: Callable[[Any], bool], kept: Path) -> "Reach":
+    def of(
+        cls, items: list[Any], files: list[str], run: Callable[[Any], bool], kept: Path, *, anew: bool = True
+    ) -> "Reach":
         """Run every test that is not known, or whose file or a module that it runs changed, in a process of its own; say which lines it ran.
 
         `run` runs one test and says whether it passed. What is known is kept in a file, a line for each test, and written on as it is found.
+        Without `anew` a test whose file stands is not run again: of a module that changed since, it is taken to run every line.
         """
         state = {file: _digest(file) for file in {*files, *(str(item.path) for item in items)}}
         own = {item.nodeid: str(item.path) for item in items}
-        known = _read(kept, own, state)
+        known = _read(kept, own, state, anew=anew)
         missing = [item for item in items if item.nodeid not in known]
         if missing:
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +141,7 @@ class Reach:
                 _trace(missing, files, run, kept, state)
                 os._exit(0)
             os.waitpid(child, 0)
-            known = _read(kept, own, state)
+            known = _read(kept, own, state, anew=anew)
         return cls(
             {
                 test: (row["seconds"], {file: frozenset(lines) for file, lines in row["lines"].items()})
@@ -161,15 +164,18 @@ def _digest(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
 
 
-def _read(kept: Path, own: dict[str, str], state: dict[str, str]) -> dict[str, Any]:
+def _read(kept: Path, own: dict[str, str], state: dict[str, str], *, anew: bool) -> dict[str, Any]:
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    return {
-        row["test"]: row
-        for row in rows
-        if row["test"] in own
-        and row["state"].get(own[row["test"]]) is not None
-        and all(state.get(file) == digest for file, digest in row["state"].items())
-    }
+    found: dict[str, Any] = {}
+    for row in rows:
+        file = own.get(row["test"], "")
+        changed = [path for path, digest in row["state"].items() if state.get(path) != digest]
+        if file not in row["state"] or file in changed or (anew and changed):
+            continue
+        for path in changed:
+            row["lines"][path] = range(1, 1 + len(Path(path).read_bytes().splitlines())) if path in state else ()
+        found[row["test"]] = row
+    return found
 
 
 def _trace(items: list[Any], files: list[str], run: Callable[[Any], bool], kept: Path, state: dict[str, str]) -> None:
