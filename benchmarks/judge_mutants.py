@@ -317,6 +317,8 @@ def main() -> int:
     text = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for part in sites.values() for path in part}
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     rows = [row for row in rows if _stands(row, text, standing)]
+    for row in rows:
+        row["why"] = EXPLAINED.get((row["path"], row["source"], row["change"]), "")
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
     known = {(row["path"], row["place"]) for row in rows} - (open_ if options.again else set())
     again = [(part, row) for part, paths in found.items() if part in parts for path in paths.values() for row in path]

@@ -346,3 +346,10 @@ def test_memory_of_its_own_of_a_second_program_is_no_arena():
     second = program("w = g; host.read w", name="q", roles={"w": Role.STATE})
     kept, own, placed = plan(first, "s=0 a=64"), plan(second, "w=own"), plan(second, "w=128")
     assert check(Document.of(Run.of(kept), Run.of(own), Run.of(placed), Run.of(kept))).clean
+
+
+@pytest.mark.parametrize("slots", ["x=own y=own", "x=0 y=64", "x=0 y=own", "x=own y=64"])
+def test_an_output_read_once_the_next_run_has_made_its_own_is_late_wherever_it_lies(slots):
+    made = plan(program("x = host.write; y = f x; host.read y"), slots)
+    found = check(Document.of(Run.of(made, read_after=1), Run.of(made))).violations
+    assert [(v.kind, v.run, v.want_run, v.other_run) for v in found] == [("StaleRead", 0, 0, 1)]
