@@ -410,6 +410,28 @@ def plain_match(slots, free, nbytes):
     return max(smaller, key=lambda slot: (slots[slot].nbytes, -slot), default=None)
 
 
+def plain_fit(order, placed, limit, best):
+    """Return the offset of each row, and the first that finds no room, -1 if all do: every row that lives beside it is looked at."""
+    rows = list(zip(*(column.tolist() for column in placed), strict=True))  # start, stop, nbytes, alignment, fixed
+    offset = np.zeros(len(rows), dtype=np.int64)
+    there = []
+    for row in sorted(order.tolist(), key=lambda row: rows[row][4] == FREE):
+        start, stop, nbytes, step, at = rows[row]
+        if at == FREE:
+            gaps, floor = [], 0
+            for bottom, top in sorted((b, t) for s, e, b, t in there if s < stop and start < e):
+                low = -(-floor // step) * step
+                gaps += [(bottom - low, low)] if bottom - low >= nbytes else []
+                floor = max(floor, top)
+            chosen = min(gaps) if gaps and best else gaps[0] if gaps else (0, -(-floor // step) * step)
+            at = chosen[1]
+        if not 0 <= at <= limit - nbytes:
+            return offset, row
+        offset[row] = at
+        there.append((start, stop, at, at + nbytes))
+    return offset, -1
+
+
 def plain_events(placed):
     """Return (step, event, buffer), one footprint after another, then sorted."""
     starts, stops, pinned = placed.problem.start, placed.problem.stop, placed.problem.pinned

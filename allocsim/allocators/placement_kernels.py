@@ -13,6 +13,7 @@ import numpy as np
 
 from allocsim.allocators.compiling import compiled
 from allocsim.allocators.footprints import FootprintColumns
+from allocsim.model import Int32s
 from allocsim.model.layout import Int64s
 
 FREE = -(1 << 63)  # as in footprints; numba wants a literal of its own module
@@ -22,6 +23,9 @@ NEVER = (1 << 63) - 1
 
 WINDOW = 64
 """Starts in half a window of the smallest kind, at least; the next kind is twice as large."""
+
+LATE = 96
+"""Entries that lie behind those of a window until they are put among them."""
 
 ROOM = 48
 """Entries of windows for each row, at most; windows are made larger until that holds."""
@@ -74,48 +78,62 @@ def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> Int64
 
 
 @compiled()
-def _in_order(entries: Int64s, begin: Any, done: Any, end: Any, boxes: Int64s) -> None:
+def _in_order(spans: Int32s, bounds: Int64s, begin: Any, done: Any, end: Any) -> None:
     """Put the entries from `done` on among those before it, which are in order of offset."""
-    late = entries[done:end].copy()
-    late = late[np.argsort(boxes[late, 2])]
+    order = np.argsort(bounds[done:end, 0], kind="mergesort")
+    late_spans, late_bounds = spans[done:end].copy(), bounds[done:end].copy()
     here, place = done - 1, end - 1
-    for turn in range(len(late) - 1, -1, -1):
-        row = late[turn]
-        while here >= begin and boxes[entries[here], 2] > boxes[row, 2]:
-            entries[place] = entries[here]
+    for turn in range(end - done - 1, -1, -1):
+        row = order[turn]
+        bottom = late_bounds[row, 0]
+        while here >= begin and bounds[here, 0] > bottom:
+            bounds[place, 0], bounds[place, 1] = bounds[here, 0], bounds[here, 1]
+            spans[place, 0], spans[place, 1] = spans[here, 0], spans[here, 1]
             here -= 1
             place -= 1
-        entries[place] = row
+        bounds[place, 0], bounds[place, 1] = bottom, late_bounds[row, 1]
+        spans[place, 0], spans[place, 1] = late_spans[row, 0], late_spans[row, 1]
         place -= 1
 
 
 @compiled()
 def _gap(  # noqa: PLR0917 - compiled
-    entries: Int64s,
-    boxes: Int64s,
+    spans: Int32s,
+    bounds: Int64s,
     first: Any,
     past: Any,
     size: Any,
     step: Any,
     best: bool,  # noqa: FBT001
+    late: Any,
 ) -> int:
     """Return the offset of the lowest gap (or, if `best`, the smallest) that holds `size` bytes at
-    a multiple of `step` between the entries, which are in order of offset, that live in
-    [first, past); the top of them all where none does. O(entries).
+    a multiple of `step` between the entries that live in [first, past); the top of them all where
+    none does. O(entries).
+
+    Entries before `late` are in order of offset, and so are those from there on.
     """
     floor, at, least = np.int64(0), np.int64(-1), NEVER
-    for other in entries:
-        if boxes[other, 0] >= past or boxes[other, 1] <= first:
-            continue
-        bottom = boxes[other, 2]
-        if bottom - floor >= size:
+    early, other = 0, late
+    until = bounds[other, 0] if other < len(bounds) else NEVER
+    while early < late or until < NEVER:
+        if early < late and bounds[early, 0] <= until:
+            entry = early
+            early += 1
+        else:
+            entry = other
+            other += 1
+            until = bounds[other, 0] if other < len(bounds) else NEVER
+        meets = (spans[entry, 0] < past) & (spans[entry, 1] > first)
+        bottom = bounds[entry, 0]
+        if meets & (bottom - floor >= size):  # rarely: what is asked of most is one question
             raised = (floor + step - 1) // step * step
             gap = bottom - raised
             if size <= gap < least:
                 at, least = raised, gap
                 if not best or gap == size:
                     break
-        floor = max(floor, boxes[other, 3])
+        floor = max(floor, bounds[entry, 1]) if meets else floor
     if at < 0:
         at = (floor + step - 1) // step * step
     return int(at)
@@ -141,8 +159,7 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
     offset = np.zeros(count, dtype=np.int64)
     if count == 0:
         return offset, -1
-    by_birth = np.argsort(start, kind="mergesort")
-    born = start[by_birth]
+    born = np.sort(start)
     first, past = np.searchsorted(born, start), np.searchsorted(born, stop)
     half = WINDOW
     halves, begins = _kinds(first, past, half)
@@ -157,13 +174,10 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
         half *= 4
         halves, begins = _kinds(first, past, half)
     room = _rooms(first, past, halves, begins)
-    entries = np.empty(room[-1], dtype=np.int64)
-    done, filled = room[:-1].copy(), room[:-1].copy()  # entries in order, entries
-    # entries are places by birth: what a window holds lies close together
-    place_of = np.empty(count, dtype=np.int64)
-    place_of[by_birth] = np.arange(count)
-    boxes = np.zeros((count, 4), dtype=np.int64)  # first, past, bottom, top
-    boxes[:, 0], boxes[:, 1] = first[by_birth], past[by_birth]
+    # of each entry its first and past, and its bottom and top: what a window is asked lies side by side
+    spans, bounds = np.empty((room[-1], 2), dtype=np.int32), np.empty((room[-1], 2), dtype=np.int64)
+    # where of each window the late entries begin, those that are in no order, and its room
+    late, done, filled = room[:-1].copy(), room[:-1].copy(), room[:-1].copy()
     for turn in range(2):
         for row in order:
             if (fixed[row] != FREE) != (turn == 0):
@@ -176,22 +190,26 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
             else:
                 kind = _kind(halves, past[row] - first[row])
                 window = begins[kind] + first[row] // halves[kind]
-                if done[window] < filled[window]:
-                    _in_order(entries, room[window], done[window], filled[window], boxes)
-                    done[window] = filled[window]
-                here = entries[room[window] : filled[window]]
-                at = _gap(here, boxes, first[row], past[row], size, alignment[row], best)
+                begin, end = room[window], filled[window]
+                if done[window] < end:
+                    _in_order(spans, bounds, late[window], done[window], end)
+                    done[window] = end
+                if end - late[window] > LATE:
+                    _in_order(spans, bounds, begin, late[window], end)
+                    late[window] = end
+                here = spans[begin:end], bounds[begin:end]
+                at = _gap(*here, first[row], past[row], size, alignment[row], best, late[window] - begin)
                 if at > limit - size:
                     return offset, int(row)
             offset[row] = at
-            mine = place_of[row]
-            boxes[mine, 2], boxes[mine, 3] = at, at + size
             for kind in range(len(halves)):
                 half = halves[kind]
                 for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
                     window = begins[kind] + place
-                    if filled[window] < room[window + 1]:
-                        entries[filled[window]] = mine
+                    entry = filled[window]
+                    if entry < room[window + 1]:
+                        spans[entry, 0], spans[entry, 1] = first[row], past[row]
+                        bounds[entry, 0], bounds[entry, 1] = at, at + size
                         filled[window] += 1
     return offset, -1
 

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_shelf import PlainCaching, PlainTlsf, plain_events, plain_ggml, plain_share
+from plain_shelf import PlainCaching, PlainTlsf, plain_events, plain_fit, plain_ggml, plain_share
 from strategies import arenas, recipes
 
 from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, slot_sharing, tlsf
+from allocsim.allocators.footprints import FREE, FootprintColumns
+from allocsim.allocators.placement_kernels import fit
 from allocsim.errors import CapacityError
 from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.model import Arena, Problem
+from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import ProgramBuilder
 
 PLAIN = {
@@ -100,3 +103,32 @@ def test_the_compiled_walk_of_ggml_is_the_plain_one_of_a_program(drawn_ops, spac
     problem = ALLOCATORS["ggml"].believe(program, Constraints.of(program))
 
     assert as_plain(problem, [list(range(len(program.arenas)))] if joined else [])
+
+
+def boxes(seed):
+    """Some hundred rows, some of them fixed, some without an end, and an order of them."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 600))
+    start = rng.integers(0, max(count // int(rng.integers(1, 4)), 1), count)
+    stop = start + 1 + np.exp(rng.random(count) * np.log(count + 1)).astype(np.int64)
+    stop[rng.random(count) < 0.02 * (seed % 3)] = LIMIT
+    nbytes = rng.choice([1, 2, 3, 5, 8, 64, 1000], count) * int(rng.choice([1, 64]))
+    alignment = rng.choice([1, 1, 4, 48, 64], count)
+    fixed = np.full(count, FREE)
+    chosen = rng.integers(0, count, 3 * (seed % 2))
+    fixed[chosen] = alignment[chosen] * rng.integers(0, 500, len(chosen))
+    return rng.permutation(count), FootprintColumns(start, stop, nbytes, alignment, fixed)
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_windows_of_time_change_no_plan(best):
+    """More rows in a window than are kept apart until they are put in order, and arenas that end."""
+    wrong = []
+    for seed in range(20):
+        order, placed = boxes(seed)
+        for limit in (LIMIT, int(placed.nbytes.sum()) // 3):
+            found, row = fit(order, placed, limit, best)
+            expected, refused = plain_fit(order, placed, limit, best)
+            wrong += [] if row == refused and (found == expected).all() else [(seed, limit)]
+
+    assert not wrong
