@@ -4,7 +4,8 @@ Under CI the examples are the same on every run (`derandomize`); elsewhere they 
 brings it back. Hypothesis also draws constants of the modules that happen to be loaded, which hangs on the tests that ran
 before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
 
-What is marked `campaign` is asked by `-m campaign` alone (`make campaigns`); what became of it is kept in `benchmarks/results/campaigns.json`.
+`--cpu-seconds FILE` writes down what each test costs: processor time, its own and that of the processes it started and waited for, which other load
+changes little. What is marked `campaign` is asked by `-m campaign` alone (`make campaigns`); what became of it is kept in `benchmarks/results/campaigns.json`.
 """
 
 import json
@@ -12,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -33,6 +35,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 CAMPAIGN = "campaign"
 KEPT = Path(__file__).parents[1] / "benchmarks" / "results" / "campaigns.json"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu-seconds", metavar="FILE", help="add a line for each test: its CPU seconds, its name")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Write down what a test costs, if that is asked for; a fixture counts where it is made."""
+    began = sum(os.times()[:4])
+    try:
+        return (yield)
+    finally:
+        if item.config.option.cpu_seconds:
+            with Path(item.config.option.cpu_seconds).open("a", encoding="utf-8") as costs:
+                costs.write(f"{sum(os.times()[:4]) - began:.2f} {item.nodeid}\n")
 
 
 def pytest_configure(config):
