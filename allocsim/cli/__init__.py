@@ -238,13 +238,15 @@ def _say(message: str, status: int) -> int:
 
 
 def _say_missing(error: ModuleNotFoundError) -> int:
-    """Name the extra or the package that brings a module.
+    """Name the extra or the package that brings a module, or the system that lacks one of Python's.
 
     A module that none brings is a defect of ours.
     """
     top = (error.name or "").partition(".")[0]
     if top in plugins.EXTRAS or top in plugins.RELEASED_TOGETHER:
         return _say(plugins.not_found(error), BAD_INPUT)
+    if top in sys.stdlib_module_names:
+        return _say(f"this needs {top}, which Python does not have on {sys.platform} (docs/limits.md)", BAD_INPUT)
     return _say_other(error)
 
 
