@@ -253,5 +253,55 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []",
         "len(waits) > 1 -> len(waits) >= 1",
     ): "of one wait the first is all there is to choose from",
+    (
+        "allocsim/judge/plain/document_records.py",
+        "return list(zip(self.shape, strides, strict=True))",
+        "True -> False",
+    ): "a value has as many strides as lengths, or it is refused when it is read",
+    (
+        "allocsim/judge/plain/promises.py",
+        "life = tuple((start, min(stop, last)) for start, stop in self.held(buffer) if start < last)",
+        "start < last -> start <= last",
+    ): "what begins at the last step is cut to no step",
+    (
+        "allocsim/judge/plain/races.py",
+        "chained = all(len(document.waits[run]) == run and document.runs[run].read_after is None for run in runs)",
+        "document.runs[run].read_after is None -> document.runs[run].read_after is not None",
+    ): "never of all runs, since the last has none after it to be read after: pairs that are in order are then looked at and found in order",
+    (
+        "allocsim/judge/plain/ranges.py",
+        "i, j = (i + 1, j) if one[i][1] <= other[j][1] else (i, j + 1)",
+        "one[i][1] <= other[j][1] -> one[i][1] < other[j][1]",
+    ): "of two ranges with one end either may be left first: what follows shares nothing with the other",
+    (
+        "allocsim/judge/fast/live.py",
+        "once |= regular & (count == 0) & (last >= 0)",
+        "0 -> 1",
+    ): "of the last use: what is used at step 0 alone is found by the way for all others",
+    (
+        "allocsim/judge/fast/owners.py",
+        "if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):",
+        "8 * len(runs) -> 8 + len(runs)",
+    ): "which of two ways to the same stretch is quicker",
+    (
+        "allocsim/judge/fast/s_events.py",
+        "columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)",
+        "1 -> 2",
+    ): "numpy takes any number below 0 for the length that it is to find",
+    (
+        "allocsim/judge/fast/screens/reads.py",
+        "columns = np.array(rows, dtype=np.int64).reshape(-1, 4)",
+        "1 -> 2",
+    ): "numpy takes any number below 0 for the length that it is to find",
+    (
+        "allocsim/verdict/dossier.py",
+        "if v.plan is None or v.program is None or v.buffer is None:",
+        "v.plan is None or v.program is None or v.buffer is None -> v.plan is None and v.program is None and (v.buffer is None)",
+    ): "nothing is listed of a plan, a program or a buffer that there is not",
+    (
+        "allocsim/cure/mending.py",
+        "rank = np.where(mine, np.where(freed, 1, -1), 0)",
+        "1 -> 2",
+    ): "a rank before or behind all others of the step, which any number below or above 0 is",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""

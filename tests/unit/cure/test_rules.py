@@ -56,6 +56,7 @@ def test_a_cure_that_sets_every_buffer_apart_names_no_slot_beside(monkeypatch):
         cure = judge(culprit.evidence).cure
         apart = [change.plan for change in cure.changes if change.kind == "apart"]
         found += len(apart)
+        assert not apart or cure.pin_all_bytes == max(cure.nbytes, 0)
         beside = [e for e in cure.changes if e.kind == "place" and e.nbytes is None and e.plan in apart]
         assert beside == [], culprit.name
     assert found

@@ -80,3 +80,12 @@ def test_a_sentence_names_the_slots_of_its_own_plan():
     told = check(Document.of(plan_of(made, [0, 8, 16]), plan_of(made, [32, 36, 64]))).violations
     (found,) = (v.message for v in told if v.kind == "Overlap")
     assert "cpu[32, 40)" in found
+
+
+def test_what_is_lost_of_a_size_believed_too_small_is_told():
+    b = ProgramBuilder("p")
+    b.op("host.write", (), (b.tensor("x", "u8", (8,)),))
+    made = b.build()
+    told = Problem.of(made, start=[0], stop=[1], nbytes=[5])
+    (found,) = (v for v in check(Document.of(plan_of(made, [0], problem=told))).violations if "believed" in v.message)
+    assert found.message == "buffer 0 'x' is believed to have 5 bytes; it has 8: 3 are lost"

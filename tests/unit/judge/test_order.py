@@ -7,7 +7,9 @@ from allocsim import check
 from allocsim.judge.fast import h_races as order
 from allocsim.judge.fast import selector
 from allocsim.judge.fast.h_clocks import Order, Touched, late_accesses
+from allocsim.judge.fast.h_pairs import _stabs
 from allocsim.judge.fast.h_races import SCHEDULE_LIMIT, exchanged
+from allocsim.judge.fast.intervals import Ranges
 from allocsim.judge.fast.screens import late
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
@@ -362,3 +364,21 @@ def test_runs_that_race_where_their_plans_put_a_state_do_not_race_apart_unless_t
     for other, apart, meet in ((moved, False, 1), (alike, True, 0)):
         races = check(Document.of(Run.of(first), Run.of(other, after=()))).of_kind("Race")
         assert [race.in_apart for race in races] == [apart] * meet
+
+
+def test_places_are_met_by_the_windows_that_they_lie_in_where_the_bytes_meet():
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        count, more = rng.integers(1, 6, size=2).tolist()
+        first, span, low, width = rng.integers(0, 9, size=(4, count))
+        place, at, room = rng.integers(0, 12, size=(3, more))
+        windows = Ranges(key=np.zeros(count, dtype=np.int64), low=low, high=low + width + 1)
+        comers = Ranges(key=np.zeros(more, dtype=np.int64), low=at, high=at + room + 1)
+        left, right, total = _stabs(first, first + span, windows, place, comers)
+        expected = [
+            (i, j)
+            for i in range(count)
+            for j in range(more)
+            if first[i] <= place[j] < first[i] + span[i] and low[i] <= at[j] + room[j] and at[j] <= low[i] + width[i]
+        ]
+        assert (sorted(zip(left.tolist(), right.tolist(), strict=True)), total) == (expected, len(expected)), seed

@@ -172,6 +172,26 @@ def test_a_class_of_buffers_that_might_share_counts_once_as_its_largest(tiny):
     assert program(((0, 0), (0, 1), (1, 0), (1, 1))) == before
 
 
+def sizes(document):
+    """Return peak and bound, on which both judges agree."""
+    one, other = check(document).stats, plain.judge(plain.read(json.loads(dumps(document)))).stats
+    assert (one.peak_bytes, one.lower_bound_bytes) == (other.peak_bytes, other.lower_bound_bytes)
+    return one.peak_bytes, one.lower_bound_bytes
+
+
+def test_who_writes_part_of_a_state_takes_over_no_bytes_for_it():
+    made = program("x = host.write; y = host.write; p:s[4@0] = f! x; q:s = g y; host.read q", roles={"s": Role.STATE})
+    assert sizes(Document.of(plan(made, "s=0 x=64 y=128"))) == (192, 192)
+
+
+def test_of_several_runs_the_bound_is_the_largest_and_without_a_plan_there_is_no_peak():
+    small, large = program("x = host.write; host.read x"), program("x = host.write; y = f x; host.read y")
+    for first, second in ((small, large), (large, small)):
+        runs = Document.of(*(Run.of(plan(made, "x=0" + " y=64" * (made is large))) for made in (first, second)))
+        assert sizes(runs) == (128, 128)
+    assert sizes(Document(programs=(large,))) == (0, 0)
+
+
 @pytest.mark.parametrize("compared", [0, 1])
 def test_beyond_what_is_compared_what_once_held_the_same_counts_once_throughout(monkeypatch, compared):
     """The bound may be lower then, never higher: s and its copy v hold the same until f writes v."""

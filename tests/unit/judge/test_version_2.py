@@ -6,8 +6,10 @@ import pytest
 from encodings_2 import CARRY, amended, carried, case, copies_as_same, nibbles_as_i4, permuted
 
 from allocsim import check, loads
+from allocsim.document import dumps
 from allocsim.errors import ModelError
-from allocsim.model import Arena, Document
+from allocsim.judge import plain
+from allocsim.model import Arena, Document, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import causes_of
 from repro.small.words import plan, program
@@ -89,3 +91,18 @@ def test_a_same_may_leave_every_second_byte_where_it_is_or_between(at, clean):
     b.op("same", (x,), (y,))
     b.op("host.read", (y,), ())
     assert check(Document.of(plan_of(b.build(), [8, 0]))).clean is clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = host.write; p:s = same x; c = f x; host.read c; host.read p",
+        "x = host.write; p:s = same x; q:s = same x; y:x = same q; host.read y",
+    ],
+    ids=["once", "twice, and back"],
+)
+def test_a_state_at_the_place_of_what_it_is_given_needs_no_bytes_of_its_own(text):
+    made = program(text, roles={"s": Role.STATE})
+    document = Document.of(plan(made, "s=0 x=0"))
+    assert check(document).clean
+    assert plain.judge(plain.read(json.loads(dumps(document)))).clean

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import programs
 
-from allocsim.model import HOST_READ, HOST_WRITE, VIEW
+from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Role
 from allocsim.verdict.doings import Doings
 from allocsim.verdict.dossier import climb
+from repro.small.words import program as words
 
 
 def readers(program, doings, buffer):
@@ -73,3 +74,9 @@ def test_a_way_leads_from_a_recipient_up_to_a_donor_along_pairs_that_are_there(p
         assert (found[0][0], found[-1][1]) == (donor, recipient)
         assert all(pair in pairs for pair in found)
         assert all(one[1] == other[0] for one, other in pairwise(found))
+
+
+def test_the_host_lays_some_of_a_buffer_unless_every_upload_into_it_is_left_out():
+    made = words("a:x[4@0] = host.write; b:x[4@16] = host.write; c = f a b; host.read c", roles={"x": Role.INPUT})
+    doings = Doings(made)
+    assert [doings.filled(0, frozenset(left)) for left in ((), (0,), (1,), (0, 1))] == [True, True, True, False]
