@@ -277,7 +277,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "allocsim/judge/fast/live.py",
         "once |= regular & (count == 0) & (last >= 0)",
         "0 -> 1",
-    ): "of the last use: what is used at step 0 alone is found by the way for all others",
+    ): "of the last use: what is used at step 0 alone is found by the way for all others; of the count this is killed",
     (
         "allocsim/judge/fast/owners.py",
         "if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):",

@@ -203,3 +203,12 @@ def test_a_pair_of_the_first_buffers_is_forbidden_with_those_the_judge_listed():
     mended, made = with_beliefs(Document.of(plan(MADE, "", told)), asked)
     assert [(one.buffer, one.other) for one in made] == [(X, A), (A, B)]
     assert np.array_equal(mended.problems[0].may_share, [[B, C]])
+
+
+def test_what_has_no_room_is_not_settled_and_what_meets_nobody_is():
+    small = replace(MADE, arenas=tuple(replace(arena, capacity=64) for arena in MADE.arenas))
+    full = Draft.of(Document.of(plan(small, "x=0 a=0 b=0 c=0")))
+    moving = Change(kind="slot", plan=0, buffer=A)
+    assert not settle(full, moving, (over(X, A),), Rigour.EVERYBODY, by_wait=False)
+    lasting = Draft.of(Document.of(*(Run.of(plan(KEPT, slots)) for slots in ("s=0 x=64 a=128", "s=0 x=128 a=64"))))
+    assert settle(lasting, Change(kind="slot", plan=0, buffer=S), (), Rigour.EVERYBODY, by_wait=False)
