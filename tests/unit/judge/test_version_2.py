@@ -106,3 +106,16 @@ def test_a_state_at_the_place_of_what_it_is_given_needs_no_bytes_of_its_own(text
     document = Document.of(plan(made, "s=0 x=0"))
     assert check(document).clean
     assert plain.judge(plain.read(json.loads(dumps(document)))).clean
+
+
+def test_nibbles_in_rows_of_whole_bytes_leave_the_bytes_between_them_to_others():
+    """Two rows of four nibbles, four bytes from one to the next: w lies in the two bytes between."""
+    b = ProgramBuilder("p", arenas=(Arena(name="cpu", alignment=1),))
+    v = b.value("v", b.buffer("v", 6), "i4", (2, 4), strides=(4, 0))
+    w = b.tensor("w", "u8", (2,))
+    b.op("host.write", (), (v,))
+    b.op("host.write", (), (w,))
+    b.op("host.read", (v, w), ())
+    made = b.build()
+    late = [[v.buffer for v in check(Document.of(plan_of(made, [0, at]))).of_kind("StaleRead")] for at in (2, 1)]
+    assert late == [[], [0]]
