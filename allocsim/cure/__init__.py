@@ -22,6 +22,10 @@ once. A race over reuse can also be cured by placing apart: that is the cure's `
 
 `minimal` says that each change was left out once and a violation came back.
 
+The search takes steps of an `Effort` (`allocsim.cure.effort`). Once they are spent it ends with the
+best cure so far, which says that it is `cut`: cheaper ones, and whether it is minimal, were then not
+looked for.
+
 Complexity: O(moved slots x buffers), and a few checks of the document.
 
 What this module does not see: classes and parties, kernels and numbers (`repro.detectors`).
@@ -39,7 +43,8 @@ from allocsim.cure.apart import all_apart
 from allocsim.cure.changes import MADE, UNSAFE_PAIR, Change, Charges
 from allocsim.cure.cured import Cure, words_of
 from allocsim.cure.defects import Judged, Key, key_of, keys_of, listed
-from allocsim.cure.drafting import Draft, built, meeting_in_place, place_of, replan, waited_for
+from allocsim.cure.drafting import Draft, built, meeting_in_place, peak_of, place_of, replan, waited_for
+from allocsim.cure.effort import Effort, SpentError, steps_of_a_judgement, steps_of_a_move
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
 from allocsim.cure.mending import with_beliefs, with_more_waits, with_parts, with_uploads
 from allocsim.cure.pairs import without_positions
@@ -70,6 +75,9 @@ Of more, that is not claimed.
 IN_TURN: Final = 6
 """Changes that are made one after another where they are not cured together."""
 
+STEPS: Final = 100_000
+"""Steps of one search, where its caller sets no others."""
+
 WORK: Final = 20_000
 """Ops judged and violations listed for moves of one slot, and as many for moves of two."""
 
@@ -86,6 +94,7 @@ def cure_of(
     planner: Allocator | None = None,
     anew: bool = True,
     judged: Judged = listed,
+    effort: Effort | None = None,
 ) -> Cure | None:
     """Return a cure of what is asked for, None where one change of it cannot be made here or none
     was found that the judge bears out.
@@ -99,12 +108,14 @@ def cure_of(
             of ours.
         anew: whether the mended beliefs are planned anew at all.
         judged: the judge, with the rules by which `report` was made.
+        effort: the steps that may be taken; by default `STEPS`.
     """
     if not asked or any(change.kind not in CURABLE for change in asked):
         return None
     if report.count > len(report.violations):
         return None  # what is not listed could not be told from what is new
     search = partial(_Search, document, asked, report, others or {}, planner, anew=anew, judged=judged)
+    search = partial(search, effort=effort or Effort(STEPS))
     found = search(by_wait=True).solve()
     if found is None or not any(change.kind == "wait" and change.plan is not None for change in asked):
         return found
@@ -125,20 +136,27 @@ class _Search:
         anew: bool,
         judged: Judged,
         by_wait: bool,
+        effort: Effort,
     ) -> None:
         self.document, self.asked = document, asked
         self.before = keys_of(report.violations)
         kept = keys_of(v for violations in others.values() for v in violations)
         self.gone = keys_of(v for violations in asked.values() for v in violations) - kept
         self.trials = 0
+        self.effort, self.best = effort, None  # type: tuple[Effort, Cure | None]
         self.planner, self.anew, self.judge, self.by_wait = planner, anew, judged, by_wait
         work = sum(len(run.program.ops) for run in document.runs) + len(report.violations)
         self.tried = min(max(WORK // max(work, 1), LEAST), MOST)
+        self.price = steps_of_a_move(document)
+        self.peak = sum(plan.peak_bytes for plan in document.plans)
 
     def judged(self, document: Document) -> Report:
-        """Judge a mended document, and count it."""
+        """Judge a mended document, and count it; SpentError where no step is left."""
+        self.effort.begin()
         self.trials += 1
-        return self.judge(document)
+        report = self.judge(document)
+        self.effort.take(steps_of_a_judgement(document, report))
+        return report
 
     def holds(self, document: Document) -> bool:
         """Whether the violations are gone in a mended document, and none is new."""
@@ -152,16 +170,23 @@ class _Search:
         return report.count == len(report.violations) and not keys_of(report.violations) & gone
 
     def solve(self) -> Cure | None:
-        """Return the cheapest cure found."""
-        found = self._amended()
-        found = self._by_few(found) or found
+        """Return the cheapest cure found before the steps are spent."""
+        try:
+            return self._cheapest()
+        except SpentError:
+            return None if self.best is None else replace(self.best, trials=self.trials, cut=True)
+
+    def _cheapest(self) -> Cure | None:
+        """Return the cheapest cure; `best` is one at any time, where any is known."""
+        self.best = self._amended()
+        self.best = found = self._by_few(self.best) or self.best
         anew = self._anew()
         if found is None:
-            found = self._with_all_apart()
+            self.best = found = self._with_all_apart()
         elif self._pin_all is not None and found.nbytes > self._pin_all:
             apart = self._with_all_apart()
             best = found if apart is None or found.nbytes <= apart.nbytes else apart
-            found = replace(best, pin_all_bytes=None if apart is None else apart.pin_all_bytes)
+            self.best = found = replace(best, pin_all_bytes=None if apart is None else apart.pin_all_bytes)
         if anew is not None:
             draft, mended, right = anew
             found = None if found is None else replace(found, planned_anew=right)
@@ -201,10 +226,10 @@ class _Search:
         give_full_sizes(base, self.asked)
         bodies, rigours = bodies_of(base.document, self.asked), self._rigours(self.asked)
         best = self._first(base, moves_of(base.document, base.rooms, bodies, rigours), found)
-        less = best or found
+        self.best = less = best or found
         if less is None or less.nbytes > 0:
             best = self._first(base, double_moves_of(base.document, base.rooms, bodies, rigours[0]), less) or best
-        less = best or found
+        self.best = less = best or found
         if (less is None or less.nbytes > 0) and 1 < len(self.asked) <= IN_TURN:
             turned = self._in_turn(base)
             if turned is not None and (less is None or turned.nbytes < less.nbytes):
@@ -223,13 +248,15 @@ class _Search:
         limit = None if than is None else (than.nbytes, len(than.moved))
         tried = 0
         for move in moves:
+            self.effort.begin()
+            self.effort.take(self.price)
             draft = drafted(base, move, self.asked)
-            mended = built(draft)
-            if limit is not None and (grown(self.document, mended), len(move.moved)) >= limit:
+            if limit is not None and (peak_of(draft) - self.peak, len(move.moved)) >= limit:
                 continue
             if tried >= self.tried:
                 return None
             tried += 1
+            mended = built(draft)
             if self.holds(mended):
                 return self._cure(draft, mended, "amended")
         return None
@@ -393,4 +420,4 @@ def minimise(elements: Sequence[Part], cures: Callable[[tuple[Part, ...]], bool]
     return current
 
 
-__all__ = ["CURABLE", "Cure", "cure_of", "minimise"]
+__all__ = ["CURABLE", "STEPS", "Cure", "cure_of", "minimise"]

@@ -29,7 +29,9 @@ class Cure:
     nbytes: int
     """Growth of the peaks, summed over plans; negative where they shrink."""
     pin_all_bytes: int | None
-    """The same with every buffer apart; None where that does not fit, or is known to be no cure."""
+    """The same with every buffer apart; None where that does not fit, is known to be no cure, or was
+    not tried (`cut`).
+    """
     overlap: int
     """Pairs of ops that can no longer run at once."""
     verified: bool
@@ -51,6 +53,8 @@ class Cure:
     """The document as it was."""
     alternative: "Cure | None" = None
     """Of a race over reuse: the same by placing apart."""
+    cut: bool = False
+    """Whether the steps for it were spent before the end: a cheaper one may have been found later."""
 
     @property
     def patch(self) -> tuple[dict[str, Any], ...]:
@@ -70,6 +74,7 @@ class Cure:
             "minimal": self.minimal,
             "moved": [{name: getattr(slot, name) for name in SLOT} for slot in self.moved],
             **({"patch": list(self.patch)} if patched else {}),
+            **({"cut": True} if self.cut else {}),
         }
         return made if self.alternative is None else {**made, "alternative": self.alternative.as_json(patched=patched)}
 

@@ -20,6 +20,8 @@ from allocsim.errors import AllocsimError
 from allocsim.judge.violations import Violation
 from allocsim.liveness import lifetimes
 from allocsim.model import OWN, Document, Plan, Problem
+from allocsim.model.assignment import highest
+from allocsim.model.layout import Int64s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,18 +47,10 @@ def built(draft: Draft) -> Document:
     """Return the document of a draft with its slots where the rooms have them."""
     plans = []
     for index, plan in enumerate(draft.document.plans):
-        room, moved, resized = draft.rooms[index], draft.moved[index], draft.resized[index]
-        rows = sorted(moved | resized)
-        if not rows:
-            plans.append(plan)
-            continue
-        nbytes = plan.nbytes.copy()
-        nbytes[rows] = np.where(
-            room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes_high[rows]), 0
-        )
-        grown = sorted(resized)
-        nbytes[grown] = np.where(room.arena[grown] >= 0, room.nbytes[grown], 0)
-        plans.append(replace(plan, arena=room.arena.astype(np.int32), offset=room.offset, nbytes=nbytes))
+        nbytes, room = _sizes(draft, index), draft.rooms[index]
+        if nbytes is not None:
+            plan = replace(plan, arena=room.arena.astype(np.int32), offset=room.offset, nbytes=nbytes)  # noqa: PLW2901
+        plans.append(plan)
     made = with_parts(draft.document, plans=plans)
     if not draft.replanned or made.session is None:
         return made
@@ -67,6 +61,31 @@ def built(draft: Draft) -> Document:
         for run in made.session
     )
     return replace(made, plans=(*made.plans, *draft.replanned.values()), session=session)
+
+
+def _sizes(draft: Draft, index: int) -> Int64s | None:
+    """Return the bytes of each slot of a plan in a draft, None where no slot is otherwise."""
+    plan, room = draft.document.plans[index], draft.rooms[index]
+    moved, resized = draft.moved[index], draft.resized[index]
+    rows = sorted(moved | resized)
+    if not rows:
+        return None
+    nbytes = plan.nbytes.copy()
+    nbytes[rows] = np.where(room.arena[rows] >= 0, np.maximum(nbytes[rows], plan.program.buffers.nbytes_high[rows]), 0)
+    grown = sorted(resized)
+    nbytes[grown] = np.where(room.arena[grown] >= 0, room.nbytes[grown], 0)
+    return nbytes
+
+
+def peak_of(draft: Draft) -> int:
+    """Return the peaks of a draft's plans, summed, without making them: what `built` of a draft
+    without `replanned` has.
+    """
+    total = 0
+    for index, plan in enumerate(draft.document.plans):
+        nbytes, room = _sizes(draft, index), draft.rooms[index]
+        total += plan.peak_bytes if nbytes is None else highest(plan.program, room.arena, room.offset, nbytes)
+    return total
 
 
 def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
@@ -191,6 +210,7 @@ __all__ = [
     "in_other_plans",
     "meeting_in_place",
     "partners_at",
+    "peak_of",
     "place_of",
     "replan",
     "waited_for",

@@ -85,10 +85,15 @@ class Plan:
     @cached_property
     def peak_bytes(self) -> int:
         """Highest end of any slot, summed over arenas."""
-        last = self.offset + (self.nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
-        highest = np.full(len(self.program.arenas), -1, dtype=np.int64)
-        np.maximum.at(highest, self.arena[self.placed], last[self.placed])
-        return sum(end + 1 for end in highest.tolist())
+        return highest(self.program, self.arena, self.offset, self.nbytes)
+
+
+def highest(program: Program, arena: Int32s | Int64s, offset: Int64s, nbytes: Int64s) -> int:
+    """Return the highest end of any slot with an arena, summed over arenas."""
+    last = offset + (nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
+    found, placed = np.full(len(program.arenas), -1, dtype=np.int64), arena >= 0
+    np.maximum.at(found, arena[placed], last[placed])
+    return sum(end + 1 for end in found.tolist())
 
 
 def _check(plan: Plan) -> None:

@@ -43,6 +43,16 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 80
 
+NOT_ASKED: Final = (
+    "which of several reasons spoils a place was not asked of every place: the steps set for that are spent; "
+    "the writer found is believed"
+)
+"""Said once, where causes are not all `asked`."""
+
+NOT_SOUGHT: Final = "; a cure was not looked for to the end: the steps set for cures are spent"
+
+CHEAPER: Final = "; cheaper ones were not looked for to the end"
+
 
 def headline(outcome: Outcome) -> str:
     """Return the first line without the name of the file: what was found or is clean, and what was
@@ -89,6 +99,8 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         return
     for cause in outcome.causes:
         yield from cause_lines(outcome, cause)
+    if any(not cause.asked for cause in outcome.causes):
+        yield from wrapped(NOT_ASKED, "  ", "    ")
     if outcome.failed:
         yield from wrapped(outcome.failed, "", "  ")
     yield from _size_lines(outcome, outcome.report)
@@ -126,11 +138,7 @@ def cause_lines(outcome: Outcome, cause: Cause) -> Iterator[str]:
 def mended(cause: Cause) -> str:
     """Return the cure of a cause with its price; where there is none, the mend that it takes."""
     if cause.cure is None:
-        why = (
-            ""
-            if cause.sought
-            else "; no cure was sought, for those of the causes before took all the work set for them"
-        )
+        why = "" if cause.sought else NOT_SOUGHT
         return f"to mend: {cause.mend}{why}"
     said = f"cure: {'; '.join(cause.cure.words)}, {price(cause.cure)}"
     other = cause.cure.alternative
@@ -142,7 +150,7 @@ def price(cure: "Cure") -> str:
     nbytes = in_growth(cure.nbytes)
     waits = f", {counted(cure.overlap, 'pair')} of ops can no longer overlap" if cure.overlap else ""
     unverified = "" if cure.verified else ", not verified"
-    return f"{nbytes}{waits}{unverified}"
+    return f"{nbytes}{waits}{unverified}{CHEAPER if cure.cut else ''}"
 
 
 def examined_lines(examined: Mapping[str, Examined]) -> Iterator[str]:

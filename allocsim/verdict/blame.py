@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from allocsim.cure.changes import Change
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, Plan, Problem
+from allocsim.model.layout import Int64s
 from allocsim.verdict.dossier import Dossier
 
 Life = tuple[int, int]
@@ -76,7 +77,7 @@ def allowed_by(dossier: Dossier, pair: Pair, *, late: Collection[int], kinds: Ab
 
 def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
     program = plan.program
-    short = _undersized(plan, pair.buffers, plan.nbytes.tolist())
+    short = _undersized(plan, pair.buffers, plan.nbytes)
     if short is not None:
         return (Change(kind="slot", plan=pair.plan, buffer=short),)
     if program.buffers.persistent[[*pair.buffers]].any():
@@ -96,10 +97,10 @@ def _stated(dossier: Dossier, pair: Pair, problem: Problem, late: Collection[int
     index = dossier.problem_index(problem)
     if not len(plan.program.ops):
         return SLOT
-    short = _undersized(plan, (one, other), problem.nbytes.tolist())
+    short = _undersized(plan, (one, other), problem.nbytes)
     if short is not None:
         return (Change(kind="size", problem=index, buffer=short),)
-    short = _undersized(plan, (one, other), plan.nbytes.tolist())
+    short = _undersized(plan, (one, other), plan.nbytes)
     if short is not None:
         return (Change(kind="slot", plan=pair.plan, buffer=short),)
     way = dossier.way(plan, one, other)
@@ -158,15 +159,15 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Cha
     return Change(kind="pair", problem=problem, buffer=donor, other=recipient)
 
 
-def _undersized(plan: Plan, pair: tuple[int, int], nbytes: list[int]) -> int | None:
+def _undersized(plan: Plan, pair: tuple[int, int], nbytes: Int64s) -> int | None:
     """Return the one of two buffers that reaches the other only with more bytes than are given for
     it.
     """
     low, high = sorted(pair, key=lambda buffer: int(plan.offset[buffer]))
     if int(plan.offset[low]) == int(plan.offset[high]):
         return next((buffer for buffer in pair if not nbytes[buffer]), None)
-    meets = int(plan.offset[low]) + nbytes[low] > int(plan.offset[high])
-    return None if meets or nbytes[low] >= int(plan.program.buffers.nbytes[low]) else low
+    meets = int(plan.offset[low]) + int(nbytes[low]) > int(plan.offset[high])
+    return None if meets or int(nbytes[low]) >= int(plan.program.buffers.nbytes[low]) else low
 
 
 def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:

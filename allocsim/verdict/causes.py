@@ -8,8 +8,9 @@ A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`
 Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the
 most places; then what strikes first.
 
-Complexity: the checks once; a cure takes a few more. Cures of single causes are sought, the most
-important first, until `WORK` is spent; a cause whose cure was not sought says so (`sought`).
+Complexity: the checks once; a cure takes a few more, of which `STEPS` are counted for that of all
+causes. Cures of single causes are sought, the most important first, until `WORK` is spent; a cause
+whose cure was not sought to the end says so (`sought`).
 
 What this module does not see: files and the terminal.
 """
@@ -19,9 +20,10 @@ from dataclasses import replace
 from typing import Final
 
 from allocsim.allocators.planner import Allocator
-from allocsim.cure import CURABLE, Cure, cure_of
+from allocsim.cure import CURABLE, STEPS, Cure, cure_of
 from allocsim.cure.changes import Change, Charges
-from allocsim.cure.defects import Judged, Key, key_of
+from allocsim.cure.defects import Key, key_of
+from allocsim.cure.effort import Effort
 from allocsim.cure.ranks import ranks
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
@@ -33,15 +35,12 @@ from allocsim.verdict.naming import name_of
 from allocsim.verdict.records import Cause
 from allocsim.verdict.saying import cause_of
 
-WORK: Final = 150_000
-"""Ops judged for cures of single causes, a violation that is listed counted as half of one, after
-which no other is begun.
+WORK: Final = 190_000
+"""Steps (`allocsim.cure.effort`) for questions of the dossier, for the cure of all causes, and then,
+with what is left, for those of single ones.
 
 The others are cured only together.
 """
-
-RUN: Final = 150
-"""Ops that a run costs to judge besides its own: what is done once for each."""
 
 
 def causes_of(document: Document, report: Report | None = None, *, cures: bool = False) -> tuple[Cause, ...]:
@@ -88,8 +87,8 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
             *_place_of(dossier, cause.change),
         )
 
-    found = sorted(causes, key=importance)
-    return tuple(replace(cause, number=number) for number, cause in enumerate(found, start=1))
+    found, asked = sorted(causes, key=importance), not dossier.effort.cut
+    return tuple(replace(cause, number=number, asked=asked) for number, cause in enumerate(found, start=1))
 
 
 def causes_by_violation(causes: Sequence[Cause]) -> dict[Key, Cause]:
@@ -135,35 +134,29 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     Where no cure of all is found, it is sought for those that have one each.
     """
     curable = [cause for cause in causes if cause.change.kind in CURABLE]
-    whole = _cure(dossier, curable, causes)
+    together = Effort(STEPS)
+    whole = _cure(dossier, curable, causes, effort=together)
     if len(curable) == 1:
-        return tuple(replace(cause, cure=whole) if cause is curable[0] else cause for cause in causes), whole
+        sought = whole is not None or not together.cut
+        return tuple(
+            replace(cause, cure=whole, sought=sought) if cause is curable[0] else cause for cause in causes
+        ), whole
     singles: dict[int, Cure | None] = {}
-    spent = 0
-
-    def counted(document: Document) -> Report:
-        nonlocal spent
-        report = dossier.judged(document)
-        spent += work_of(document, report)
-        return report
-
+    each = Effort(max(WORK - together.spent - dossier.effort.spent, 1))
     for cause in curable:
-        if spent >= WORK:
+        if each.over:
             break
-        singles[id(cause)] = _cure(dossier, [cause], causes, anew=False, judged=counted)
-    if whole is None:
-        whole = _cure(dossier, [cause for cause in curable if singles.get(id(cause)) is not None], causes)
+        cure = _cure(dossier, [cause], causes, anew=False, effort=each)
+        if cure is not None or not each.cut:
+            singles[id(cause)] = cure
+    if whole is None and not together.cut:
+        whole = _cure(
+            dossier, [cause for cause in curable if singles.get(id(cause)) is not None], causes, effort=together
+        )
     unsought = {id(cause) for cause in curable} - singles.keys()
     return tuple(
         replace(cause, cure=singles.get(id(cause)), sought=id(cause) not in unsought) for cause in causes
     ), whole
-
-
-def work_of(document: Document, report: Report) -> int:
-    """Return what judging a document costs: its ops and `RUN` for each run, and half of what is
-    listed.
-    """
-    return sum(RUN + len(run.program.ops) for run in document.runs) + len(report.violations) // 2
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
@@ -182,7 +175,7 @@ def _cure(
     *,
     planner: Allocator | None = None,
     anew: bool = True,
-    judged: Judged | None = None,
+    effort: Effort | None = None,
 ) -> Cure | None:
     taken = {id(cause) for cause in chosen}
     return cure_of(
@@ -192,7 +185,8 @@ def _cure(
         others=charges_in(cause for cause in causes if id(cause) not in taken),
         planner=planner,
         anew=anew,
-        judged=judged or dossier.judged,
+        judged=dossier.judged,
+        effort=effort,
     )
 
 

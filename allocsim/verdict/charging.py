@@ -26,6 +26,7 @@ from typing import Final
 
 from allocsim.cure.changes import Change, Charges
 from allocsim.cure.defects import OPS, key_of
+from allocsim.cure.effort import SpentError
 from allocsim.judge.fast import Violation
 from allocsim.model import Event
 from allocsim.verdict.blame import IN_PLACE, life_mend, pair_mend
@@ -136,7 +137,10 @@ def _charge_once(dossier: Dossier, found: Found) -> None:
         later = [m for m, rows in found.items() if m.kind in AFTER_SLOTS and m.problem is None and rows]
         if not later:
             return
-        left = dossier.without_slot(slot.plan or 0, slot.buffer or 0)
+        try:
+            left = dossier.without_slot(slot.plan or 0, slot.buffer or 0)
+        except SpentError:
+            return
         for mend in later:
             gone = [v for v in found[mend] if key_of(v) not in left]
             found[slot] += gone

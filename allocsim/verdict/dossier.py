@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from allocsim.cure.defects import Judged, Key, key_of, listed
+from allocsim.cure.effort import Effort, steps_of_a_judgement
 from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
 from allocsim.diagnostics import told
@@ -31,6 +32,12 @@ from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.records import Witness
 from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
+
+QUESTIONS: Final = 80_000
+"""Steps (`allocsim.cure.effort`) in which is asked which of several reasons spoils a read or an op.
+
+Beyond them the writer found is believed, and the causes say that not all was asked.
+"""
 
 
 class Dossier:
@@ -52,6 +59,8 @@ class Dossier:
         )
         """How many wrong beliefs there are, listed or not."""
         self.answers: dict[Key, Any] = {}
+        self.effort = Effort(QUESTIONS)
+        """The steps for questions of `alone` and `without_slot`; `cut` where one was not put."""
         self.asked: set[Key] = set()
         """Questions put to `alone` for a late read with several reasons."""
 
@@ -163,6 +172,13 @@ class Dossier:
 
     # what the judge says of a document mended -----------------------------------------------------
 
+    def _asked(self, document: Document) -> Report:
+        """Judge a document for one question of many, in counted steps."""
+        self.effort.begin()
+        report = self.judged(document)
+        self.effort.take(steps_of_a_judgement(document, report))
+        return report
+
     def _judged(self, document: Document) -> frozenset[Key]:
         return frozenset(key_of(v) for v in self.judged(document).violations)
 
@@ -176,11 +192,14 @@ class Dossier:
         )
 
     def without_slot(self, plan: int, buffer: int) -> frozenset[Key]:
-        """What is wrong with one buffer of a plan in memory of its own."""
+        """What is wrong with one buffer of a plan in memory of its own.
+
+        SpentError where no step is left to ask that.
+        """
         old = self.document.plans[plan]
         arena = old.arena.copy()
         arena[buffer] = OWN
-        return self._judged(self._with_plans({plan: replace(old, arena=arena)}))
+        return frozenset(map(key_of, self._asked(self._with_plans({plan: replace(old, arena=arena)})).violations))
 
     def _with_plans(self, changed: Mapping[int, Plan]) -> Document:
         """Return the document with some of its plans, by index, in place of its own."""
@@ -223,7 +242,7 @@ class Dossier:
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
         """What is wrong with one run by itself, with all buffers apart but these.
 
-        Keys name no run.
+        Keys name no run. SpentError where no step is left to ask that.
         """
         made = self.runs[run]
         return self._alone(made.plan, made.program, made.skip, tuple(sorted(buffers)))
@@ -231,7 +250,7 @@ class Dossier:
     @once
     def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: tuple[int, ...]) -> frozenset[Key]:
         run = Run(plan=_apart(plan, buffers), program=program, skip=skip)
-        report = self.judged(Document.of(run))
+        report = self._asked(Document.of(run))
         return frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
 
     # look-ups -------------------------------------------------------------------------------------

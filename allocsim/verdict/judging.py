@@ -151,10 +151,16 @@ def _clauses(dossier: Dossier, causes: Sequence[Cause], joint: Sequence[Cause], 
             if said.pin_all_bytes is not None
             else ""
         )
-        parts.append(f"cure: {'; '.join(words)}, {in_growth(said.nbytes)}{_overlap(said)}{against}")
+        cut = ", cheaper ones not looked for to the end" if isinstance(said, Cure) and said.cut else ""
+        parts.append(f"cure: {'; '.join(words)}, {in_growth(said.nbytes)}{_overlap(said)}{against}{cut}")
         if isinstance(said, Cure) and said.alternative is not None:
             other = said.alternative
             parts.append(f"or {'; '.join(other.words)}, {in_growth(other.nbytes)}{_overlap(other)}")
+    unsought = sum(not cause.sought for cause in causes)
+    if unsought:
+        parts.append(f"cures of {unsought} causes were not looked for to the end: the steps set for them are spent")
+    if dossier.effort.cut:
+        parts.append("which of several reasons spoils a place was not asked of every place: the steps are spent")
     return tuple(parts)
 
 

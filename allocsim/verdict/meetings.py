@@ -16,13 +16,14 @@ decides that: it is asked about the run by itself, with every buffer apart but t
 that took its place for that one reason.
 
 Complexity: O(violations), and one check of one run for each victim whose bytes were taken for
-several reasons, `QUESTIONS` at most.
+several reasons, `QUESTIONS` at most, and no more than the dossier has steps for.
 
 What this module does not see: single slots, races, and wrong beliefs that did no harm.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from allocsim.cure.changes import Change
 from allocsim.cure.defects import key_of
+from allocsim.cure.effort import SpentError
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_WRITE, VIEW
 from allocsim.verdict.blame import IN_PLACE, Pair, allowed_by
@@ -187,11 +189,13 @@ def _innocent(
     accomplices: dict[Pair, list[Pair]] = {}
     for at, v in unsafe.items():
         read, written = dossier.doings(dossier.document.programs[at[1]]).buffers(at[2] or 0)
-        here = [p for p in dict.fromkeys(ops[at]) if {*p.buffers} <= read | written and not {*p.buffers} <= written]
+        touched = read | written
+        here = [
+            p for p in dict.fromkeys(ops[at]) if touched.issuperset(p.buffers) and not written.issuperset(p.buffers)
+        ]
         if len(here) < 2 or v.run is None:
             continue
-        own = dossier.alone(v.run, ())
-        alone = {p: {(kind, op) for kind, op, _, _ in dossier.alone(v.run, p.buffers) - own} for p in here[:QUESTIONS]}
+        alone = dict(_by_themselves(dossier, v.run, here[:QUESTIONS]))
         guilty = [p for p, kinds in alone.items() if any(kind in PAIRED for kind, _ in kinds)]
         if guilty:
             found |= {p: guilty[0] for p in alone if p not in guilty}
@@ -200,6 +204,18 @@ def _innocent(
             unsafe_too = [p for p, kinds in alone.items() if p != filed and ("UnsafeInPlace", at[2]) in kinds]
             accomplices.setdefault(filed, []).extend(unsafe_too)
     return found, accomplices
+
+
+def _by_themselves(
+    dossier: Dossier, run: int, pairs: Iterable[Pair]
+) -> Iterator[tuple[Pair, set[tuple[object, object]]]]:
+    """Yield what each pair breaks with all other buffers apart, kind and op, while steps are left to
+    ask that.
+    """
+    with suppress(SpentError):
+        own = dossier.alone(run, ())
+        for pair in pairs:
+            yield pair, {(kind, op) for kind, op, _, _ in dossier.alone(run, pair.buffers) - own}
 
 
 # which change for each pair -----------------------------------------------------------------------
@@ -375,13 +391,18 @@ def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Pair], answers: A
     found = _pair(dossier, v)
     if v.run is None or len(dossier.asked) >= QUESTIONS:
         return answers.get(found, reasons) if found is not None else reasons
-    enough = []
-    for change, pairs in reasons.items():
-        buffers = {buffer for pair in pairs for buffer in pair.buffers}
-        dossier.asked.add((v.run, tuple(sorted(buffers))))
-        if ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(v.run, buffers):
-            enough.append(change)
+    try:
+        enough = [change for change, pairs in reasons.items() if _spoils(dossier, v, v.run, pairs)]
+    except SpentError:
+        return answers.get(found, reasons) if found is not None else reasons
     return enough or reasons
+
+
+def _spoils(dossier: Dossier, v: Violation, run: int, pairs: Iterable[Pair]) -> bool:
+    """Whether a read is late with all buffers apart but those of some pairs."""
+    buffers = {buffer for pair in pairs for buffer in pair.buffers}
+    dossier.asked.add((run, tuple(sorted(buffers))))
+    return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 
 
 def is_uploaded(dossier: Dossier, v: Violation) -> bool:

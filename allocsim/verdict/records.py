@@ -123,7 +123,12 @@ class Cause:
     The answer is None where none was asked for, or nothing that can be changed here mends it.
     """
     sought: bool = True
-    """Whether its own cure was sought, where cures were: the work for them is limited."""
+    """Whether its own cure was sought to the end, where cures were: the steps for them are limited."""
+    asked: bool = True
+    """Whether it was asked of every place which of several reasons spoils it.
+
+    The steps for that are limited; beyond them the writer found is believed.
+    """
 
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
         """Return an entry of `causes` in `--json`, `patched` with the patch of its cure."""
@@ -136,6 +141,7 @@ class Cause:
             "mend": self.mend,
             "cure": None if self.cure is None else self.cure.as_json(patched=patched),
             **({} if self.sought else {"cure_sought": False}),
+            **({} if self.asked else {"asked": False}),
         }
 
 

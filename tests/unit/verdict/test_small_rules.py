@@ -5,12 +5,13 @@ import pytest
 
 from allocsim.cure import defects
 from allocsim.cure.changes import Change
+from allocsim.cure.effort import RUN, steps_of_a_judgement
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import Violation, check
 from allocsim.model import Document, Run
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.verdict import attribution, judge
-from allocsim.verdict.causes import RUN, causes_of, work_of
+from allocsim.verdict.causes import causes_of
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
 from allocsim.verdict.saying import mend_words
@@ -20,12 +21,14 @@ from repro.small.words import belief, plan, program
 MADE = program("x = host.write; a = f x; b = g x; c = h b a; host.read c")
 
 
-def test_a_judgement_costs_its_ops_and_for_each_run_and_half_of_what_is_listed_beside():
+def test_a_judgement_costs_its_ops_and_for_each_run_an_eighth_of_its_parts_and_half_of_what_is_listed():
     run = Run.of(plan(MADE, "x=0 a=64 b=64 c=192"))
     document = Document.of(run, run)
     report = check(document)
     assert len(report.violations) == 4
-    assert work_of(document, report) == 2 * (RUN + 5) + 2
+    assert (
+        steps_of_a_judgement(document, report) == 2 * (RUN + 5) + (4 + 5) // 8 + 2
+    )  # five ops; four buffers and five operands
 
 
 @pytest.mark.parametrize(("buffer", "name"), [(None, "it"), (0, "x"), (3, "c")])

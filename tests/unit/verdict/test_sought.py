@@ -1,5 +1,6 @@
 """Cures of single causes are sought until the work set for them is spent; what was not sought is said, and never told as if there were none."""
 
+from allocsim.cure import effort
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
@@ -37,12 +38,12 @@ def test_what_was_not_sought_is_said(monkeypatch):
     assert [cause.as_json().get("cure_sought") for cause in verdict.causes] == [None, False, False]
     assert len(verdict.cure.changes) == 3  # together they are cured all the same
     lines = list(lines_of(outcome_of("x", ending_early(3), cures=True)))
-    assert sum("no cure was sought" in line for line in lines) == 2
+    assert sum("a cure was not looked for" in line for line in lines) == 2
 
 
 def test_runs_count_however_few_ops_they_have(monkeypatch):
     """What is done once for each run is most of the work where programs are small."""
-    monkeypatch.setattr(causes, "WORK", causes.RUN)
+    monkeypatch.setattr(causes, "WORK", effort.RUN)
     verdict = judge(Evidence(document=ending_early(2)))
     assert [cause.sought for cause in verdict.causes] == [True, False]
 

@@ -1,0 +1,70 @@
+"""How much work a search may take, counted in steps and not in seconds: it ends at the same place on
+any machine.
+
+A step is about what an op costs to judge. Whoever searches takes steps before or behind what costs
+them; where all are spent, the search ends with what it has, and says so.
+
+What this module does not see: what is searched.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from allocsim.judge.violations import Report
+from allocsim.model import Document
+
+RUN: Final = 150
+"""Steps that a run costs to judge besides its ops: what is done once for each."""
+
+DRAFT: Final = 6
+"""Steps that a move of slots costs to price, besides its buffers."""
+
+
+class SpentError(Exception):
+    """All steps are spent; caught where the search was begun."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """The steps set for a search, and those taken."""
+
+    budget: int
+    spent: int = 0
+    cut: bool = False
+    """Whether something was left undone."""
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps are spent."""
+        return self.spent >= self.budget
+
+    def begin(self) -> None:
+        """Say that something is about to be done; SpentError where no step is left for it."""
+        if self.over:
+            self.cut = True
+            raise SpentError
+
+    def take(self, steps: int) -> None:
+        """Count steps; what was begun is ended, whatever it takes."""
+        self.spent += steps
+
+
+def steps_of_a_judgement(document: Document, report: Report) -> int:
+    """Return what judging a document costs: its ops and `RUN` for each run, an eighth for each of
+    its buffers and operands, and half of what is listed.
+    """
+    runs = document.runs
+    programs = {id(run.program): run.program for run in runs}.values()
+    return (
+        sum(RUN + len(run.program.ops) for run in runs)
+        + sum(len(program.buffers) + len(program.ops.operands) for program in programs) // 8
+        + len(report.violations) // 2
+    )
+
+
+def steps_of_a_move(document: Document) -> int:
+    """Return what a move of slots costs to find and to price."""
+    return DRAFT + sum(len(plan.arena) for plan in document.plans) // 32
+
+
+__all__ = ["DRAFT", "RUN", "Effort", "SpentError", "steps_of_a_judgement", "steps_of_a_move"]
