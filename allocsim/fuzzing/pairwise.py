@@ -214,6 +214,12 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
 }
 """Levels that a source never draws."""
 
+FREE: Final = "waits: as values need"
+PROMISED: Final = "it is asked of a planner that promises `streams`"
+
+FREE_ALONE: Final[Mapping[str, tuple[str, ...]]] = {"exhaustive": ("streams: 2", "streams: 3")}
+"""Levels that a source draws where ops wait as values need, and nowhere else."""
+
 
 def met(batch: Batch, case: FuzzCase) -> dict[int, int]:
     """Return how often each two levels met in the programs of a batch, asked as one case.
@@ -278,21 +284,21 @@ def empty(counts: Mapping[int, int], source: str = "") -> dict[tuple[str, str], 
     """
     there_are = cells(counts)
     free = any(count and FREE in pair for pair, count in there_are.items())
+    promised = frozenset() if free else frozenset({FREE, *FREE_ALONE.get(source, ())})
     return {
-        pair: reason(*pair, source=source) or ("" if free or FREE not in pair else PROMISED)
+        pair: reason(*pair, source=source) or (PROMISED if promised & set(pair) else "")
         for pair, count in there_are.items()
         if not count
     }
-
-
-FREE: Final = "waits: as values need"
-PROMISED: Final = "it is asked of a planner that promises `streams`"
 
 
 def reason(one: str, other: str, *, source: str = "") -> str:
     """Return why two levels cannot meet, "" where they can."""
     if {one, other} & LEFT_OUT.get(source, frozenset()):
         return f"the source {source} does not draw it"
+    other_waits = any(level.startswith("told: ") and level != "told: nothing" for level in (one, other))
+    if {one, other} & {*FREE_ALONE.get(source, ())} and (other_waits or "waits: for the op before" in {one, other}):
+        return f"the source {source} draws it where ops wait as values need, and nothing is told of these"
     for words, pairs in REASONS.items():
         for begin, end in pairs:
             if (one.startswith(begin) and other.startswith(end)) or (other.startswith(begin) and one.startswith(end)):

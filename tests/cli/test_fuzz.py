@@ -172,6 +172,17 @@ def test_what_was_done_is_not_done_again(capsys, tmp_path):
     assert once["exercised"]["programs"] == 100
 
 
+def test_each_two_choices_are_counted_or_said_why_not(capsys):
+    _, out = said(capsys, "greedy_by_size", "--exhaustive", "2", "--json")
+    shown = json.loads(out)["exercised"]
+
+    assert {pair for pair, count in shown["choices"].items() if not count} == set(shown["never"])
+    assert all(shown["never"].values())
+    assert shown["choices"]["operands: one + results: one"] > 0
+    assert shown["never"]["arenas: 2 + streams: 1"] == "the source exhaustive does not draw it"
+    assert "promises `streams`" in shown["never"]["streams: 2 + waits: as values need"]
+
+
 def test_training_graphs_are_planned_and_run(capsys):
     status, out = said(capsys, "reference", "--training", "--execute", "--examples", "3", "--json")
     shown = json.loads(out)

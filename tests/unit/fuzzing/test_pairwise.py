@@ -1,6 +1,7 @@
 """Every choice is drawn for itself: what each op and each program is has met what each other is, or there is a reason."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,24 @@ def test_a_reason_is_never_given_for_what_was_drawn():
             counts.update(met(batch, case)) if len((case := telling(batch.program)).program.ops) else None
         wrong = [pair for pair, count in cells(counts).items() if count and reason(*pair, source=source)]
         assert not wrong
+
+
+def test_programs_of_a_scope_are_on_several_streams_where_these_are_promised():
+    """Of a planner that promises them they meet what three ops can have; of another each empty cell has its reason."""
+    asked = CampaignSpec(target=Target(name="reference"), source="exhaustive", options={"ops": 3})
+    promised = campaign(asked).tally.pairs
+    other = campaign(replace(asked, guarantees=("sound",))).tally.pairs
+    levels = ("streams: 2", "streams: 3", "waits: as values need")
+
+    assert cells(promised)["streams: 2", "waits: as values need"] > 20
+    missed = {
+        level
+        for pair, why in empty(promised, "exhaustive").items()
+        if not why and {*levels} & {*pair}
+        for level in pair
+    }
+    assert missed <= {*levels, "reads: three views deep", "declared: pairs"}  # of which three ops have few
+    assert not [pair for pair, why in empty(other, "exhaustive").items() if not why and {*levels} & {*pair}]
 
 
 def test_the_line_says_how_many_met_and_names_what_did_not():
