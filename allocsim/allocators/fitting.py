@@ -39,15 +39,28 @@ def place_in_order(name: str, problem: Problem, order: Order, *, best: bool) -> 
     return plan(name, placed, offsets)
 
 
-def fit_rows(name: str, placed: Footprints, arena: int, rows: Int64s, order: Int64s, *, best: bool) -> Int64s:
+def fit_rows(
+    name: str,
+    placed: Footprints,
+    arena: int,
+    rows: Int64s,
+    order: Int64s,
+    *,
+    best: bool,
+    limit: int | None = None,
+) -> Int64s:
     """Return the offsets of the footprints `rows` of one arena, placed in the order of `order`, a
     permutation of them.
+
+    Raises CapacityError at the first that does not end at `limit` or before, by default the arena's
+    end: an answer that would be no better than another is not looked for to its end.
     """
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     from allocsim.allocators.placement_kernels import fit  # noqa: PLC0415 - numba
 
-    offsets, row = fit(np.searchsorted(rows, order), columns(placed, rows), placed.limit(arena), best)
+    end = placed.limit(arena) if limit is None else limit
+    offsets, row = fit(np.searchsorted(rows, order), columns(placed, rows), end, best)
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

@@ -241,8 +241,8 @@ def _horizon(order: Int64s, start: Int64s, end: Any) -> Int64s:
 def walk(  # noqa: PLR0917 - compiled
     order: Int64s, asked: Asked, blocks: Int64s, chunks: Chunks, at: Int64s, offset: Int64s, end: Any
 ) -> tuple[Int64s, int]:
-    """Place the buffers of `order` into `at`, a chunk each, and `offset`; those decided are
-    there already.
+    """Place the buffers of `order` into `at`, a chunk each, and `offset`; what is decided is there
+    already.
 
     Returns (events, buffer): buffer is the first without room, -1 if there is none. What dies at or
     before step `end` is freed.

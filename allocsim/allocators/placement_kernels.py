@@ -174,7 +174,7 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
         half *= 4
         halves, begins = _kinds(first, past, half)
     room = _rooms(first, past, halves, begins)
-    # of each entry its first and past, its bottom and top: what a window is asked lies side by side
+    # of each entry its first and past, its bottom and top: what a window is asked is side by side
     spans, bounds = np.empty((room[-1], 2), dtype=np.int32), np.empty((room[-1], 2), dtype=np.int64)
     # where of each window the late entries begin, those that are in no order, and its room
     late, done, filled = room[:-1].copy(), room[:-1].copy(), room[:-1].copy()

@@ -3,7 +3,7 @@
 Skyline by area and by lifetime; largest size first into the lowest and into the smallest gap; by
 breadth; by contention, then by area; by birth. Each arena for itself; the first that equals the
 bound given ends it, and with more than `MANY` footprints the first that is within a hundredth of
-it.
+it. One that comes to what an earlier one needs is given up there.
 
 O(n log n) and more for the skylines, which come first, O(n^2) for the others; compiled. What this
 module does not see: who asks (`best`, `branch_and_bound`).
@@ -36,16 +36,28 @@ def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
     return rows[np.lexsort((rows, -nbytes.astype(np.float64) * (stop - start), -breadth))]
 
 
-HEURISTICS: Final[tuple[Callable[[Footprints, int, Int64s], Int64s], ...]] = (
-    lambda placed, arena, rows: lift(NAME, placed, arena, rows, largest),
-    lambda placed, arena, rows: lift(NAME, placed, arena, rows, longest),
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=False),
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_size(placed, rows), best=True),
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_breadth(placed, rows), best=True),
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_contention(placed, rows), best=False),
-    lambda placed, arena, rows: fit_rows(NAME, placed, arena, rows, by_birth(placed, rows), best=False),
+HEURISTICS: Final[tuple[Callable[[Footprints, int, Int64s, int], Int64s], ...]] = (
+    lambda placed, arena, rows, limit: lift(NAME, placed, arena, rows, largest, limit=limit),
+    lambda placed, arena, rows, limit: lift(NAME, placed, arena, rows, longest, limit=limit),
+    lambda placed, arena, rows, limit: fit_rows(
+        NAME, placed, arena, rows, by_size(placed, rows), best=False, limit=limit
+    ),
+    lambda placed, arena, rows, limit: fit_rows(
+        NAME, placed, arena, rows, by_size(placed, rows), best=True, limit=limit
+    ),
+    lambda placed, arena, rows, limit: fit_rows(
+        NAME, placed, arena, rows, by_breadth(placed, rows), best=True, limit=limit
+    ),
+    lambda placed, arena, rows, limit: fit_rows(
+        NAME, placed, arena, rows, by_contention(placed, rows), best=False, limit=limit
+    ),
+    lambda placed, arena, rows, limit: fit_rows(
+        NAME, placed, arena, rows, by_birth(placed, rows), best=False, limit=limit
+    ),
 )
-"""Functions from the footprints `rows` of an arena to their offsets."""
+"""Functions from the footprints `rows` of an arena to their offsets, none of which ends above a
+limit.
+"""
 
 NAME = "portfolio"
 
@@ -59,12 +71,11 @@ def first_plans(placed: Footprints, arena: int, rows: Int64s, bound: int) -> Int
     least = 0
     for heuristic in HEURISTICS:
         try:
-            offsets = heuristic(placed, arena, rows)
+            offsets = heuristic(placed, arena, rows, placed.limit(arena) if best is None else least - 1)
         except CapacityError:
             continue
         peak = int((offsets + placed.nbytes[rows]).max(initial=0))
-        if best is None or peak < least:
-            best, least = offsets, peak
+        best, least = offsets, peak
         if least <= bound or (len(rows) > MANY and least * 100 <= bound * 101):
             break
     return best

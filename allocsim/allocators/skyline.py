@@ -40,8 +40,14 @@ def largest(start: Int64s, stop: Int64s, nbytes: Int64s) -> Int64s:
     return order
 
 
-def lift(name: str, placed: Footprints, arena: int, rows: Int64s, preference: Preference) -> Int64s:
-    """Return the offsets of the footprints `rows` of one arena."""
+def lift(
+    name: str, placed: Footprints, arena: int, rows: Int64s, preference: Preference, *, limit: int | None = None
+) -> Int64s:
+    """Return the offsets of the footprints `rows` of one arena.
+
+    Raises CapacityError at the first that does not end at `limit` or before, by default the arena's
+    end.
+    """
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     from allocsim.allocators.placement_kernels import skyline  # noqa: PLC0415 - numba
@@ -54,7 +60,7 @@ def lift(name: str, placed: Footprints, arena: int, rows: Int64s, preference: Pr
     order = preference(start, stop, nbytes)
     by_start = np.argsort(ranks[0], kind="stable")
     boxes = FootprintColumns(*ranks, nbytes, placed.alignment[rows], placed.fixed[rows])
-    offsets, row = skyline(order, by_start, boxes, placed.limit(arena))
+    offsets, row = skyline(order, by_start, boxes, placed.limit(arena) if limit is None else limit)
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

@@ -10,6 +10,8 @@ Sound; at most the bytes of `reference` where all alignments are equal. O(n^2), 
 xla/service/heap_simulator.cc, `GlobalDecreasingSizeBestFitHeap` under `ChooseBestHeapAlgorithm`.
 """
 
+from contextlib import suppress
+
 import numpy as np
 
 from allocsim.allocators.fitting import fit_rows
@@ -41,12 +43,17 @@ def place(problem: Problem) -> Plan:
 
 
 def _better(placed: Footprints, arena: int, rows: Int64s) -> Int64s:
-    found: list[Int64s] = []
-    for order in (spatial, temporal):
+    """Return the plan by life where that by size needs more, which is known at the first row that
+    ends above it.
+    """
+    try:
+        found = fit_rows(NAME, placed, arena, rows, temporal(placed, rows), best=True)
+    except CapacityError as refusal:
         try:
-            found.append(fit_rows(NAME, placed, arena, rows, order(placed, rows), best=True))
-        except CapacityError as error:
-            refusal = error
-    if not found:
-        raise refusal
-    return min(found, key=lambda offsets: int((offsets + placed.nbytes[rows]).max(initial=0)))
+            return fit_rows(NAME, placed, arena, rows, spatial(placed, rows), best=True)
+        except CapacityError:
+            raise refusal from None
+    peak = int((found + placed.nbytes[rows]).max(initial=0))
+    with suppress(CapacityError):
+        return fit_rows(NAME, placed, arena, rows, spatial(placed, rows), best=True, limit=peak)
+    return found

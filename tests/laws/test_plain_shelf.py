@@ -1,5 +1,7 @@
 """The planners of the shelf that keep their free blocks sorted give the plans of those that look at all of them."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 from plain_shelf import PlainCaching, PlainTlsf, plain_events, plain_fit, plain_ggml, plain_share
 from strategies import arenas, recipes
 
-from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, slot_sharing, tlsf
-from allocsim.allocators.footprints import FREE, FootprintColumns
+from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, portfolio, slot_sharing, tlsf
+from allocsim.allocators.fitting import fit_rows
+from allocsim.allocators.footprints import FREE, FootprintColumns, footprints
 from allocsim.allocators.placement_kernels import fit
+from allocsim.allocators.xla import spatial, temporal
 from allocsim.errors import CapacityError
 from allocsim.fuzzing.fuzz_case import same_plan
 from allocsim.fuzzing.program_recipes import assemble
@@ -23,6 +27,14 @@ PLAIN = {
     "slot_sharing": (slot_sharing, "_share", plain_share),
 }
 """Planner -> what of which module is said plainly."""
+
+
+XLA = tuple(
+    lambda placed, arena, rows, limit, order=order: fit_rows(
+        "x", placed, arena, rows, order(placed, rows), best=True, limit=limit
+    )
+    for order in (spatial, temporal)
+)
 
 
 def drawn(seed):
@@ -130,5 +142,31 @@ def test_windows_of_time_change_no_plan(best):
             found, row = fit(order, placed, limit, best)
             expected, refused = plain_fit(order, placed, limit, best)
             wrong += [] if row == refused and (found == expected).all() else [(seed, limit)]
+
+    assert not wrong
+
+
+def lowest(placed, arena, rows, ways):
+    """The offsets of the first of several ways that has the lowest peak, each to its end; None where none fits."""
+    found = []
+    for way in ways:
+        with contextlib.suppress(CapacityError):
+            found.append(way(placed, arena, rows, placed.limit(arena)).tolist())
+    nbytes = placed.nbytes[rows]
+    return min(found, key=lambda offsets: int((offsets + nbytes).max()), default=None)
+
+
+def test_an_order_that_is_given_up_would_have_been_no_better():
+    """XLA's two orders and the portfolio's seven."""
+    wrong = []
+    for seed in range(60):
+        placed = footprints(drawn(seed))
+        ((arena, rows),) = placed.by_arena()
+        plan = planned("xla_best_fit", placed.problem)
+        xla = None if isinstance(plan, str) else plan.offset[[placed.buffers[row][0] for row in rows]].tolist()
+        best = portfolio.first_plans(placed, arena, rows, 0)
+        wrong += [] if xla == lowest(placed, arena, rows, XLA) else [("xla", seed)]
+        expected = lowest(placed, arena, rows, portfolio.HEURISTICS)
+        wrong += [] if expected == (None if best is None else best.tolist()) else [("portfolio", seed)]
 
     assert not wrong
