@@ -229,8 +229,7 @@ def draw_once() -> None:
 
     for name in ("reports", "reports.folder"):
         import_module(name).drawing = drawing  # type: ignore[attr-defined]
-    for name in ("reports.figures.style", "reports.interactive"):
-        import_module(name).render = render  # type: ignore[attr-defined]
+    style.render = render
 
 
 def ran(process: int, begun: float) -> float:

@@ -42,12 +42,14 @@ def report(
         record |= run_record.read(folder / run_record.RECORD)
     else:
         evidence = Evidence(document=systems.load(source))
+    judged: dict[str, Any] = {}
     if evidence.document.runs:  # else there is no plan to say anything of
         found = judge(evidence)
         record |= {"verdict": found.as_json(), "detectors": dict(found.detectors)}
+        judged = {"report": found.report, "causes": found.causes}
     with replacing(out) as place:
         from reports.interactive import html
 
-        place.write_bytes(html(record, evidence.document))
+        place.write_bytes(html(record, evidence.document, **judged))
     print_line(f"wrote {show_path(out)}")
     return 0

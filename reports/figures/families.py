@@ -1,12 +1,9 @@
 """Which colour each buffer has in a picture: by layer, by the kind of op that makes it, or by role.
 
-A layer is `meta.layer` (a whole number) of the buffer, of a value in it or of the op that made it;
-failing that, a number after `L`, `layer`, `blk`, `block` or `h` in a name (`L12.wq`,
-`blk.3.attn_q`). Names mean nothing to a check; here they only choose a colour. A kind is that of
+Layers are those of `reports.figures.layers`. A kind is that of
 the first op other than `view` that writes into the buffer.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,15 +13,13 @@ import numpy as np
 
 from allocsim.errors import UnknownNameError
 from allocsim.model import VIEW, Role
+from reports.figures.layers import NO_LAYER, layer_of
 from reports.figures.scene import Scene
 from reports.figures.style import GREY, PALETTE
 from reports.number_format import short
 
-_LAYER: Final = re.compile(r"(?:^|[^A-Za-z0-9])(?:L|layers?|blk|block|h)[._-]?(\d{1,6})(?![0-9A-Za-z])")
 _NOBODY: Final = "given"
 """The kind of buffers that no op writes."""
-
-NO_LAYER: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,41 +47,15 @@ def families(scene: Scene, shown: Any, by: str | None = None) -> Families:
         if by not in COLOURINGS:
             raise UnknownNameError("colouring", by, COLOURINGS)
         return COLOURINGS[by](scene, shown)
-    layers = layer_of(scene)
+    layers = layer_of(scene.program)
     known = layers[shown] != NO_LAYER
     if len(np.unique(layers[shown][known])) > 1 and known.sum() >= len(known) / 2:
         return _by_layer(scene, shown)
     return _by_kind(scene, shown) if len(scene.program.ops) else _by_role(scene, shown)
 
 
-def layer_of(scene: Scene) -> Any:
-    """Return the layer of each buffer: int64, `NO_LAYER` where there is none."""
-    program = scene.program
-    layers = np.full(len(program.buffers), NO_LAYER, dtype=np.int64)
-    makers = program.producer
-    for index in range(len(program.values) - 1, -1, -1):  # the first value of a buffer has the last word
-        step = int(makers[index])
-        found = _layer(program.values.meta.get(index), program.values.names[index])
-        if found == NO_LAYER and step >= 0 and program.ops.kinds[program.ops.kind[step]] != VIEW:
-            found = _layer(program.ops.meta.get(step), program.ops.names[step])
-        if found != NO_LAYER:
-            layers[program.values.buffer[index]] = found
-    for index, name in enumerate(program.buffers.names):
-        found = _layer(program.buffers.meta.get(index), name)
-        layers[index] = found if found != NO_LAYER else layers[index]
-    return layers
-
-
-def _layer(meta: Any, name: str) -> int:
-    told = (meta or {}).get("layer")
-    if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < 10_000:
-        return told
-    match = _LAYER.search(name[:200])
-    return int(match[1]) if match else NO_LAYER
-
-
 def _by_layer(scene: Scene, _shown: Any) -> Families:
-    layers = layer_of(scene)
+    layers = layer_of(scene.program)
     top = int(layers.max(initial=0))
     scale = mpl.colormaps["viridis"]
     colours = tuple(GREY if n == NO_LAYER else scale(0.08 + 0.84 * n / max(top, 1)) for n in layers.tolist())

@@ -1,123 +1,182 @@
-"""The data of an interactive memory map, for each plan and arena, as columns of JSON.
+"""What the explorer shows of a document: all programs and plans that are run, as columns.
 
-A box is a buffer where its plan puts it, for the steps it lives: `start` and `stop` in steps, `low`
-and `high` in bytes of the arena, half-open, as in `reports.figures.memory_figure`; a donor's box
-ends where its recipient's begins. Numbers beyond 2^53 lose their last digits in a browser.
+`head` says in JSON what there is; its `columns` is the directory of the block beside it. A row of a
+`programN.` or `planN.` column is a buffer, unless said otherwise:
 
-What this module does not see: how a map is drawn, and whether a plan is any good (`conflicts` come
-from a `Report`).
+    programN.names, .role, .layer           layer -1: none
+    programN.opNames, .opKind, .opStream    by op; kind and stream index `kinds` and `streams`
+    programN.reads, .readStarts             buffers of the operands, CSR by op; `.writes` likewise
+    planN.arena, .low, .size                arena -1: memory of its own, -2: nowhere; bytes
+    planN.start, .stop                      steps in which it lives, half-open; equal: never
+    planN.handed                            rows of (step, donor, recipient), flat
+    planN.edges, .height                    bytes alive in arenas from one edge to the next
+
+Runs with one plan, program and set of skipped ops are one plan here, with the conflicts of all of
+them. A cause that explains no violation (a kernel's) has a conflict made of its witnesses, so that
+it is on the map as well.
+
+What this module does not see: how it is drawn, and whether a plan is any good (`report`, `causes`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 
 from allocsim.judge.violations import Report
-from allocsim.model import VIEW, Document
-from allocsim.model.layout import Int64s
-from allocsim.verdict.records import Cause
-from reports.figures.conflicts import conflicts, findings, numbering
-from reports.figures.families import families
-from reports.figures.memory_figure import visible
+from allocsim.model import Document, Program, Role
+from allocsim.verdict.records import Cause, Witness, witness_json
+from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
+from reports.figures.layers import layer_of
 from reports.figures.scene import Scene, scene
-
-MOST_BOXES: Final = 20_000
-"""Boxes of one map, the largest by bytes x steps; further ones are counted."""
-
-MOST_MAPS: Final = 8
-"""Maps of a page; further ones are counted."""
+from reports.interactive.columns import ColumnBlock
 
 
-def maps(
-    document: Document, *, report: Report | None, verdict: Mapping[str, Any] | None
-) -> tuple[list[dict[str, Any]], int]:
-    """Return the maps of a document, and how many more there are.
-
-    There is one for each plan that is run and each arena that it fills.
-    """
-    found = list(_drawn(document))
-    causes = () if report is None else numbering(document, report)
-    shown = [_map(document, *place, report=report, verdict=verdict, causes=causes) for place in found[:MOST_MAPS]]
-    return shown, len(found[MOST_MAPS:])
-
-
-def _drawn(document: Document) -> Iterator[tuple[Scene, int, int]]:
-    """Give (scene, run, arena) for each arena of each plan, at the first run of it."""
-    seen = set()
-    for number, run in enumerate(document.runs):
-        if (key := (id(run.plan), id(run.program))) in seen:
-            continue
-        seen.add(key)
-        shown = scene(document, number)
-        if shown is not None:
-            yield from ((shown, number, arena) for arena in range(len(document.arenas)) if len(shown.shown(arena)))
-
-
-def _map(
+def exhibit(
     document: Document,
-    shown: Scene,
-    run: int,
-    arena: int,
     *,
     report: Report | None,
-    verdict: Mapping[str, Any] | None,
-    causes: Sequence[Cause],
-) -> dict[str, Any]:
-    assert shown.plan is not None
-    everything = shown.shown(arena)
-    stop = visible(shown, shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena])
-    area = shown.nbytes[everything].astype(np.float64) * (stop[everything] - shown.start[everything])
-    kept = everything[np.sort(np.argsort(-area, kind="stable")[:MOST_BOXES])]
-    buffers = kept[np.argsort(shown.start[kept], kind="stable")]
-    low = shown.plan.offset[buffers]
-    colours = families(shown, everything).colours
-    drawn, _ = conflicts(shown, arena, run, report, causes)
-    faults = () if drawn else findings(shown, arena, run, verdict)
-    mask = np.zeros(len(shown.nbytes), dtype=np.bool_)
-    mask[everything] = True
-    makers, readers = _makers(shown)
-    return {
-        "title": f"{shown.source}, arena {document.arenas[arena].name}"
-        + (f", run {run}" if len(document.runs) > 1 else ""),
-        "steps": shown.steps,
-        "top": int((shown.plan.offset[everything] + shown.nbytes[everything]).max()),
-        "bound": shown.live_bytes(mask).peak,
-        "left_out": len(everything) - len(buffers),
-        "name": [shown.program.buffers.names[buffer] for buffer in buffers.tolist()],
-        "start": shown.start[buffers].tolist(),
-        "stop": stop[buffers].tolist(),
-        "low": low.tolist(),
-        "high": (low + shown.nbytes[buffers]).tolist(),
-        "colour": [mpl.colors.to_hex(colours[buffer]) for buffer in buffers.tolist()],
-        "maker": [_op(shown, int(makers[buffer])) for buffer in buffers.tolist()],
-        "reader": [_op(shown, int(readers[buffer])) for buffer in buffers.tolist()],
-        "conflicts": [
-            {
-                "number": conflict.number,
-                "words": conflict.words,
-                "boxes": [[int(edge) for edge in box] for box in conflict.boxes],
-            }
-            for conflict in (*drawn, *faults)
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], ColumnBlock]:
+    """Return the head and the block.
+
+    `causes` are those of `report`, which number its conflicts; `verdict` (of a run's record) gives
+    the conflicts where there are neither. O(n log n) in buffers and accesses.
+    """
+    block = ColumnBlock()
+    shown = _shown(document)
+    programs: list[Program] = list({id(each.program): each.program for each, _ in shown}.values())
+    place = {id(program): index for index, program in enumerate(programs)}
+    head = {
+        "programs": [_program(block, f"program{index}", program) for index, program in enumerate(programs)],
+        "plans": [
+            _plan(block, f"plan{index}", document, each, runs)
+            | {"program": place[id(each.program)]}
+            | {"conflicts": list(_conflicts(document, each, runs, report=report, causes=causes, verdict=verdict))}
+            for index, (each, runs) in enumerate(shown)
         ],
+        "causes": [_cause(cause) for cause in causes],
+    }
+    return {**head, "columns": block.directory}, block
+
+
+def _shown(document: Document) -> list[tuple[Scene, list[int]]]:
+    """Return each plan that is run, with its runs."""
+    found: dict[Any, tuple[Scene, list[int]]] = {}
+    for number, run in enumerate(document.runs):
+        key = id(run.plan), id(run.program), run.skip
+        if key not in found:
+            if (first := scene(document, number)) is None or first.plan is None:
+                continue
+            found[key] = first, []
+        found[key][1].append(number)
+    return list(found.values())
+
+
+def _program(block: ColumnBlock, name: str, program: Program) -> dict[str, Any]:
+    ops, home = program.ops, program.values.buffer
+    block.add_names(f"{name}.names", program.buffers.names)
+    block.add(f"{name}.role", program.buffers.role)
+    block.add(f"{name}.layer", layer_of(program))
+    block.add_names(f"{name}.opNames", ops.names)
+    block.add(f"{name}.opKind", ops.kind)
+    block.add(f"{name}.opStream", ops.stream)
+    block.add(f"{name}.reads", home[ops.operands])
+    block.add(f"{name}.readStarts", ops.operand_starts)
+    block.add(f"{name}.writes", home[ops.results])
+    block.add(f"{name}.writeStarts", ops.result_starts)
+    streams = int(ops.stream.max(initial=0)) + 1
+    return {
+        "name": program.name,
+        "kinds": list(ops.kinds),
+        "streams": [str(each) for each in program.streams][:streams] or [str(each) for each in range(streams)],
+        "roles": [role.name.lower() for role in Role],
     }
 
 
-def _makers(shown: Scene) -> tuple[Int64s, Int64s]:
-    """Return for each buffer the first op that writes it, views aside, and the last that reads it.
+def _plan(block: ColumnBlock, name: str, document: Document, shown: Scene, runs: Sequence[int]) -> dict[str, Any]:
+    plan = shown.plan
+    assert plan is not None
+    columns = {"arena": plan.arena, "low": plan.offset, "size": shown.nbytes, "start": shown.start, "stop": shown.stop}
+    for column, numbers in columns.items():
+        block.add(f"{name}.{column}", numbers)
+    block.add(f"{name}.handed", shown.handovers.ravel())
+    curve = shown.live_bytes(plan.placed)
+    block.add(f"{name}.edges", curve.edges)
+    block.add(f"{name}.height", curve.height)
+    lanes = []
+    for arena in range(len(document.arenas)):
+        here = shown.shown(arena)
+        mask = np.zeros(len(shown.nbytes), dtype=np.bool_)
+        mask[here] = True
+        ends = plan.offset[here] + (shown.nbytes[here] - 1)  # the end may be 2^63
+        top, bound = int(ends.max()) + 1 if len(here) else 0, shown.live_bytes(mask).peak
+        lanes.append({"name": document.arenas[arena].name, "top": top, "bound": int(bound)})
+    which = f", run {runs[0]}" if len(document.runs) > 1 else ""
+    more = f" and {len(runs) - 1:,} more" if len(runs) > 1 else ""
+    return {"title": f"{shown.source}{which}{more}", "run": runs[0], "steps": shown.steps, "lanes": lanes}
 
-    -1 where there is none.
-    """
-    ops, home = shown.program.ops, shown.program.values.buffer
-    makers, readers = (np.full(len(shown.nbytes), -1, dtype=np.int64) for _ in range(2))
-    steps = np.arange(len(ops))
-    makes = np.repeat(~ops.is_kind(VIEW), np.diff(ops.result_starts))
-    written = np.repeat(steps, np.diff(ops.result_starts))[makes][::-1]
-    makers[home[ops.results[makes][::-1]]] = written  # of several assignments the last stays: the first op
-    readers[home[ops.operands]] = np.repeat(steps, np.diff(ops.operand_starts))
-    return makers, readers
+
+def _conflicts(
+    document: Document,
+    shown: Scene,
+    runs: Sequence[int],
+    *,
+    report: Report | None,
+    causes: Sequence[Cause],
+    verdict: Mapping[str, Any] | None,
+) -> Iterator[dict[str, Any]]:
+    silent = [cause for cause in causes if not cause.violations]
+    for run in runs:
+        for arena in range(len(document.arenas)):
+            drawn, _ = conflicts(shown, arena, run, report, causes)
+            made = [
+                replace(conflict, number=cause.number)
+                for cause in silent
+                for conflict in findings(shown, arena, run, _as_finding(cause))
+            ]
+            if not drawn and not causes:
+                made = list(findings(shown, arena, run, verdict))
+            telling = sorted((*drawn, *made), key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))
+            yield from (_conflict(conflict, run, arena) for conflict in telling)
 
 
-def _op(shown: Scene, step: int) -> str:
-    return "" if step < 0 else f"{step} {shown.program.ops.names[step]}"
+def _as_finding(cause: Cause) -> dict[str, Any]:
+    return {"class": cause.class_, "fault": cause.party, **{
+        name: witness_json(getattr(cause, name)) for name in ("victim", "writer", "reader")
+    }}  # fmt: skip
+
+
+def _conflict(conflict: Conflict, run: int, arena: int) -> dict[str, Any]:
+    return {
+        "cause": conflict.number,
+        "words": conflict.words,
+        "run": run,
+        "lane": arena,
+        "boxes": [[int(edge) for edge in box] for box in conflict.boxes],
+        "parties": [[role, int(buffer)] for role, buffer in conflict.parties],
+        "read": conflict.read,
+        "taken": conflict.taken,
+    }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    witnesses = {name: getattr(cause, name) for name in ("victim", "writer", "reader")}
+    return {
+        "number": cause.number,
+        "class": cause.class_,
+        "party": cause.party,
+        "about": "" if cause.victim is None else cause.victim.value_name or cause.victim.buffer_name or "",
+        "text": cause.text,
+        "mend": cause.mend,
+        "places": cause.places,
+        "run": cause.first.run,
+        "step": cause.first.step,
+        "parties": [[name, said.buffer] for name, said in witnesses.items() if _has_home(said)],
+    }
+
+
+def _has_home(witness: Witness | None) -> bool:
+    return witness is not None and witness.buffer is not None

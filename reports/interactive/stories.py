@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from reports.interactive.assets import asset, read
+from reports.interactive.assets import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,14 @@ def stories(title: str, head: str, entries: Sequence[Entry]) -> bytes:
         f"<h2>{escape(group)}</h2>" + "\n".join(_story(entry) for entry in entries if entry.group == group)
         for group in groups
     ]
-    return (
-        asset("page.html")
-        .substitute(
-            title=escape(title),
-            style=read("page.css"),
-            said=f"<h1>{escape(title)}</h1><p>{escape(head)}</p>{table}",
-            maps="",
-            pictures="\n".join(parts),
-            measured="",
-            data="[]",
-            script="",
-        )
-        .encode()
+    return whole(
+        title=escape(title),
+        said=f"<h1>{escape(title)}</h1><p>{escape(head)}</p>{table}",
+        explorer="",
+        pictures="\n".join(parts),
+        measured="",
+        head="{}",
+        block="",
     )
 
 

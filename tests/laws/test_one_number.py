@@ -14,7 +14,7 @@ from allocsim.verdict import judge
 from allocsim.verdict.evidence import Evidence
 from reports.figures.conflicts import conflicts, numbering
 from reports.figures.scene import scene
-from reports.interactive.boxes import maps
+from reports.interactive.boxes import exhibit
 from repro.scenarios import SMALL, find_small
 from repro.small.small_document import document as document_of
 
@@ -63,6 +63,9 @@ def test_a_cause_has_one_number_wherever_it_is_told(name):
             drawn, _ = conflicts(shown, arena, index, report, causes)
             words |= {conflict.words: conflict.number for conflict in drawn}
     assert set(words.values()) <= set(number)
-    page, _ = maps(document, report=report, verdict=None)
-    assert all(words.get(each["words"], each["number"]) == each["number"] for one in page for each in one["conflicts"])
+    page, _ = exhibit(document, report=report, causes=causes)
+    assert [(c["number"], c["mend"]) for c in page["causes"]] == [(c.number, c.mend) for c in outcome.causes]
+    assert all(
+        words.get(each["words"], each["cause"]) == each["cause"] for one in page["plans"] for each in one["conflicts"]
+    )
     assert filed.keys() >= {key_of(v) for cause in causes for v in cause.violations if v in report.violations}

@@ -1,0 +1,163 @@
+"""The explorer in a browser: every cause is reached by number and key, ops by steps, and no name is markup."""
+
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, DRIVER, NEEDED, browser
+from page_documents import HOSTILE, TEXT, hostile, many_causes
+
+from allocsim.model import Document, Run
+from reports.interactive import html
+from repro.small.words import plan, program
+
+pytestmark = pytest.mark.skipif(not (DRIVER and CHROMIUM), reason=NEEDED)
+
+RIGHT, DOWN, ENTER, ESCAPE = "\ue014", "\ue015", "\ue007", "\ue00c"
+"""Keys of the WebDriver protocol."""
+
+CAUSES = 120
+
+CHOSEN = "return [...document.querySelectorAll('#causes [aria-selected=true]')].map((row) => row.textContent)"
+
+
+@pytest.fixture(scope="module")
+def window():
+    with browser() as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    made = program(TEXT)
+    one, two = (plan(made, slots) for slots in ("x=0 a=0 y=128 b=0", "x=0 a=64 y=128 b=192"))
+    for name, document in {
+        "many": many_causes(CAUSES),
+        "hostile": hostile(),
+        "two": Document.of(Run.of(one), Run.of(two)),
+    }.items():
+        (folder / f"{name}.html").write_bytes(html({"scenario": HOSTILE[0]}, document))
+    return folder
+
+
+@pytest.fixture
+def opened(window, pages):
+    """Open a page; what its console says at the end is an error."""
+
+    def at(name, view=""):
+        window.open(Path(pages / f"{name}.html"), view)
+        return window
+
+    yield at
+    assert window.log() == []
+
+
+def window_of(page):
+    """Return the edges of the view, as the address has them."""
+    page.until("new URLSearchParams(location.hash.slice(1)).has('view')")
+    return [
+        float(edge) for edge in page.run("return new URLSearchParams(location.hash.slice(1)).get('view')").split(",")
+    ]
+
+
+@pytest.mark.parametrize("number", [1, 77, CAUSES])
+def test_an_address_selects_a_cause_and_frames_its_parties(opened, number):
+    page = opened("many", f"#cause={number}")
+    assert page.run(CHOSEN)[0].startswith(f"{number}. ")
+    said = page.text("#told")
+    assert said.startswith(f"{number}. ")
+    victim = int(said.partition("victim y")[2].partition(",")[0].split()[0])
+    x0, x1, y0, y1 = window_of(page)
+    low, step = 64 + 128 * victim, 3 * victim + 1  # where `many_causes` has put both parties
+    assert x0 <= step < step + 3 <= x1
+    assert y0 <= low < low + 64 <= y1
+
+
+def test_every_cause_is_reached_by_keys_in_the_list_of_which_few_rows_are_made(opened):
+    page = opened("many")
+    page.run("document.getElementById('causes').focus()")
+    seen = []
+    for _ in range(CAUSES):
+        page.press(DOWN, ENTER)
+        seen.append(page.text("#told h3").partition(".")[0])
+    assert seen == [str(number) for number in range(1, CAUSES + 1)]
+    assert page.run("return document.querySelectorAll('#causes .row').length") < 40
+    page.press("n")
+    assert page.text("#told h3").startswith("1. "), "after the last comes the first"
+    page.press(ESCAPE)
+    assert page.run(CHOSEN) == []
+    assert page.text("#told h3").startswith("op "), "no story of a cause is left"
+
+
+def test_a_jump_tells_the_new_cause_alone(opened):
+    page = opened("many", "#cause=3&buffer=5")
+    assert page.run("return document.querySelectorAll('#told h3').length") == 3
+    page.press("n")
+    assert page.run("return [...document.querySelectorAll('#told h3')].map((h) => h.textContent[0])") == ["4", "o"]
+
+
+def test_keys_step_through_ops_and_the_live_set_follows(opened):
+    page = opened("two", "#plan=1")
+    alive = []
+    for _ in range(5):
+        alive.append(page.run("return [...document.querySelectorAll('#live .row')].map((r) => r.textContent.at(-1))"))
+        page.press(RIGHT)
+    assert [sorted(names) for names in alive] == [["x"], ["a", "x"], ["a", "y"], ["b", "y"], ["b"]]
+    assert page.run("return document.getElementById('at').value") == "4", "the last op is the last step"
+    assert page.text("#told h3").startswith("op 4 ")
+
+
+def test_two_plans_stand_side_by_side_and_their_difference_is_counted(opened):
+    page = opened("two")
+    page.press("d")
+    assert page.run("return [...document.querySelectorAll('.map')].map((map) => map.hidden)") == [False, False]
+    assert "2 buffers lie elsewhere" in page.text("#note")
+    page.until("location.hash.includes('other=1')")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("y1", 31), ("kind:g", 120), ("size>64", 0), ("size>=64 kind:h role:temporary", 120), ("arena:cpu", 361)],
+)
+def test_the_filter_finds_by_name_kind_role_size_and_arena(opened, words, found):
+    page = opened("many")
+    page.run(
+        "const f = document.getElementById('find'); f.value = arguments[0]; f.dispatchEvent(new Event('input'))", words
+    )
+    assert page.text("#hits") == f"{found} found"
+
+
+def test_writers_and_readers_are_reached_by_click(opened):
+    page = opened("two", "#plan=1&buffer=1")
+    assert page.run("return [...document.querySelectorAll('#told .links')].map((line) => line.textContent)")[:2] == [
+        "written by 1 f",
+        "read by 2 g",
+    ]
+    page.click("#told .links:nth-of-type(3) button")
+    assert page.run("return document.getElementById('at').value") == "2"
+
+
+def test_names_are_text_wherever_they_are_told(opened):
+    page = opened("hostile", "#cause=1")
+    before = page.run("return document.querySelectorAll('img, script, iframe, b').length")
+    for buffer in range(4):
+        page.run("location.hash = arguments[0]", f"#buffer={buffer}&at={buffer}")
+        page.until(f"document.getElementById('at').value === '{buffer}'")
+        assert HOSTILE[buffer] in page.text("#told")
+    assert page.run("return document.querySelectorAll('img, script, iframe, b').length") == before
+
+
+def test_a_click_on_a_box_tells_of_its_buffer(opened):
+    page = opened("two", "#plan=1&view=0,5,0,256")
+    box = page.run("const r = document.querySelector('#map').getBoundingClientRect(); return [r.width, r.height]")
+    inside = (76 + (box[0] - 84) * 0.5, 66 + (box[1] - 100) * (1 - 96 / 256))  # step 2.5, byte 96: a
+    page.click("#map canvas:last-child", round(inside[0] - box[0] / 2), round(inside[1] - box[1] / 2))
+    assert page.text("#told h3") == "a"
+
+
+def test_a_phone_shows_all_of_it_without_moving_sideways(pages):
+    with browser(width=390, height=844, phone=True) as page:
+        page.open(pages / "many.html", "#cause=7")
+        assert page.run("return document.documentElement.scrollWidth") == 390
+        assert page.run("return document.getElementById('told').getBoundingClientRect().right") <= 390
+        assert page.log() == []
