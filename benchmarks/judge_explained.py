@@ -303,5 +303,10 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "rank = np.where(mine, np.where(freed, 1, -1), 0)",
         "1 -> 2",
     ): "a rank before or behind all others of the step, which any number below or above 0 is",
+    (
+        "allocsim/judge/fast/bound.py",
+        "rank = np.cumsum(np.append(False, buffer[1:] != buffer[:-1]))",
+        "False -> True",
+    ): "ranks from 1 on in place of 0: their order alone counts",
 }
 """(Path of the module, source line, change) -> why nothing can tell it from the source."""
