@@ -23,8 +23,8 @@ once. A race over reuse can also be cured by placing apart: that is the cure's `
 `minimal` says that each change was left out once and a violation came back.
 
 The search takes steps of an `Effort` (`allocsim.cure.effort`). Once they are spent it ends with the
-best cure so far, which says that it is `cut`: cheaper ones, and whether it is minimal, were then not
-looked for.
+best cure so far, which says that it is `cut`: cheaper ones, and whether it is minimal, were then
+not looked for.
 
 Complexity: O(moved slots x buffers), and a few checks of the document.
 

@@ -54,7 +54,7 @@ class Cure:
     alternative: "Cure | None" = None
     """Of a race over reuse: the same by placing apart."""
     cut: bool = False
-    """Whether the steps for it were spent before the end: a cheaper one may have been found later."""
+    """Whether the steps for it were spent before the end: there may be a cheaper one."""
 
     @property
     def patch(self) -> tuple[dict[str, Any], ...]:

@@ -1,5 +1,5 @@
-"""How much work a search may take, counted in steps and not in seconds: it ends at the same place on
-any machine.
+"""How much work a search may take, counted in steps and not in seconds: it ends at the same place
+on any machine.
 
 A step is about what an op costs to judge. Whoever searches takes steps before or behind what costs
 them; where all are spent, the search ends with what it has, and says so.

@@ -36,8 +36,8 @@ from allocsim.verdict.records import Cause
 from allocsim.verdict.saying import cause_of
 
 WORK: Final = 190_000
-"""Steps (`allocsim.cure.effort`) for questions of the dossier, for the cure of all causes, and then,
-with what is left, for those of single ones.
+"""Steps (`allocsim.cure.effort`) for questions of the dossier, for the cure of all causes, and
+then, with what is left, for those of single ones.
 
 The others are cured only together.
 """

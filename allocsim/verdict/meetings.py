@@ -209,8 +209,8 @@ def _innocent(
 def _by_themselves(
     dossier: Dossier, run: int, pairs: Iterable[Pair]
 ) -> Iterator[tuple[Pair, set[tuple[object, object]]]]:
-    """Yield what each pair breaks with all other buffers apart, kind and op, while steps are left to
-    ask that.
+    """Yield what each pair breaks with all other buffers apart, kind and op, while steps are left
+    to ask that.
     """
     with suppress(SpentError):
         own = dossier.alone(run, ())

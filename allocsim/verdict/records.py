@@ -123,7 +123,7 @@ class Cause:
     The answer is None where none was asked for, or nothing that can be changed here mends it.
     """
     sought: bool = True
-    """Whether its own cure was sought to the end, where cures were: the steps for them are limited."""
+    """Whether its own cure was sought to the end, where cures were: steps are limited."""
     asked: bool = True
     """Whether it was asked of every place which of several reasons spoils it.
 
