@@ -29,8 +29,8 @@ class Cure:
     nbytes: int
     """Growth of the peaks, summed over plans; negative where they shrink."""
     pin_all_bytes: int | None
-    """The same with every buffer apart; None where that does not fit, is known to be no cure, or was
-    not tried (`cut`).
+    """The same with every buffer apart; None where that does not fit, is known to be no cure,
+    or was not tried (`cut`).
     """
     overlap: int
     """Pairs of ops that can no longer run at once."""
