@@ -282,7 +282,7 @@ const begin = (block) => {
   window.addEventListener("hashchange", restore);
   window.addEventListener("resize", () => { shown().forEach((view) => view.stale()); draw(); });
   restore();
-  requestAnimationFrame(() => { document.documentElement.dataset.ready = "yes"; });
+  requestAnimationFrame(() => { document.documentElement.dataset.ready = "yes"; performance.mark("drawn"); });
 };
 
 if (at("explorer")) unpacked(at("block").textContent).then(begin).catch((error) => { at("note").textContent = `The explorer cannot be shown: ${error.message}`; throw error; });
