@@ -161,12 +161,15 @@ const viewOf = (place) => {
     pen.font = "12px system-ui, sans-serif";
   };
 
-  const conflict = (pen, w, one, chosen) => {
+  const conflict = (pen, w, one, chosen, seen = new Set()) => {
     const lane = view.plan.allLanes[one.lane];
     if (lane.at === undefined) return;
     for (const [x0, x1, y0, y1] of one.boxes) {
       const [x, y, wide, high] = rectangle(w, x0, x1, y0 + lane.at, y1 + lane.at, LEAST);
       if (x > LEFT + view.size().width || x + wide < LEFT || y > TOP + view.size().height || y + high < TOP) continue;
+      const cell = [x, y, wide, high].map((v) => Math.round(v / LEAST)).join();
+      if (seen.has(cell)) continue;  // thousands at one place are one mark, until one comes closer
+      seen.add(cell);
       pen.fillStyle = chosen ? "rgba(200, 16, 46, .3)" : "rgba(200, 16, 46, .18)";
       pen.fillRect(x, y, wide, high);
       pen.strokeStyle = RED;
@@ -189,7 +192,8 @@ const viewOf = (place) => {
     pen.save();
     pen.beginPath(); pen.rect(LEFT, TOP, width, height); pen.clip();
     lanes(pen, w, width);
-    for (const one of view.plan.conflicts) if (one !== state.conflict) conflict(pen, w, one, false);
+    const seen = new Set();
+    for (const one of view.plan.conflicts) if (one !== state.conflict) conflict(pen, w, one, false, seen);
     if (view.plan.conflicts.includes(state.conflict)) conflict(pen, w, state.conflict, true);
     labels(pen, w, height);
     for (const [k, colour, dash] of state.framed(view)) {
