@@ -118,6 +118,11 @@ def check(
     table = None if findings is None else table_for(findings)
     if certificate is not None and len(files) != 1:
         raise AllocsimError(f"--certificate: one certificate is of one file; {len(files)} are given")
+    if github and as_json:
+        raise AllocsimError("--github: annotations are lines beside the text; leave out --json")
+    off, on = github_lines.switch()
+    if github:
+        print_line(off)
     rules = JudgeRules(limit=limit, plain=plain, strict=strict, kinds=kinds_table(kinds))
     orders = service("explore_orders") if explore else None
     entries: list[dict[str, Any]] = []
@@ -155,8 +160,6 @@ def check(
         print_explained(document, outcome, explain)
     if as_json:
         print_json({"files": entries})
-    if github:
-        print_for_github(outcomes)
     wanted = [(write_baseline, baseline.dumps), (junit_file, junit.dumps), (sarif_file, sarif.dumps), (findings, table)]
     for target, dumps in wanted:
         if target is not None and dumps is not None:
@@ -164,6 +167,9 @@ def check(
     for outcome in outcomes:
         if certificate is not None and outcome.document is not None:
             write_atomic(certificate, certificate_text(certificate_of(terms_of(outcome.document))).encode())
+    if github:
+        print_line(on)
+        print_for_github(outcomes)
     statuses = [outcome.status for outcome in outcomes]
     if BAD_INPUT in statuses:
         return BAD_INPUT

@@ -91,7 +91,9 @@ def fuzz(
     ] = None,
     guarantee: Annotated[
         list[str] | None,
-        typer.Option(help="Hold it to this (no_worse, deterministic), and to no other property that is by choice."),
+        typer.Option(
+            help="Hold it to this (no_worse, deterministic, streams), and to no other property that is by choice."
+        ),
     ] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out this property.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="What is noted beside findings ends with 1 too.")] = False,

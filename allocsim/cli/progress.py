@@ -60,8 +60,8 @@ class ProgressLines:
         if now - self._said < EVERY_SECONDS:
             return
         self._said = now
-        of = "" if self._total is None else f" of {self._total:g}"
-        text = f"{self._description} {self._done:g}{of}, {now - self._began:.0f} s".strip()
+        of = "" if self._total is None else f" of {self._total:,.0f}"
+        text = f"{self._description} {self._done:,.0f}{of}, {now - self._began:.0f} s".strip()
         sys.stderr.write("".join(c if c.isprintable() else repr(c)[1:-1] for c in text) + "\n")
         sys.stderr.flush()
 

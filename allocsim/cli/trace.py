@@ -8,7 +8,6 @@ whole (the program was killed) is left out, and that is said.
 What this module does not see: what events mean.
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
@@ -20,7 +19,7 @@ import typer
 from allocsim.cli.output import print_json, print_line, show_path
 from allocsim.document import write
 from allocsim.errors import DocumentError, ModelError
-from allocsim.files.gate import file_lines
+from allocsim.files.gate import INPUT, file_lines
 from allocsim.model import Document
 from allocsim.programs.allocator_trace import trace as document_of
 from allocsim.recordings import JudgedRecording, judge
@@ -79,31 +78,41 @@ class _Lines:
     """The events of a file, read once, a few thousand lines at a time."""
 
     def __init__(self, events: str, *, torn: bool = False) -> None:
-        self.source = "standard input" if events == "-" else events
+        self.source = "standard input" if events == INPUT else events
         self.torn = False
         """Whether the last line was left out."""
         self._path = events
         self._may_be_torn = torn
-        self._blank: list[int] = []
-        """Numbers of lines without an event."""
+        self._blank: list[list[int]] = []
+        """First and last numbers of lines that follow each other and have no event."""
 
     def __iter__(self) -> Iterator[Any]:
         decode, number = msgspec.json.Decoder().decode, 0
-        opened = sys.stdin.buffer if self._path == "-" else self._path
-        for lines in file_lines(opened, self.source):
+        for lines in file_lines(self._path, self.source):
+            if b"".join(lines).isspace():
+                self._without(number + 1, number + len(lines))
+                number += len(lines)
+                continue
             for line in lines:
                 number += 1
+                if line.isspace() or not line.strip(b"\xef\xbb\xbf \t\r\n"):
+                    self._without(number, number)
+                    continue
                 try:
                     yield decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    if not line.strip(b"\xef\xbb\xbf \t\r\n"):
-                        self._blank.append(number)
-                    elif line[:3] == b"\xef\xbb\xbf":
+                    if line[:3] == b"\xef\xbb\xbf":
                         yield self._decoded(line[3:], number)
                     elif self._may_be_torn and not line.endswith(b"\n"):
                         self.torn = True
                     else:
                         raise self._refused(number, error) from None
+
+    def _without(self, first: int, last: int) -> None:
+        if self._blank and self._blank[-1][1] == first - 1:
+            self._blank[-1][1] = last
+        else:
+            self._blank.append([first, last])
 
     def _decoded(self, line: bytes, number: int) -> Any:
         try:
@@ -123,8 +132,8 @@ class _Lines:
         if not event.startswith("events["):
             return DocumentError(self.source, error.place, error.rule)
         line = int(event.removeprefix("events[")) + 1
-        for blank in self._blank:
-            line += blank <= line
+        for first, last in self._blank:
+            line += last - first + 1 if first <= line else 0
         return DocumentError(self.source, f"line {line}{rest}", error.rule)
 
 

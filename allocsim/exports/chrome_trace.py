@@ -49,7 +49,7 @@ def _name(what: str, process: int, track: int, text: str) -> dict[str, Any]:
 def _ops(document: Document) -> Iterator[dict[str, Any]]:
     begin = 0
     for number, (run, steps) in enumerate(zip(document.runs, lengths(document), strict=True)):
-        for op in run.program.ops:
+        for op in (op for op in run.program.ops if op.step not in run.skip):
             yield {
                 "ph": "X",
                 "name": op.name or op.kind,

@@ -28,9 +28,13 @@ def dumps(document: Document) -> bytes:
 
     Raises OutputError where nothing was run.
     """
-    lives = [one for one in placed_buffers(document) if not one.stays]
-    kept = {(one.arena, one.offset, one.nbytes): one for one in placed_buffers(document) if one.stays}
-    everything = [*kept.values(), *lives]
+    everything = list(placed_buffers(document))
+    kept: dict[tuple[Any, ...], PlacedBuffer] = {}
+    for one in everything:
+        if one.stays:  # it is allocated in the first run that has it
+            name = document.runs[one.run].program.buffers.names[one.buffer]
+            kept.setdefault((name or one.buffer, one.arena, one.offset, one.nbytes), one)
+    everything = [*kept.values(), *(one for one in everything if not one.stays)]
     ends = [
         max((one.offset + one.nbytes for one in everything if one.arena == k), default=0) for k in _arenas(document)
     ]

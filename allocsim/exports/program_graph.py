@@ -37,7 +37,7 @@ def graphml(document: Document) -> bytes:
     if len(document.programs) != 1:
         raise OutputError(f"a GraphML file holds one graph; the document has {len(document.programs)} programs")
     made, file = graph_of(document, document.programs[0]), BytesIO()
-    for _, row in made.nodes(data=True):
+    for row in (made.graph, *(row for *_, row in (*made.nodes(data=True), *made.edges(data=True)))):
         strange = next((text for text in row.values() if isinstance(text, str) and NO_XML.search(text)), None)
         if strange is not None:
             raise OutputError(f"{strange[:40]!r} has a character that XML cannot hold")

@@ -17,7 +17,6 @@ the gate, by who knows the format.
 """
 
 import errno
-import gzip
 import os
 import re
 import select
@@ -25,7 +24,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from io import BytesIO
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
@@ -49,13 +48,13 @@ PATIENCE_SECONDS: Final = 60
 """For the first byte of a pipe."""
 
 INPUT: Final = "-"
-"""Standard input, where a file is named; a file of this name is `./-`."""
+"""Standard input, where a file is named."""
 
 COMPRESSED: Final = b"\x1f\x8b"
 """What a file begins with that gzip compressed (RFC 1952)."""
 
 INFLATED: Final = 64 << 20
-"""Bytes at most in a compressed file: a small file may not ask for much memory."""
+"""Bytes at most in a compressed file, and of it: a small file may not ask for much memory."""
 
 Made = TypeVar("Made")
 Refusal = Callable[[str, str, str], AllocsimError]
@@ -73,8 +72,7 @@ def content(
 
     Args:
         path: the file, or `-`; what has no end (a device, a pipe) is read up to the ceiling.
-        most: the ceiling in bytes, in a compressed file no more than `INFLATED`; no more than one byte
-            above it is ever kept.
+        most: the ceiling in bytes; no more than one byte above it is ever kept.
         begins: whether the file may begin with these up to 64 KiB; if not, they are returned alone,
             for its reader to refuse, however long it is.
         refusal: the error to raise.
@@ -83,7 +81,6 @@ def content(
     """
     try:
         with _opened(path) as stored, _inflating(stored) as file:
-            most = most if file is stored else min(most, INFLATED)
             data = file.read(min(1 << 16, most + 1))
             if begins is None or begins(data):
                 data += _read(file, most + 1 - len(data))
@@ -106,12 +103,71 @@ def _inflating(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
     peek = getattr(file, "peek", None)  # a stream without it (bytes in memory) is taken as it is
     if peek is None or not peek(2).startswith(COMPRESSED):
         return nullcontext(file)
-    return cast("AbstractContextManager[IO[bytes]]", gzip.GzipFile(fileobj=file, mode="rb"))
+    return cast("AbstractContextManager[IO[bytes]]", BufferedReader(_Inflated(file), PIECE))
+
+
+class _Inflated(RawIOBase):
+    """What is in a file that gzip compressed, in one member or several.
+
+    ValueError beyond `INFLATED` bytes of it or in it, EOFError and zlib.error for what is cut or
+    damaged. Zeros may follow the last member (RFC 1952 is silent; tapes are padded so).
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._member: Any = None
+        """What inflates the member that is read; None between two."""
+        self._waiting = b""
+        self._stored = self._given = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, room: Any) -> int:
+        """Fill the room with the next bytes; 0 at the end."""
+        while (data := self._next(len(room))) == b"":
+            pass
+        if data is None:
+            return 0
+        self._given = _in_bounds(self._given + len(data))
+        room[: len(data)] = data
+        return len(data)
+
+    def _next(self, most: int) -> bytes | None:
+        """Return what comes of the bytes that wait, or of more of them; None at the end."""
+        if self._member is None:
+            self._waiting = self._waiting.lstrip(b"\0") or self._raw()
+            if not self._waiting:
+                return None
+            if not self._waiting.startswith(b"\0"):
+                self._member = zlib.decompressobj(wbits=31)
+            return b""
+        data: bytes = self._member.decompress(self._waiting, most)
+        self._waiting = self._member.unconsumed_tail
+        if self._member.eof:
+            self._member, self._waiting = None, self._member.unused_data
+        elif not data and not self._waiting:
+            self._waiting = self._raw()
+            if not self._waiting:
+                raise EOFError("it ends before the end of what gzip compressed")
+        return data
+
+    def _raw(self) -> bytes:
+        data = self._file.read(1 << 14)  # what is left of it is copied at the end of each member
+        self._stored = _in_bounds(self._stored + len(data))
+        return data
+
+
+def _in_bounds(count: int) -> int:
+    if count > INFLATED:
+        raise ValueError(f"more than {INFLATED >> 20} MiB, the most that is read of a compressed file")
+    return count
 
 
 def _opened(name: str | Path) -> IO[bytes] | AbstractContextManager[IO[bytes]]:
     """Open a file to read; OSError where it is a pipe and nobody begins to write in time."""
-    if name == INPUT:
+    if str(name) == INPUT:
         if sys.stdin is None:
             raise OSError(errno.EBADF, "standard input is closed")
         return nullcontext(sys.stdin.buffer)

@@ -132,6 +132,8 @@ def case_of(program: Program, told: Mapping[str, Any] | None) -> FuzzCase:
     Raises ModelError for buffers that do not exist, KeyError, TypeError or ValueError for what is
     no such record.
     """
+    if told is not None and not isinstance(told, Mapping):
+        raise TypeError("what a planner was told is no record")
     if told is None or told.get("free"):
         return FuzzCase(program=program, free=told is not None)
     fixed = {int(buffer): int(offset) for buffer, offset in told["fixed"].items()}

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocsim.html_table import table_of
-
 KINDS: Final[dict[str, tuple[str, str]]] = {
     # kind: (severity, what it means in one clause)
     "UninitialisedRead": ("violation", "a byte read was never written by any op nor laid as content"),
@@ -200,6 +198,8 @@ class Report(Defects):
 
     def _repr_html_(self) -> str:
         """Be shown by a notebook as the kinds that were found, and how often."""
+        from allocsim.html_table import table_of  # noqa: PLC0415 - a judgement needs none
+
         rows = [(kind, *KINDS[kind], number) for kind, number in self.counts.items()]
         found = "clean" if self.clean else f"{self.count} violation{'s'[: self.count != 1]}"
         return table_of(

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from allocsim.diagnostics import told
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, os_error_line
+from allocsim.files.gate import INPUT
 from allocsim.html_table import table_of
 from allocsim.judge import plain
 from allocsim.judge.fast import check
@@ -231,7 +232,7 @@ def read_evidence(path: Path) -> Evidence:
 
     Raises DocumentError or OSError for anything else.
     """
-    if path.is_dir() and folder_format(path) is None:
+    if str(path) != INPUT and path.is_dir() and folder_format(path) is None:
         return load_evidence(path)
     return Evidence(document=load(str(path)))
 

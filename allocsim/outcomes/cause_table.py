@@ -52,6 +52,11 @@ def rows(outcomes: Iterable[Outcome]) -> Iterator[CauseRow]:
     for outcome in outcomes:
         for error in filter(None, (outcome.error, outcome.failed)):
             yield CauseRow(outcome.file, "error", evidence=error)
+        if outcome.error is None and not outcome.judged:
+            yield CauseRow(outcome.file, "error", evidence="there is no plan here")
+        if outcome.unexamined:
+            said = f"detectors that are required did not run: {', '.join(outcome.unexamined)}"
+            yield CauseRow(outcome.file, "error", evidence=said)
         if outcome.over_peak and outcome.report is not None:
             said = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
             yield CauseRow(outcome.file, "new", evidence=said)

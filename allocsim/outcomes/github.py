@@ -3,8 +3,9 @@
     ::error file=plan.json,title=1. C06 plan::... cure: keep x until op 3 (add) has run, +0 B
 
 `allocsim check --github` prints the annotations, and adds the summary to the file that
-`GITHUB_STEP_SUMMARY` names. A cause that is known is a notice. Text from files is escaped, so that
-no name begins a command of its own or a table's cell.
+`GITHUB_STEP_SUMMARY` names. A cause that is known is a notice. In annotations and in the summary,
+text from files is escaped, so that no name begins a command of its own or a table's cell; what else
+is printed stands between two lines that switch commands off (`switch`).
 
 Source: "Workflow commands for GitHub Actions" (GitHub Docs); escapes as in actions/toolkit.
 
@@ -12,6 +13,7 @@ What this module does not see: lines and columns. A document is data; its places
 """
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -27,6 +29,16 @@ MOST_ROWS: Final = 200
 
 _DATA: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
+
+
+def switch() -> tuple[str, str]:
+    """Return the line that switches commands off and the one that switches them on again.
+
+    What stands between is obeyed nowhere, whatever its names spell: who wrote a file cannot guess
+    the token.
+    """
+    token = secrets.token_hex(16)
+    return f"::stop-commands::{token}", f"::{token}::"
 
 
 def annotations(outcomes: Iterable[Outcome]) -> Iterator[str]:
@@ -60,11 +72,17 @@ def _title(row: CauseRow) -> str:
 
 
 def _found(outcome: Outcome) -> str:
+    """Return what a file came to, in the order of exit statuses."""
     if not outcome.judged:
         return outcome.error or "no plan here"
-    causes = f"{len(outcome.causes)} cause{'s'[: len(outcome.causes) != 1]}"
+    causes = f"{len(outcome.causes)} cause{'s'[: len(outcome.causes) != 1]}" if outcome.causes else ""
+    known = "all known" if outcome.causes and not outcome.new and not outcome.measured else ""
+    peak = "more bytes than are allowed" if outcome.over_peak else ""
+    missing = f"{', '.join(outcome.unexamined)} did not run and must" if outcome.unexamined else ""
+    failed = "causes could not be found" if outcome.failed else ""
+    found = "; ".join(filter(None, (causes, known, peak, missing, failed)))
     looked = ", ".join(letter for letter, one in outcome.examined.items() if one.state != "not run")
-    return f"{causes if outcome.causes else 'nothing found'}; {looked} ran" if looked else causes
+    return f"{found or 'nothing found'}; {looked or 'nothing'} ran"
 
 
 def _cell(text: str) -> str:
@@ -73,4 +91,4 @@ def _cell(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@-])", r"\\\1", line)
 
 
-__all__ = ["LEVELS", "MOST_ROWS", "STEP_SUMMARY", "annotations", "summary"]
+__all__ = ["LEVELS", "MOST_ROWS", "STEP_SUMMARY", "annotations", "summary", "switch"]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocsim.collector import paused
-from allocsim.errors import ModelError
+from allocsim.errors import DocumentError, ModelError
 from allocsim.judge.fast import check
 from allocsim.judge.violations import Violation
 from allocsim.programs.allocator_trace import trace
@@ -100,6 +100,8 @@ class _Judging:
                     add(one)
                 if len(kept) >= size:
                     self._close()
+        except DocumentError:  # of the file that gives the events, which has its own places
+            raise
         except ModelError as error:
             raise error.within(f"events[{number}]") from None
         self._close()

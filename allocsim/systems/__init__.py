@@ -32,7 +32,7 @@ from allocsim import document
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.exports import EXPORTS
 from allocsim.files import write_atomic
-from allocsim.files.gate import INPUT, content
+from allocsim.files.gate import INFLATED, INPUT, content
 from allocsim.model import Document
 from allocsim.systems.executorch import pte_program
 from allocsim.systems.ggml import dump_document, remarks
@@ -273,7 +273,7 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
     """
     if format_name is not None and format_name not in FORMATS:
         raise UnknownNameError("format", format_name, FORMATS)
-    folder = folder_format(Path(path), format_name)
+    folder = None if str(path) == INPUT else folder_format(Path(path), format_name)
     if folder is not None and folder.load_folder is not None:
         return folder.load_folder(Path(path))
     if format_name is not None:
@@ -299,7 +299,7 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
     Raises OutputError where the format cannot say it, no format has the suffix, or the file cannot
     be written, UnknownNameError for an unknown format.
     """
-    if path != INPUT and Path(path).is_dir():
+    if str(path) != INPUT and Path(path).is_dir():
         raise OutputError(f"{path}: cannot be written: it is a folder")
     name = Path(path).name.lower()
     plain = name.removesuffix(".gz")
@@ -309,8 +309,12 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
     except OutputError as error:
         raise OutputError(f"{path}: {error}") from None
     if plain != name:
+        if len(data) > INFLATED:
+            raise OutputError(
+                f"{path}: {len(data):,} bytes would not be read again: compressed files hold {INFLATED:,}"
+            )
         data = gzip.compress(data, mtime=0)  # equal documents are equal files
-    if path == INPUT:
+    if str(path) == INPUT:
         sys.stdout.buffer.write(data)
     else:
         write_atomic(path, data)

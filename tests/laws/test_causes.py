@@ -45,9 +45,11 @@ def seeds_of(name, start=0, count=EACH):
     return range(start + names.index(name), start + count * len(names), len(names))
 
 
+@pytest.mark.parametrize("count", [EACH, pytest.param(2 * EACH, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_fault_is_one_cause_with_the_right_party_and_class(name):
-    planted = [culprit for seed in seeds_of(name) for culprit in culprits(range(seed, seed + 1), tuple(PLANTS))]
+def test_a_planted_fault_is_one_cause_with_the_right_party_and_class(name, count):
+    seeds = seeds_of(name, count=count)
+    planted = [culprit for seed in seeds for culprit in culprits(range(seed, seed + 1), tuple(PLANTS))]
     assert planted
     assert {culprit.name: found for culprit in planted if (found := wrong_with(culprit))} == {}
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from shutil import which
+from unittest.mock import patch
 
 import pytest
 
@@ -81,6 +82,50 @@ def test_the_command_prints_annotations_and_adds_to_the_summary_of_the_job(tmp_p
     assert sum(line.startswith("::error ") for line in capsys.readouterr().out.splitlines()) == 2
     assert job.read_text().startswith("from the step before\n### allocsim\n")
     assert (tmp_path / "found.csv").read_text().startswith("file,state,number,class,party")
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "found"),
+    [
+        (["--require", "K"], 2, "K did not run and must; S, L ran"),
+        (["--max-peak", "1"], 1, "more bytes than are allowed; S, L ran"),
+        ([], 0, "nothing found; S, L ran"),
+    ],
+)
+def test_each_reason_to_fail_has_an_annotation_and_is_in_the_summary(options, status, found, tmp_path, capsys):
+    job = tmp_path / "summary.md"
+    with patch.dict(os.environ, {github.STEP_SUMMARY: str(job)}):
+        assert main(["check", str(CASES / "gap-used.json"), "--github", *options]) == status
+    assert any(line.startswith("::error file=") for line in capsys.readouterr().out.splitlines()) is bool(status)
+    assert f"| {found} |" in job.read_text()
+
+
+def test_what_is_printed_for_people_is_between_lines_that_switch_commands_off(tmp_path, capsys):
+    text = json.loads(dumps(loads((CASES / FILES[0]).read_bytes())))
+    for buffer in text["programs"][0]["buffers"]:
+        buffer["name"] = "x" * 50 + " ::error::pwned ##[error]pwned"
+    path = tmp_path / "hostile.json"
+    path.write_text(json.dumps(text))
+    assert main(["check", str(path), str(tmp_path / "::error::none.json"), "--github"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("::stop-commands::")
+    on = lines.index(f"::{lines[0].removeprefix('::stop-commands::')}::")
+    assert on > 10
+    assert all(line.startswith("::error file=") for line in lines[on + 1 :])
+    assert any("pwned" in line for line in lines[:on])
+
+
+def test_other_reports_are_written_where_the_summary_cannot_be(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(github.STEP_SUMMARY, str(tmp_path / "none" / "s.md"))
+    sarif = tmp_path / "s.sarif"
+    assert main(["check", str(CASES / FILES[0]), "--github", "--sarif", str(sarif)]) == 2
+    assert sarif.exists()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_json_and_annotations_are_not_mixed(capsys):
+    assert main(["check", str(CASES / FILES[0]), "--github", "--json"]) == 2
+    assert capsys.readouterr().out == ""
 
 
 def test_a_table_of_another_suffix_is_refused_before_anything_is_judged(capsys):
