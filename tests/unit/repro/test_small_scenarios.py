@@ -316,7 +316,7 @@ def test_the_gallery_has_the_story_answers_and_picture_of_each(own, tmp_path, ca
         "● must report",
         'href="#my-bug"',
         "C12 plan",
-        "<script>\n\n</script>",
+        "<script></script>",
     ):
         assert words in text
     capsys.readouterr()
