@@ -9,9 +9,9 @@
 
 Conventions. What was run is shown in the order of the session, each run behind the one before it;
 one step is one microsecond. A buffer is shown where the run's plan puts it for as long as it lives
-(`allocsim.liveness`); what has no slot in an arena is not shown. A donor ends where its recipient
-begins, if the op between them permits it; any other two that meet are shown to meet. What runs
-nothing has no time: `chrome-trace` and `memory-snapshot` refuse it.
+(`allocsim.liveness`); what has no slot in an arena is not shown. At the op that hands a slot
+over, donor and recipient are both shown. What runs nothing has no time: `chrome-trace` and
+`memory-snapshot` refuse it.
 
 What this module does not see: whether any of it is right. No finding is in these files.
 """

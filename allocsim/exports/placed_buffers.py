@@ -40,8 +40,7 @@ def lengths(document: Document) -> list[int]:
 def placed_buffers(document: Document) -> Iterator[PlacedBuffer]:
     """Yield each life of a buffer that has bytes in an arena, run by run, by buffer.
 
-    A donor stops where the recipient begins that the plan puts at its address, if the op permits it
-    (`allocsim.liveness.permissible_pairs`); any other two meet as they do. O(size) beside that.
+    At the op that hands a slot over, donor and recipient are both there. O(size).
 
     Raises OutputError where nothing was run.
     """
@@ -52,17 +51,10 @@ def placed_buffers(document: Document) -> Iterator[PlacedBuffer]:
         shown = np.flatnonzero((plan.arena >= 0) & (plan.nbytes > 0) & (stop > start)).tolist()
         first, last = start.tolist(), stop.tolist()
         arena, offset = plan.arena.tolist(), plan.offset.tolist()
-        handed = {
-            (step, donor)
-            for step, donor, recipient in liveness.permissible_pairs(run.program, skip=run.skip).tolist()
-            if (arena[donor], offset[donor]) == (arena[recipient], offset[recipient]) and first[recipient] == step
-        }
         kept = run.program.buffers.persistent.tolist()
         for k in shown:
-            gives = last[k] - 1 > first[k] and not kept[k] and (last[k] - 1, k) in handed
-            end = last[k] - gives
             yield PlacedBuffer(
-                number, k, first[k], arena[k], offset[k], sizes[k], begin + first[k], begin + end, kept[k]
+                number, k, first[k], arena[k], offset[k], sizes[k], begin + first[k], begin + last[k], kept[k]
             )
         begin += steps
 

@@ -54,19 +54,16 @@ def test_each_life_in_an_arena_is_shown_once_and_holds_what_its_ops_touch(made):
         return
     found = list(placed_buffers(made))
     assert Counter((one.run, one.buffer) for one in found) == shown(made)
-    begins = {(one.run, one.arena, one.offset, one.start) for one in found}
     before = 0
     for number, run in enumerate(made.runs):
         for one in (one for one in found if one.run == number and not one.stays):
             first, last = touched(run)[one.buffer]
             assert one.start == before + first
-            cut = one.stop == before + last  # of a donor, at whose address another begins
-            assert one.stop == before + last + (not cut)
-            assert not cut or ((one.run, one.arena, one.offset, before + last) in begins and first < last)
+            assert one.stop == before + last + 1
         before += max(len(run.program.ops), 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(documents())
 def test_whoever_meets_by_the_judge_is_shown_to_meet(made):
     if not made.runs:
