@@ -13,6 +13,8 @@ from html import escape
 from itertools import islice
 from typing import Any, Final
 
+from allocsim.printable import one_line
+
 MOST_ROWS: Final = 50
 
 
@@ -29,8 +31,7 @@ def table_of(caption: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]
 
 def _text(cell: Any) -> str:
     """Return a cell as text that is no markup; what does not print is spelled out."""
-    said = "" if cell is None else str(cell)
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
+    return escape("" if cell is None else one_line(str(cell)))
 
 
 __all__ = ["MOST_ROWS", "table_of"]

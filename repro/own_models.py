@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from allocsim.allocators.planner import in_a_line
 from allocsim.allocators.strangers import named_object
 from allocsim.errors import AllocsimError, EngineError
-from allocsim.outcomes.telling import one_line
+from allocsim.printable import one_line
 from engine.graph import Graph, Tensor
 from engine.models.trainable import Model
 from engine.training import config as configs

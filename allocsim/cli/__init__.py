@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple
 from allocsim import plugins
 from allocsim.cli.progress import hush
 from allocsim.errors import AllocsimError, UnknownNameError, os_error_line
+from allocsim.printable import one_line
 
 
 class Command(NamedTuple):
@@ -133,11 +134,6 @@ def _said_of(error: Exception) -> int:
             return _say("there is not enough memory for this", BAD_INPUT)
         case _:
             return _say_other(error)
-
-
-def one_line(text: str) -> str:
-    """Return text with whatever would break a line or steer a terminal spelled out."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _run(arguments: list[str]) -> int:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocsim.cli import one_line
 from allocsim.files.sizes import in_bytes
+from allocsim.printable import one_line
 
 Section = tuple[str, tuple[str, ...], list[tuple[Any, ...]]]
 """Title, columns and rows."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from allocsim.printable import one_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -62,7 +64,7 @@ class ProgressLines:
         self._said = now
         of = "" if self._total is None else f" of {self._total:,.0f}"
         text = f"{self._description} {self._done:,.0f}{of}, {now - self._began:.0f} s".strip()
-        sys.stderr.write("".join(c if c.isprintable() else repr(c)[1:-1] for c in text) + "\n")
+        sys.stderr.write(f"{one_line(text)}\n")
         sys.stderr.flush()
 
 

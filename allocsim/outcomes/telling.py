@@ -36,6 +36,7 @@ from allocsim.outcomes.examined import (
     unaudited,
     unseen,
 )
+from allocsim.printable import one_line
 from allocsim.verdict.records import Cause, FirstPlace
 
 if TYPE_CHECKING:
@@ -290,11 +291,6 @@ def wrapped(text: str, first: str = "", other: str = "") -> list[str]:
         joined, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
     )
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [first]
-
-
-def one_line(text: str) -> str:
-    """Return text with whatever would break a line or steer a terminal spelled out."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 __all__ = [

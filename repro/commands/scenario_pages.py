@@ -10,7 +10,7 @@ What this module does not see: how the page is laid out (`reports.interactive.st
 from collections.abc import Callable, Sequence
 
 from allocsim.errors import EngineError
-from allocsim.outcomes.telling import one_line
+from allocsim.printable import one_line
 from reports.figures.style import render
 from reports.interactive.stories import Entry, stories
 from repro.commands import showing
