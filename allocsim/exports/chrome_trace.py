@@ -9,7 +9,7 @@ Source: Trace Event Format (Google), "complete", "counter" and "metadata" events
 What this module does not see: numbers beyond 2^53, which a browser rounds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from allocsim.exports.placed_buffers import PlacedBuffer, lengths, placed_buffers
+from allocsim.exports.placed_buffers import PlacedBuffer, TimedRun, placed_buffers, timed_runs
 from allocsim.model import Document
 
 OPS: Final = 1
@@ -29,7 +29,9 @@ def dumps(document: Document) -> bytes:
 
     Raises OutputError where nothing was run.
     """
-    events = [*_named(document), *_ops(document), *_buffers(document), *_live(document)]
+    runs = timed_runs(document)
+    lives = placed_buffers(runs)
+    events = [*_named(document), *_ops(runs), *_buffers(document, lives), *_live(lives)]
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}) + b"\n"
 
 
@@ -46,9 +48,8 @@ def _name(what: str, process: int, track: int, text: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": process, "tid": track, "args": {"name": text}}
 
 
-def _ops(document: Document) -> Iterator[dict[str, Any]]:
-    begin = 0
-    for number, (run, steps) in enumerate(zip(document.runs, lengths(document), strict=True)):
+def _ops(runs: Sequence[TimedRun]) -> Iterator[dict[str, Any]]:
+    for number, (run, begin, _, _) in enumerate(runs):
         for op in (op for op in run.program.ops if op.step not in run.skip):
             yield {
                 "ph": "X",
@@ -60,12 +61,11 @@ def _ops(document: Document) -> Iterator[dict[str, Any]]:
                 "dur": 1,
                 "args": {"run": number, "step": op.step, "reads": list(op.operands), "writes": list(op.results)},
             }
-        begin += steps
 
 
-def _buffers(document: Document) -> Iterator[dict[str, Any]]:
+def _buffers(document: Document, lives: Iterable[PlacedBuffer]) -> Iterator[dict[str, Any]]:
     """Yield the buffers, each on the first track of its arena that is free."""
-    ordered = sorted(placed_buffers(document), key=attrgetter("arena", "start", "stop", "run", "buffer"))
+    ordered = sorted(lives, key=attrgetter("arena", "start", "stop", "run", "buffer"))
     for arena, members in groupby(ordered, key=attrgetter("arena")):
         free: list[int] = []
         busy: list[tuple[int, int]] = []
@@ -86,9 +86,9 @@ def _buffers(document: Document) -> Iterator[dict[str, Any]]:
             }
 
 
-def _live(document: Document) -> Iterator[dict[str, Any]]:
+def _live(lives: Iterable[PlacedBuffer]) -> Iterator[dict[str, Any]]:
     """Yield the live bytes of each arena where they change."""
-    changes = sorted(change for one in placed_buffers(document) for change in _ends(one))
+    changes = sorted(change for one in lives for change in _ends(one))
     for arena, rows in groupby(changes, key=itemgetter(0)):
         total = 0
         for step, here in groupby(rows, key=itemgetter(1)):

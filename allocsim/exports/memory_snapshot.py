@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Iterable
 from typing import Any, Final
 
-from allocsim.exports.placed_buffers import PlacedBuffer, placed_buffers
+from allocsim.exports.placed_buffers import PlacedBuffer, placed_buffers, timed_runs
 from allocsim.model import Document
 
 BASE: Final = 1 << 40
@@ -28,7 +28,7 @@ def dumps(document: Document) -> bytes:
 
     Raises OutputError where nothing was run.
     """
-    everything = list(placed_buffers(document))
+    everything = placed_buffers(timed_runs(document))
     kept: dict[tuple[Any, ...], PlacedBuffer] = {}
     for one in everything:
         if one.stays:  # it is allocated in the first run that has it

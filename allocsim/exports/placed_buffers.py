@@ -3,7 +3,7 @@
 What this module does not see: files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,44 +30,53 @@ class PlacedBuffer(NamedTuple):
     """Its content is kept over runs: it does not end with `stop`."""
 
 
-def lengths(document: Document) -> list[int]:
-    """Return the steps of each run, at least one. Raises OutputError where nothing was run."""
-    if not document.runs:
-        raise OutputError("it has no plan that is run, so there is nothing to show over time")
-    return [max(len(run.program.ops), int(_lives(run)[1].max(initial=0)), 1) for run in document.runs]
+class TimedRun(NamedTuple):
+    """A run, and when it and its buffers are there. O(buffers)."""
+
+    run: Run
+    begin: int
+    """Of the steps of the session, behind the runs before."""
+    first: Int64s
+    last: Int64s
+    """Steps of the run, half-open, in which each buffer lives: derived, or believed where it has no
+    op.
+    """
 
 
-def placed_buffers(document: Document) -> Iterator[PlacedBuffer]:
-    """Yield each life of a buffer that has bytes in an arena, run by run, by buffer.
-
-    At the op that hands a slot over, donor and recipient are both there. O(size).
+def timed_runs(document: Document) -> list[TimedRun]:
+    """Return the runs one behind the other, each of one step at least. O(size).
 
     Raises OutputError where nothing was run.
     """
-    begin = 0
-    for number, (run, steps) in enumerate(zip(document.runs, lengths(document), strict=True)):
-        plan, (start, stop) = run.plan, _lives(run)
-        sizes = plan.nbytes.tolist()
-        shown = np.flatnonzero((plan.arena >= 0) & (plan.nbytes > 0) & (stop > start)).tolist()
-        first, last = start.tolist(), stop.tolist()
-        arena, offset = plan.arena.tolist(), plan.offset.tolist()
-        kept = run.program.buffers.persistent.tolist()
-        for k in shown:
-            yield PlacedBuffer(
-                number, k, first[k], arena[k], offset[k], sizes[k], begin + first[k], begin + last[k], kept[k]
-            )
-        begin += steps
+    if not document.runs:
+        raise OutputError("it has no plan that is run, so there is nothing to show over time")
+    made, begin = [], 0
+    for run in document.runs:
+        belief, ops = run.plan.problem, len(run.program.ops)
+        if not ops and belief is not None and belief.program is run.program:
+            first, last = belief.start, belief.stop
+        else:
+            first, last = liveness.lifetimes(run.program, skip=run.skip).T
+        made.append(TimedRun(run, begin, first, last))
+        begin += max(ops, int(last.max(initial=0)), 1)
+    return made
 
 
-def _lives(run: Run) -> tuple[Int64s, Int64s]:
-    """Return first steps and ends of the buffers of a run: derived, or believed where it has no
-    op.
+def placed_buffers(runs: Iterable[TimedRun]) -> list[PlacedBuffer]:
+    """Return each life of a buffer that has bytes in an arena, run by run, by buffer. O(size).
+
+    At the op that hands a slot over, donor and recipient are both there.
     """
-    belief = run.plan.problem
-    if not len(run.program.ops) and belief is not None and belief.program is run.program:
-        return belief.start, belief.stop
-    first, last = liveness.lifetimes(run.program, skip=run.skip).T
-    return first, last
+    found = []
+    for number, (run, begin, start, stop) in enumerate(runs):
+        plan, first, last = run.plan, start.tolist(), stop.tolist()
+        arena, offset, sizes = plan.arena.tolist(), plan.offset.tolist(), plan.nbytes.tolist()
+        kept = run.program.buffers.persistent.tolist()
+        found += [
+            PlacedBuffer(number, k, first[k], arena[k], offset[k], sizes[k], begin + first[k], begin + last[k], kept[k])
+            for k in np.flatnonzero((plan.arena >= 0) & (plan.nbytes > 0) & (stop > start)).tolist()
+        ]
+    return found
 
 
-__all__ = ["PlacedBuffer", "lengths", "placed_buffers"]
+__all__ = ["PlacedBuffer", "TimedRun", "placed_buffers", "timed_runs"]

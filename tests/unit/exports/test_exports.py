@@ -16,7 +16,7 @@ from strategies import documents, instances, plan, programs
 from allocsim import document as native
 from allocsim.errors import OutputError
 from allocsim.exports import EXPORTS, chrome_trace, memory_snapshot, program_graph
-from allocsim.exports.placed_buffers import placed_buffers
+from allocsim.exports.placed_buffers import placed_buffers, timed_runs
 from allocsim.judge.fast import check
 from allocsim.model import Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder
@@ -52,7 +52,7 @@ def shown(made):
 def test_each_life_in_an_arena_is_shown_once_and_holds_what_its_ops_touch(made):
     if not made.runs:
         return
-    found = list(placed_buffers(made))
+    found = list(placed_buffers(timed_runs(made)))
     assert Counter((one.run, one.buffer) for one in found) == shown(made)
     before = 0
     for number, run in enumerate(made.runs):
@@ -68,7 +68,7 @@ def test_each_life_in_an_arena_is_shown_once_and_holds_what_its_ops_touch(made):
 def test_whoever_meets_by_the_judge_is_shown_to_meet(made):
     if not made.runs:
         return
-    lives = {(one.run, one.buffer): one for one in placed_buffers(made)}
+    lives = {(one.run, one.buffer): one for one in placed_buffers(timed_runs(made))}
     for found in check(made).of_kind("Overlap"):
         if found.run is None or (found.run, found.buffer) not in lives or (found.run, found.other_buffer) not in lives:
             continue
@@ -85,7 +85,7 @@ def test_two_that_an_op_does_not_hand_over_are_shown_to_meet():
     b.op("h", (c, a), (d,))
     b.op("k", (a, d), (e,))
     made = Document.of(plan(b.build(), [0] * 5, [0, 64, 128, 128, 256]))
-    one, other = (life for life in placed_buffers(made) if life.buffer in (c, d))
+    one, other = (life for life in placed_buffers(timed_runs(made)) if life.buffer in (c, d))
     assert one.stop > other.start
     top = max(event["args"]["B"] for event in json.loads(chrome_trace.dumps(made))["traceEvents"] if event["ph"] == "C")
     assert top == 3 * 64
@@ -139,9 +139,9 @@ def test_in_a_trace_slices_of_a_track_never_meet_and_the_counter_is_their_sum(ma
 @settings(max_examples=40)
 @given(documents())
 def test_a_snapshot_read_again_has_the_same_blocks_meet(made):
-    lives = [one for one in placed_buffers(made) if not one.stays] if made.runs else []
+    lives = [one for one in placed_buffers(timed_runs(made)) if not one.stays] if made.runs else []
     kept = {}
-    for one in placed_buffers(made) if made.runs else ():
+    for one in placed_buffers(timed_runs(made)) if made.runs else ():
         name = made.runs[one.run].program.buffers.names[one.buffer]
         if one.stays and (name, one.arena, one.offset, one.nbytes) not in kept:
             kept[name, one.arena, one.offset, one.nbytes] = one
@@ -176,7 +176,7 @@ def test_an_instance_without_ops_is_shown_by_its_believed_lives(made):
     if not made.runs:
         return
     believed = made.runs[0].plan.problem
-    for one in placed_buffers(made):
+    for one in placed_buffers(timed_runs(made)):
         assert (one.start, one.stop + 1) >= (believed.start[one.buffer], believed.stop[one.buffer])
 
 
