@@ -30,7 +30,7 @@ from typing import Final
 
 from allocsim import document
 from allocsim.errors import OutputError, UnknownNameError
-from allocsim.exports import EXPORTS
+from allocsim.exports import EXPORTS, Export
 from allocsim.files import write_atomic
 from allocsim.files.gate import INFLATED, INPUT, content
 from allocsim.model import Document
@@ -303,9 +303,9 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
         raise OutputError(f"{path}: cannot be written: it is a folder")
     name = Path(path).name.lower()
     plain = name.removesuffix(".gz")
-    row = _writable(plain, str(path), format_name)
+    writer = _writable(plain, str(path), format_name)
     try:
-        data = row(made)
+        data = writer(made)
     except OutputError as error:
         raise OutputError(f"{path}: {error}") from None
     if plain != name:
@@ -322,17 +322,17 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
 
 def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Document], bytes]:
     """Return what writes a format, of a name or else of what a file's name ends in."""
+    rows: dict[str, Export | Format] = {**EXPORTS, **FORMATS}  # suffixes of two parts come first
+    if name == INPUT:
+        format_name = format_name or NATIVE.name
     if format_name is not None:
-        if format_name not in FORMATS and format_name not in EXPORTS:
-            raise UnknownNameError("format", format_name, {*FORMATS, *EXPORTS})
-        found = EXPORTS[format_name].saves if format_name in EXPORTS else FORMATS[format_name].saves
+        if format_name not in rows:
+            raise UnknownNameError("format", format_name, rows)
+        found = rows[format_name].saves
         if found is None:
             raise OutputError(f"{shown}: the format {format_name!r} can be read, not written")
         return found
-    if name == INPUT:
-        return document.dumps
-    ends = [(row.suffix, row.saves) for row in EXPORTS.values()]  # those of two parts come first
-    ends += [(row.suffix, row.saves) for row in FORMATS.values() if row.saves is not None]
+    ends = [(row.suffix, row.saves) for row in rows.values() if row.saves is not None and row.suffix]
     for suffix, saves in ends:
         if name.endswith(suffix):
             return saves
