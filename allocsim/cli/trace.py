@@ -95,13 +95,12 @@ class _Lines:
                 continue
             for line in lines:
                 number += 1
-                if line.isspace() or not line.strip(b"\xef\xbb\xbf \t\r\n"):
-                    self._without(number, number)
-                    continue
                 try:
                     yield decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    if line[:3] == b"\xef\xbb\xbf":
+                    if not line.strip(b"\xef\xbb\xbf \t\r\n"):
+                        self._without(number, number)
+                    elif line[:3] == b"\xef\xbb\xbf":
                         yield self._decoded(line[3:], number)
                     elif self._may_be_torn and not line.endswith(b"\n"):
                         self.torn = True
