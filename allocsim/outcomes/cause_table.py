@@ -5,7 +5,8 @@
     github.annotations, github.summary   # the same as GitHub shows it
 
 A file that cannot be judged has a row with its error and no number. `state` is `new`, `known`
-(every violation of it is in the baseline) or `error`.
+(every violation of it is in the baseline), `error`, or `failed`: the file was judged, and its
+causes could not be found.
 
 What this module does not see: violations one by one (`allocsim.outcomes.sarif` has those).
 """
@@ -50,8 +51,9 @@ COLUMNS: Final = tuple(name.rstrip("_") for name in CauseRow._fields)
 def rows(outcomes: Iterable[Outcome]) -> Iterator[CauseRow]:
     """Yield a row for each cause, file by file."""
     for outcome in outcomes:
-        for error in filter(None, (outcome.error, outcome.failed)):
-            yield CauseRow(outcome.file, "error", evidence=error)
+        for state, said in (("error", outcome.error), ("failed", outcome.failed)):
+            if said:
+                yield CauseRow(outcome.file, state, evidence=said)
         if outcome.error is None and not outcome.judged:
             yield CauseRow(outcome.file, "error", evidence="there is no plan here")
         if outcome.unexamined:

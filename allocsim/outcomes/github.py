@@ -23,7 +23,10 @@ from allocsim.outcomes.cause_table import CauseRow, rows
 STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of a job's summary."""
 
-LEVELS: Final = {"new": "error", "known": "notice", "error": "error"}
+LEVELS: Final = {"new": "error", "known": "notice", "error": "error", "failed": "error"}
+WITHOUT_CAUSE: Final = {"new": "too many bytes", "error": "cannot be judged", "failed": "judged, causes not found"}
+"""State of a row that is no cause -> its title."""
+
 MOST_ROWS: Final = 200
 """Causes in a summary; GitHub takes 1 MiB. The lines of annotations have them all."""
 
@@ -67,7 +70,7 @@ def summary(outcomes: Iterable[Outcome]) -> str:
 
 def _title(row: CauseRow) -> str:
     if row.number is None:
-        return "cannot be judged" if row.state == "error" else "too many bytes"
+        return WITHOUT_CAUSE[row.state]
     return f"{row.number}. {row.class_} {row.party}{' (known)' if row.state == 'known' else ''}"
 
 

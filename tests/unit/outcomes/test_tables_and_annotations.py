@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 from unittest.mock import patch
@@ -98,6 +99,13 @@ def test_each_reason_to_fail_has_an_annotation_and_is_in_the_summary(options, st
         assert main(["check", str(CASES / "gap-used.json"), "--github", *options]) == status
     assert any(line.startswith("::error file=") for line in capsys.readouterr().out.splitlines()) is bool(status)
     assert f"| {found} |" in job.read_text()
+
+
+def test_a_file_whose_causes_could_not_be_found_is_not_called_unjudged(outcomes):
+    failed = replace(outcomes[0], causes=(), failed="this is a defect in allocsim")
+    (line,) = github.annotations([failed])
+    assert ",title=judged%2C causes not found::" in line
+    assert "causes could not be found" in github.summary([failed])
 
 
 def test_what_is_printed_for_people_is_between_lines_that_switch_commands_off(tmp_path, capsys):
