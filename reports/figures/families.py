@@ -1,7 +1,7 @@
 """Which colour each buffer has in a picture: by layer, by the kind of op that makes it, or by role.
 
-Layers are those of `reports.figures.layers`. A kind is that of
-the first op other than `view` that writes into the buffer.
+Layers are those of `reports.figures.layers`. A kind is that of the first op other than `view` that
+writes into the buffer.
 """
 
 from collections.abc import Callable, Sequence
