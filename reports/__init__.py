@@ -53,8 +53,8 @@ def draw(document: "Document", kind: str, *, run: int | None = None) -> "Figure"
     """
     if kind not in FIGURES:
         raise UnknownNameError("kind of figure", kind, FIGURES)
-    found = judged(document) if FIGURES[kind].wants else {}
-    if run is None and found and kind != "live":
+    found = judged(document)
+    if run is None and kind != "live":
         run = import_module("reports.figures.conflicts").telling_run(found["report"])
     figure: Figure = drawing(kind, document, found)(**({} if run is None else {"run": run}))
     return figure

@@ -105,10 +105,8 @@ def pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Cal
         found["modes"] = partial(_function(RECORD_FIGURES["modes"]), run["differential"])
     if document is None:
         return found
-    said = judged(document)
-    for kind in FIGURES:
-        found[kind] = drawing(kind, document, said, **({"verdict": run.get("verdict")} if kind == "map" else {}))
-    return found
+    said = judged(document, run.get("verdict"))
+    return found | {kind: drawing(kind, document, said) for kind in FIGURES}
 
 
 def _function(row: tuple[str, str]) -> Callable[..., Any]:

@@ -58,16 +58,14 @@ class DocumentFigure(NamedTuple):
 
     module: str
     function: str
-    """Of a document, with `run=`."""
-    wants: tuple[str, ...] = ()
-    """Names of `judged` that the function takes."""
+    """Of a document, with `run=`, and what `judged` returns."""
 
 
 FIGURES: Final[dict[str, DocumentFigure]] = {
-    "map": DocumentFigure("memory_figure", "memory_map", ("report", "causes")),
-    "lifetimes": DocumentFigure("gantt", "lifetimes", ("report",)),
-    "live": DocumentFigure("live_figure", "live_bytes", ("report",)),
-    "interference": DocumentFigure("interference_figure", "interference", ("report", "causes")),
+    "map": DocumentFigure("memory_figure", "memory_map"),
+    "lifetimes": DocumentFigure("gantt", "lifetimes"),
+    "live": DocumentFigure("live_figure", "live_bytes"),
+    "interference": DocumentFigure("interference_figure", "interference"),
     "chain": DocumentFigure("chain_figure", "chain"),
     "categories": DocumentFigure("categories_figure", "categories"),
 }
@@ -84,17 +82,23 @@ RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def judged(document: "Document") -> dict[str, Any]:
-    """Return what figures take of the judge: `report`, and `causes`, which number its conflicts."""
+def judged(document: "Document", verdict: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what figures take of the judge: `report`, `causes`, which number its conflicts, and
+    the `verdict` of a run's record, whose findings are shown where the report has none.
+    """
     report = import_module("allocsim.diagnostics").check(document, of_each_kind=True)
-    return {"report": report, "causes": import_module("reports.figures.conflicts").numbering(document, report)}
+    return {
+        "report": report,
+        "causes": import_module("reports.figures.conflicts").numbering(document, report),
+        "verdict": verdict,
+    }
 
 
 def drawing(kind: str, document: "Document", found: Mapping[str, Any], **options: Any) -> "Callable[..., Figure]":
-    """Return what draws a figure of a document; `found` is that of `judged`, or a part of it."""
+    """Return what draws a figure of a document; `found` is that of `judged`."""
     row = FIGURES[kind]
     function: Callable[..., Figure] = getattr(import_module(f"reports.figures.{row.module}"), row.function)
-    return partial(function, document, **{name: found[name] for name in row.wants if name in found}, **options)
+    return partial(function, document, **found, **options)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -5,21 +5,28 @@ plan. A program that says of no value to which pass it belongs has `temporaries`
 activations, gradients and workspace. Areas have a hatching each, so that no colour is needed to
 tell them apart.
 
-What this module does not see: plans, and what a judge would report.
+Causes that a judge found are lines with their numbers, and a line of words each.
+
+What this module does not see: plans, and why something is wrong.
 """
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from allocsim.judge.violations import Report
 from allocsim.liveness.memory_categories import CATEGORIES, by_category
 from allocsim.model import Document, Program
 from allocsim.model.layout import Int64s
+from allocsim.verdict.records import Cause
 from reports.figures import style
+from reports.figures.conflicts import faults, told
+from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
 
@@ -27,6 +34,8 @@ COLOURS: Final = dict(
     zip(CATEGORIES, (style.NAVY, style.SKY, style.ORANGE, style.PURPLE, style.BLUE, style.GREEN), strict=True)
 )
 HATCHES: Final = dict(zip(CATEGORIES, ("", "..", "////", "xx", "\\\\", "--"), strict=True))
+SAID: Final = {name: name for name in CATEGORIES} | {"gradients": "gradients of parameters"}
+"""What a category is called in the picture; gradients of other values are workspace."""
 UNTOLD: Final = "temporaries"
 """What the results of ops are called where no value says to which pass it belongs."""
 
@@ -35,13 +44,22 @@ COLUMNS: Final = 4000
 
 
 @style.styled
-def categories(document: Document, *, run: int = 0) -> Figure:
-    """Draw the live bytes of the program of one run; raises ModelError for a run that does not
-    exist.
+def categories(
+    document: Document,
+    *,
+    run: int = 0,
+    report: Report | None = None,
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
+) -> Figure:
+    """Draw the live bytes of the program of one run; `report`, `causes` and `verdict` as of
+    `memory_map`.
+
+    Raises ModelError for a run that does not exist.
     """
     shown = scene(document, run)
     program = None if shown is None else shown.program
-    if program is None or not len(program.ops) or not program.buffers.nbytes.sum():
+    if shown is None or program is None or not len(program.ops) or not program.buffers.nbytes.sum():
         figure = style.canvas(9.0, 3.2)
         axes = figure.add_subplot()
         why = "The document has no program." if program is None else "No op holds a byte."
@@ -49,7 +67,7 @@ def categories(document: Document, *, run: int = 0) -> Figure:
         style.blank(axes, "nothing lives here")
         return figure
     found = by_category(program)
-    names = {name: name if _is_told(program) or name != "workspace" else UNTOLD for name in CATEGORIES}
+    names = SAID | ({} if _is_told(program) else {"workspace": UNTOLD})
     kept = [name for name in CATEGORIES if found.live[name].any()]
     figure = style.canvas(11.5, 5.6)
     axes = figure.add_subplot()
@@ -59,6 +77,8 @@ def categories(document: Document, *, run: int = 0) -> Figure:
     style.bytes_axis(axes.yaxis, top, "live bytes")
     axes.set_ylim(0, top * 1.08)
     axes.axvline(found.fullest + 0.5, color=style.INK, linewidth=1.0, dashes=(4, 3), zorder=4, gid="fullest")
+    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    mark_steps(axes, wrong, len(program.ops))
     at = found.at_fullest
     handles = [
         Patch(facecolor=style.pale(COLOURS[name], 0.45), edgecolor=COLOURS[name], hatch=HATCHES[name], label=f"{names[name]}  {nbytes(at[name])}")
@@ -78,6 +98,7 @@ def categories(document: Document, *, run: int = 0) -> Figure:
         [
             f"{short(program.name, 60)}: {count(len(program.ops), 'op')}; bytes of buffers that a value keeps alive, whatever the plan",
             *([] if _is_told(program) else ["no value says to which pass it belongs (meta.stage)"]),
+            *told(wrong, report, causes),
         ],
     )
     return figure

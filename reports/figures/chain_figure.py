@@ -10,11 +10,14 @@ host writes.
 The pass of an op is its `meta.stage` (`forward`, `backward`, `update`). Of a program that says of
 no op to which pass it belongs, graph and bytes are drawn without passes.
 
-What this module does not see: kernels, and what a judge would report. Numbers are those of the
-document.
+Of each cause that a judge found, the op that read late is marked with its number, and the op that
+took the bytes; its words stand above. What is marked has its arcs, however many there are.
+
+What this module does not see: kernels, and why something is wrong. Numbers in boxes are those of
+the document.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +25,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from allocsim.judge.violations import Report
 from allocsim.liveness import live_bytes
 from allocsim.model import VIEW, Document, Program, Role
 from allocsim.model.layout import Int64s
+from allocsim.verdict.records import Cause
 from reports.figures import style
 from reports.figures.arc_graph import GraphLooks, draw_graph, edges
+from reports.figures.conflicts import Conflict, faults, told
+from reports.figures.fault_marks import seen_at
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
 
@@ -42,11 +49,21 @@ LOOKS: Final[Mapping[str, tuple[Any, str]]] = {
 
 
 @style.styled
-def chain(document: Document, *, run: int = 0) -> Figure:
-    """Draw the program of one run; raises ModelError for a run that does not exist. O(n log n)."""
+def chain(
+    document: Document,
+    *,
+    run: int = 0,
+    report: Report | None = None,
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
+) -> Figure:
+    """Draw the program of one run; `report`, `causes` and `verdict` as of `memory_map`. O(n log n).
+
+    Raises ModelError for a run that does not exist.
+    """
     shown = scene(document, run)
     program = None if shown is None else shown.program
-    if program is None or not len(program.ops):
+    if shown is None or program is None or not len(program.ops):
         figure = style.canvas(9.0, 3.2)
         axes = figure.add_subplot()
         style.heading(
@@ -59,10 +76,13 @@ def chain(document: Document, *, run: int = 0) -> Figure:
     found = np.unique(np.concatenate([edges(program), kept]), axis=0)
     figure = style.canvas(12.5, 7.4)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
     looks = GraphLooks(
         face=lambda step: style.pale(LOOKS[passes[step]][0], 0.7),
         says=_numbers(program),
         bold=frozenset((int(a), int(b)) for a, b in kept.tolist()),
+        marked=_marked(wrong),
+        late=_late(program, wrong),
     )
     hidden = draw_graph(upper, program, looks, found)
     used = _areas(lower, program, passes)
@@ -74,8 +94,33 @@ def chain(document: Document, *, run: int = 0) -> Figure:
         if name in used or name in passes
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.0)
-    style.heading(upper, *_heading(program, passes, results, hidden=hidden))
+    words, details = _heading(program, passes, results, hidden=hidden)
+    style.heading(upper, words, [*details, *told(wrong, report, causes)])
     return figure
+
+
+def _marked(found: Sequence[Conflict]) -> dict[int, str]:
+    """Return what is written at the ops of causes: the numbers, and what was done."""
+    said: dict[int, list[str]] = {}
+    for each in found:
+        deeds = [(each.read, "reads late"), (each.taken, "takes the bytes")]
+        here = [(step, deed) for step, deed in deeds if step is not None] or [(seen_at(each), each.kind)]
+        if each.read is not None and each.read == each.taken:
+            here = [(each.read, "overwrites what it reads")]
+        for step, deed in here:
+            said.setdefault(step, []).append(f"{each.number} {deed}")
+    return {step: "\n".join(words) for step, words in said.items()}
+
+
+def _late(program: Program, found: Sequence[Conflict]) -> frozenset[tuple[int, int]]:
+    """Return the arcs from the ops that made what is read late to its late readers."""
+    arcs: set[tuple[int, int]] = set()
+    for each in found:
+        if each.read is None or each.read >= len(program.ops):
+            continue
+        wanted = [v for v in program.ops[each.read].operands if int(program.values.buffer[v]) == each.buffer]
+        arcs.update((int(program.producer[v]), each.read) for v in wanted if program.producer[v] >= 0)
+    return frozenset(arcs)
 
 
 def passes_of(program: Program) -> list[str]:
@@ -156,7 +201,7 @@ def _areas(axes: Axes, program: Program, passes: list[str]) -> list[str]:
 
 def _labels(program: Program, passes: list[str]) -> dict[str, str]:
     forward = "values of the forward pass" if "backward" in passes or _is_told(program) else "results of ops"
-    return {"forward": forward, "backward": "gradients: the backward pass", "update": "update", HOST: "the host's"}
+    return {"forward": forward, "backward": "results of the backward pass", "update": "update", HOST: "the host's"}
 
 
 def _heading(program: Program, passes: list[str], results: Int64s, *, hidden: int) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ what `allocsim check` prints.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocsim.cure.defects import key_of
@@ -42,6 +42,9 @@ TAKER: Final = "taker"
 READER: Final = "reader"
 SHARING: Final = "sharing"
 RACING: Final = "racing"
+
+LABELLED: Final = 6
+"""Causes that get a number and a line of words in a picture."""
 
 NUMBERED: Final = 2000
 """Violations listed in a report up to which conflicts have the numbers of their causes."""
@@ -126,6 +129,52 @@ def findings(scene: Scene, arena: int, run: int, verdict: Mapping[str, Any] | No
     """
     found = [verdict, *(verdict.get("also") or ())] if verdict is not None else []
     return tuple(conflict for conflict in (_finding(scene, arena, run, each) for each in found) if conflict is not None)
+
+
+def faults(
+    document: Document,
+    scene: Scene,
+    run: int,
+    *,
+    report: Report | None = None,
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
+) -> list[Conflict]:
+    """Return what is wrong in a run, one conflict for each cause, by number, at most `LABELLED`.
+
+    What a picture without addresses shows: conflicts of every arena, or where the report has none
+    to show, the findings of a verdict.
+    """
+    arenas = range(len(document.arenas))
+    drawn = [found for arena in arenas for found in conflicts(scene, arena, run, report, causes)[0]]
+    return numbered_of(drawn or [found for arena in arenas for found in findings(scene, arena, run, verdict)])
+
+
+def numbered_of(drawn: Sequence[Conflict]) -> list[Conflict]:
+    """Return the conflicts that get a number: for each victim the gravest, in order of the numbers.
+
+    An overlap is no news beside its stale read. Where no causes are known, they are counted.
+    """
+    ranked = sorted(drawn, key=lambda conflict: (conflict.number, URGENT.get(conflict.kind, len(URGENT))))
+    if not any(conflict.number for conflict in drawn):
+        ranked = sorted(drawn, key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))
+    kept: dict[object, Conflict] = {}
+    for conflict in ranked:
+        kept.setdefault(conflict.number or ("victim", conflict.buffer), conflict)
+    chosen = list(kept.values())[:LABELLED]
+    return [
+        conflict if conflict.number else replace(conflict, number=place)
+        for place, conflict in enumerate(chosen, start=1)
+    ]
+
+
+def told(found: Sequence[Conflict], report: Report | None = None, causes: Sequence[Cause] = ()) -> list[str]:
+    """Return a line for each of `faults`, its number and its words, and one that counts the
+    violations of the report that are of no cause among them.
+    """
+    numbers = {each.number for each in found}
+    listed = sum(len(cause.violations) for cause in causes if cause.number in numbers)
+    return [*(f"{each.number}  {each.words}" for each in found), *not_drawn(report, max(listed, len(found)))]
 
 
 def _finding(scene: Scene, arena: int, run: int, finding: Any) -> Conflict | None:

@@ -6,12 +6,14 @@ A frame that ends before its bar is a buffer believed dead too early, and the mi
 a frame that goes on behind its bar is waste, and hatched. A pinned buffer may go on without being
 waste; a dot marks it. With a report, a cross marks each late read on its victim's row, and a
 triangle the step in which the bytes were taken, on the row of who took them; the names of all
-parties of a violation are red, behind an exclamation mark. Which buffers have a
+parties of a violation are red, behind the numbers of their causes, or an exclamation mark where
+they have none. Which buffers have a
 row says `lifetime_rows`. A bar is never drawn thinner than a few pixels. Buffers that nothing
 touches, and parameters and state (which live throughout), have no row. Where the document holds no
 belief, the bars stand alone; where it holds no ops, the belief is all there is.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,8 +26,9 @@ from matplotlib.patches import Patch
 from allocsim.judge.violations import Report
 from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
+from allocsim.verdict.records import Cause
 from reports.figures import lifetime_rows
-from reports.figures.conflicts import not_drawn
+from reports.figures.conflicts import Conflict, faults, not_drawn, told
 from reports.figures.families import families
 from reports.figures.lifetime_rows import Mark, wrong
 from reports.figures.scene import Scene, scene
@@ -59,18 +62,33 @@ THINNEST: Final = 1 / 400
 
 
 @styled
-def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS, report: Report | None = None) -> Figure:
+def lifetimes(
+    document: Document,
+    *,
+    run: int = 0,
+    limit: int | None = ROWS,
+    report: Report | None = None,
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
+) -> Figure:
     """Draw the lifetimes of the `limit` buffers of one run that matter most (None: all of them).
 
     The belief is that of the run's plan, else the document's first problem for the program.
-    `report` gives the parties of violations and the late reads; without one the picture says
-    nothing of them. Raises ModelError for a run that does not exist.
+    `report` gives the parties of violations and the late reads, `causes` and `verdict` are as of
+    `memory_map`; without them the picture says nothing of right and wrong. Raises ModelError for a
+    run that does not exist.
     """
     shown = scene(document, run)
     believed = shown.problem if shown is not None and len(shown.program.ops) else None
     rows = np.empty(0, dtype=np.int64)
+    wrong_here: list[Conflict] = []
     if shown is not None:
-        rows = lifetime_rows.rows(shown, believed, report, run=run, limit=limit)
+        wrong_here = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+        rows = lifetime_rows.rows(
+            shown, believed, report, run=run, limit=limit, first=lifetime_rows.numbers(wrong_here)
+        )
+    numbers = lifetime_rows.numbers(wrong_here)
+    parties = list(dict.fromkeys([*numbers, *lifetime_rows.in_conflict(report, run)]))
     if shown is None or not len(rows):
         figure = canvas(9.0, 3.2)
         axes = figure.add_subplot()
@@ -93,32 +111,32 @@ def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS, rep
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     if named:
-        parties = set(lifetime_rows.in_conflict(report, run))
+        red = set(parties)
         labels = [
-            f"{'! ' if b in parties else ''}{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}"
+            f"{numbers[b] + '  ' if b in numbers else '! ' if b in red else ''}{short(shown.program.buffers.names[b], 34) or f'buffer {b}'}  {nbytes(shown.nbytes[b])}"
             for b in rows.tolist()
         ]
         axes.set_yticks(range(len(rows)), labels, fontsize=8)
         for label, b in zip(axes.get_yticklabels(), rows.tolist(), strict=True):
-            label.set_color(RED if b in parties else INK)
+            label.set_color(RED if b in red else INK)
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_yticks([])
         axes.set_ylabel(f"{len(rows):,} buffers in order of birth")
-    drawn, hidden = _mark(axes, rows, lifetime_rows.marks(report, run)) if named else ((), 0)
+    drawn, hidden = _mark(axes, rows, lifetime_rows.marks(report, run, wrong_here)) if named else ((), 0)
     early, late = wrong(shown, rows, believed)
     _legend(
         figure, shown, rows, believed, early=early, late=late, marks=drawn,
         colours=colours if colours.by != "layer" else None,
     )  # fmt: skip
     finding, details = _heading(
-        shown, rows, believed, parties=lifetime_rows.in_conflict(report, run),
+        shown, rows, believed, parties=parties, where="in a conflict" if report is None or report.count else "involved in a fault under a legal plan",
         cut=report is not None and report.count > len(report.violations),
     )  # fmt: skip
     if hidden:
         details.append(f"{count(hidden, 'mark')} of other buffers, or beyond the {MARKED} first, not drawn")
-    told = lifetime_rows.told(report, run, rows) if named else 0
-    heading(axes, finding, [*details, *not_drawn(report, told)])
+    seen = lifetime_rows.told(report, run, rows) if named else 0
+    heading(axes, finding, [*details, *told(wrong_here), *not_drawn(report, seen)])
     return figure
 
 
@@ -249,7 +267,7 @@ def _legend(
 
 
 def _heading(
-    shown: Scene, rows: Int64s, believed: Problem | None, *, parties: list[int], cut: bool
+    shown: Scene, rows: Int64s, believed: Problem | None, *, parties: list[int], where: str, cut: bool
 ) -> tuple[str, list[str]]:
     everything = lifetime_rows.rows(shown, believed, None, run=0, limit=None)
     part = len(rows) < len(everything)
@@ -257,7 +275,7 @@ def _heading(
     first = [
         words
         for words, some in (
-            ("those in a conflict", bool(parties)),
+            (f"those {where}", bool(parties)),
             ("those believed dead too early", bool(len(early))),
             ("those believed longest in vain", bool(len(late))),
         )
@@ -268,7 +286,7 @@ def _heading(
     if parties and not len(early):
         verb = "is" if len(parties) == 1 else "are"
         least = "At least " if cut else ""
-        finding = f"{least}{count(len(parties), 'buffer')} {verb} in a conflict"
+        finding = f"{least}{count(len(parties), 'buffer')} {verb} {where}"
     elif believed is None:
         life = shown.stop[everything] - shown.start[everything]
         finding = (
@@ -295,7 +313,7 @@ def _heading(
     if seen < len(early):
         details.append(f"{len(early) - seen:,} more believed dead too early are not shown")
     if missing:
-        details.append(f"{missing:,} more in a conflict are not shown")
+        details.append(f"{missing:,} more {where} are not shown")
     if len(rows) > 1:
         details[0] += ", in order of birth"
     return finding, details

@@ -1,16 +1,18 @@
 """Who lives together with whom, round a fault: the interference graph of its neighbourhood.
 
-A node is a buffer, with its size, its steps and its slot. In the middle stand the parties of the
-first numbered conflict, told apart as in the memory map (`map_boxes.PARTY_LOOKS`); to the left what
-lives together with the first of them alone, to the right with the second alone, and what lives with
-both on the side that is shorter. A line joins a party with a buffer of its arena that lives at one
-step with it. It is thin where the plan keeps them apart, red and doubled where they share bytes,
-dashed where one takes the other's place with the op's permission. No line passes behind a node: all
-run between the columns, and round the middle where a party stands between two others.
+A node is a buffer, with its size, its steps and its slot. Each cause has a block of its own, one
+below the other, by its number. In the middle of it stand its parties, told apart as in the memory
+map (`map_boxes.PARTY_LOOKS`); to the left what lives together with the first of them alone, to the
+right with the second alone, and what lives with both on the side that is shorter. A line joins a
+party with a buffer of its arena that lives at one step with it. It is thin where the plan keeps
+them apart, red and doubled where they share bytes, dashed where one takes the other's place with
+the op's permission. No line passes behind a node: all run between the columns, and round the middle
+where a party stands between two others.
 
-Without a conflict the middle is the largest buffer alive at the peak, its neighbours on both sides.
-Of each of the three groups at most `GROUP` neighbours have a node, those that share bytes first,
-then the largest; the others are counted.
+Without a cause there is one block; its middle is the largest buffer alive at the peak, its
+neighbours on both sides. Of each of the three groups at most `GROUP` neighbours have a node (`FEW`
+where there are several causes), those that share bytes first, then the largest; the others are
+counted.
 
 Complexity: O(n log n) for n buffers.
 
@@ -18,8 +20,8 @@ What this module does not see: lifetimes with gaps; here a buffer lives from its
 last.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,14 +33,19 @@ from allocsim.judge.violations import Report
 from allocsim.model import Bools, Document
 from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, conflicts, not_drawn
+from reports.figures.conflicts import Conflict, faults, not_drawn, told
 from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, roles_in
-from reports.figures.memory_figure import numbered_of
 from reports.figures.scene import Scene, scene
 from reports.number_format import count, nbytes, short
 
 GROUP: Final = 7
 """Neighbours shown of those that live with the first party alone, with the second, with both."""
+
+FEW: Final = 3
+"""The same where several causes are drawn."""
+
+APART: Final = 1.1
+"""Room between two blocks, in inches, for the words of the lower."""
 
 LEFT, MIDDLE, RIGHT = 0.0, 4.3, 8.6
 """Where the columns stand, in inches."""
@@ -57,11 +64,33 @@ class Neighbour:
     role: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What is drawn of one cause, or of the largest buffer."""
+
+    nodes: tuple[Neighbour, ...]
+    """The parties first."""
+    parties: int
+    left_out: int
+    """Neighbours without a node."""
+    words: str = ""
+
+    @property
+    def low(self) -> float:
+        """The lowest place of a node; the highest is below 0."""
+        return min(node.y for node in self.nodes)
+
+
 @style.styled
 def interference(
-    document: Document, *, run: int = 0, report: Report | None = None, causes: Sequence[Cause] = ()
+    document: Document,
+    *,
+    run: int = 0,
+    report: Report | None = None,
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
 ) -> Figure:
-    """Draw the neighbourhood of the first conflict of one run; `report` and `causes` are as of
+    """Draw the neighbourhood of each cause in one run; `report`, `causes` and `verdict` are as of
     `memory_map`.
 
     Raises ModelError for a run that does not exist.
@@ -78,22 +107,52 @@ def interference(
         )
         style.blank(axes, "nothing lives here")
         return figure
-    found = [c for arena in range(len(document.arenas)) for c in conflicts(shown, arena, run, report, causes)[0]]
-    first = next(iter(numbered_of(found)), None)
-    middle = _middle(shown, first)
-    nodes, left_out = _nodes(shown, middle, {} if first is None else roles_in([first]))
-    figure = style.canvas(12.0, 2.2 + max(node.y for node in nodes) - min(node.y for node in nodes))
+    found = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    blocks = _blocks(shown, found)
+    height = sum(APART - block.low for block in blocks)
+    figure = style.canvas(12.0, 1.9 + height)
     axes = figure.add_subplot()
     style.blank(axes, "")
-    drawn = _lines(axes, shown, nodes, len(middle))
-    for node in nodes:
-        _node(axes, shown, node)
+    drawn, low = set[str](), 0.0
+    everything: list[Neighbour] = []
+    for block in blocks:
+        nodes = [replace(node, y=node.y + low) for node in block.nodes]
+        drawn |= _lines(axes, shown, nodes, block.parties)
+        for node in nodes:
+            _node(axes, shown, node)
+        if len(blocks) > 1:
+            axes.text(LEFT - WIDTH / 2, max(node.y for node in nodes) + 0.38, block.words, color=style.RED, fontweight="bold", fontsize=9, gid="cause")  # fmt: skip
+        everything += nodes
+        low = min(node.y for node in nodes) - APART
     axes.set_xlim(-1.5, 10.1)
-    axes.set_ylim(min(node.y for node in nodes) - 0.45, max(node.y for node in nodes) + 0.45)
-    _legend(figure, nodes, drawn, "" if shown.plan is None else ", in slots apart")
-    words, details = _heading(shown, first, middle, nodes, left_out=left_out, report=report)
-    style.heading(axes, words, [*details, *not_drawn(report, int(first is not None))])
+    axes.set_ylim(min(node.y for node in everything) - 0.45, max(node.y for node in everything) + 0.55)
+    _legend(figure, everything, drawn, "" if shown.plan is None else ", in slots apart")
+    words, details = _heading(shown, found, blocks, report=report)
+    style.heading(axes, words, [*details, *told(found, report, causes)[len(found) :]])
     return figure
+
+
+def _blocks(shown: Scene, found: Sequence[Conflict]) -> list[Block]:
+    group = GROUP if len(found) < 2 else FEW
+    if not found:
+        middle = [_largest(shown)]
+        nodes, left_out = _nodes(shown, middle, {}, group)
+        return [Block(nodes=tuple(nodes), parties=1, left_out=left_out)]
+    blocks = []
+    for conflict, words in zip(found, told(found), strict=True):
+        parties = [buffer for _, buffer in conflict.parties if shown.used[buffer]]
+        middle = list(dict.fromkeys([conflict.buffer, *parties]))[:3]
+        nodes, left_out = _nodes(shown, middle, roles_in([conflict]), group)
+        blocks.append(Block(nodes=tuple(nodes), parties=len(middle), left_out=left_out, words=words))
+    return blocks
+
+
+def _largest(shown: Scene) -> int:
+    """Return the largest buffer alive at the peak."""
+    live = shown.live_bytes(shown.placed)
+    alive = (shown.start <= live.peak_at) & (shown.stop > live.peak_at) & (shown.nbytes > 0)
+    pool = np.flatnonzero(alive & shown.placed) if (alive & shown.placed).any() else np.flatnonzero(shown.used)
+    return int(pool[np.argmax(shown.nbytes[pool])])
 
 
 def together(shown: Scene, buffer: int) -> Bools:
@@ -119,17 +178,7 @@ def sharing(shown: Scene, buffer: int) -> Bools:
     return mask
 
 
-def _middle(shown: Scene, first: Conflict | None) -> list[int]:
-    if first is not None:
-        parties = [buffer for _, buffer in first.parties if shown.used[buffer]]
-        return list(dict.fromkeys([first.buffer, *parties]))[:3]
-    live = shown.live_bytes(shown.placed)
-    alive = (shown.start <= live.peak_at) & (shown.stop > live.peak_at) & (shown.nbytes > 0)
-    pool = np.flatnonzero(alive & shown.placed) if (alive & shown.placed).any() else np.flatnonzero(shown.used)
-    return [int(pool[np.argmax(shown.nbytes[pool])])]
-
-
-def _nodes(shown: Scene, middle: list[int], roles: dict[int, str]) -> tuple[list[Neighbour], int]:
+def _nodes(shown: Scene, middle: list[int], roles: dict[int, str], most: int) -> tuple[list[Neighbour], int]:
     """Return the nodes, and how many neighbours have none."""
     one, two = middle[0], middle[1] if len(middle) > 1 else None
     with_one = together(shown, one)
@@ -144,7 +193,7 @@ def _nodes(shown: Scene, middle: list[int], roles: dict[int, str]) -> tuple[list
         return [int(buffer) for buffer in chosen[order]]
 
     groups = ranked(with_one & ~with_two), ranked(with_two & ~with_one), ranked(with_one & with_two)
-    left, right, both = (group[:GROUP] for group in groups)
+    left, right, both = (group[:most] for group in groups)
     if two is None:
         left, right = left[::2], left[1::2]
     for buffer in both:
@@ -161,7 +210,7 @@ def _nodes(shown: Scene, middle: list[int], roles: dict[int, str]) -> tuple[list
         )
         for place, buffer in enumerate(column)
     ]
-    return nodes, sum(max(len(group) - GROUP, 0) for group in groups)
+    return nodes, sum(max(len(group) - most, 0) for group in groups)
 
 
 def _way(nodes: Sequence[Neighbour], one: int, other: int) -> tuple[list[float], list[float]]:
@@ -244,29 +293,28 @@ def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str], apart: 
 
 
 def _heading(
-    shown: Scene,
-    first: Conflict | None,
-    middle: list[int],
-    nodes: Sequence[Neighbour],
-    *,
-    left_out: int,
-    report: Report | None,
+    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Block], *, report: Report | None
 ) -> tuple[str, list[str]]:
-    names = [short(shown.program.buffers.names[buffer], 40) or f"buffer {buffer}" for buffer in middle]
-    many = int(together(shown, middle[0]).sum())
+    parties, nodes = sum(block.parties for block in blocks), sum(len(block.nodes) for block in blocks)
+    left_out = sum(block.left_out for block in blocks)
     details = [
-        f"{short(shown.source, 60)}: {count(len(nodes) - len(middle), 'neighbour')} of {count(len(middle), 'buffer')} in the middle"
+        f"{short(shown.source, 60)}: {count(nodes - parties, 'neighbour')} of {count(parties, 'buffer')} in the middle"
     ]
     if left_out:
         details.append(
             f"{count(left_out, 'neighbour')} more {'lives' if left_out == 1 else 'live'} at the same time and {'is' if left_out == 1 else 'are'} not drawn: smaller, or sharing no byte"
         )
-    if first is not None:
-        return f"{first.number}  {first.words}", details
+    if found:
+        return blocks[0].words if len(
+            found
+        ) == 1 else f"{count(len(found), 'cause')}, each with what lives beside its parties", details
     if report is None:
         said = "T"
     elif report.count:
         said = "No conflict that could be drawn here; t"
     else:
         said = f"No {'plan' if shown.plan is None else 'conflict'} here; t"
-    return f"{said}he largest buffer at the peak, {names[0]}, lives together with {count(many, 'other')}", details
+    largest = blocks[0].nodes[0].buffer
+    name = short(shown.program.buffers.names[largest], 40) or f"buffer {largest}"
+    many = int(together(shown, largest).sum())
+    return f"{said}he largest buffer at the peak, {name}, lives together with {count(many, 'other')}", details

@@ -1,22 +1,24 @@
 """Which buffers a picture of lifetimes shows, and the marks on their rows.
 
-Rows in order of what matters: victims of late reads and those that took their bytes, the parties of
-other violations, buffers believed dead while needed, what an op that reads late makes, donors and
-recipients of a conflict's buffers, beliefs that go on longest in vain (up to a quarter of the
-rows), what is alive at the peak, then the largest. Nothing here needs matplotlib.
+Rows in order of what matters: the parties of each cause, by its number, victims of late reads and
+those that took their bytes, the parties of other violations, buffers believed dead while needed,
+what an op that reads late makes, donors and recipients of a conflict's buffers, beliefs that go on
+longest in vain (up to a quarter of the rows), what is alive at the peak, then the largest. Nothing
+here needs matplotlib.
 
 What this module does not see: how rows are drawn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Problem
 from allocsim.model.layout import Int64s
-from reports.figures.conflicts import LATE
+from reports.figures.conflicts import LATE, TAKER, Conflict
 from reports.figures.scene import Scene
 
 
@@ -42,9 +44,17 @@ def wrong(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[Int64s,
     return rows[short_of], rows[beyond]
 
 
-def marks(report: Report | None, run: int) -> tuple[Mark, ...]:
-    """Return the late reads of one run, and the steps in which the bytes had been taken."""
+def marks(report: Report | None, run: int, faults: Sequence[Conflict] = ()) -> tuple[Mark, ...]:
+    """Return the late reads of one run, and the steps in which the bytes had been taken; of
+    `faults` (`conflicts.faults`) what they say of these.
+    """
     found: dict[Mark, None] = {}
+    for each in faults:
+        if each.read is not None:
+            found[Mark(step=each.read, buffer=each.buffer, late_read=True)] = None
+        if each.taken is not None:
+            takers = [buffer for role, buffer in each.parties if role == TAKER]
+            found.update((Mark(step=each.taken, buffer=buffer, late_read=False), None) for buffer in takers)
     for v in _of_run(report, run):
         if v.kind in LATE and v.buffer is not None and v.op is not None:
             found[Mark(step=v.op, buffer=v.buffer, late_read=True)] = None
@@ -53,19 +63,36 @@ def marks(report: Report | None, run: int) -> tuple[Mark, ...]:
     return tuple(found)
 
 
-def rows(shown: Scene, believed: Problem | None, report: Report | None, *, run: int, limit: int | None) -> Int64s:
+def rows(
+    shown: Scene,
+    believed: Problem | None,
+    report: Report | None,
+    *,
+    run: int,
+    limit: int | None,
+    first: Iterable[int] = (),
+) -> Int64s:
     """Return the buffers to show, at most `limit` (None: all that live for a part of the run), in
-    order of birth. O(n log n) for n buffers.
+    order of birth; those of `first` before others. O(n log n) for n buffers.
     """
     lives = shown.used & ~shown.program.buffers.persistent
     candidates = np.flatnonzero(lives)
     if limit is not None and len(candidates) > limit:
-        ranked = _ranked(shown, candidates, believed, report=report, run=run, limit=limit)
+        ranked = chain(first, _ranked(shown, candidates, believed, report=report, run=run, limit=limit))
         chosen = np.array([b for b in dict.fromkeys(ranked) if lives[b]][: max(limit, 0)], dtype=np.int64)
     else:
         chosen = candidates
     order = np.lexsort((-shown.nbytes[chosen], shown.stop[chosen], shown.start[chosen]))
     return chosen[order]
+
+
+def numbers(faults: Sequence[Conflict]) -> dict[int, str]:
+    """Return the numbers of the causes that each buffer is a party of, victims first."""
+    found: dict[int, list[str]] = {}
+    for each in faults:
+        for buffer in dict.fromkeys([each.buffer, *(buffer for _, buffer in each.parties)]):
+            found.setdefault(buffer, []).append(str(each.number))
+    return {buffer: ", ".join(which) for buffer, which in found.items()}
 
 
 def in_conflict(report: Report | None, run: int) -> list[int]:

@@ -9,10 +9,10 @@ buffers of the same program share one area; the areas of others are drawn as out
 
 Hatched grey on top of the area is what the first plan keeps beyond it because lifetimes are
 believed too long. With a report, the red area are the bytes of that plan that two live buffers
-share, and a cross stands at each late read.
+share, a cross stands at each late read, and a line with its number at each cause.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,8 +24,10 @@ from matplotlib.figure import Figure
 from allocsim.judge.violations import Report
 from allocsim.model import Document
 from allocsim.model.layout import Int64s
+from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, conflicts, not_drawn
+from reports.figures.conflicts import Conflict, conflicts, faults, not_drawn, told
+from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import LiveCurve, Scene, scene, scenes
 from reports.number_format import count, nbytes, over, short
 
@@ -48,11 +50,19 @@ _DASHES: Final = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, 
 
 
 @style.styled
-def live_bytes(document: Document, *, run: int | None = None, report: Report | None = None) -> Figure:
+def live_bytes(
+    document: Document,
+    *,
+    run: int | None = None,
+    report: Report | None = None,
+    causes: Sequence[Cause] = (),
+    verdict: Mapping[str, Any] | None = None,
+) -> Figure:
     """Draw live bytes over time and the size of every plan of the document that runs.
 
     Of one run only if `run` is given. `report` gives the overlaps and late reads of the first run
-    drawn; without one the picture says nothing of them.
+    drawn, `causes` and `verdict` are as of `memory_map`; without them the picture says nothing of
+    right and wrong.
 
     Raises ModelError for a run that does not exist.
     """
@@ -87,6 +97,8 @@ def live_bytes(document: Document, *, run: int | None = None, report: Report | N
     axes.set_ylim(0, top * 1.08)
     _sizes(axes, shown, sizes, lives, top=top, steps=steps)
     _overlaps(axes, shared, found_here, steps, top)
+    wrong = faults(document, shown[0], run or 0, report=report, causes=causes, verdict=verdict)
+    mark_steps(axes, wrong, steps)
     finding, details = _heading(shown, sizes, lives, areas, len(found))
     if kept is not None and kept.peak:
         details.append(
@@ -111,7 +123,7 @@ def live_bytes(document: Document, *, run: int | None = None, report: Report | N
         details.append("; ".join(red + crosses))
         finding = f"Live buffers overlap; {finding}" if shared.peak else f"Read late; {finding}"
     drawn = sum(bool(c.boxes) and (c.kind == "Overlap" or c.read is not None) for c in found_here)
-    style.heading(axes, finding, [*details, *not_drawn(report, drawn)])
+    style.heading(axes, finding, [*details, *told(wrong), *not_drawn(report, drawn)])
     return figure
 
 

@@ -11,7 +11,6 @@ is thinner than a few pixels is shown again, enlarged: the first conflict and th
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from textwrap import wrap
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from allocsim.model import Document
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import map_boxes
-from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
+from reports.figures.conflicts import Conflict, conflicts, findings, numbered_of
 from reports.figures.families import Families, families
 from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, MapBoxes
 from reports.figures.map_views import View, views
@@ -49,9 +48,6 @@ from reports.figures.style import (
     styled,
 )
 from reports.number_format import count, nbytes, over, short
-
-LABELLED: Final = 6
-"""Conflicts that get a number and a line of words."""
 
 LINE: Final = 150
 """Characters of a line of words below the map."""
@@ -227,24 +223,6 @@ def _numbers(axes: Axes, numbered: Sequence[Conflict], steps: int, total: int) -
         "\n".join(words), (0, 0), (0, -42), xycoords="axes fraction", textcoords="offset points", ha="left", va="top",
         fontsize=8.5, color=RED, linespacing=1.4, annotation_clip=False,
     )  # fmt: skip
-
-
-def numbered_of(drawn: Sequence[Conflict]) -> list[Conflict]:
-    """Return the conflicts that get a number: for each victim the gravest, in order of the numbers.
-
-    An overlap is no news beside its stale read. Where no causes are known, they are counted.
-    """
-    ranked = sorted(drawn, key=lambda conflict: (conflict.number, URGENT.get(conflict.kind, len(URGENT))))
-    if not any(conflict.number for conflict in drawn):
-        ranked = sorted(drawn, key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))
-    kept: dict[object, Conflict] = {}
-    for conflict in ranked:
-        kept.setdefault(conflict.number or ("victim", conflict.buffer), conflict)
-    chosen = list(kept.values())[:LABELLED]
-    return [
-        conflict if conflict.number else replace(conflict, number=place)
-        for place, conflict in enumerate(chosen, start=1)
-    ]
 
 
 def _lines(axes: Axes, top: int, live: LiveCurve) -> None:

@@ -24,11 +24,11 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document
 from reports.figures import map_boxes, style
 from reports.figures.arc_graph import GraphLooks, draw_graph
-from reports.figures.conflicts import Conflict, conflicts, findings
+from reports.figures.conflicts import Conflict, conflicts, findings, numbered_of
 from reports.figures.deeds import deeds, findings_of, run_of
 from reports.figures.families import families
 from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, MapBoxes
-from reports.figures.memory_figure import numbered_of, visible
+from reports.figures.memory_figure import visible
 from reports.figures.scene import Scene, scene
 
 OPS: Final = 24

@@ -2,6 +2,7 @@
 summed independently.
 """
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,8 +20,8 @@ from allocsim.model import Document, Problem, Run
 from allocsim.outcomes import outcome_of
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from reports import draw
-from reports.figures import categories, chain, interference, judged, live_bytes, memory_map
-from reports.figures.conflicts import Conflict, conflicts, numbering, telling_run
+from reports.figures import FIGURES, categories, chain, drawing, interference, judged, live_bytes, memory_map
+from reports.figures.conflicts import Conflict, conflicts, faults, numbering, telling_run, told
 from reports.figures.live_figure import _overlaps, _stretches
 from reports.figures.map_boxes import PARTY_LOOKS
 from reports.figures.map_views import LEAST, PIXELS
@@ -63,6 +64,36 @@ def test_victim_taker_and_reader_differ_in_hatching_and_outline(stale_read: Docu
     assert boxes == {"victim": (1, 0, 3, 64), "taker": (2, 0, 2, 64), "reader": (3, 64, 2, 64)}
 
 
+@pytest.mark.parametrize("kind", FIGURES)
+def test_every_kind_of_picture_shows_each_cause_with_its_number(kind: str) -> None:
+    document = two_causes()
+    found = judged(document)
+    causes = faults(document, scene(document, 0), 0, **found)
+    assert [each.number for each in causes] == [1, 2]
+    said = words(drawing(kind, document, found)())
+    assert all(line[:40] in said for line in told(causes))
+    assert len(set(re.findall(r"^(?:1|2)\b", said, re.MULTILINE))) == 2
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_what_a_verdict_finds_under_a_legal_plan_is_in_every_kind_of_picture(kind: str) -> None:
+    b = ProgramBuilder("kernel")
+    v = {n: b.tensor(n, "f32", (16,)) for n in ("x", "y", "z")}
+    b.op("host.write", (), (v["x"],))
+    b.op("f", (v["x"],), (v["y"],))
+    b.op("g", (v["y"],), (v["z"],), in_place=((0, 0),))
+    b.op("host.read", (v["z"],), ())
+    document = Document.of(plan_of(b.build(), {0: 0, 1: 64, 2: 64}))
+    parties = {"victim": {"buffer": 1, "value_name": "y"}, "writer": {"op": 2, "op_name": "g", "buffer": 2}}
+    verdict = {"class": "C04", "fault": "kernel", **parties, "reader": {"op": 2, "op_name": "g", "buffer": 2}}
+    found = judged(document, verdict)
+    assert found["report"].clean
+    plain, marked = (words(drawing(kind, document, each)()) for each in (judged(document), found))
+    assert "C04" not in plain
+    assert "C04" in marked
+    assert re.search(r"\b1  (C04|y)", marked)
+
+
 def test_a_conflict_has_the_number_of_its_cause_in_the_text() -> None:
     document = two_causes()
     outcome = outcome_of("x.json", document)
@@ -71,7 +102,7 @@ def test_a_conflict_has_the_number_of_its_cause_in_the_text() -> None:
     }
     assert sorted(numbers.values()) == [1, 2]
     found = judged(document)
-    drawn, _ = conflicts(scene(document, 0), 0, 0, **found)
+    drawn, _ = conflicts(scene(document, 0), 0, 0, found["report"], found["causes"])
     names = document.programs[0].values.names
     for conflict in drawn:
         if conflict.kind == "StaleRead":
@@ -245,9 +276,10 @@ def test_the_neighbourhood_is_who_lives_with_the_parties() -> None:
     document = two_causes()
     figure = interference(document, **judged(document))
     said = words(figure)
-    assert "StaleRead: victim" in figure.axes[0].get_title(loc="left")
+    assert figure.axes[0].get_title(loc="left").startswith("2 causes")
+    assert "1  StaleRead: victim" in said
     shared = [line for line in figure.axes[0].get_lines() if line.get_gid() == "lives shared"]
-    assert len(shared) == 1
+    assert len(shared) == 2  # one for each cause, of its own two parties
     assert "live together and share bytes" in said
 
 

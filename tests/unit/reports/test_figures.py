@@ -261,9 +261,9 @@ def test_late_reads_and_who_took_the_bytes_are_marked_on_their_rows(stale_read: 
     buffers = stale_read.programs[0].buffers.names
 
     ((step, row),) = marked(figure, "late read")
-    assert (int(step), names[int(row)].split()[:2]) == (late.op, ["!", buffers[late.buffer]])
+    assert (int(step), names[int(row)].split()[:2]) == (late.op, ["1", buffers[late.buffer]])
     ((step, row),) = marked(figure, "taken")
-    assert (int(step), names[int(row)].split()[:2]) == (late.other_op, ["!", buffers[late.other_buffer]])
+    assert (int(step), names[int(row)].split()[:2]) == (late.other_op, ["1", buffers[late.other_buffer]])
     assert not marked(lifetimes(stale_read), "late read")
 
 
@@ -275,7 +275,7 @@ def test_the_parties_of_a_conflict_are_among_few_rows_and_so_is_what_is_believed
     small = small[np.argsort(program.buffers.nbytes[small], kind="stable")][:2].tolist()
     violation = Violation(kind="Overlap", run=0, op=1, buffer=small[0], other_buffer=small[1], message="")
     figure = lifetimes(large, limit=10, report=report_of(violation))
-    assert sum(label.get_text().startswith("! ") for label in figure.axes[0].get_yticklabels()) == 2
+    assert sum(label.get_text().startswith("1  ") for label in figure.axes[0].get_yticklabels()) == 2
     assert "2 buffers are in a conflict" in texts(figure) or "believed dead" in texts(figure)
 
 
