@@ -12,6 +12,11 @@ WITHIN: Final = (
 
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
+        "allocsim/cure/__init__.py",
+        "parts = 2 if len(smaller) <= size else max(parts - 1, 2)",
+        "2 -> 3",
+    ): "into how many pieces what was found is cut first; the search ends only where no piece and no element can be left out, in either",
+    (
         "allocsim/judge/fast/bound.py",
         "runs = {(trial.alike, trial.index if shares_tags(case, trial) else 0): trial for trial in case.trials}",
         "0 -> 1",

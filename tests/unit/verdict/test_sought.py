@@ -1,5 +1,7 @@
 """Cures of single causes are sought until the work set for them is spent; what was not sought is said, and never told as if there were none."""
 
+import pytest
+
 from allocsim.cure import effort
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
@@ -53,3 +55,32 @@ def test_a_verdict_says_what_waits_cost_and_what_placing_apart_costs_instead():
     clauses = judge(Evidence(document=Document.of(plan(made, "x=0 y=64 z=128 t=64 o=192")))).clauses
     assert any(clause.startswith("cure: let") and "can no longer overlap" in clause for clause in clauses)
     assert any(clause.startswith("or place t at") for clause in clauses)
+
+
+def test_a_cure_whose_search_was_ended_says_so(monkeypatch):
+    """In its JSON and in its line; with all steps it is whole, and says nothing."""
+    whole = judge(Evidence(document=ending_early(2)))
+    assert "cut" not in whole.cure.as_json()
+    for steps in range(1, 400):
+        monkeypatch.setattr(causes, "STEPS", steps)
+        verdict = judge(Evidence(document=ending_early(2)))
+        if verdict.cure is not None and verdict.cure.cut:
+            break
+    assert verdict.cure.as_json()["cut"] is True
+    assert any("cheaper ones not looked for to the end" in clause for clause in verdict.clauses)
+
+
+def test_what_is_begun_is_ended_and_nothing_is_begun_without_a_step_left():
+    left = effort.Effort(2)
+    left.begin()
+    left.take(5)
+    assert (left.over, left.cut, left.spent) == (True, False, 5)
+    with pytest.raises(effort.SpentError):
+        left.begin()
+    assert left.cut
+
+
+def test_a_move_costs_more_where_plans_have_more_buffers():
+    few, many = (Document.of(ending_early(count).plans[0]) for count in (1, 40))
+    assert effort.steps_of_a_move(few) == effort.DRAFT
+    assert effort.steps_of_a_move(many) == effort.DRAFT + 4 * 40 // 32
