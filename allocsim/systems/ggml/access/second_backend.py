@@ -44,14 +44,17 @@ class SecondBackend:
     kept: tuple[Any, ...]
 
 
-def second_backend(ws: LibraryWorkspace, *, threads: int = 1) -> SecondBackend:
+def second_backend(ws: LibraryWorkspace) -> SecondBackend:
     """Return a second backend of a workspace, as the module says.
+
+    It has as many threads as the first: what sums by threads (CROSS_ENTROPY_LOSS) rounds by their
+    number, and a graph moved from one to the other keeps its numbers.
 
     Raises EngineError where the library's structs are not those known.
     """
     library = ws.library
     backend = ws.own(library.ggml_backend_cpu_init(), library.ggml_backend_free, "second CPU backend")
-    library.ggml_backend_cpu_set_n_threads(backend, threads)
+    library.ggml_backend_cpu_set_n_threads(backend, ws.threads)
     device, cpu_type = library.ggml_backend_get_device(backend), ws.buffer_type
 
     own_type = (ctypes.c_uint64 * BUFFER_TYPE_WORDS)(*pointers(cpu_type, BUFFER_TYPE_WORDS))

@@ -58,7 +58,7 @@ class LibraryWorkspace:
     """
 
     def __init__(self, library: Library, *, threads: int = 1) -> None:
-        self.library = library
+        self.library, self.threads = library, threads
         self._stack = ExitStack()
         self._kept: list[Any] = []
         self.backend = self.own(library.ggml_backend_cpu_init(), library.ggml_backend_free, "CPU backend")

@@ -302,6 +302,12 @@ def test_a_copy_that_is_older_than_its_original_is_found_on_two_backends_alone_a
     assert next(graph_fuzzing.fuzz(child, [376]), None) is None
 
 
+def test_a_sum_by_threads_has_the_same_numbers_on_two_backends():
+    """CROSS_ENTROPY_LOSS on two threads: the second backend has two as well, and nothing differs but a race."""
+    assert generate(7_000_955).threads == 2
+    assert next(graph_fuzzing.fuzz(live("after"), [7_000_955]), None) is None
+
+
 def test_a_graph_of_nothing_but_static_leafs_and_views_needs_no_memory_of_its_own():
     """ggml gives no buffer for nothing, and says no more than that it gave none."""
     recipe = GraphRecipe(steps=(leaf("f32", 8, static=True), step("view_1d", "%0", 4, 0)), expand=(1,), outputs=())
