@@ -7,6 +7,7 @@
 | `record_events` | the lines of its log, as types |
 | `record_log` | the log read: tensors and buffers by generation, runs, uploads, reads |
 | `recorded_runs` | what each run found in its leafs, and what the host read of it |
+| `record_rows` | the programs of a session: each graph at its addresses |
 | `record_document` | documents: a session for what shares compute memory |
 
 Data model. A tensor is an address and a *generation*: it is born where it is first told, and dies

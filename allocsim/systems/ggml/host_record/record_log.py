@@ -6,8 +6,10 @@ them).
 
 Contract
 --------
-* Lines are taken in the order of `n`. A last line that is cut is left out: whoever was killed left
-  all lines before it. Any other line that is no event is a DocumentError with its number.
+* Lines are taken in the order of `n`, as far as no number is missing: two threads may write theirs
+  in the wrong order. A last line that is cut is left out: whoever was killed left all lines before
+  it. Any other line that is no event is a DocumentError with its number.
+* A log that still grows is read piece by piece (`LogReading`), to the same result.
 * A tensor told anew at its address with another op, type or shape is another one; one told with
   other memory, flags or sources is the same. Its buffer is the one that lies at the address told at
   the moment its memory was told.
@@ -16,7 +18,8 @@ Contract
 O(lines). What this module does not see: what is wrong.
 """
 
-from collections.abc import Iterator
+import heapq
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -51,6 +54,8 @@ class RecordedBuffer:
     """A buffer of a backend, from birth to death."""
 
     number: int
+    born: int
+    """The event that told of it first."""
     base: int
     size: int
     usage: int
@@ -100,6 +105,8 @@ class PlacedTensor:
 class RecordedRun:
     """One computation of a graph."""
 
+    number: int
+    """Which computation of its process it is, from 1."""
     event: int
     by: int
     waits: bool
@@ -132,6 +139,10 @@ class Touch:
     writes: bool
     tensor: RecordedTensor
     root: RecordedTensor
+    told: TensorTold
+    """What was said of the root then."""
+    memory: RecordedBuffer | None
+    """Where the root lay then."""
     start: int
     """First byte, in the root."""
     stop: int
@@ -139,14 +150,8 @@ class Touch:
     """The backend that was asked to do it later, 0 where it was done at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostWait:
-    """The host waited until a backend or scheduler had done what it was given up to an event."""
-
-    reached: int
-    told: int
-    """The event behind which the host knows."""
-    by: int
+Happening = RecordedRun | Touch | RecordedBuffer
+"""What a session is made of: a run, what the host did, a buffer that is given back."""
 
 
 @dataclass(slots=True)
@@ -157,51 +162,91 @@ class RecordLog:
     inplace_ops: list[str] = field(default_factory=list)
     buffers: list[RecordedBuffer] = field(default_factory=list)
     runs: list[RecordedRun] = field(default_factory=list)
-    touches: list[Touch] = field(default_factory=list)
-    waits: list[HostWait] = field(default_factory=list)
+    happened: list[Happening] = field(default_factory=list)
+    """In order."""
+    uploads: int = 0
+    reads: int = 0
+    waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """By backend or scheduler, in order: an event, and up to which event the host knows behind it
+    that what was given before has ended.
+    """
+
+    def waited(self, by: int, told: int, reached: int) -> None:
+        """Say that the host knows behind an event that what `by` was given before another ended."""
+        waits = self.waits.setdefault(by, [])
+        waits.append((told, max(reached, waits[-1][1] if waits else 0)))
+
+    def known_to_end(self, by: int, event: int, at: int) -> bool:
+        """Return whether the host knows at one event that what `by` was given at another ended."""
+        waits = self.waits.get(by, [])
+        behind = bisect_left(waits, (at,))
+        return behind > 0 and waits[behind - 1][1] > event
 
 
 def read_log(path: str | Path) -> RecordLog:
     """Return what a log says; raise DocumentError with the line where it is none."""
-    return _Reading(str(path)).all_of(content(path))
+    reading = LogReading(str(path))
+    reading.feed(content(path))
+    reading.end()
+    return reading.log
 
 
-class _Reading:
-    """The state of the process as far as the log has been read."""
+DECODER: Final = msgspec.json.Decoder(AnyEvent)
+
+
+class LogReading:
+    """The state of the process as far as the log has been read: `feed` it pieces, and `end` it."""
 
     def __init__(self, source: str) -> None:
         self.source, self.log = source, RecordLog()
+        self.lines, self.rest, self.early = 0, b"", list[tuple[int, int, AnyEvent]]()
+        """Whole lines so far, what is left of a line, and events that came before their turn."""
+        self.next = 0
         self.memory: dict[int, RecordedBuffer] = {}
         self.tensors: dict[int, RecordedTensor] = {}
         self.graphs: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.laid: dict[int, Laid] = {}
+        """Graph -> its tensors as they were at its last run; none where anything was told since."""
         self.recorded: dict[int, tuple[int, int]] = {}
         """By event of a backend: where it was recorded last, and on which backend."""
-        """Graph -> its tensors as they were at its last run; none where anything was told since."""
         self.count = 0
 
-    def all_of(self, data: bytes) -> RecordLog:
-        for event in sorted(self._lines(data), key=lambda one: one.n):
-            if isinstance(event, TensorTold | ContextGone | GraphTold):
-                self.laid.clear()
-            try:
-                self._follow(event)
-            except KeyError as error:
-                rule = f"names {error.args[0]}, where nothing was told to be"
-                raise DocumentError(self.source, f"event {event.n}", rule) from None
-        return self.log
-
-    def _lines(self, data: bytes) -> Iterator[AnyEvent]:
-        lines = data.split(b"\n")
-        for number, line in enumerate(lines, 1):
+    def feed(self, data: bytes) -> None:
+        """Follow the events of a further piece whose turn it is."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.lines += 1
             if not line.strip():
                 continue
             try:
-                yield msgspec.json.decode(line, type=AnyEvent)
+                event = DECODER.decode(line)
             except (msgspec.DecodeError, UnicodeError) as error:
-                if number == len(lines):
-                    return
-                raise DocumentError(self.source, f"line {number}", f"is no event: {error}") from None
+                raise DocumentError(self.source, f"line {self.lines}", f"is no event: {error}") from None
+            heapq.heappush(self.early, (event.n, self.lines, event))
+            while self.early and self.early[0][0] <= self.next:
+                self._take()
+
+    def end(self) -> None:
+        """Follow the events whose turn never came: nothing more is written."""
+        if self.rest.strip():
+            try:
+                event = DECODER.decode(self.rest)
+                heapq.heappush(self.early, (event.n, self.lines + 1, event))
+            except (msgspec.DecodeError, UnicodeError):
+                pass  # the line in which it was killed
+        while self.early:
+            self._take()
+
+    def _take(self) -> None:
+        number, _, event = heapq.heappop(self.early)
+        self.next = max(self.next, number + 1)
+        if isinstance(event, TensorTold | GraphTold):
+            self.laid.clear()
+        try:
+            self._follow(event)
+        except KeyError as error:
+            rule = f"names {error.args[0]}, where nothing was told to be"
+            raise DocumentError(self.source, f"event {event.n}", rule) from None
 
     def _follow(self, event: AnyEvent) -> None:
         match event:
@@ -211,6 +256,7 @@ class _Reading:
                 self._born(event)
             case BufferFreed():
                 self.memory[event.at].died = event.n
+                self.log.happened.append(self.memory[event.at])
             case TensorTold():
                 self._told(event)
             case ContextGone():
@@ -222,16 +268,16 @@ class _Reading:
             case RunBegins():
                 self._ran(event)
             case Waited():
-                self.log.waits.append(HostWait(event.n, event.n, event.by))
+                self.log.waited(event.by, event.n, event.n)
             case EventRecorded():
                 self.recorded[event.by] = event.n, event.other
             case EventWaited() if not event.other and event.by in self.recorded:
                 reached, by = self.recorded[event.by]
-                self.log.waits.append(HostWait(reached, event.n, by))
+                self.log.waited(by, event.n, reached)
 
     def _born(self, event: BufferTold) -> None:
         memory = RecordedBuffer(
-            number=len(self.log.buffers), base=event.base, size=event.size, usage=event.usage,
+            number=len(self.log.buffers), born=event.n, base=event.base, size=event.size, usage=event.usage,
             alignment=max(event.alignment, 1), name=event.name,
         )  # fmt: skip
         self.memory[event.at] = memory
@@ -251,13 +297,17 @@ class _Reading:
         for table in (self.tensors, self.graphs):
             for at in [at for at in table if event.start <= at < event.stop]:
                 del table[at]
+                self.laid.clear()
 
     def _touched(self, event: HostWrote | HostRead) -> None:
         tensor = self.tensors[event.t]
         root = self.tensors.get(tensor.told.view_src, tensor)
         start = event.start + (tensor.told.view_offs if root is not tensor else 0)
         writes = isinstance(event, HostWrote)
-        self.log.touches.append(Touch(event.n, writes, tensor, root, start, start + event.size, event.by))
+        self.log.uploads += writes
+        self.log.reads += not writes
+        touch = Touch(event.n, writes, tensor, root, root.told, root.memory, start, start + event.size, event.by)
+        self.log.happened.append(touch)
 
     def _ran(self, event: RunBegins) -> None:
         changed, same = (frozenset(self.tensors[at] for at in those) for those in (event.changed, event.same))
@@ -265,8 +315,11 @@ class _Reading:
             self.laid[event.graph] = self._laid(event.graph)
         leafs, outside, nodes, copies = self.laid[event.graph]
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
-            self.log.waits.append(HostWait(event.n, event.n, event.by))
-        self.log.runs.append(RecordedRun(event.n, event.by, event.waits, leafs, outside, nodes, copies, changed, same))
+            self.log.waited(event.by, event.n, event.n)
+        number = len(self.log.runs) + 1
+        run = RecordedRun(number, event.n, event.by, event.waits, leafs, outside, nodes, copies, changed, same)
+        self.log.runs.append(run)
+        self.log.happened.append(run)
 
     def _laid(self, graph: int) -> Laid:
         listed, ordered = self.graphs[graph]

@@ -25,6 +25,7 @@ Contract
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from dataclasses import dataclass, field
 from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, ROOTS_KEPT
 from allocsim.systems.ggml.host_record.record_events import TensorTold
 from allocsim.systems.ggml.host_record.record_log import (
+    Happening,
     PlacedTensor,
     RecordedBuffer,
     RecordedRun,
@@ -75,7 +77,7 @@ def shared_memory(log: RecordLog) -> list[list[RecordedRun]]:
             memory = leader[memory]
         return memory
 
-    homes = [[memory for memory in _memories(run) if memory.computes] for run in log.runs]
+    homes = [[memory for memory in memories_of(run) if memory.computes] for run in log.runs]
     for found in homes:
         for memory in found:
             leader[find(memory)] = find(found[0])
@@ -103,7 +105,8 @@ def is_leaf(tensor: PlacedTensor) -> bool:
     return tensor.told.op == NONE and tensor.view_src is None
 
 
-def _memories(run: RecordedRun) -> list[RecordedBuffer]:
+def memories_of(run: RecordedRun) -> list[RecordedBuffer]:
+    """Return the buffers in which the tensors of a run lie, in the order of their births."""
     found = {tensor.memory: None for tensor in placed(run) if tensor.memory is not None}
     return sorted(found, key=lambda memory: memory.number)
 
@@ -131,54 +134,67 @@ class _Leaf:
 
 def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
     """Return runs and ends of buffers of a session, in order, with what the host did."""
-    ends = {memory: None for run in runs for tensor in placed(run) if (memory := tensor.memory) and memory.died}
-    facts = [RunFacts(event=run.event, run=run) for run in runs]
-    facts += [RunFacts(event=memory.died or 0, given_back=memory) for memory in ends]
-    timeline: list[tuple[int, RunFacts | Touch]] = [(one.event, one) for one in facts]
-    timeline += [(touch.event, touch) for touch in log.touches]
-    host = _Host(log)
-    for _, one in sorted(timeline, key=lambda pair: pair[0]):
-        if isinstance(one, Touch):
-            host.touched(one)
-        elif one.given_back is not None:
-            host.gave_back(one)
-        else:
-            host.ran(one)
-    return host.done
+    return host_of(log, runs).done
 
 
-class _Host:
+def host_of(log: RecordLog, runs: Sequence[RecordedRun]) -> "FollowedHost":
+    """Follow all that happened in a session, from the birth of its first buffer on."""
+    host = FollowedHost(log, {memory for run in runs for memory in memories_of(run)})
+    mine = set(runs)
+    born = min((memory.born for memory in host.memories), default=0)
+    for one in log.happened[bisect_left(log.happened, born, key=event_of) :]:
+        if not isinstance(one, RecordedRun) or one in mine:
+            host.follow(one)
+    return host
+
+
+def event_of(one: Happening) -> int:
+    """Return when something happened."""
+    return (one.died or 0) if isinstance(one, RecordedBuffer) else one.event
+
+
+class FollowedHost:
     """The memory of a session as far as its events have been followed."""
 
-    def __init__(self, log: RecordLog) -> None:
-        self.log = log
+    def __init__(self, log: RecordLog, memories: set[RecordedBuffer]) -> None:
+        self.log, self.memories = log, memories
         self.done: list[RunFacts] = []
         self.leafs: dict[RecordedTensor, _Leaf] = {}
         self.last: dict[RecordedTensor, int] = {}
         """Root -> place of the last run that had it."""
         self.placed: dict[RecordedTensor, Span] = {}
         """Where it lay then."""
-        self.taken_by: dict[int, list[tuple[RecordedTensor, Span]]] = {}
-        """What each run wrote, by its place."""
+        self.forms: dict[tuple[int, frozenset[RecordedBuffer]], _GraphForm] = {}
+        """What runs of one graph have in common."""
+        self.taken_by: dict[int, _GraphForm] = {}
+        """The form of each run, by its place."""
 
-    def touched(self, touch: Touch) -> None:
-        if touch.writes:
-            self._uploaded(touch)
-        else:
-            self._read(touch)
+    def follow(self, one: Happening) -> None:
+        """Take in what happened next: a run of this session, or whatever the host did."""
+        match one:
+            case RecordedRun():
+                self._ran(RunFacts(event=one.event, run=one))
+            case RecordedBuffer() if one in self.memories:
+                self.done.append(RunFacts(event=one.died or 0, given_back=one))
+            case Touch() if one.memory in self.memories and one.writes:
+                self._uploaded(one)
+            case Touch() if one.memory in self.memories:
+                self._read(one)
 
     def _uploaded(self, touch: Touch) -> None:
-        root = touch.root
-        memory = root.memory
+        root, memory = touch.root, touch.memory
         if memory is None or not memory.computes or memory.dead(touch.event):
             return
-        span = _span(root.told, memory)
+        span = _span(touch.told, memory)
         leaf = self.leafs.setdefault(root, _Leaf(span))
         leaf.span, leaf.by_call = span, True
         leaf.uploaded.append((touch.start, touch.stop))
-        if _covers(leaf.uploaded, root.told.nbytes):
+        if _covers(leaf.uploaded, touch.told.nbytes):
             leaf.taken = False
-        self._take([(root, _span(root.told, memory, touch.start, touch.stop))])
+        written = _span(touch.told, memory, touch.start, touch.stop)
+        for other, there in self.leafs.items():
+            if other is not root and _meet(there.span, written):
+                there.taken, there.uploaded = True, []
         last = self.last.get(root)
         if last is not None and self._in_flight(last, touch):
             self.done[last].hasty_upload = True
@@ -187,7 +203,7 @@ class _Host:
         root, last = touch.root, self.last.get(touch.root)
         if last is None:
             return
-        read = root, touch.start, min(touch.stop, root.told.nbytes)
+        read = root, touch.start, min(touch.stop, touch.told.nbytes)
         memory, base, _ = self.placed[root]
         span = memory, base + read[1], base + read[2]
         if self._in_flight(last, touch):
@@ -200,33 +216,34 @@ class _Host:
     def _takes(self, place: int, root: RecordedTensor, span: Span) -> bool:
         if self.done[place].given_back is span[0]:
             return True
-        return any(other is not root and _meet(span, there) for other, there in self.taken_by.get(place, ()))
+        return place in self.taken_by and self.taken_by[place].takes(root, span)
 
     def _in_flight(self, place: int, touch: Touch) -> bool:
         run = self.done[place].run
         if run is None or run.waits or (touch.by and touch.by == run.by):
             return False
-        return not any(
-            run.event < wait.reached and wait.told < touch.event and wait.by == run.by for wait in self.log.waits
-        )
+        return not self.log.known_to_end(run.by, run.event, touch.event)
 
-    def gave_back(self, end: RunFacts) -> None:
-        self.done.append(end)
-
-    def ran(self, facts: RunFacts) -> None:
+    def _ran(self, facts: RunFacts) -> None:
         run = facts.run
         assert run is not None
-        for tensor in (*run.leafs, *run.nodes):
-            if is_leaf(tensor) and tensor.tensor not in run.copies and in_plan(tensor, run.event):
-                self._found(tensor, facts, run)
+        form = self._form(run)
+        for tensor in form.leafs:
+            self._found(tensor, facts, run)
+        place = len(self.done)
         self.done.append(facts)
-        writes = list(_writes(run))
-        self.taken_by[len(self.done) - 1] = writes
-        self._take(writes)
-        for tensor in placed(run):
-            if in_plan(tensor, run.event) and tensor.view_src is None and tensor.memory is not None:
-                self.last[tensor.tensor] = len(self.done) - 1
-                self.placed[tensor.tensor] = _span(tensor.told, tensor.memory)
+        self.taken_by[place] = form
+        for root, leaf in self.leafs.items():
+            if form.takes(root, leaf.span):
+                leaf.taken, leaf.uploaded = True, []
+        self.last |= dict.fromkeys(form.placed, place)
+        self.placed |= form.placed
+
+    def _form(self, run: RecordedRun) -> "_GraphForm":
+        dead = frozenset(memory for memory in self.memories if memory.dead(run.event))
+        if (id(run.nodes), dead) not in self.forms:
+            self.forms[id(run.nodes), dead] = _GraphForm(run)
+        return self.forms[id(run.nodes), dead]
 
     def _found(self, tensor: PlacedTensor, facts: RunFacts, run: RecordedRun) -> None:
         """Settle whether a leaf of a run holds what the host laid there."""
@@ -256,11 +273,24 @@ class _Host:
         there = [leaf for leaf in self.leafs.values() if leaf.by_call and leaf.span == span]
         return bool(there) and there[-1].taken
 
-    def _take(self, writes: Iterable[tuple[RecordedTensor, Span]]) -> None:
-        written = list(writes)
-        for root, leaf in self.leafs.items():
-            if any(other is not root and _meet(leaf.span, span) for other, span in written):
-                leaf.taken, leaf.uploaded = True, []
+
+class _GraphForm:
+    """What runs of a graph at its addresses have in common."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        planned = [tensor for tensor in placed(run) if in_plan(tensor, run.event)]
+        outside = set(run.outside)
+        self.leafs = [t for t in planned if is_leaf(t) and t.tensor not in run.copies and t not in outside]
+        self.placed = {t.tensor: _span(t.told, t.memory) for t in planned if t.view_src is None and t.memory}
+        """Roots, and where they lie."""
+        self.writes = list(_writes(run))
+        self._asked: dict[tuple[RecordedTensor, Span], bool] = {}
+
+    def takes(self, root: RecordedTensor, span: Span) -> bool:
+        """Return whether an op writes into bytes of a root for another one."""
+        if (root, span) not in self._asked:
+            self._asked[root, span] = any(other is not root and _meet(span, there) for other, there in self.writes)
+        return self._asked[root, span]
 
 
 def _writes(run: RecordedRun) -> Iterator[tuple[RecordedTensor, Span]]:

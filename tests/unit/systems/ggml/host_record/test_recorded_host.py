@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from allocsim.document import dumps
 from allocsim.errors import AllocsimError
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, outcome_of
 from allocsim.systems.ggml.access.library import find
 from allocsim.systems.ggml.host_record import host_recorder as recorder
 from allocsim.systems.ggml.host_record.record_document import documents_of
-from allocsim.systems.ggml.host_record.record_log import read_log
+from allocsim.systems.ggml.host_record.record_log import LogReading, read_log
 from allocsim.systems.ggml.remarks import remarks_on
 from tests.ggml_live import live
 
@@ -203,3 +204,20 @@ def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> No
         except AllocsimError:
             refused += 1
     assert 0 < refused < 60
+
+
+def test_log_that_grows_is_read_as_one_that_is_whole(built: Path, tmp_path: Path) -> None:
+    """Pieces of any length, lines of two threads in the wrong order, a last line without its end: the same documents."""
+    whole = _recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
+    data, drawn = (tmp_path / "log.jsonl").read_bytes(), random.Random(7)
+    lines = data.splitlines(keepends=True)
+    for place in drawn.sample(range(1, len(lines) - 1), 20):
+        lines[place : place + 2] = reversed(lines[place : place + 2])
+    shuffled = b"".join(lines)[:-1]
+    reading = LogReading("log")
+    while shuffled:
+        cut = drawn.randrange(1, 300)
+        reading.feed(shuffled[:cut])
+        shuffled = shuffled[cut:]
+    reading.end()
+    assert [*map(dumps, documents_of(reading.log))] == [*map(dumps, whole)]

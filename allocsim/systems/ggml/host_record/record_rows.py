@@ -1,0 +1,183 @@
+"""The programs of a session: each graph at its addresses, as the rows of a dump and as a document.
+
+Contract
+--------
+* A program is made once for each graph that differs in anything: its rows, what the host reads of
+  it, which of several alike it is. Graphs that are alike are one program. Each buffer of the session
+  is an arena.
+* A buffer that was given back is a program of its own, which writes over its whole arena.
+
+O(tensors) for each graph that is new. What this module does not see: what follows what.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from allocsim.model import Arena, Document, Plan, Program
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.systems.ggml import dump_document
+from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, SPLIT_COPY
+from allocsim.systems.ggml.host_record.record_log import (
+    PlacedTensor,
+    RecordedBuffer,
+    RecordedRun,
+    RecordedTensor,
+    RecordLog,
+)
+from allocsim.systems.ggml.host_record.recorded_runs import Read, in_plan, is_leaf, placed
+
+Named = tuple[int | str, int, int]
+"""A read as rows name it: a root and a range of its bytes."""
+
+
+@dataclass(slots=True)
+class SessionPrograms:
+    """The programs of a session, made once for each graph that differs in anything."""
+
+    log: RecordLog
+    memories: list[RecordedBuffer]
+    names: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    parts: dict[Hashable, Document] = field(default_factory=dict)
+    like: dict[tuple[int, int, frozenset[int]], dict[str, Any]] = field(default_factory=dict)
+    distinct: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    references: dict[int, dict[RecordedTensor, int | str]] = field(default_factory=dict)
+    numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def part(self, run: RecordedRun, reads: Iterable[Named], *, lane: int = 0, **said: bool) -> Document:
+        """Return program, belief and plan of a run with these reads."""
+        rows = self.rows_of(run)
+        listed = sorted(reads, key=str)
+        key = id(rows), lane, tuple(listed), *said.items()
+        if key not in self.parts:
+            rows = {**rows, "meta": {**rows["meta"], "lane": lane, "reads": listed, **said}}
+            self.parts[key] = dump_document.loads(msgspec.json.encode(rows), "record")
+        return self.parts[key]
+
+    def named(self, run: RecordedRun, reads: Iterable[Read]) -> set[Named]:
+        """Return reads of a run as its rows name them."""
+        if id(run.nodes) not in self.references:
+            self.references[id(run.nodes)] = _references(run)
+        names = self.references[id(run.nodes)]
+        return {(names[root], start, stop) for root, start, stop in reads if root in names}
+
+    def generations(self, run: RecordedRun) -> tuple[int, ...]:
+        """Return which generation each tensor of a run is."""
+        if id(run.nodes) not in self.numbers:
+            self.numbers[id(run.nodes)] = tuple(tensor.tensor.number for tensor in placed(run))
+        return self.numbers[id(run.nodes)]
+
+    def rows_of(self, run: RecordedRun) -> dict[str, Any]:
+        """Return the rows of a run; those of runs that are alike are one object."""
+        dead = frozenset(memory.number for memory in self.memories if memory.dead(run.event))
+        like = id(run.leafs), id(run.nodes), dead
+        if like not in self.like:
+            rows = _rows(self, run)
+            self.like[like] = self.distinct.setdefault(msgspec.json.encode(rows), rows)
+        return self.like[like]
+
+    def end(self, memory: RecordedBuffer) -> Document:
+        """Return the program in which the bytes of a buffer are given back, and are anybody's."""
+        if memory not in self.parts:
+            self.parts[memory] = _given_back(memory, self.memories.index(memory), self.arenas())
+        return self.parts[memory]
+
+    def arenas(self) -> tuple[Arena, ...]:
+        """Return an arena for each buffer."""
+        return tuple(
+            Arena(name=name, alignment=m.alignment) for name, m in zip(self.titles(), self.memories, strict=True)
+        )
+
+    def titles(self) -> list[str]:
+        """Return the names of the buffers, all different."""
+        return [m.name if len(self.memories) == 1 else f"{m.name} {k}" for k, m in enumerate(self.memories)]
+
+    def name(self, tensor: PlacedTensor) -> str:
+        """Return the name of a tensor in memory of its own: by that memory, not by its name."""
+        where = tensor.memory.number if tensor.memory else None, tensor.told.data, tensor.told.nbytes
+        if where not in self.names:
+            taken = set(self.names.values())
+            called = tensor.tensor.name
+            self.names[where] = called if called not in taken else f"{called} #{len(taken)}"
+        return self.names[where]
+
+
+def _references(run: RecordedRun) -> dict[RecordedTensor, int | str]:
+    """Return how the rows name each tensor."""
+    leafs = {tensor.tensor: f"L{place}" for place, tensor in enumerate((*run.leafs, *run.outside))}
+    return {**leafs, **{tensor.tensor: place for place, tensor in enumerate(run.nodes)}}
+
+
+def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
+    """Return a run as a dump says it (docs/ggml.md)."""
+    names = _references(run)
+    outside = set(run.outside)
+
+    def row(tensor: PlacedTensor) -> dict[str, Any]:
+        told, memory = tensor.told, tensor.memory
+        planned = in_plan(tensor, run.event)
+        external = bool(told.data) and not planned
+        copied = run.copies.get(tensor.tensor)
+        src = () if tensor in outside else tensor.src if copied is None else (copied,)
+        return {
+            "op": NONE if tensor in outside else told.op if copied is None else SPLIT_COPY,
+            "name": session.name(tensor) if external and tensor.view_src is None else told.name,
+            **{key: getattr(told, key) for key in ("type", "ne", "nb", "nbytes", "view_offs", "op_params")},
+            "off": told.data - memory.base if planned and memory else None,
+            "buffer": session.memories.index(memory) if planned and memory else 0,
+            "external": external,
+            "flags": tensor.flags | (told.flags & COMPUTE),
+            "view_src": None if tensor.view_src is None else names[tensor.view_src],
+            "src": [None if source is None else names[source] for source in src],
+        }
+
+    arenas = zip(session.arenas(), session.memories, strict=True)
+    return {
+        "meta": {
+            "version": session.log.version,
+            "name": "record",
+            "runs_again": True,
+            "inplace_ops": session.log.inplace_ops,
+            "buffers": [{"name": a.name, "size": m.size, "alignment": a.alignment} for a, m in arenas],
+        },
+        "leafs": [row(tensor) for tensor in (*run.leafs, *run.outside)],
+        "nodes": [row(tensor) for tensor in run.nodes],
+    }
+
+
+def skipped(run: RecordedRun, left_out: set[RecordedTensor]) -> tuple[int, ...]:
+    """Return the steps of the uploads that the host left out: uploads come first, in the order of
+    the rows.
+    """
+    filled = [
+        tensor
+        for tensor in placed(run)
+        if tensor.view_src is None
+        and tensor.tensor not in run.copies
+        and (is_leaf(tensor) or tensor in run.outside)
+        and (in_plan(tensor, run.event) or not tensor.told.data)
+    ]
+    return tuple(step for step, tensor in enumerate(filled) if tensor.tensor in left_out)
+
+
+def _given_back(memory: RecordedBuffer, arena: int, arenas: tuple[Arena, ...]) -> Document:
+    builder = ProgramBuilder("given back", arenas=arenas)
+    title = f"buffer {arenas[arena].name}"
+    buffer = builder.buffer(title, memory.size, arena=arena)
+    builder.op("given_back", (), (builder.value(title, buffer, "u8", (memory.size,)),), name=f"{title} given back")
+    program: Program = builder.build()
+    return Document(
+        programs=(program,),
+        plans=(
+            Plan(
+                program=program,
+                source="the host",
+                arena=np.array([arena], dtype=np.int32),
+                offset=np.zeros(1, dtype=np.int64),
+                nbytes=np.array([memory.size], dtype=np.int64),
+            ),
+        ),
+    )
