@@ -25,6 +25,7 @@ judged.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from engine.k_audit.arranged_memory import Draw, draw
 from engine.k_audit.arrangements import LAYOUTS
@@ -42,7 +43,7 @@ from engine.k_audit.audit_cases import (
     known_variant,
 )
 from engine.k_audit.measuring import AuditRow, Measured, measure
-from engine.kernels import KERNELS
+from engine.kernels import KERNELS, Kernel
 
 __all__ = [
     "LAYOUTS",
@@ -65,6 +66,9 @@ __all__ = [
 
 Cell = tuple[str, str, int, int, str]
 """(kind, variant, operand, result, layout)."""
+
+_KNOWN: Final[dict[tuple[object, ...], AuditRow]] = {}
+"""Rows of this process: runs of one model at one size share nearly all of them."""
 
 
 def audit(
@@ -99,7 +103,8 @@ def audit_ops(
 ) -> tuple[AuditRow, ...]:
     """Measure the kernels of a program with results exactly over operands.
 
-    Shapes, dtypes and strides are the program's; each distinct call is measured once.
+    Shapes, dtypes and strides are the program's; each distinct call is measured once, and what was
+    measured in this process (same kernel, cases, pair, layout and seed) is not measured again.
 
     A call whose result has more than `max_elements` elements is cut to its leading rows where the
     kernel can be bound to those (row-wise kernels can). O(distinct calls); views and host ops are
@@ -111,9 +116,16 @@ def audit_ops(
     for case in known:
         groups.setdefault((case.kind, case.variant or ""), []).append(cut(case, kernels, max_elements))
     return tuple(
-        measure(kernels[kind][variant], groups[kind, variant], (operand, result), layout, seed=seed)
+        _row(kernels[kind][variant], groups[kind, variant], (operand, result), layout, seed)
         for kind, variant, operand, result, layout in cells(groups, (layout,))
     )
+
+
+def _row(kernel: Kernel, group: Sequence[AuditCase], pair: tuple[int, int], layout: str, seed: int) -> AuditRow:
+    key = kernel, tuple(map(identity, group)), pair, layout, seed
+    if key not in _KNOWN:
+        _KNOWN[key] = measure(kernel, group, pair, layout, seed=seed)
+    return _KNOWN[key]
 
 
 def grouped(kernels: Table, cases: Sequence[AuditCase]) -> dict[tuple[str, str], list[AuditCase]]:

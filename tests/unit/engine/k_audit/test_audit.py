@@ -194,7 +194,7 @@ def test_an_alias_that_does_not_happen_is_an_error_not_a_pass(monkeypatch):
     monkeypatch.setattr(arranged_memory, "as_strided", lambda *args: real(*args).copy())
     case = AuditCase(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
     with pytest.raises(EngineError, match="did not happen"):
-        audit_ops([case])
+        audit(kernels={"silu": KERNELS["silu"]}, cases=[case])
 
 
 def test_a_canary_that_is_not_caught_is_an_error(monkeypatch):
@@ -303,6 +303,29 @@ def test_a_program_s_calls_are_measured_once_each_at_their_own_shapes():
         ("rms_norm_back", "two_pass", 1, "safe", 1),
         ("rms_norm", "one_pass", 0, "safe", 1),
     ]
+
+
+def test_what_was_measured_is_not_measured_again_and_another_seed_or_kernel_is():
+    """Runs of one model share nearly all of their rows; a kernel is known by what it is, not by its name."""
+    ran = []
+
+    def counted(params, operands, results):
+        ran.append(params)
+        return np.copyto, (results[0], operands[0])
+
+    def clears(params, operands, results):
+        return arranged_memory.canary(0).bind(params, operands, results)
+
+    case = AuditCase(kind="copied", operands=(dense("f32", 5),), results=(dense("f32", 5),))
+    table = {"copied": {"": Kernel(bind=counted)}}
+    (first,) = audit_ops([case], kernels=table)
+    once = len(ran)
+    assert audit_ops([case], kernels=table) == (first,)
+    assert len(ran) == once > 0
+    audit_ops([case], kernels=table, seed=1)
+    assert len(ran) == 2 * once
+    (other,) = audit_ops([case], kernels={"copied": {"": Kernel(bind=clears)}})
+    assert (first.measured, other.measured) == ("safe", "unsafe")
 
 
 def test_strided_calls_keep_their_strides():
