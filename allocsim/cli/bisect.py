@@ -34,6 +34,7 @@ from allocsim.cure import Cure
 from allocsim.cure.apart import all_apart
 from allocsim.errors import EngineError, NotInstalledError
 from allocsim.files.folders import Content, replace_files, working_in
+from allocsim.files.gate import is_file
 from allocsim.files.sizes import in_growth
 from allocsim.model import Document, Plan
 from allocsim.outcomes.description import describe
@@ -93,7 +94,7 @@ def bisect(
     Example: allocsim bisect plan.json
     """
     with nullcontext() if out is None else working_in(out):
-        if Path(target).exists():
+        if is_file(target):
             found = _file(target, allocator, seconds, ggml)
         else:
             sizes = {"layers": layers, "seq": seq, "steps": steps, "seed": seed, "fixed": fixed}

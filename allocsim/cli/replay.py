@@ -27,6 +27,7 @@ from allocsim.allocators import Planner, find, find_installed
 from allocsim.cli.output import print_error, print_json, print_line, print_table, show_path
 from allocsim.errors import DocumentError, NotInstalledError, PlannerError, UnknownNameError
 from allocsim.files.folders import working_in
+from allocsim.files.gate import is_file
 from allocsim.files.journal import Journal
 from allocsim.model import Plan
 from allocsim.plugins import service
@@ -126,7 +127,7 @@ def replay(
     """
     groups = tuple(group) if group else GROUPS
     sizes = {"layers": layers, "seq": seq, "seed": seed, "fixed": fixed}
-    job = _of_file if Path(target).exists() else service("replay_scenario")
+    job = _of_file if is_file(target) else service("replay_scenario")
     with job(target, allocator, sizes) as (head, rows), nullcontext() if out is None else working_in(out):
         log: Journal[Row] | None = None if out is None else Journal(out / LOG, head, ReplayRow, what="replay")
         found = [row for row in (() if log is None else log.rows) if row["group"] in groups]

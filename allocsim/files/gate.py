@@ -61,6 +61,11 @@ Refusal = Callable[[str, str, str], AllocsimError]
 """(source, place, rule) -> the error to raise."""
 
 
+def is_file(name: str) -> bool:
+    """Return whether a name that may be a scenario's is that of a file, or of standard input."""
+    return name == INPUT or Path(name).exists()
+
+
 def content(
     path: str | Path,
     most: int = CEILINGS["document"],
@@ -314,5 +319,5 @@ def _words(error: Exception) -> str:
 
 
 __all__ = [
-    "CEILINGS", "Refusal", "bounded", "content", "converted", "record_of", "refused_with", "refusing", "stream_content",
+    "CEILINGS", "Refusal", "bounded", "content", "converted", "is_file", "record_of", "refused_with", "refusing", "stream_content",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import typer
 
 import reports
 from allocsim.cli.output import print_line, show_path
+from allocsim.files.gate import INPUT
 from allocsim.systems import load
 
 
@@ -55,7 +56,8 @@ def plot(
 
     Example: allocsim plot plan.json --kind lifetimes -o lives.png
     """
-    picture = out or f"{Path(file).resolve().stem}-{kind.value}.png"
+    stem = "stdin" if file == INPUT else Path(file).resolve().stem
+    picture = out or f"{stem}-{kind.value}.png"
     reports.plot(load(file), kind.value, picture, run=run)
     print_line(f"wrote {show_path(picture)}")
     return 0

@@ -54,6 +54,19 @@ def test_a_document_comes_through_a_pipe(faulty):
         assert {**entry, "file": ""} == {**wanted, "file": ""}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("bisect", "--json"), ("replay", "--limit", "1"), ("plot",), ("verdict",), ("report", "-o", "page.html")],
+)
+def test_what_takes_one_document_takes_it_from_standard_input(command, faulty, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with faulty.open() as text:
+        monkeypatch.setattr(sys, "stdin", text)
+        assert main([command[0], "-", *command[1:]]) in (0, 1)
+    assert "does not exist" not in capsys.readouterr().err
+    assert {path.name for path in tmp_path.glob("*.png")} <= {"stdin-map.png"}
+
+
 def test_a_compressed_file_is_read_as_what_is_in_it(faulty, tmp_path):
     packed = tmp_path / "plan.json.gz"
     packed.write_bytes(gzip.compress(faulty.read_bytes()))
