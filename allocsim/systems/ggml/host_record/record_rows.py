@@ -3,8 +3,8 @@
 Contract
 --------
 * A program is made once for each graph that differs in anything: its rows, what the host reads of
-  it, which of several alike it is. Graphs that are alike are one program. Each buffer of the session
-  is an arena.
+  it, which of several alike it is. Graphs that are alike are one program. Each buffer of the
+  session is an arena.
 * A buffer that was given back is a program of its own, which writes over its whole arena.
 
 O(tensors) for each graph that is new. What this module does not see: what follows what.
