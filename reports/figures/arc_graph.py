@@ -38,6 +38,9 @@ LEAST_RISE: Final = 0.06
 HEIGHT: Final = 1.6
 """Of the longest arc, in rows."""
 
+WORDS: Final = 0.12
+"""Part of the axis of steps within which the words of two marked ops would cover one another."""
+
 LINE: Final = 0.2
 """Of a line of words below a box, in rows."""
 
@@ -91,11 +94,7 @@ def draw_graph(
     rows = -program.ops.stream.astype(float) if len(program.streams) > 1 else np.zeros(len(program.ops))
     rows *= 1.1
     chosen = _chosen(found, looks, ARCS[named])
-    lines = 0
-    if named:
-        lines = _boxes(axes, program, looks, rows, (first, last))
-    else:
-        _ticks(axes, program, looks, rows)
+    lines = _boxes(axes, program, looks, rows, (first, last)) if named else _ticks(axes, program, looks, rows)
     drawn = np.concatenate([chosen, np.array(sorted(looks.late), dtype=np.int64).reshape(-1, 2)])
     inside = np.clip(drawn, first, last)
     top = HEIGHT * float(np.sqrt((inside[:, 1] - inside[:, 0]).max(initial=0) / max(steps, 1)))
@@ -167,8 +166,10 @@ def _boxes(axes: Axes, program: Program, looks: GraphLooks, rows: Any, window: t
     return most
 
 
-def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> None:
-    """Draw stretches of ops that look alike as bars, and the marked ops."""
+def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> int:
+    """Draw stretches of ops that look alike as bars, and the marked ops; return the most lines of
+    words below one.
+    """
     faces = [str(looks.face(step)) for step in range(len(program.ops))]
     cuts = [0, *(k for k in range(1, len(faces)) if faces[k] != faces[k - 1] or rows[k] != rows[k - 1]), len(faces)]
     bars = [(first, last, float(rows[first])) for first, last in pairwise(cuts)]
@@ -180,14 +181,40 @@ def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> None:
         ),
         autolim=False,
     )  # fmt: skip
-    for step, words in looks.marked.items():
-        y = float(rows[step])
+    for step in looks.marked:
         axes.plot(
-            [step + 0.5], [y - 0.05], marker="|", markersize=16, color=RED, markeredgewidth=2, zorder=4, gid="marked op"
+            [step + 0.5], [float(rows[step]) - 0.05], marker="|", markersize=16, color=RED, markeredgewidth=2, zorder=4,
+            gid="marked op",
+        )  # fmt: skip
+    most = 0
+    for group in _beside_each_other(sorted(looks.marked), len(program.ops) * WORDS):
+        words = "\n".join(looks.marked[step] for step in group)
+        most = max(most, words.count("\n") + 1)
+        middle, y = (group[0] + group[-1] + 1) / 2, min(float(rows[step]) for step in group)
+        side = (
+            "left"
+            if middle < len(program.ops) * WORDS
+            else "right"
+            if middle > len(program.ops) * (1 - WORDS)
+            else "center"
         )
         axes.annotate(
-            words, (step + 0.5, y - 0.2), (0, -10), textcoords="offset points", ha="center", color=RED, fontsize=8.5
-        )
+            words, (middle, y - 0.2), (0, -4), textcoords="offset points", ha=side, va="top", color=RED, fontsize=8.5, gid="deed",
+        )  # fmt: skip
+    return most
+
+
+def _beside_each_other(steps: Sequence[int], near: float) -> list[list[int]]:
+    """Return sorted steps in groups: those nearer than `near` to the one before are of its
+    group.
+    """
+    groups: list[list[int]] = []
+    for step in steps:
+        if groups and step - groups[-1][-1] < near:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
 
 
 def _arcs(axes: Axes, pairs: Sequence[tuple[int, int]], rows: Any, steps: int, *, gid: str, **look: Any) -> None:

@@ -25,7 +25,7 @@ from allocsim.model import Document, Program
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import faults, told
+from reports.figures.conflicts import faults, room, told
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
@@ -69,7 +69,8 @@ def categories(
     found = by_category(program)
     names = SAID | ({} if _is_told(program) else {"workspace": UNTOLD})
     kept = [name for name in CATEGORIES if found.live[name].any()]
-    figure = style.canvas(11.5, 5.6)
+    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    figure = style.canvas(11.5, 5.6 + room(wrong))
     axes = figure.add_subplot()
     edges, heights = thinned(np.stack([found.live[name] for name in kept]))
     top = areas(axes, edges, heights, kept)
@@ -77,7 +78,6 @@ def categories(
     style.bytes_axis(axes.yaxis, top, "live bytes")
     axes.set_ylim(0, top * 1.08)
     axes.axvline(found.fullest + 0.5, color=style.INK, linewidth=1.0, dashes=(4, 3), zorder=4, gid="fullest")
-    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
     mark_steps(axes, wrong, len(program.ops))
     at = found.at_fullest
     handles = [

@@ -32,7 +32,7 @@ from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import style
 from reports.figures.arc_graph import GraphLooks, draw_graph, edges
-from reports.figures.conflicts import Conflict, faults, told
+from reports.figures.conflicts import Conflict, faults, room, told
 from reports.figures.fault_marks import seen_at
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
@@ -74,9 +74,9 @@ def chain(
     passes = passes_of(program)
     kept, results = _kept(program, passes)
     found = np.unique(np.concatenate([edges(program), kept]), axis=0)
-    figure = style.canvas(12.5, 7.4)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    figure = style.canvas(12.5, 7.4 + room(wrong))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     looks = GraphLooks(
         face=lambda step: style.pale(LOOKS[passes[step]][0], 0.7),
         says=_numbers(program),

@@ -28,7 +28,7 @@ from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import lifetime_rows
-from reports.figures.conflicts import Conflict, faults, not_drawn, told
+from reports.figures.conflicts import Conflict, faults, not_drawn, room, told
 from reports.figures.families import families
 from reports.figures.lifetime_rows import Mark, wrong
 from reports.figures.scene import Scene, scene
@@ -103,7 +103,7 @@ def lifetimes(
         blank(axes, "nothing lives here")
         return figure
     named = len(rows) <= LABELLED_ROWS
-    figure = canvas(12.0, 1.9 + 0.185 * max(len(rows), 3) if named else 8.0)
+    figure = canvas(12.0, room(wrong_here) + (1.9 + 0.185 * max(len(rows), 3) if named else 8.0))
     axes = figure.add_subplot()
     colours = families(shown, rows)
     _bars(axes, shown, rows, colours.colours if colours.by != "layer" else None, believed)

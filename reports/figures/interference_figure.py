@@ -22,6 +22,7 @@ last.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
@@ -44,8 +45,11 @@ GROUP: Final = 7
 FEW: Final = 3
 """The same where several causes are drawn."""
 
-APART: Final = 1.1
+APART: Final = 1.3
 """Room between two blocks, in inches, for the words of the lower."""
+
+WORDS: Final = 125
+"""Characters of a line above a block."""
 
 LEFT, MIDDLE, RIGHT = 0.0, 4.3, 8.6
 """Where the columns stand, in inches."""
@@ -121,13 +125,16 @@ def interference(
         for node in nodes:
             _node(axes, shown, node)
         if len(blocks) > 1:
-            axes.text(LEFT - WIDTH / 2, max(node.y for node in nodes) + 0.38, block.words, color=style.RED, fontweight="bold", fontsize=9, gid="cause")  # fmt: skip
+            axes.text(LEFT - WIDTH / 2, max(node.y for node in nodes) + 0.38, "\n".join(wrap(block.words, WORDS)), va="bottom", color=style.RED, fontweight="bold", fontsize=9, gid="cause")  # fmt: skip
         everything += nodes
         low = min(node.y for node in nodes) - APART
     axes.set_xlim(-1.5, 10.1)
-    axes.set_ylim(min(node.y for node in everything) - 0.45, max(node.y for node in everything) + 0.55)
+    axes.set_ylim(
+        min(node.y for node in everything) - 0.45,
+        max(node.y for node in everything) + (0.95 if len(blocks) > 1 else 0.55),
+    )
     _legend(figure, everything, drawn, "" if shown.plan is None else ", in slots apart")
-    words, details = _heading(shown, found, blocks, report=report)
+    words, details = _heading(shown, found, blocks, report=report, causes=causes)
     style.heading(axes, words, [*details, *told(found, report, causes)[len(found) :]])
     return figure
 
@@ -293,7 +300,7 @@ def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str], apart: 
 
 
 def _heading(
-    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Block], *, report: Report | None
+    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Block], *, report: Report | None, causes: Sequence[Cause]
 ) -> tuple[str, list[str]]:
     parties, nodes = sum(block.parties for block in blocks), sum(len(block.nodes) for block in blocks)
     left_out = sum(block.left_out for block in blocks)
@@ -304,10 +311,12 @@ def _heading(
         details.append(
             f"{count(left_out, 'neighbour')} more {'lives' if left_out == 1 else 'live'} at the same time and {'is' if left_out == 1 else 'are'} not drawn: smaller, or sharing no byte"
         )
+    if len(found) == 1:
+        return blocks[0].words, details
     if found:
-        return blocks[0].words if len(
-            found
-        ) == 1 else f"{count(len(found), 'cause')}, each with what lives beside its parties", details
+        first = "The first " if len(causes) > len(found) or not causes else ""
+        what = count(len(found), "cause" if causes else "conflict")
+        return f"{first}{what}, each with what lives beside its parties", details
     if report is None:
         said = "T"
     elif report.count:

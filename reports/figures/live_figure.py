@@ -26,7 +26,7 @@ from allocsim.model import Document
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, conflicts, faults, not_drawn, told
+from reports.figures.conflicts import Conflict, conflicts, faults, not_drawn, room, told
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import LiveCurve, Scene, scene, scenes
 from reports.number_format import count, nbytes, over, short
@@ -73,7 +73,8 @@ def live_bytes(
         found = _distinct(scenes(document))
     curves = [shown.live_bytes(shown.placed) for shown in found]
     alive = any(curve.peak for curve in curves)
-    figure = style.canvas(11.5, 5.6) if alive else style.canvas(9.0, 3.2)
+    wrong = faults(document, found[0], run or 0, report=report, causes=causes, verdict=verdict) if alive else []
+    figure = style.canvas(11.5, 5.6 + room(wrong)) if alive else style.canvas(9.0, 3.2)
     axes = figure.add_subplot()
     if not alive:
         style.heading(
@@ -97,7 +98,6 @@ def live_bytes(
     axes.set_ylim(0, top * 1.08)
     _sizes(axes, shown, sizes, lives, top=top, steps=steps)
     _overlaps(axes, shared, found_here, steps, top)
-    wrong = faults(document, shown[0], run or 0, report=report, causes=causes, verdict=verdict)
     mark_steps(axes, wrong, steps)
     finding, details = _heading(shown, sizes, lives, areas, len(found))
     if kept is not None and kept.peak:
