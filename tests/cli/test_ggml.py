@@ -38,8 +38,10 @@ def no_wheels(monkeypatch):
 
 
 @pytest.mark.usefixtures("both")
-def test_issue_1501_on_both_libraries_is_as_expected_and_kept(tmp_path):
-    done = allocsim("repro", "run", "ggml-1501", "--runtime", "ggml", *SMALL, "--json", "--out", tmp_path)
+@pytest.mark.parametrize("steps", [4, pytest.param(20, marks=pytest.mark.campaign)])
+def test_issue_1501_on_both_libraries_is_as_expected_and_kept(steps, tmp_path):
+    asked = ("--runtime", "ggml", *SMALL, "--steps", steps, "--json", "--out", tmp_path)
+    done = allocsim("repro", "run", "ggml-1501", *asked)
     assert (done.returncode, done.stderr) == (0, "")
     before, after = json.loads(done.stdout)["runs"]
 
@@ -57,7 +59,7 @@ def test_issue_1501_on_both_libraries_is_as_expected_and_kept(tmp_path):
     for run in (before, after):
         assert run["matches"]
         assert set(run["modes"]) == {"default", "pinned", "backward", "reference"}
-        assert all(len(mode["loss"]) == 20 for mode in run["modes"].values())
+        assert all(len(mode["loss"]) == steps for mode in run["modes"].values())
         assert {smoke["name"]: smoke["agrees"] for smoke in run["smokes"]} == {
             "rms_norm": True, "rope": True, "soft_max": True, "view": True, "concat": None,
         }  # fmt: skip
@@ -228,9 +230,14 @@ def test_list_and_show_say_what_runs_on_ggml(capsys):
     assert "expected: C08, fault of the plan" in capsys.readouterr().out
 
 
-def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_graphs(tmp_path):
+@pytest.mark.parametrize(
+    "chosen",
+    [("--ops", "ADD,RMS_NORM_BACK,SOFT_MAX_BACK,SQR"), pytest.param((), marks=pytest.mark.campaign)],
+    ids=["four ops", "all ops"],
+)
+def test_the_audit_of_the_older_library_finds_the_two_kernels_and_writes_their_graphs(chosen, tmp_path):
     live("before")
-    done = allocsim("audit", "--ggml", "before", "--layouts", "over", "--json", "-o", tmp_path)
+    done = allocsim("audit", "--ggml", "before", *chosen, "--layouts", "over", "--json", "-o", tmp_path)
     printed = json.loads(done.stdout)
     unsafe = {(row["op"], row["source"]) for row in printed["rows"] if row["measured"] == "unsafe"}
 
@@ -271,12 +278,35 @@ def test_the_pairs_that_a_version_gets_wrong_stand_in_one_table(capsys):
     assert "no such library" in printed["refused"]["./nowhere.so"]
 
 
+@pytest.mark.campaign
 def test_the_engines_own_kernels_agree_and_the_planted_ones_do_not(tmp_path, capsys):
+    """Of some of them the next test asks the same; of all, without the command, the tests of `engine.k_audit`."""
     assert main(["audit", "--layouts", "over", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agree"]
     assert main(["audit", "--variants", "--layouts", "over", "-o", str(tmp_path)]) == 1
     assert "rms_norm_back (two_pass)" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {
+        "rms_norm_back-two_pass-0.json",
+        "soft_max_back-two_pass-1.json",
+    }
+
+
+SOME = """
+from engine.kernels import KERNELS as ALL
+
+SOME = {kind: ALL[kind] for kind in ("add", "rms_norm_back", "silu", "soft_max_back")}
+AS_RUN = {kind: {name: variants[name] for name in [next(iter(variants))]} for kind, variants in SOME.items()}
+"""
+
+
+def test_some_of_the_engines_kernels_agree_and_the_planted_ones_do_not(tmp_path):
+    (tmp_path / "some.py").write_text(SOME)
+    done = in_folder(tmp_path, "audit", "some:AS_RUN", "--layouts", "over", "--json")
+    assert (done.returncode, json.loads(done.stdout)["agree"]) == (0, True)
+    done = in_folder(tmp_path, "audit", "some:SOME", "--layouts", "over", "-o", tmp_path / "out")
+    assert done.returncode == 1
+    assert "rms_norm_back (two_pass)" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "rms_norm_back-two_pass-0.json",
         "soft_max_back-two_pass-1.json",
     }
