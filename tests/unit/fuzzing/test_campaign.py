@@ -77,7 +77,7 @@ def test_a_fault_that_raises_ends_at_the_fewest_ops_that_raise():
 
 
 def test_a_lost_view_is_found_and_made_small(tmp_path):
-    result = campaign(asked("forgets_views", seed=8, examples=400, reduce_seconds=600.0), corpus=tmp_path)
+    result = campaign(asked("forgets_views", seed=8, examples=120, reduce_seconds=600.0), corpus=tmp_path)
     stale = [f for f in result.findings if f.cause.startswith("StaleRead") and f.breaks == "sound"]
 
     assert stale
