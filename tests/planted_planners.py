@@ -283,3 +283,50 @@ def bursts(program, constraints):
     while True:
         if os.fork() == 0:
             time.sleep(600)
+
+
+# laws on pairs: each keeps all but one ---------------------------------------------------------------------------------------
+
+
+def _either(problem, reuse):
+    """Without any reuse, or with it: both are sound."""
+    return (SHELF if reuse else ALLOCATORS["reference"]).place(problem)
+
+
+def by_name(problem):
+    """What comes first by its name lies first."""
+    names = problem.program.buffers.names
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=problem.order.dtype)
+    return ALLOCATORS["linear_scan"].place(replace(problem, order=order))
+
+
+def by_number(problem):
+    """Bytes are used again where the largest buffer has an even number."""
+    return _either(problem, len(problem.nbytes) and int(np.argmax(problem.nbytes)) % 2 == 0)
+
+
+def by_all_arenas(problem):
+    """Bytes are used again where all arenas together have an even number of kibibytes, or of less."""
+    return _either(problem, (int(problem.nbytes.sum()) & -int(problem.nbytes.sum())).bit_length() % 2)
+
+
+def by_pins(problem):
+    """Bytes are used again where something is pinned that the host does not read."""
+    return _either(problem, (problem.pinned & ~pin_reads(problem.program)).any())
+
+
+def by_bytes(problem):
+    """Bytes are used again of many bytes."""
+    return _either(problem, int(problem.nbytes.max(initial=0)) % 16 == 0)
+
+
+def by_life(problem):
+    """Bytes are used again of lives that are long when added up."""
+    return _either(problem, int((problem.stop - problem.start).sum()) % 2)
+
+
+LAWLESS = {
+    "rename": by_name, "permute": by_number, "split_arena": by_all_arenas, "add_pin": by_pins, "enlarge": by_bytes,
+    "monotone": by_life,
+}  # fmt: skip
+"""Law -> the planner that breaks it."""

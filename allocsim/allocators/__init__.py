@@ -50,9 +50,15 @@ from allocsim.allocators.live_planners import LIVE_PLANNERS, find_live
 from allocsim.allocators.planner import GUARANTEES, Allocator, Belief, Placement, Planner, plan_program
 from allocsim.errors import PlannerError, UnknownNameError
 
-SOUND: Final = ("sound", "deterministic")
+SOUND: Final = ("sound", "deterministic", "rename", "split_arena")
 
 BOUNDED: Final = (*SOUND, "at_most_reference")
+
+SEARCHED: Final = ("sound", "deterministic", "rename", "at_most_reference")
+"""Of a search that all arenas share, which spends in one what it saves in another."""
+
+MORE: Final = ("permute", "add_pin", "enlarge", "monotone")
+"""What holds of buffers side by side alone."""
 
 ALLOCATORS: Final[dict[str, Allocator]] = {
     row.name: row
@@ -61,14 +67,14 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
             name="ggml",
             belief=ggml_belief.believe,
             placement=ggml.place,
-            guarantees=("deterministic", "at_most_reference"),
+            guarantees=("deterministic", "rename", "split_arena", "at_most_reference"),
             source="ggml src/ggml-alloc.c (d99724f2), in-place list of 0.26.0",
         ),
         Allocator(
             name="reference",
             belief=exact.believe,
             placement=reference.place,
-            guarantees=(*SOUND, "no_reuse", "streams"),
+            guarantees=(*SOUND, *MORE, "no_reuse", "streams"),
             source="no reuse: every buffer in bytes of its own",
         ),
         *(
@@ -85,8 +91,8 @@ ALLOCATORS: Final[dict[str, Allocator]] = {
                 ("tlsf", tlsf.place, SOUND, "Masmano et al., ECRTS 2004; tinygrad"),
                 ("slot_sharing", slot_sharing.place, BOUNDED, "TVM graph_plan_memory.cc; ExecuTorch mem_obj_id"),
                 ("caching", caching.place, SOUND, "PyTorch CUDACachingAllocator.cpp"),
-                ("best", best.place, BOUNDED, "the best of the fast ones, then a bounded exact search"),
-                ("exact", branch_and_bound.place, BOUNDED, "branch and bound after Moffitt, MiniMalloc, ASPLOS 2023"),
+                ("best", best.place, SEARCHED, "the best of the fast ones, then a bounded exact search"),
+                ("exact", branch_and_bound.place, SEARCHED, "branch and bound after Moffitt, MiniMalloc, ASPLOS 2023"),
             )
         ),
     )

@@ -31,6 +31,12 @@ GUARANTEES: Final[dict[str, str]] = {
     "deterministic": "gives the same answer to the same question, in every process",
     "streams": "every plan is clean where ops of several streams do not wait for each other, too",
     "at_most_reference": "needs no more bytes than `reference`, each buffer rounded up to its alignment",
+    "rename": "other names move no slot",
+    "permute": "buffers numbered otherwise change no peak, where all alignments are the arena's",
+    "split_arena": "no slot moves for what lies in another arena",
+    "add_pin": "one pin more lowers no peak",
+    "enlarge": "a larger buffer lowers no peak",
+    "monotone": "a longer life lowers no peak",
 }
 """What an allocator may promise; the tests hold it to it."""
 

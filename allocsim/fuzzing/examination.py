@@ -25,6 +25,7 @@ from allocsim.fuzzing.bulk import TELLINGS, Cut
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, HOUR, THREAD, UNKNOWN, Questions, alike, unlike
+from allocsim.fuzzing.laws import MOST
 from allocsim.fuzzing.pairwise import met
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
 from allocsim.fuzzing.tally import Tally
@@ -41,6 +42,12 @@ AGAIN: Final = 8
 """One in so many programs of a batch from bulk mode is asked twice and once more with everything
 pinned; each that Hypothesis draws.
 """
+
+LAWFUL: Final = 5
+"""Of so many programs that are asked one by one, one is asked as a pair too, of one law in turn."""
+
+FEW: Final = 4
+"""Programs of a batch that are asked as a pair of each law."""
 
 GAPPED: Final = 4
 """Of so many programs that are asked one by one, one is asked as its lives with gaps too."""
@@ -140,12 +147,17 @@ class Examiner:
         `TOGETHER` cases are judged at a time, which takes a fraction of the time it takes one by
         one; what is no plan is judged at once, with all that waits. `judge_held` judges the rest.
         """
+        turn = self.tally.programs
+        lawful = self.laws and turn % LAWFUL == LAWFUL - 1
         asked = [case, *self._told(case)]
         self.tally.programs += 1
         answers = self._asked(asked, again="deterministic" in self.rows)
         self.held.append((asked, answers))
+        unlawful = self._pairs([case], self.laws[turn // LAWFUL % len(self.laws)]) if lawful else []
+        self.tally.broken.update(finding.breaks for finding in unlawful)
         wrong = any(answer.failure is not None or not answer.again for answer in answers)
-        return answers[0], self.judge_held() if wrong or len(self.held) == TOGETHER else []
+        found = self.judge_held() if wrong or len(self.held) == TOGETHER else []
+        return answers[0], unlawful + found
 
     def judge_held(self, *, until: float | None = None) -> list[BrokenProperty]:
         """Judge the answers that wait; from `until` on (`Answering`) nothing more is asked."""
@@ -216,6 +228,8 @@ class Examiner:
             again = self._judged(some, batches(some[: len(answers)]), answers)
             found += (finding for finding in again if finding.breaks == "deterministic")
             found += self._witnessed(some[: len(answers)], answers, until=until)
+        for name in self.laws:
+            found += self._pairs(few(cases), name)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
@@ -247,6 +261,8 @@ class Examiner:
                 self._note(len(batch), kind=kind)
                 self._tell(told.batch, told.whole)
                 found += self._closer(told, answer, answer.plan)
+        for name in self.laws if thorough else ():
+            found += self._pairs(few(plain), name)
         self.tally.broken.update(finding.breaks for finding in found)
         return found
 
@@ -269,6 +285,32 @@ class Examiner:
         self._note(len(answers), kind=kind)
         return self._judged(told, batches(told[: len(answers)]), answers)
 
+    @property
+    def laws(self) -> list[str]:
+        """The properties that compare answers to two cases."""
+        return [name for name, row in self.rows.items() if row.law is not None]
+
+    def _pairs(self, cases: Sequence[FuzzCase], name: str) -> list[BrokenProperty]:
+        """Ask cases as a pair of a law, one pair of each."""
+        found = [self._unlawful(self._based(case, name), name, most=1) for case in cases]
+        self.tally.judged[name] += len(cases)
+        return [finding for finding in found if finding is not None]
+
+    def _based(self, case: FuzzCase, name: str) -> FuzzCase:
+        """Return the case that a law speaks of: the lives of a program, or the program."""
+        return TELLINGS["gapped"](case.program) if self.rows[name].of == "gapped" else FuzzCase(program=case.program)
+
+    def _unlawful(self, case: FuzzCase, name: str, *, most: int) -> BrokenProperty | None:
+        """Return the finding if one of some pairs of a case breaks a law."""
+        law = self.rows[name].law
+        assert law is not None
+        for pair in law.pairs(case, most):
+            one, other = self._asked([pair.one, pair.other], again=False)
+            why = law.broken(pair, one, other)
+            if why is not None:
+                return finding_of(name, why, case, Answer())
+        return None
+
     def _tell(self, batch: Batch, whole: FuzzCase) -> None:
         """Count what the programs of a batch are told."""
         if whole.kind != "plain":
@@ -280,13 +322,13 @@ class Examiner:
         asked twice.
         """
         for name, row in self.rows.items():
-            if (row.of or "plain") == kind and (name == "deterministic") == again:
+            if row.law is None and (row.of or "plain") == kind and (name == "deterministic") == again:
                 self.tally.judged[name] += programs
 
     @property
     def kinds(self) -> list[str]:
         """The kinds of cases beyond plain ones that some property speaks of."""
-        spoken = {row.of for row in self.rows.values()}
+        spoken = {row.of for row in self.rows.values() if row.law is None}
         return [kind for kind in TELLINGS if kind in spoken]
 
     def _count(self, batch: Batch) -> None:
@@ -322,7 +364,12 @@ class Examiner:
             self.tally.broken["only in a batch"] += self.rows[name].broken(whole, answer) is not None
 
     def find(self, case: FuzzCase, name: str) -> BrokenProperty | None:
-        """Ask one case and judge it by one property: what a reducer asks, over and over."""
+        """Ask one case and judge it by one property: what a reducer asks, over and over.
+
+        Of a law all pairs of the case are asked.
+        """
+        if self.rows[name].law is not None:
+            return self._unlawful(case, name, most=MOST)
         (answer,) = self.asker.ask([case], again=name == "deterministic")
         return self._sure(name, case, answer)
 
@@ -378,7 +425,7 @@ class Examiner:
         """Return which programs of a batch to look at closer, by property: those that speak of its
         kind of cases.
         """
-        named = {name: row for name, row in self.rows.items() if speaks_of(row, whole)}
+        named = {name: row for name, row in self.rows.items() if row.law is None and speaks_of(row, whole)}
         done: dict[Suspects, Sequence[int]] = {}
         judged = replace(batch, plain=self.plain)
         for row in named.values():
@@ -407,6 +454,11 @@ class Examiner:
             if unsound(plain, untold) is not None:
                 return None
         return finding_of(name, why, case, answer)
+
+
+def few(cases: Sequence[FuzzCase]) -> list[FuzzCase]:
+    """Return `FEW` cases from all over a batch."""
+    return [cases[place] for place in range(0, len(cases), max(len(cases) // FEW, 1))][:FEW]
 
 
 def until_case(questions: Questions, case: FuzzCase) -> Questions:

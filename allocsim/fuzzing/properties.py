@@ -28,10 +28,11 @@ from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE
-from allocsim.fuzzing.scaling import rounded_up, side_by_side
+from allocsim.fuzzing.laws import LAWS, Law
+from allocsim.fuzzing.scaling import rounded_up, side_by_side, uniform
 from allocsim.fuzzing.told_constraints import accessed
 from allocsim.judge.fast import check, defects
-from allocsim.model import OWN, VIEW, Bools, Document, Plan, Program
+from allocsim.model import OWN, VIEW, Bools, Document, Plan
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import last_writes
 from allocsim.programs.builder import read_at_end
@@ -72,6 +73,8 @@ class Property:
     """
     promised: bool = False
     """Whether a planner that states nothing is not asked: not every planner is meant to."""
+    law: Law | None = None
+    """How the answers to two cases compare; a law alone decides, and suspects nothing."""
 
 
 # failures -----------------------------------------------------------------------------------------
@@ -299,13 +302,6 @@ def worse_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Sequ
     return left
 
 
-def uniform(program: Program) -> Bools:
-    """Return which buffers have the alignment of their arena."""
-    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
-    mask: Bools = program.buffers.alignment == alignments[program.buffers.arena]
-    return mask
-
-
 def ends(plan: Plan) -> Int64s:
     """Return where the slots of each arena end, each rounded up to its buffer's alignment."""
     highest = np.zeros(len(plan.program.arenas), dtype=np.int64)
@@ -313,6 +309,16 @@ def ends(plan: Plan) -> Int64s:
     up = rounded_up(plan.offset + plan.nbytes, plan.program.buffers.alignment)
     np.maximum.at(highest, plan.arena[placed], up[placed])
     return highest
+
+
+def silent(_: FuzzCase, __: Answer) -> Why | None:
+    """Say nothing of one answer: a law compares two."""
+    return None
+
+
+def promise(name: str, claim: str, of: str = "plain") -> dict[str, Property]:
+    """Return the row of a law."""
+    return {name: Property(claim=claim, broken=silent, of=of, guarantee=name, promised=True, law=LAWS[name])}
 
 
 PROPERTIES: Final[dict[str, Property]] = {
@@ -353,10 +359,17 @@ PROPERTIES: Final[dict[str, Property]] = {
     "deterministic": Property(
         claim="the same question has the same answer", broken=two_answers, guarantee="deterministic"
     ),
+    **promise("rename", "other names move no slot"),
+    **promise("permute", "buffers numbered otherwise change no peak, where all alignments are the arena's"),
+    **promise("split_arena", "no slot moves for what lies in another arena"),
+    **promise("add_pin", "one pin more lowers no peak", of="pinned"),
+    **promise("enlarge", "a larger buffer lowers no peak", of="gapped"),
+    **promise("monotone", "a longer life lowers no peak", of="gapped"),
 }
 """Every property by name, in the order in which they are judged.
 
-`bits` joins them where an engine is given (`examination`).
+`bits` joins them where an engine is given (`examination`). Of a law, `of` says what the planner
+must take to be asked: pins, or lives as they are stated.
 
 `pins` is broken only by what is sound without the pins (`examination`), `kept` by what is sound
 with them, `gaps` by what is sound without the gaps.

@@ -104,6 +104,13 @@ def side_by_side(program: Program, placed: Bools) -> Int64s:
     return total
 
 
+def uniform(program: Program) -> Bools:
+    """Return which buffers have the alignment of their arena."""
+    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
+    mask: Bools = program.buffers.alignment == alignments[program.buffers.arena]
+    return mask
+
+
 def rounded_up(nbytes: Int64s, alignment: Int64s) -> Int64s:
     """Return each number up to a multiple of its alignment."""
     rounded: Int64s = -(-nbytes // alignment) * alignment
