@@ -8,8 +8,9 @@ enough it goes on top of them all. Fixed rows lie where they are told to, before
 Each row thus rests on the floor, on a fixed row or on another row, so with equal alignments and
 without fixed rows a peak is never above that of `reference`.
 
-In compiled code O(n) windows of those that live about the same time (`placement_kernels.fit`),
-O(n^2) for n footprints where most live all the time.
+In compiled code by birth O(n) times what lives at once (`placement_kernels.sweep`), else O(n)
+windows of those that live about the same time (`placement_kernels.fit`), O(n^2) for n footprints
+where most live all the time.
 
 What this module does not see: why an order is a good one.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from allocsim.allocators.footprints import FootprintColumns, Footprints, footprints, plan
+from allocsim.allocators.footprints import FREE, FootprintColumns, Footprints, footprints, plan
 from allocsim.allocators.reference import check_fits
 from allocsim.errors import CapacityError
 from allocsim.model import Plan, Problem
@@ -57,10 +58,13 @@ def fit_rows(
     """
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    from allocsim.allocators.placement_kernels import fit  # noqa: PLC0415 - numba
+    from allocsim.allocators.placement_kernels import fit, sweep  # noqa: PLC0415 - numba
 
     end = placed.limit(arena) if limit is None else limit
-    offsets, row = fit(np.searchsorted(rows, order), columns(placed, rows), end, best)
+    lives = placed.start[order], placed.stop[order]
+    by_birth = (np.diff(lives[0]) >= 0).all() and (lives[0] < lives[1]).all() and (placed.fixed[rows] == FREE).all()
+    kernel = sweep if by_birth else fit
+    offsets, row = kernel(np.searchsorted(rows, order), columns(placed, rows), end, best)
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

@@ -215,6 +215,43 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
 
 
 @compiled()
+def sweep(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tuple[Int64s, int]:  # noqa: FBT001
+    """Place rows in `order`, which is one by `start`, as `fit` does, where none is fixed.
+
+    What lives beside a row and is placed lives when the row begins, so only that is kept, in order
+    of offset. O(n) times what lives at once.
+    """
+    start, stop, nbytes, alignment, _ = placed
+    offset = np.zeros(len(order), dtype=np.int64)
+    bottoms, tops, ends = np.empty_like(start), np.empty_like(start), np.empty_like(start)
+    alive = 0
+    for row in order:
+        now, size, step = start[row], nbytes[row], alignment[row]
+        floor, at, least, kept, place = np.int64(0), np.int64(-1), NEVER, 0, 0
+        for entry in range(alive):
+            if ends[entry] <= now:
+                continue
+            bottom, top = bottoms[entry], tops[entry]
+            bottoms[kept], tops[kept], ends[kept] = bottom, top, ends[entry]
+            if bottom - floor >= size and (best or at < 0):
+                raised = (floor + step - 1) // step * step
+                gap = bottom - raised
+                if size <= gap < least:
+                    at, least, place = raised, gap, kept
+            floor = max(floor, top)
+            kept += 1
+        if at < 0:
+            at, place = (floor + step - 1) // step * step, kept
+        if at > limit - size:
+            return offset, int(row)
+        for entry in range(kept, place, -1):
+            bottoms[entry], tops[entry], ends[entry] = bottoms[entry - 1], tops[entry - 1], ends[entry - 1]
+        bottoms[place], tops[place], ends[place] = at, at + size, stop[row]
+        offset[row], alive = at, kept + 1
+    return offset, -1
+
+
+@compiled()
 def _raise_leaf(tree: Int64s, leaves: int, place: Any, amount: Any) -> None:
     """Set one leaf of a tree of minima (`leaves` of them, from entry `leaves` on) and what depends
     on it. O(log leaves).
