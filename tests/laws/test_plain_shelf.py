@@ -12,7 +12,7 @@ from strategies import arenas, recipes
 from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, portfolio, slot_sharing, tlsf
 from allocsim.allocators.fitting import fit_rows
 from allocsim.allocators.footprints import FREE, FootprintColumns, footprints
-from allocsim.allocators.placement_kernels import fit
+from allocsim.allocators.placement_kernels import fit, sweep
 from allocsim.allocators.xla import spatial, temporal
 from allocsim.errors import CapacityError
 from allocsim.fuzzing.fuzz_case import same_plan
@@ -130,6 +130,21 @@ def boxes(seed):
     chosen = rng.integers(0, count, 3 * (seed % 2))
     fixed[chosen] = alignment[chosen] * rng.integers(0, 500, len(chosen))
     return rng.permutation(count), FootprintColumns(start, stop, nbytes, alignment, fixed)
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_keeping_what_lives_alone_changes_no_plan(best):
+    """By birth, windows of time and what lives give one answer, and refuse the same row where the arena ends."""
+    for seed in range(0, 60, 2):  # of even seeds no row is fixed
+        _, placed = boxes(seed)
+        order = np.argsort(placed.start, kind="stable")
+        offsets, row = fit(order, placed, LIMIT, best)
+        top = int((offsets + placed.nbytes).max())
+        assert row < 0
+        for limit in (LIMIT, top, top - 1, top // 2):
+            (one, stopped), (other, refused) = (kernel(order, placed, limit, best) for kernel in (fit, sweep))
+            assert stopped == refused
+            assert stopped >= 0 or np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("best", [False, True])
