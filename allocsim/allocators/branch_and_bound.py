@@ -8,11 +8,12 @@ Each arena is solved for itself. A portfolio of heuristics gives a first peak,
 (`allocsim.allocators.search_kernel`) is asked whether all fits below a height: first at the floor,
 then, while that is open, at heights between it and the best peak so far, by bisection. It is asked
 under several strategies (orders of preference and focus) in turn, each with a bounded number of
-nodes, doubled from round to round: one unlucky choice near the root costs a strategy everything,
-and others find the answer at once. For the same reason each round spends as much again on short
-restarts, whose orders are blurred at random (keys times exp(noise * normal), drawn from the number
-of the restart, so answers repeat). A search that ends without an answer by itself proves that
-nothing fits, and raises the floor by a granule, the common divisor of all that adds up.
+nodes, eight times as many from round to round: one unlucky choice near the root costs a strategy
+everything, and others find the answer at once. For the same reason as much again goes, after each
+of them, into short restarts, whose orders are blurred at random (keys times exp(noise * normal),
+drawn from the number of the restart, so answers repeat). A search that ends without an answer by
+itself proves that nothing fits, and raises the floor by a granule, the common divisor of all that
+adds up.
 
 `plan.meta["exact"]`: `proved` (no sound placement of these footprints has a lower peak),
 `lower_bound` (bytes), `nodes`. CapacityError says whether the arena is proved too small or the
@@ -50,10 +51,14 @@ NAME = "exact"
 MOST_ITEMS: Final = 1500
 DEFAULT_NODES: Final = 4_000_000
 FIRST_ROUND: Final = 2_000
+GROWTH: Final = 8
+"""A round has so many times the nodes of the one before: what most rounds found nothing with is
+little of what the last one takes.
+"""
 SEARCHABLE: Final = 1 << 60
 """Bytes in all above which sums could leave 64 bits; such arenas are left to the heuristics."""
 
-STRATEGIES: Final = (("AZ", 0), ("TWA", 1), ("WAT", 0), ("AZ", 1), ("ZA", 1), ("TWA", 0), ("WAT", 1))
+STRATEGIES: Final = (("AZ", 1), ("AZ", 0), ("TWA", 1), ("WAT", 0), ("ZA", 1), ("TWA", 0), ("WAT", 1))
 """(order of preference, focus): the largest of area, steps (W), contention (T: most bytes that live
 in its life), size (Z) first.
 """
@@ -192,9 +197,9 @@ class _Solver:
             if self.peak <= goal or self.least > self.capacity:
                 return
             height = min(goal, self.capacity)
-            if self._ask(height, share) == "open" and self._restart(height, share * len(STRATEGIES)) == "open":
+            if self._ask(height, share, restarts=True) == "open":
                 self._bisect(goal, share // 32)
-                share *= 2
+                share *= GROWTH
 
     def _bisect(self, low: int, share: int) -> None:
         """Lower the peak by bisection between `low`, which is open, and what was found, as long as
@@ -208,12 +213,14 @@ class _Solver:
             if self._ask(middle, share) != "found":
                 low = middle
 
-    def _ask(self, height: int, share: int) -> str:
+    def _ask(self, height: int, share: int, *, restarts: bool = False) -> str:
         """Return whether all fits below `height`: `found` (and kept), `none` (and noted as proved)
-        or `open`.
+        or `open`; each strategy has `share` nodes, and with `restarts` as many again for these.
         """
         for order, focus in STRATEGIES:
             verdict = self._look(height, share, order, focus)
+            if verdict == "open" and restarts:
+                verdict = self._restart(height, share)
             if verdict != "open":
                 return verdict
         return "open"
