@@ -6,7 +6,8 @@ The program runs as it is, with a recorder before its libraries
 log, an event a line. The logs become documents, a session for what shares compute memory
 (`allocsim.systems.ggml.host_record.record_document`), and are judged like any other. `-o` keeps the
 log, `--documents` what was judged; `--log LOG` judges a log that is there, also one of a program
-that was killed.
+that was killed. `--live` judges while the program runs (`allocsim.cli.record_live`), `--stop` ends
+it at the first finding.
 
 Exit status: 0 if nothing was found, 1 if something was, 2 where no graph was recorded, or the
 program could not be run. The program's own exit status is said where it is not 0.
@@ -24,14 +25,14 @@ import typer
 
 from allocsim.cli.check import outcome_entry, print_remarks
 from allocsim.cli.output import print_error, print_json, print_line, show_path
+from allocsim.cli.record_live import judged_live
 from allocsim.document import write
 from allocsim.errors import AllocsimError
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.systems import remarks_on
-from allocsim.systems.ggml.host_record.host_recorder import logs_of
-from allocsim.systems.ggml.host_record.host_recorder import record as run
+from allocsim.systems.ggml.host_record.host_recorder import logs_of, started
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 
@@ -54,6 +55,8 @@ def ggml(
     folder: Annotated[
         Path | None, typer.Option("--documents", metavar="DIR", help="Write the documents that are judged here.")
     ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Judge while it runs; say findings at once.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="With --live: end it at the first finding.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A program that calls ggml: its uploads, runs and reads, recorded and judged.
@@ -62,12 +65,14 @@ def ggml(
     """
     if bool(program) == (given is not None):
         raise typer.BadParameter("give a program behind `--`, or a log by --log")
+    if (live and given is not None) or (stop and not live):
+        raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
     with _log_at(given or out) as log:
-        if program:
-            _said(program[0], run(program, log))
-        documents = [
-            document for path in logs_of(log) or ([log] if given else []) for document in documents_of(read_log(path))
-        ]
+        documents = _recorded(program, log, live=live, stop=stop) if program else _in(log)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, document in enumerate(documents):
+            write(document, folder / f"session-{number}.json")
     if not documents:
         raise AllocsimError(f"{program[0] if program else given}: no graph was computed by a ggml that could be seen")
     source = show_path(given) if given is not None else show_path((program or [""])[0])
@@ -83,11 +88,20 @@ def ggml(
             for line in lines_of(outcome):
                 print_line(line)
             print_remarks(remarks_on(document))
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, document in enumerate(documents):
-            write(document, folder / f"session-{number}.json")
     return max(outcome.status for outcome in outcomes)
+
+
+def _recorded(program: list[str], log: Path, *, live: bool, stop: bool) -> list[Document]:
+    """Run a program and return what it did."""
+    with started(program, log) as process:
+        judge = judged_live(show_path(program[0]), process, log, stop=stop) if live else None
+        status = process.wait()
+    _said(program[0], status)
+    return [document for path in logs_of(log) for document in _in(path)] if judge is None else judge.documents()
+
+
+def _in(log: Path) -> list[Document]:
+    return documents_of(read_log(log))
 
 
 @contextmanager

@@ -1,8 +1,12 @@
 """`allocsim record ggml`: a program run and judged, its log judged again, and one line for what cannot be."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from ggml_live import live
 
 from allocsim.cli import main
 from allocsim.systems.ggml.access.library import find
+from tests.ggml_host import programs
 
 SCRIPT = Path(__file__).parents[1] / "data" / "ggml_host" / "ctypes_host.py"
 
@@ -32,6 +37,47 @@ def test_a_program_is_run_and_its_log_and_documents_say_the_same(tmp_path, capsy
     assert "a log is not written over" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module", name="layers")
+def _layers(tmp_path_factory):
+    """The program of 30 layers."""
+    return str(programs(tmp_path_factory.mktemp("layers")) / "thirty_layers")
+
+
+def _started(*arguments):
+    """Start the command with pipes, and end it and its program where they take minutes."""
+    command = [sys.executable, "-m", "allocsim", "record", "ggml", "--live", *arguments]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+    ender = threading.Timer(300, os.killpg, (process.pid, signal.SIGKILL))
+    ender.daemon = True
+    ender.start()
+    return process, ender
+
+
+def test_a_finding_is_said_while_the_program_runs(layers):
+    """The program waits behind its second step until somebody has read the finding."""
+    process, ender = _started("--", layers, "4", "8", "4", "kept", "wrong", "waits")
+    said = process.stderr.readline()
+    out, rest = process.communicate("\n")
+    ender.cancel()
+    assert "thirty_layers: compute 2: C06 caller: " in said
+    assert "'node_0' (rms_norm) reads 'x'" in said
+    assert process.returncode == 1
+    assert "compute 2" not in rest
+    assert "1. C06 caller" in out
+
+
+def test_a_program_is_ended_at_its_first_finding(layers):
+    """Of a million steps few are computed, and what was done is judged."""
+    process, ender = _started("--stop", "--", layers, "1000000", "8", "4", "kept", "wrong")
+    out, said = process.communicate()
+    ender.cancel()
+    assert process.returncode == 1
+    assert "compute 2: C06 caller" in said
+    assert "was ended by signal 15; what it did before is judged" in said
+    assert "1. C06 caller" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -39,6 +85,8 @@ def test_a_program_is_run_and_its_log_and_documents_say_the_same(tmp_path, capsy
         (("--", "/nowhere/at/all"), "cannot be run"),
         (("--log", "x.jsonl", "--", "true"), "give a program behind `--`, or a log by --log"),
         (("--log", "missing.jsonl"), "cannot be read"),
+        (("--live", "--log", "x.jsonl"), "--live needs a program"),
+        (("--stop", "--", "true"), "--stop needs --live"),
     ],
 )
 def test_what_cannot_be_recorded_is_one_line(arguments, said, capsys):

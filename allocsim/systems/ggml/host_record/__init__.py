@@ -9,6 +9,7 @@
 | `recorded_runs` | what each run found in its leafs, and what the host read of it |
 | `record_rows` | the programs of a session: each graph at its addresses |
 | `record_document` | documents: a session for what shares compute memory |
+| `followed_sessions` | the same while the program runs |
 
 Data model. A tensor is an address and a *generation*: it is born where it is first told, and dies
 with its context; a name is for people. A buffer is born and given back in the same way. A *run* is

@@ -11,7 +11,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,16 @@ def build(folder: str | Path) -> Path:
 def record(command: Sequence[str], log: str | Path) -> int:
     """Run a program under the recorder and return its exit status, negative for a signal.
 
+    As for `started`.
+    """
+    with started(command, log) as process:
+        return process.wait()
+
+
+@contextmanager
+def started(command: Sequence[str], log: str | Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a program under the recorder; at the end wait for it.
+
     The log is `log`, and `log.PID` for each further process that calls ggml; none is there where no
     process did. Raises EngineError where the program cannot be run or a log of that name is there.
     """
@@ -54,11 +65,13 @@ def record(command: Sequence[str], log: str | Path) -> int:
         before = os.environ.get("LD_PRELOAD")
         preload = f"{library}:{before}" if before else str(library)
         try:
-            return subprocess.run(  # noqa: S603 - the user's own program
-                list(command), env={**os.environ, "LD_PRELOAD": preload, LOG: str(target)}, check=False
-            ).returncode
+            process = subprocess.Popen(  # noqa: S603 - the user's own program
+                list(command), env={**os.environ, "LD_PRELOAD": preload, LOG: str(target)}
+            )
         except OSError as error:
             raise EngineError(f"{command[0]}: cannot be run: {error.strerror}") from None
+        with process:
+            yield process
 
 
 def logs_of(log: str | Path) -> list[Path]:

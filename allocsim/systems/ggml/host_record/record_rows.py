@@ -12,7 +12,7 @@ O(tensors) for each graph that is new. What this module does not see: what follo
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -32,6 +32,9 @@ from allocsim.systems.ggml.host_record.recorded_runs import Read, in_plan, is_le
 
 Named = tuple[int | str, int, int]
 """A read as rows name it: a root and a range of its bytes."""
+
+MOST_REFERENCES: Final = 64
+"""Graphs whose names are kept: they are made again where they are wanted later."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class SessionPrograms:
     def named(self, run: RecordedRun, reads: Iterable[Read]) -> set[Named]:
         """Return reads of a run as its rows name them."""
         if id(run.nodes) not in self.references:
+            if len(self.references) == MOST_REFERENCES:
+                self.references.clear()
             self.references[id(run.nodes)] = _references(run)
         names = self.references[id(run.nodes)]
         return {(names[root], start, stop) for root, start, stop in reads if root in names}
@@ -152,6 +157,8 @@ def skipped(run: RecordedRun, left_out: set[RecordedTensor]) -> tuple[int, ...]:
     """Return the steps of the uploads that the host left out: uploads come first, in the order of
     the rows.
     """
+    if not left_out:
+        return ()
     filled = [
         tensor
         for tensor in placed(run)

@@ -137,12 +137,14 @@ def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
     return host_of(log, runs).done
 
 
-def host_of(log: RecordLog, runs: Sequence[RecordedRun]) -> "FollowedHost":
-    """Follow all that happened in a session, from the birth of its first buffer on."""
+def host_of(log: RecordLog, runs: Sequence[RecordedRun], stop: int | None = None) -> "FollowedHost":
+    """Follow all that happened in a session, from the birth of its first buffer on; of the log so
+    many happenings.
+    """
     host = FollowedHost(log, {memory for run in runs for memory in memories_of(run)})
     mine = set(runs)
     born = min((memory.born for memory in host.memories), default=0)
-    for one in log.happened[bisect_left(log.happened, born, key=event_of) :]:
+    for one in log.happened[bisect_left(log.happened, born, key=event_of) : stop]:
         if not isinstance(one, RecordedRun) or one in mine:
             host.follow(one)
     return host
@@ -283,6 +285,7 @@ class _GraphForm:
         self.leafs = [t for t in planned if is_leaf(t) and t.tensor not in run.copies and t not in outside]
         self.placed = {t.tensor: _span(t.told, t.memory) for t in planned if t.view_src is None and t.memory}
         """Roots, and where they lie."""
+        self.memories = {tensor.memory for tensor in planned}
         self.writes = list(_writes(run))
         self._asked: dict[tuple[RecordedTensor, Span], bool] = {}
 

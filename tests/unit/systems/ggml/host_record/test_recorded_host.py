@@ -4,11 +4,8 @@ The programs (`tests/data/ggml_host`) were written from ggml's public functions 
 """
 
 import json
-import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,12 +17,11 @@ from allocsim.model import Document
 from allocsim.outcomes import Outcome, outcome_of
 from allocsim.systems.ggml.access.library import find
 from allocsim.systems.ggml.host_record import host_recorder as recorder
+from allocsim.systems.ggml.host_record.followed_sessions import FollowedSessions
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import LogReading, read_log
 from allocsim.systems.ggml.remarks import remarks_on
-from tests.ggml_live import live
-
-PROGRAMS = Path(__file__).parents[4] / "data" / "ggml_host"
+from tests.ggml_host import PROGRAMS, programs
 
 FAULTS = {
     "input_once": ("C06", "caller"),
@@ -66,23 +62,8 @@ SOUND = (
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C programs, linked with the library `before`, and the recorder."""
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler) is None:
-        pytest.skip(f"there is no C compiler {compiler!r}")
-    live("before")
-    folder, libraries = tmp_path_factory.mktemp("host"), find("before").parent
-    linked = [next(libraries.glob(f"libggml-{part}-*.so*")) for part in ("cpu", "base")]
-    command = [
-        compiler,
-        "-O1",
-        str(PROGRAMS / "host_programs.c"),
-        *map(str, linked),
-        "-o",
-        str(folder / "host_programs"),
-    ]
-    options = [f"-Wl,--disable-new-dtags,-rpath,{libraries}", "-Wl,--allow-shlib-undefined"]
-    subprocess.run([*command, *options], check=True)
+    """The C programs and the recorder."""
+    folder = programs(tmp_path_factory.mktemp("host"))
     recorder.build(folder)
     return folder
 
@@ -99,6 +80,17 @@ def _judged(documents: list[Document]) -> list[Outcome]:
     return [outcome_of("record", document) for document in documents]
 
 
+def _judged_as_it_came(log: Path) -> list[Outcome]:
+    """Judge what is new behind each line, and hold the end to what the whole log says."""
+    followed, outcomes = FollowedSessions("log"), list[Outcome]()
+    for line in log.read_bytes().splitlines(keepends=True):
+        followed.feed(line)
+        outcomes += [outcome_of("record", document) for _, document in followed.news()]
+    followed.end()
+    assert [*map(dumps, followed.documents())] == [*map(dumps, documents_of(read_log(log)))]
+    return outcomes
+
+
 def _named(outcomes: list[Outcome]) -> set[tuple[str, str]]:
     return {(cause.class_, cause.party) for outcome in outcomes for cause in outcome.causes}
 
@@ -111,7 +103,9 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     wrong.mkdir()
     right.mkdir()
     assert _named(_judged(_recorded(built, wrong, [program, name, "wrong"]))) == {FAULTS[name]}
+    assert _named(_judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
     twin = _judged(_recorded(built, right, [program, name, "right"]))
+    assert not _named(_judged_as_it_came(right / "log.jsonl"))
     assert twin
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in twin)
 
@@ -120,6 +114,7 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
 def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) -> None:
     """A state that is carried, a leaf that keeps its bytes, an upload by pointer: nothing, and no lifetime is too long."""
     outcomes = _judged(_recorded(built, tmp_path, [str(built / "host_programs"), name]))
+    assert not _named(_judged_as_it_came(tmp_path / "log.jsonl"))
     assert outcomes
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in outcomes)
 
@@ -204,6 +199,16 @@ def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> No
         except AllocsimError:
             refused += 1
     assert 0 < refused < 60
+
+
+@pytest.mark.parametrize("graph", ["kept", "anew"])
+def test_steps_that_are_alike_are_judged_once(graph: str, built: Path, tmp_path: Path) -> None:
+    """Of 12 steps of 30 layers, in one graph or in one made anew each time, those after the third are no news."""
+    _recorded(built, tmp_path, [str(built / "thirty_layers"), "12", "8", "4", graph, "wrong"])
+    outcomes = _judged_as_it_came(tmp_path / "log.jsonl")
+    assert _named(outcomes) == {("C06", "caller")}
+    assert max(len(outcome.document.session) for outcome in outcomes if outcome.document) <= 4
+    assert len(outcomes) <= 6
 
 
 def test_log_that_grows_is_read_as_one_that_is_whole(built: Path, tmp_path: Path) -> None:

@@ -1,0 +1,199 @@
+"""The sessions of a process that still runs: its log followed as it grows, and what is new in it as
+documents.
+
+    followed = FollowedSessions("log.jsonl")
+    for piece in pieces:
+        followed.feed(piece)
+        for number, document in followed.news():  # to be judged
+            ...
+    followed.end()
+    documents = followed.documents()
+
+Contract
+--------
+* `news` gives each session as it is by now, if something happened in it that is unlike all before:
+  a run of another graph or layout, behind other runs, without another upload; a read of other
+  bytes. A document that was given once is not given again. What is alike only chooses what is
+  looked at: a document holds the whole session up to there, and is judged like any other.
+* `documents` gives what `documents_of` gives of the whole log, in the same order.
+* Facts are kept from piece to piece. A session that gets a buffer which it did not have is followed
+  anew from the birth of its first buffer.
+
+A piece costs what its events cost, and O(runs + tensors of new graphs) for a session that has news.
+What this module does not see: where the log comes from, and what is wrong.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocsim.model import Document
+from allocsim.systems.ggml.host_record.record_document import (
+    document_of,
+    documents_of_session,
+    keep,
+    parts_of,
+    programs_of,
+)
+from allocsim.systems.ggml.host_record.record_log import (
+    Happening,
+    LogReading,
+    RecordedBuffer,
+    RecordedRun,
+    RecordLog,
+    Touch,
+)
+from allocsim.systems.ggml.host_record.record_rows import SessionPrograms, skipped
+from allocsim.systems.ggml.host_record.recorded_runs import FollowedHost, host_of, memories_of
+
+
+class FollowedSessions:
+    """What is known of a process as far as its log has been read."""
+
+    def __init__(self, source: str) -> None:
+        self.reading = LogReading(source)
+        self.sessions: list[_Session] = []
+        self._taken = 0
+        self._in: dict[RecordedBuffer, list[_Session]] = {}
+        """Buffer -> the sessions that have tensors in it."""
+
+    @property
+    def log(self) -> RecordLog:
+        """What was read."""
+        return self.reading.log
+
+    def feed(self, data: bytes) -> None:
+        """Follow a further piece of the log."""
+        self.reading.feed(data)
+        self._follow()
+
+    def end(self) -> None:
+        """Follow what is left: nothing more is written."""
+        self.reading.end()
+        self._follow()
+
+    def news(self) -> Iterator[tuple[int, Document]]:
+        """Yield what is to be judged, with the number of its session."""
+        for number, session in enumerate(self.sessions):
+            for document in session.news():
+                yield number, document
+
+    def documents(self) -> list[Document]:
+        """Return all documents, of all that was followed."""
+        return [one for session in self.sessions for one in documents_of_session(self.log, session.host.done)]
+
+    def _follow(self) -> None:
+        for one in self.log.happened[self._taken :]:
+            self._taken += 1
+            if isinstance(one, RecordedRun):
+                self._ran(one)
+                continue
+            memory = one if isinstance(one, RecordedBuffer) else one.memory
+            for session in self._in.get(memory, ()) if memory is not None else ():
+                session.follow(one)
+
+    def _ran(self, run: RecordedRun) -> None:
+        """Follow a run in the session whose compute memory it has; several become one by it."""
+        memories = memories_of(run)
+        homes = [memory for memory in memories if memory.computes]
+        near = {id(one): one for home in homes for one in self._in.get(home, ()) if home in one.homes}
+        joined = [*near.values()] if homes else [one for one in self.sessions if not one.homes]
+        if len(joined) == 1 and joined[0].host.memories.issuperset(memories):
+            joined[0].follow(run)
+            return
+        runs = sorted((*(one for session in joined for one in session.runs), run), key=lambda one: one.event)
+        host = host_of(self.log, runs, self._taken)
+        session = _Session(host, runs, frozenset(homes).union(*(one.homes for one in joined)))
+        place = min((self.sessions.index(one) for one in joined), default=len(self.sessions))
+        self.sessions = [one for one in self.sessions if one not in joined]
+        self.sessions.insert(place, session)
+        for memory in host.memories:
+            self._in[memory] = [*(one for one in self._in.get(memory, ()) if one not in joined), session]
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """A session as far as it was followed, and what of it was given to be judged."""
+
+    host: FollowedHost
+    runs: list[RecordedRun]
+    homes: frozenset[RecordedBuffer]
+    programs: SessionPrograms | None = None
+    fresh: bool = True
+    """Whether it has news."""
+    order: list[Hashable] = field(default_factory=list)
+    """Its runs and ends, each by what makes it unlike others, without blocks that repeat."""
+    lanes: dict[Hashable, dict[int, int]] = field(default_factory=dict)
+    seen: set[Hashable] = field(default_factory=set)
+    """What was read, and from what."""
+    given: set[Hashable] = field(default_factory=set)
+
+    def follow(self, one: Happening) -> None:
+        """Take in what happened next, and whether it is news."""
+        last = self.host.last.get(one.root) if isinstance(one, Touch) else None
+        before = self._read(last)
+        self.host.follow(one)
+        if isinstance(one, RecordedRun):
+            self.runs.append(one)
+            self._appended(self._like(one))
+        elif isinstance(one, RecordedBuffer):
+            self._appended(one)
+        elif last is not None and before != (after := self._read(last)):
+            self._read_anew(one, last, tuple(a != b for a, b in zip(before, after, strict=True)))
+
+    def news(self) -> Iterator[Document]:
+        """Yield the documents that were not given yet."""
+        if not self.fresh:
+            return
+        self.fresh = False
+        programs = self._programs()
+        for part in parts_of(programs, self.host.done):
+            if part.key not in self.given:
+                self.given.add(part.key)
+                yield document_of(part, programs, self.host.done)
+
+    def _programs(self) -> SessionPrograms:
+        """Return the programs of the session; where the buffers of its plans are others than they
+        were, all is made anew.
+        """
+        form = self.host.taken_by.get(len(self.host.done) - 1)
+        if self.programs is not None and form is not None and not form.memories.issubset(self.programs.memories):
+            self.programs, self.fresh = None, True
+            for known in (self.order, self.lanes, self.seen, self.given):
+                known.clear()
+        if self.programs is None:
+            self.programs = programs_of(self.host.log, self.host.done)
+        return self.programs
+
+    def _appended(self, key: Hashable) -> None:
+        length = len(self.order)
+        keep(self.order, key, lambda one: one)
+        self.fresh |= len(self.order) > length
+
+    def _like(self, run: RecordedRun) -> Hashable:
+        """Return what makes a run unlike others: its rows, which of several alike it is where they
+        take turns, and the uploads that it lacks.
+        """
+        programs = self._programs()
+        rows = id(programs.rows_of(run))
+        generations = hash(programs.generations(run))
+        lanes = self.lanes.setdefault(rows, {})
+        latest = not lanes or next(reversed(lanes)) == generations or generations not in lanes
+        lane = lanes.setdefault(generations, len(lanes))
+        return rows, 0 if latest else lane, skipped(run, self.host.done[-1].left_out)
+
+    def _read(self, place: int | None) -> tuple[Any, ...]:
+        """Return how much was read of a run by now, in each way."""
+        if place is None:
+            return ()
+        one = self.host.done[place]
+        return len(one.reads), sum(map(len, one.late.values())), len(one.hasty_reads), one.hasty_upload
+
+    def _read_anew(self, touch: Touch, last: int, how: tuple[bool, ...]) -> None:
+        run = self.host.done[last].run
+        assert run is not None
+        programs = self._programs()
+        what = programs.named(run, [(touch.root, touch.start, touch.stop)])
+        key = id(programs.rows_of(run)), how, tuple(what)
+        self.fresh |= key not in self.seen
+        self.seen.add(key)
