@@ -80,7 +80,7 @@ class FollowedSessions:
 
     def documents(self) -> list[Document]:
         """Return all documents, of all that was followed."""
-        return [one for session in self.sessions for one in documents_of_session(self.log, session.host.done)]
+        return [one for session in self.sessions for one in session.documents()]
 
     def _follow(self) -> None:
         for one in self.log.happened[self._taken :]:
@@ -151,6 +151,10 @@ class _Session:
             if part.key not in self.given:
                 self.given.add(part.key)
                 yield document_of(part, programs, self.host.done)
+
+    def documents(self) -> list[Document]:
+        """Return all documents."""
+        return documents_of_session(self._programs(), self.host.done)
 
     def _programs(self) -> SessionPrograms:
         """Return the programs of the session; where the buffers of its plans are others than they

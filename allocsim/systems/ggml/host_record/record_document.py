@@ -77,12 +77,15 @@ class SessionPart:
 
 def documents_of(log: RecordLog) -> list[Document]:
     """Return a document for each session, and for what was read late or without waiting."""
-    return [document for runs in shared_memory(log) for document in documents_of_session(log, facts_of(log, runs))]
+    return [document for runs in shared_memory(log) for document in _documents(log, facts_of(log, runs))]
 
 
-def documents_of_session(log: RecordLog, facts: list[RunFacts]) -> list[Document]:
+def _documents(log: RecordLog, facts: list[RunFacts]) -> list[Document]:
+    return documents_of_session(programs_of(log, facts), facts)
+
+
+def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> list[Document]:
     """Return the documents of one session."""
-    programs = programs_of(log, facts)
     return [document_of(part, programs, facts) for part in parts_of(programs, facts)]
 
 
