@@ -581,7 +581,7 @@ def test_a_kept_gradient_is_that_of_the_latest_value_and_a_view_of_all_is_anothe
 # deep and wide
 
 
-@pytest.mark.parametrize("depth", [8_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [20_000, pytest.param(100_000, marks=pytest.mark.campaign)])
 def test_a_deep_chain_of_scalars_needs_no_recursion(depth):
     """Far deeper than the interpreter recurses: values, gradients, and freeing it again."""
     x, w = leaves(np.float64(0.5), np.float64(0.99999))
