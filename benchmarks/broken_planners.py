@@ -8,6 +8,7 @@ fuzzer finds here is not what its own mutants were made for. No belief comes wit
 """
 
 import contextlib
+import gc
 import os
 import random
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
@@ -45,6 +47,7 @@ from allocsim.programs.builder import plan_of
 
 ASKED: Final = [0]
 KEPT: Final[dict[Any, Int64s]] = {}
+MADE: Final[dict[Any, Plan]] = {}
 
 
 # lives that end early ---------------------------------------------------------------------------------------------------------
@@ -819,8 +822,64 @@ def lower_first(program: Program, constraints: Constraints) -> Plan:
     return moved(plan, plan.offset)
 
 
+def answers_in_a_dict(program: Program, constraints: Constraints) -> dict[int, int]:
+    """Sound; answers with offsets by buffer, of numpy's integers, the last buffer first."""
+    plan = SHELF.plan(program, constraints)
+    return {buffer: plan.offset[buffer] for buffer in np.flatnonzero(plan.arena >= 0)[::-1].tolist()}
+
+
+def in_drawn_order(problem: Problem) -> Plan:
+    """Sound; fits in an order that is drawn from the problem itself."""
+    rng = np.random.default_rng(crc32(problem.nbytes.tobytes() + problem.start.tobytes() + problem.stop.tobytes()))
+    return _first_fit(replace(problem, order=rng.permutation(problem.order)), dict(problem.gaps))
+
+
+def lower_of_two(program: Program, constraints: Constraints) -> Plan:
+    """Sound; the lower of two plans, which may be one of either."""
+    made = [ALLOCATORS[name].plan(program, constraints) for name in ("best_fit", "skyline_by_area")]
+    return min(made, key=lambda plan: plan.peak_bytes)
+
+
+def kept_by_all_of_it(program: Program, constraints: Constraints) -> Plan:
+    """Sound; keeps the last four problems with their plans, and compares all that a placement reads."""
+    problem = exact.believe(program, constraints)
+    columns = ("start", "stop", "nbytes", "order", "own", "pinned", "may_share")
+    read = [*(getattr(problem, column) for column in columns), program.buffers.arena, program.buffers.alignment]
+    key = (*(column.tobytes() for column in read), str((problem.fixed, program.arenas)))
+    if key not in MADE:
+        if len(MADE) == 4:
+            MADE.pop(next(iter(MADE)))
+        MADE[key] = SHELF.place(problem)
+    return replace(MADE[key], program=program, problem=None)
+
+
+def without_any_reuse(program: Program, constraints: Constraints) -> Plan:
+    """Sound; every buffer has bytes of its own."""
+    return ALLOCATORS["reference"].plan(program, constraints)
+
+
+def collects_garbage(program: Program, constraints: Constraints) -> Plan:
+    """Sound; makes a circle of objects and collects it, each time."""
+    circle: list[Any] = []
+    circle.append(circle)
+    gc.collect()
+    return SHELF.plan(program, constraints)
+
+
+def raises_within(program: Program, constraints: Constraints) -> Plan:
+    """Sound; tries to fit into half of the bytes, and goes on where that is refused."""
+    plan = SHELF.plan(program, constraints)
+    half = plan.peak_bytes // 2
+    halves = tuple(replace(a, capacity=half if a.capacity is None else min(half, a.capacity)) for a in program.arenas)
+    try:
+        tight = ALLOCATORS["linear_scan"].plan(replace(program, arenas=halves), constraints)
+    except CapacityError:
+        return plan
+    return moved(plan, tight.offset)
+
+
 for _function in (
-    from_the_top, gap_a_step_long, gaps_are_one, gap_of_another, heeds_gaps,
+    from_the_top, in_drawn_order, without_any_reuse, gap_a_step_long, gaps_are_one, gap_of_another, heeds_gaps,
     gap_of_the_pinned_to_the_end, gap_of_the_fixed_to_the_end, gap_of_a_donor_to_the_end,
 ):  # fmt: skip
     _function.guarantees = ("sound", "deterministic")  # type: ignore[attr-defined]
@@ -854,6 +913,7 @@ NOTED: Final = {
 
 SOUND: Final = (
     "large_gaps", "pages", "forks_once", "in_a_thread", "prints", "slow", "from_the_top", "changes_folder", "lower_first", "heeds_gaps", "heeds_streams",
+    "answers_in_a_dict", "in_drawn_order", "lower_of_two", "kept_by_all_of_it", "without_any_reuse", "collects_garbage", "raises_within",
 )  # fmt: skip
 """Planners in which nothing may be found."""
 

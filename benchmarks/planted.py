@@ -1,6 +1,7 @@
 """Known bugs as targets of `allocsim fuzz`: how long each takes to be found, how small it gets, and how many defects are told for one bug.
 
     python benchmarks/planted.py [--seeds N] [--seconds S] [--within] [--out FILE] [NAME...]
+    python benchmarks/planted.py --sound 5000 [--out FILE] [NAME...]
 
 Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for; those of its `SOUND` must
 not be accused of anything, those of its `NOTED` only be noted. Each is a target in a process of its own, as a stranger would be, and is fuzzed from each of the seeds
@@ -8,13 +9,15 @@ not be accused of anything, those of its `NOTED` only be noted. Each is a target
 target together, from the first program to the first finding, with what either compiles on its first call; a campaign is over after
 `--seconds`. Findings are the symptoms that those programs showed, defects what is left once those are joined that one mend explains.
 With `--within`, planners that need no process of their own are asked in this one until the first finding, 500 programs at most, and
-it is not reduced: a census in a fraction of the time. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
+it is not reduced: a census in a fraction of the time. With `--sound N` the sound planners alone are asked, each for N programs, one in five of them drawn by
+Hypothesis and the rest in bulk: which of them is accused of what, and how many programs a CPU second that is. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
 
 The exit status is the number of bugs that were not found in `SECONDS` from some seed, and of sound planners that were accused.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -28,7 +31,7 @@ from broken_planners import BROKEN, SOUND  # noqa: E402 - after the path above
 from broken_planners import NOTED as COSTLY  # noqa: E402 - as above
 
 from allocsim.allocators import find  # noqa: E402 - as above
-from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, chunks  # noqa: E402 - as above
+from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, campaign, chunks  # noqa: E402 - as above
 from allocsim.fuzzing.broken_property import NOTED  # noqa: E402 - as above
 from allocsim.fuzzing.exercised import first_finding, killed_by  # noqa: E402 - as above
 from allocsim.fuzzing.joining import joined  # noqa: E402 - as above
@@ -59,6 +62,9 @@ MODULES: Final = {
 }
 
 
+ODD: Final = frozenset({"sound", "costly"})
+"""What nothing may be found in."""
+
 APART: Final = frozenset({"chance", "history", "process", "sound"})
 """What a planner may be about that only a process of its own shows."""
 
@@ -76,9 +82,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="CPU time for one campaign")
     parser.add_argument("--within", action="store_true", help="ask in this process what needs none of its own")
+    parser.add_argument("--sound", type=int, default=0, metavar="N", help="ask the sound planners for so many programs")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "planted.json")
     parser.add_argument("names", nargs="*", default=list(ABOUT))
     options = parser.parse_args()
+    if options.sound:
+        return long(options.out, options.sound, [name for name in options.names if ABOUT[name][0] in ODD])
     kept = (
         json.loads(options.out.read_text()).get("planted", {})
         if options.out.exists() and options.names != list(ABOUT)
@@ -90,10 +99,61 @@ def main() -> int:
         kept[name] = [way(name, seed, options.seconds) for seed in range(options.seeds)]
         print(row(name, kept[name]), flush=True)
         results = {each: kept[each] for each in ABOUT if each in kept}
-        record = {"unit": "CPU seconds of campaign and target", "aim": SECONDS, "planted": results}
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
-        options.out.with_suffix(".md").write_text(table(results))
+        write(options.out, planted=results)
     return sum(not reaches(name, kept[name]) for name in options.names)
+
+
+def write(out: Path, **parts: Any) -> None:
+    """Write some parts of the record anew, and the table."""
+    record = json.loads(out.read_text()) if out.exists() else {}
+    record = {"unit": "CPU seconds of campaign and target", "aim": SECONDS, "planted": {}, "sound": {}} | record | parts
+    out.write_text(json.dumps(record, indent=1) + "\n")
+    out.with_suffix(".md").write_text(table(record["planted"]) + sound_table(record["sound"]))
+
+
+def long(out: Path, programs: int, names: Sequence[str]) -> int:
+    """Ask sound planners for many programs; return how many are accused of something."""
+    rows: dict[str, Any] = json.loads(out.read_text()).get("sound", {}) if out.exists() else {}
+    for name in names:
+        rows[name] = {}
+        for source, count in (("hypothesis", programs // 5), ("bulk", programs - programs // 5)):
+            target = Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=2.0)
+            asked = CampaignSpec(target=target, source=source, seed=33, examples=count, reduce_seconds=REDUCING)
+            begun = sum(os.times()[:4])
+            found = campaign(asked)
+            spent = sum(os.times()[:4]) - begun
+            rows[name][source] = {
+                "programs": found.tally.programs,
+                "questions": found.tally.questions,
+                "seconds": round(spent, 1),
+                "accused": [f"{finding.breaks}: {finding.cause}" for finding in found.findings],
+                "noted": sorted(note.cause for note in found.notes),
+            }
+        print(name, rows[name], flush=True)
+        write(out, sound=rows)
+    return sum(any(row["accused"] for row in rows[name].values()) for name in names)
+
+
+def sound_table(rows: dict[str, Any]) -> str:
+    """Return the table of the sound planners that were asked for many programs."""
+    if not rows:
+        return ""
+    asked = min(sum(row["programs"] for row in one.values()) for one in rows.values())
+    accused = sum(any(row["accused"] for row in one.values()) for one in rows.values())
+    lines = [
+        "",
+        f"{len(rows)} sound planners that look odd, asked for at least {asked:,} programs each: {accused} are accused.",
+        "",
+        "| planner | by Hypothesis, programs/s | in bulk | accused of | noted |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in rows.items():
+        speeds = " | ".join(
+            f"{row['programs']:,}, {row['programs'] / max(row['seconds'], 0.1):.0f}" for row in one.values()
+        )
+        words = [sorted({word for row in one.values() for word in row[what]}) for what in ("accused", "noted")]
+        lines.append(f"| `{name}` | {speeds} | {' | '.join('; '.join(each) for each in words)} |")
+    return "\n".join([*lines, ""])
 
 
 def fuzzed(name: str, seed: int, seconds: float) -> dict[str, Any]:
@@ -171,7 +231,7 @@ def within(name: str, seed: int, _: float) -> dict[str, Any]:
 def reaches(name: str, runs: Sequence[dict[str, Any]]) -> bool:
     """Return whether a bug was found in time from every seed, or a sound planner never accused."""
     kind, about, _ = ABOUT[name]
-    if kind in {"sound", "costly"}:
+    if kind in ODD:
         return all(run["seconds"] is None and (kind == "sound" or about in run["noted"]) for run in runs)
     return all(run["seconds"] is not None and run["seconds"] <= SECONDS for run in runs)
 
@@ -192,9 +252,9 @@ def row(name: str, runs: Sequence[dict[str, Any]]) -> str:
 
 def table(results: dict[str, Any]) -> str:
     """Return the table for people."""
-    seeds = max(map(len, results.values()))
+    seeds = max(map(len, results.values()), default=0)
     bugs = [name for name in results if ABOUT[name][0] in {"mutant", "planner"}]
-    sound = [name for name in results if ABOUT[name][0] in {"sound", "costly"}]
+    sound = [name for name in results if ABOUT[name][0] in ODD]
     good = sum(reaches(name, results[name]) for name in bugs)
     accused = sum(any(run["seconds"] is not None for run in results[name]) for name in sound)
     counted = [name for name in bugs if all("defects" in run for run in results[name])]
