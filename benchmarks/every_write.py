@@ -1,6 +1,6 @@
 """Every call that writes, every moment, every fault: what is left is the old state or the new one, and foreign files are whole.
 
-    python benchmarks/every_write.py [--command NAME ...] [--stride N] [--out FILE]
+    python benchmarks/every_write.py [--command NAME ...] [--cases N] [--out FILE]
 
 The commands are those of `benchmarks/kills.py` and the others that write (`MORE`; `ELSEWHERE` names those that write through the same call of the library as
 one that is tried). Each is run once undisturbed in a fork, under a shim that lists its calls of open, mkdir, rename, replace,
@@ -9,8 +9,9 @@ in a fresh folder and stopped there: by KILL, INT or TERM, by an error ENOSPC or
 end in the middle. A folder of results holds files of the user and, where a report is replaced, an old report. What is left is read: each file has its old bytes, its new
 ones, or waits beside them; the user's files have theirs. Then the command is run again, and what it leaves is compared byte by byte with what it leaves
 undisturbed. A command that comes to one *site* many times (the same call in the same stack of our functions, for a file of the same role: each checkpoint of a
-training) is stopped at the first, the second and the last of them. `--stride N` takes every N-th of these pairs of moment and fault; the table says how many
-calls, sites and pairs there are and how many were tried. Exit status 1 where one is lost.
+training) is stopped at the first, the second and the last of them. These pairs of moment and fault are tried in one shuffled order, the first N of them, and a
+command of which less were tried goes on from there; the table says how many calls, sites and pairs there are and how many were tried. Exit status 1 where one is
+lost.
 
 SQLite's tests of crashes and of errors of the disk are the model (https://sqlite.org/testing.html).
 """
@@ -20,13 +21,14 @@ import contextlib
 import errno
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,6 +42,8 @@ from allocsim.files import MARK, write_atomic  # noqa: E402
 from allocsim.files.folders import SWAP  # noqa: E402
 
 CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
+KEPT = 20
+"""Cases after which the table is written."""
 FAULTS = ("KILL", "INT", "TERM", "ENOSPC", "EIO", "second process")
 NOTES = {
     "out/notes.txt": b"mine",
@@ -267,9 +271,9 @@ def problem(killed: Killed, folder: Path, measure: dict[str, Any], status: int, 
     return f"left {left}" if left else ""
 
 
-def tried(name: str, stride: int) -> dict[str, Any]:
-    """Return the row of one command."""
-    killed, wrong, done = ALL[name], [], Counter[str]()
+def tried(name: str, most: int, before: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the row of one command, after each `KEPT` cases and at the end; go on from an earlier row of the same calls."""
+    killed = ALL[name]
     with tempfile.TemporaryDirectory() as base:
         whole, first, folder = (Path(base) / part for part in ("whole", "first", "w"))
         for place in (first, whole):
@@ -283,33 +287,45 @@ def tried(name: str, stride: int) -> dict[str, Any]:
         measure, names, sites = killed.measured(whole), [row[0] for row in told], [row[1] for row in told]
         taken = chosen(sites)
         cases = [(moment, which) for call in taken for moment in (2 * call, 2 * call + 1) for which in FAULTS]
-        for moment, which in cases[::stride]:
-            before = laid(folder, name)
+        random.Random(f"{name} {len(cases)}").shuffle(cases)  # noqa: S311 - an order, no secret
+        known = {
+            "calls": len(names),
+            "sites": len({*sites}),
+            "calls_chosen": len(taken),
+            "moments_and_faults": len(cases),
+        }
+        if before is None or any(before.get(key) != value for key, value in known.items()) or "order" not in before:
+            before = {}
+        done, wrong = Counter[str](before.get("by_fault", {})), list(before.get("lost_ones", ()))
+        for number, (moment, which) in list(enumerate(cases[:most]))[done.total() :]:
+            there = laid(folder, name)
             arguments = killed.arguments(folder)
             status, said, _ = run(arguments, fault=lambda m=moment, w=which, a=arguments: shim(m, fault_of(w, a)))
-            found = lost(folder, before, whole) or problem(killed, folder, measure, status, said)
+            found = lost(folder, there, whole) or problem(killed, folder, measure, status, said)
             done[which] += 1
             if found:
+                behind = bool(moment % 2)
                 wrong.append(
                     {
                         "call": moment // 2,
                         "of": names[moment // 2],
-                        "behind": bool(moment % 2),
+                        "behind": behind,
                         "fault": which,
                         "says": found[:300],
                     }
                 )
-    return {
-        "command": name, "calls": len(names), "sites": len({*sites}), "calls_chosen": len(taken), "by_call": dict(Counter(names)), "moments_and_faults": len(cases), "tried": done.total(), "by_fault": dict(done),
-        "lost": len(wrong), "lost_ones": wrong[:20],
-    }  # fmt: skip
+            if number + 1 in {min(most, len(cases)), *range(0, most, KEPT)}:
+                yield {
+                    "command": name, "order": "shuffled", **known, "by_call": dict(Counter(names)),
+                    "tried": done.total(), "by_fault": dict(sorted(done.items())), "lost": len(wrong), "lost_ones": wrong,
+                }  # fmt: skip
 
 
 def main() -> int:
     """Try all commands, print and write the table; return the exit status."""
     parser = argparse.ArgumentParser(description="Every call that writes, every moment, every fault.")
     parser.add_argument("--command", action="append", choices=list(ALL))
-    parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=1 << 20, help="how many of each command; those of the table count")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "every_write.json")
     options = parser.parse_args()
     out = options.out.absolute()
@@ -317,16 +333,17 @@ def main() -> int:
     rows = {row["command"]: row for row in json.loads(out.read_text())["commands"]} if out.exists() else {}
     for name in options.command or list(ALL):
         with contextlib.chdir(tempfile.gettempdir()):
-            rows[name] = row = tried(name, options.stride)
+            for row in tried(name, options.cases, rows.get(name)):
+                rows[name] = row
+                listed = {"commands": [rows[each] for each in ALL if each in rows]}
+                write_atomic(out, json.dumps(listed, indent=1).encode() + b"\n")
+        row = rows[name]
         print(
             f"{name:20s} calls {row['calls']:4d}  cases {row['moments_and_faults']:5d}  tried {row['tried']:5d}  lost {row['lost']}",
             flush=True,
         )
         for one in row["lost_ones"][:5]:
             print(f"    {one}", flush=True)
-        write_atomic(
-            out, json.dumps({"commands": [rows[each] for each in ALL if each in rows]}, indent=1).encode() + b"\n"
-        )
     return int(any(row["lost"] for row in rows.values()))
 
 

@@ -67,6 +67,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="An alias that nobody vou
 Kinds = Annotated[
     Path | None, typer.Option("--kinds", metavar="TABLE", help="JSON: which pairs of a kind are safe in place.")
 ]
+Unbounded = Annotated[bool, typer.Option("--unbounded", help="Examine everything, however long it takes.")]
 Required = Annotated[
     str, typer.Option("--require", metavar="S,L,K", help="Detectors that must have run; else exit status 2.")
 ]
@@ -86,6 +87,7 @@ def check(
     plain: Plain = False,
     strict: Strict = False,
     kinds: Kinds = None,
+    unbounded: Unbounded = False,
     max_peak: Annotated[
         str | None, typer.Option(metavar="BYTES", help="No plan may need more, as 4096 or 1.5MiB.")
     ] = None,
@@ -123,7 +125,7 @@ def check(
     off, on = github_lines.switch()
     if github:
         print_line(off)
-    rules = JudgeRules(limit=limit, plain=plain, strict=strict, kinds=kinds_table(kinds))
+    rules = JudgeRules(limit=limit, plain=plain, strict=strict, kinds=kinds_table(kinds), unbounded=unbounded)
     orders = service("explore_orders") if explore else None
     entries: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
@@ -273,6 +275,7 @@ def report_entry(report: Report) -> dict[str, Any]:
         "clean": report.clean,
         "count": report.count,
         "truncated": report.truncated,
+        **({"unexamined": list(report.unexamined)} if report.unexamined else {}),
         "violations": [record(violation) for violation in report.violations],
         "warnings": [record(warning) for warning in report.warnings],
         "stats": asdict(report.stats),

@@ -179,6 +179,8 @@ class Defects:
     """Whether `count` is only a lower bound."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many there are of each kind found, warnings included, as exact as `count`."""
+    unexamined: tuple[str, ...] = ()
+    """What was not looked at, in words, since the steps set for it were spent: `truncated` then."""
 
     @property
     def clean(self) -> bool:

@@ -49,6 +49,11 @@ if TYPE_CHECKING:  # a clean document is neither charged nor cured
 
 FINGERPRINT_BYTES = 16
 
+LISTED: Final = 10_000
+"""Violations of each kind that causes are found from, and that a report lists in all where no other
+number is asked for.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiledViolation:
@@ -165,24 +170,45 @@ class JudgeRules:
     """Whether an alias that nobody vouches for is a violation."""
     kinds: KindsTable | None = None
     """What kernels promise where a document says that nobody knows."""
+    unbounded: bool = False
+    """Whether the judge looks at everything, however long it takes."""
 
     def report(self, document: Document) -> Report:
         """Return what the judge says of a document."""
-        limit: dict[str, Any] = {} if self.limit is None else {"limit": self.limit}
+        return self.reports(document)[0]
+
+    def reports(self, document: Document) -> tuple[Report, Report]:
+        """Return what the judge says of a document, and a report that lists enough to find all
+        causes. The columns judge once.
+        """
+        most = LISTED if self.limit is None else self.limit
         if self.plain:
             record, kinds = plain.read(json.loads(dumps(document))), None if self.kinds is None else dict(self.kinds)
-            return told(plain.judge(record, strict=self.strict, kinds=kinds, **limit), document)
-        return told(check(document, strict=self.strict, kinds=self.kinds, **limit), document)
-
-    def whole(self, document: Document, report: Report) -> Report:
-        """Return a report that lists enough to find all causes: the one given, if it lists all."""
+            report = told(plain.judge(record, strict=self.strict, kinds=kinds, limit=most), document)
+            if report.count <= len(report.violations):
+                return report, report
+            return report, told(self.listed(document), document)
+        found = self._checked(document, max(most, LISTED))
+        report = replace(found, violations=found.violations[:most], warnings=found.warnings[:most])
+        report = told(report, document)
         if report.count <= len(report.violations):
-            return report
-        return told(self.listed(document), document)
+            return report, report
+        return report, told(found, document)
 
     def listed(self, document: Document) -> Report:
         """Return what the judge finds, every kind of violation listed, without sentences."""
-        return check(document, plain=self.plain, strict=self.strict, kinds=self.kinds, of_each_kind=True)
+        return self._checked(document, LISTED)
+
+    def _checked(self, document: Document, limit: int) -> Report:
+        return check(
+            document,
+            limit=limit,
+            plain=self.plain,
+            strict=self.strict,
+            kinds=self.kinds,
+            of_each_kind=True,
+            unbounded=self.unbounded,
+        )
 
 
 AS_USUAL: Final = JudgeRules()
@@ -215,15 +241,15 @@ def judge_file(
     name = str(path)
     try:
         evidence = read_evidence(Path(path))
-        report = rules.report(evidence.document)
+        report, whole = rules.reports(evidence.document)
     except AllocsimError as error:
         return Outcome(file=name, error=str(error))
     except OSError as error:
         return Outcome(file=name, error=os_error_line(error))
     if not causes_too and not _measures(evidence):
         return _outcome(name, evidence, report, max_peak=max_peak, required=required)
-    return outcome_of(
-        name, evidence, report=report, rules=rules, known=known, max_peak=max_peak, cures=cures, required=required
+    return _found(
+        _outcome(name, evidence, report, max_peak=max_peak, required=required), whole, None, rules, known, cures=cures
     )
 
 
@@ -259,25 +285,41 @@ def outcome_of(
     that did not run why, `executed_by` whose kernels were run.
     """
     evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
-    document = evidence.document
-    if report is None:
-        report = rules.report(document)
-    bare_outcome = replace(
-        _outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys), executed_by=executed_by
-    )
+    report, whole = rules.reports(evidence.document) if report is None else (report, None)
+    bare = _outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys)
+    return _found(replace(bare, executed_by=executed_by), whole, causes, rules, known, cures=cures)
+
+
+def _found(
+    bare_outcome: Outcome,
+    whole: Report | None,
+    causes: tuple[Cause, ...] | None,
+    rules: JudgeRules,
+    known: Collection[str],
+    *,
+    cures: bool,
+) -> Outcome:
+    """Return an outcome with its causes, those given or found from the whole report of its
+    document, and each violation under its cause.
+    """
+    evidence, report = bare_outcome.evidence, bare_outcome.report
+    assert evidence is not None
+    assert report is not None
     if report.clean and not _measures(evidence):
         return bare_outcome
     from allocsim.cure.defects import key_of  # noqa: PLC0415 - as above
     from allocsim.verdict.attribution import Charge  # noqa: PLC0415 - as above
     from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
 
+    document = evidence.document
     if causes is None:
         try:
-            causes = _causes(evidence, rules.whole(document, report), rules, cures=cures)
+            whole = rules.reports(document)[1] if whole is None else whole
+            causes = _causes(evidence, whole, rules, cures=cures)
         except Exception as error:  # noqa: BLE001 - whatever it is, what the judge said of the file stands
             bare = (Charge(violation=v, cause=None) for v in report.violations)
             findings = tuple(_finding(document, charge, known) for charge in bare)
-            return replace(bare_outcome, findings=findings, failed=failure(file, report, error))
+            return replace(bare_outcome, findings=findings, failed=failure(bare_outcome.file, report, error))
     charged = causes_by_violation(causes)
     charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
     return replace(bare_outcome, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))

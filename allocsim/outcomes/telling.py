@@ -106,6 +106,8 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         yield from wrapped(outcome.failed, "", "  ")
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
+    for what in outcome.report.unexamined:
+        yield from wrapped(f"not examined: {what}; the steps set for it are spent (--unbounded)", "  ", "    ")
     if violations:
         yield from _grouped(outcome, outcome.report)
 

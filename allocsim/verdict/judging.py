@@ -156,6 +156,7 @@ def _clauses(dossier: Dossier, causes: Sequence[Cause], joint: Sequence[Cause], 
         if isinstance(said, Cure) and said.alternative is not None:
             other = said.alternative
             parts.append(f"or {'; '.join(other.words)}, {in_growth(other.nbytes)}{_overlap(other)}")
+    parts += [f"not examined: {what}; the steps set for it are spent" for what in dossier.report.unexamined]
     unsought = sum(not cause.sought for cause in causes)
     if unsought:
         parts.append(f"cures of {unsought} causes were not looked for to the end: the steps set for them are spent")

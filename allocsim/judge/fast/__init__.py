@@ -49,7 +49,7 @@ from allocsim.judge.fast.s_slots import check_slots
 from allocsim.judge.fast.s_writes import check_writes
 from allocsim.judge.fast.screens import COMPILED
 from allocsim.judge.fast.selector import PLAIN, Selector
-from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
+from allocsim.judge.fast.trial import COUNT_LIMIT, WORK, Findings, TrialDocument
 from allocsim.judge.violations import KINDS, Defects, Report, Stats, Violation
 from allocsim.model import Document
 
@@ -65,6 +65,9 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
 }
 """Every check by name."""
 
+ACCESSES: Final = 8
+"""Accesses of the programs for each of which a step more may be taken."""
+
 SCREENED: Final = Selector(COMPILED)
 
 __all__ = ["CHECKS", "KINDS", "Defects", "Report", "Stats", "Violation", "check", "defects"]
@@ -78,6 +81,7 @@ def check(
     plain: bool = False,
     kinds: KindsTable | None = None,
     strict: bool = False,
+    unbounded: bool = False,
 ) -> Report:
     """Judge every run and every belief of a document.
 
@@ -91,6 +95,9 @@ def check(
         kinds: parsed JSON of a table that says what kernels promise where the document says `null`
             (`contract`).
         strict: an alias of which nobody knows whether the kernel allows it is a violation.
+        unbounded: look at everything that may be wrong, however long it takes; else no more steps
+            are taken than `trial.WORK` and one for each `ACCESSES` accesses of the programs, and
+            the report says what it has not looked at (`unexamined`).
 
     Returns:
         All that was found. `clean` if there are no violations; then every read of every run finds
@@ -99,7 +106,8 @@ def check(
 
     Raises:
         ModelError: `limit` is negative, the table is none, a value falls into more byte runs than
-            are supported, or a bound on time or memory leaves open whether there is a violation.
+            are supported, or a bound on time or memory leaves open whether there is a violation:
+            the steps are spent and none was found.
 
     O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
     """
@@ -108,13 +116,21 @@ def check(
     if has_ranges(document):
         low, high = (
             check(
-                at_end(document, end), limit=limit, of_each_kind=of_each_kind, plain=plain, kinds=kinds, strict=strict
+                at_end(document, end),
+                limit=limit,
+                of_each_kind=of_each_kind,
+                plain=plain,
+                kinds=kinds,
+                strict=strict,
+                unbounded=unbounded,
             )
             for end in (LOW, HIGH)
         )
         return both(low, high, limit=limit, of_each_kind=of_each_kind)
     rows_of(kinds)
-    case, findings = TrialDocument(document, PLAIN if plain else SCREENED, kinds), Findings(limit, strict=strict)
+    work = None if unbounded else steps_for(document)
+    case = TrialDocument(document, PLAIN if plain else SCREENED, kinds, work)
+    findings = Findings(limit, strict=strict)
     return Report(**_judged(case, findings, of_each_kind=of_each_kind), stats=stats(case))
 
 
@@ -124,18 +140,29 @@ def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> 
     """
     if has_ranges(document):
         return check(document, limit=limit, plain=plain)
-    return Defects(**_judged(TrialDocument(document, PLAIN if plain else SCREENED), Findings(limit, warned=False)))
+    case = TrialDocument(document, PLAIN if plain else SCREENED, work=steps_for(document))
+    return Defects(**_judged(case, Findings(limit, warned=False)))
+
+
+def steps_for(document: Document) -> int:
+    """Return how many steps may be taken for what may be wrong with a document."""
+    accesses = sum(len(program.ops.operands) + len(program.ops.results) for program in document.programs)
+    return WORK + accesses // ACCESSES
 
 
 def _judged(case: TrialDocument, findings: Findings, *, of_each_kind: bool = False) -> dict[str, Any]:
     """Let every check look at a document, and return the columns of what they found."""
     for run in CHECKS.values():
         run(case, findings)
-    count = findings.count("violation")
+    count, unexamined = findings.count("violation"), tuple(case.work.unexamined)
+    if unexamined and not count:
+        rule = f"there is no verdict: nothing wrong was found, and not examined is {'; '.join(unexamined)}"
+        raise ModelError("runs", f"{rule}; the steps set for it are spent")
     return {
         "violations": findings.listed("violation", of_each_kind=of_each_kind),
         "warnings": findings.listed("warning", of_each_kind=of_each_kind),
         "count": count,
-        "truncated": findings.bounded or count > COUNT_LIMIT,
+        "truncated": findings.bounded or count > COUNT_LIMIT or bool(unexamined),
+        "unexamined": unexamined,
         "counts": {kind: number for kind, number in findings.counts.items() if number},
     }

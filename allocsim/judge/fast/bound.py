@@ -4,7 +4,8 @@ go below.
 * `ops`, `buffers`: of all programs that some run executes; of all programs of the document if
   nothing runs.
 * `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
-* `lower_bound_bytes`: the largest, over the steps of all runs, of the bytes of the buffers that
+* `lower_bound_bytes`: the largest, over the steps of all runs (of those before the steps set for
+  the judge are spent, where it is asked what buffers hold), of the bytes of the buffers that
   live there and have a slot in an arena. A class of buffers that might share bytes there, by an op
   that joins them (`s_in_place`) or by holding the same (`s_tags`), whatever their offsets,
   counts once, as its largest: whatever a plan makes of the class, it needs that many bytes for it.
@@ -18,7 +19,7 @@ What this module does not see: defects.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +28,7 @@ from allocsim.judge.fast.accesses import believed_lifetimes
 from allocsim.judge.fast.intervals import among, distinct
 from allocsim.judge.fast.s_in_place import joined, moved_by
 from allocsim.judge.fast.s_overlap import believed_sharing
-from allocsim.judge.fast.s_tags import as_tagged, ties
+from allocsim.judge.fast.s_tags import as_tagged, asks_tags, ties
 from allocsim.judge.fast.trial import Trial, TrialDocument
 from allocsim.judge.violations import Stats
 from allocsim.model import Bools, Plan, Problem
@@ -38,7 +39,12 @@ def stats(case: TrialDocument) -> Stats:
     """Return the sizes of what the case is about."""
     programs = {trial.program_index: trial.program for trial in case.trials}
     judged = list(programs.values()) or list(case.document.programs)
-    runs = {as_tagged(case, trial): trial for trial in case.trials}
+    runs: dict[Hashable, Trial] = {}
+    for trial in case.trials:
+        tagged = asks_tags(case, trial)
+        if tagged and case.tag_work.over:
+            break  # the bound of fewer runs is a bound
+        runs[as_tagged(case, trial) if tagged else trial.alike] = trial
     plans = {trial.plan_index: trial.plan for trial in case.trials}
     return Stats(
         ops=sum(len(program.ops) for program in judged),

@@ -82,6 +82,7 @@ def both(low: Report, high: Report, *, limit: int, of_each_kind: bool) -> Report
         truncated=low.truncated or high.truncated or not whole,
         stats=Stats(**{name: max(getattr(low.stats, name), getattr(high.stats, name)) for name in Stats.__slots__}),
         counts=counts,
+        unexamined=tuple(dict.fromkeys((*low.unexamined, *high.unexamined))),
     )
 
 

@@ -88,10 +88,10 @@ class Session:
                 (run, other) for other in ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()
             ]
             after = [place[node] for node in earlier if node not in is_late]
-            awaited = [number for other in sorted(trial.before) for number in latest[other].values()]
-            awaited += [
-                place[node] for other in sorted(trial.before) for node in late[other] if place[node] < place[run, step]
-            ]
+            held = -1 if (run, step) in is_late else latest[run].get(mine, -1)
+            before = sorted(trial.before) if held < 0 else []  # a later op of a stream waits through the first
+            awaited = [number for other in before for number in latest[other].values()]
+            awaited += [place[node] for other in before for node in late[other] if place[node] < place[run, step]]
             if (run, step) in is_late:
                 before = [
                     other for other in range(step) if int(ops.stream[other]) == mine and (run, other) not in is_late
@@ -101,8 +101,7 @@ class Session:
                 stream.append(streams.setdefault((run, mine, step), len(streams)))
                 previous.append(-1)
             else:
-                held = latest[run].get(mine, -1)
-                after += awaited if held < 0 else []
+                after += awaited
                 stream.append(streams.setdefault((run, mine), len(streams)))
                 previous.append(held)
                 latest[run][mine] = place[run, step]

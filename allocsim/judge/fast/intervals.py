@@ -18,6 +18,7 @@ What this module does not see: buffers, ops, plans.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
@@ -118,8 +119,14 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
     pairs = _meeting(columns, order, cap, selector)
     if pairs.total <= cap:
         return pairs
-    # more than are listed: the rows that fit whole, and of the next row those that start first
-    fits, over = 0, len(order)
+    # more than are listed: the rows that fit whole, and of the next row those that start first;
+    # n rows make n (n - 1) / 2 pairs at most
+    fits, over = min(max(isqrt(2 * cap), 1), len(order) - 1), len(order)
+    while 2 * fits < over:
+        if _meeting(columns, order[: 2 * fits], cap, selector).total > cap:
+            over = 2 * fits
+        else:
+            fits *= 2
     while over - fits > 1:
         middle = (fits + over) // 2
         fits, over = (middle, over) if _meeting(columns, order[:middle], cap, selector).total <= cap else (fits, middle)

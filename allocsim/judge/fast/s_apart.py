@@ -18,10 +18,13 @@ What this module does not see: plans, and what is right (`s_dataflow`).
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from allocsim.judge.fast.accesses import Extents, pieces_moved
+from allocsim.judge.fast.intervals import distinct
 from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
@@ -160,6 +163,15 @@ def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
     return out
 
 
+def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
+    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they
+    hold no tag.
+    """
+    return [
+        (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
+    ]
+
+
 def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room: int) -> list[tuple[int, int, int]]:
     """Return stretches (start in the one buffer, start in the other, length) cut to both
     buffers.
@@ -170,10 +182,61 @@ def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room:
     return list(zip(*((column[kept]).tolist() for column in (starts + first, ends + first, last - first)), strict=True))
 
 
-def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
-    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they
-    hold no tag.
-    """
-    return [
-        (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What a `same` takes from one value to another, whatever the plan is."""
+
+    source: int
+    """Buffer of the operand."""
+    target: int
+    """Buffer of the result."""
+    value: int
+    """The result."""
+    cut: list[tuple[int, int, int]]
+    """Stretches inside both buffers: start in the one, start in the other, length."""
+    bare: list[Piece]
+    """Units of the result that hold no tag."""
+    ways: frozenset[int]
+    """By how much units come to lie further in their buffer."""
+
+    @property
+    def still(self) -> bool:
+        """Whether no unit changes its place apart."""
+        return self.source == self.target and self.ways <= {0}
+
+
+FEW_STRETCHES: Final = 64
+"""Stretches of a move that is kept: a bound on memory."""
+
+
+class Moves:
+    """What the ops `same` of a program move, found once where it is short."""
+
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self._known: dict[int, list[Move]] = {}
+
+    def of(self, op: int) -> list[Move]:
+        """Return the moves of an op, one for each of its results."""
+        if op in self._known:
+            return self._known[op]
+        row = self._extents.program.ops[op]
+        found = [self._move(source, target) for source, target in zip(row.operands, row.results, strict=True)]
+        if all(len(move.cut) <= FEW_STRETCHES for move in found):
+            self._known[op] = found
+        return found
+
+    def _move(self, source: int, target: int) -> Move:
+        extents = self._extents
+        one, other = int(extents.buffer[source]), int(extents.buffer[target])
+        room, other_room = int(extents.room[one]), int(extents.room[other])
+        starts, ends, lengths = pieces_moved(extents, source, target)
+        cut = inside(starts, ends, lengths, room, other_room)
+        return Move(
+            source=one,
+            target=other,
+            value=target,
+            cut=cut,
+            bare=bare(extents.runs(target), cut),
+            ways=frozenset(distinct(ends - starts).tolist()),
+        )

@@ -57,12 +57,11 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.judge.fast.accesses import pieces_moved
 from allocsim.judge.fast.intervals import distinct
 from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece
-from allocsim.judge.fast.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, bare, inside, joined_pieces
+from allocsim.judge.fast.s_apart import CONTENT, UNCLEAR, ApartMemory, Marks, joined_pieces
 from allocsim.judge.fast.s_script import Runs, Script, Step
-from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
+from allocsim.judge.fast.trial import Findings, Trial, TrialDocument, Work
 from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import HOST_READ, Bools
 from allocsim.model.layout import Int64s
@@ -78,6 +77,13 @@ MOST: Final = 1 << 24
 FEW: Final = 64
 """Pieces looked at in each read from then on."""
 
+READ, MOVE, ACCESSES, PIECES_OF_A_STEP = 18, 5, 32, 8
+"""Steps of a read that is looked at, and of what a `same` moves once a read is wrong; accesses, and
+pieces, of one step (`trial.WORK`).
+"""
+
+WHAT: Final = "what reads find"
+
 GUILTY: Final = ("UninitialisedRead", "OverwrittenRead", "StaleRead")
 """Violations of a read; `HistoryRead` is a warning, and says nothing of the pieces behind it."""
 
@@ -91,7 +97,10 @@ def check_dataflow(case: TrialDocument, findings: Findings) -> None:
             runs = Runs.of(trials)
             looks = case.selector.reads(runs)
             if looks is None or any(len(rows) for rows in looks):
-                memory = _Memory(runs, findings)
+                if case.work.over:
+                    case.work.leave(WHAT, trials[0].index, len(case.trials))
+                    break
+                memory = _Memory(runs, findings, case.work)
                 memory.replay(looks)
                 undecided += memory.undecided
     if undecided and not any(findings.counts[kind] for kind in GUILTY):
@@ -121,8 +130,8 @@ wrote it.
 class _Memory:
     """Both replays of one group of runs over one memory."""
 
-    def __init__(self, runs: Runs, findings: Findings) -> None:
-        self.runs, self.findings = runs, findings
+    def __init__(self, runs: Runs, findings: Findings, work: Work) -> None:
+        self.runs, self.findings, self.work = runs, findings, work
         self.trials = runs.identities.trials
         self.identities = runs.identities
         self.persistent: list[bool] = runs.identities.persistent.tolist()
@@ -143,6 +152,8 @@ class _Memory:
         """Pieces looked at so far."""
         self.undecided = 0
         """Reads cut short with nothing found."""
+        self.wrong = False
+        """Whether some read is wrong."""
         self.cut = False
         """Whether some read was not looked at to its end."""
         self.staged: tuple[int, int, list[Any]] = NEVER, NEVER, []
@@ -181,15 +192,22 @@ class _Memory:
                 chosen = script.write.copy()
                 chosen[looks[position]] = True
                 chosen |= script.same_ops[script.op]
-            self._run(position, script, chosen)
+            self.work.take(len(script) // ACCESSES)
+            op = self._run(position, script, chosen)
             for run, step, wanted in self.late.pop(position, ()):
                 self._compare(run, step, wanted)
+            if self.work.over and (op is not None or position + 1 < last):
+                waiting = [late for reads in self.late.values() for late, *_ in reads]
+                first = min([position if op is not None else position + 1, *waiting])
+                self.work.leave(WHAT, self.trials[first].index, len(self.trials), (op or 0) if not waiting else 0)
+                break
         self.reports.sort(key=lambda report: report[:2])
         for _, _, kind, make in self.reports:
             self.findings.report(kind, make)
         self.findings.bounded |= self.cut
 
-    def _run(self, position: int, script: Script, chosen: Bools | None) -> None:
+    def _run(self, position: int, script: Script, chosen: Bools | None) -> int | None:
+        """Run every op of a run; return the op before which the steps were spent, if any."""
         first, trial = self.marks.first[position], self.trials[position]
         apart, uniform, spaces = self.apart, self.apart.uniform, self.spaces
         reach_low, reach_high, persistent = apart.low, apart.high, self.persistent
@@ -239,6 +257,10 @@ class _Memory:
                 self.late[trial.read_after or 0].append((position, step, list(looks)))
             else:
                 self._compare(position, step, looks)
+            self.work.take(READ)
+            if self.work.over:
+                return op + 1 if op + 1 < len(trial.program.ops) else None
+        return None
 
     def _hand_on(self, position: int, script: Script, op: int, *, put: bool) -> None:
         """Find what a `same` reads, before it writes anything; with `put`, write it."""
@@ -259,24 +281,19 @@ class _Memory:
         """Yield, for each result of a `same`: identity and pieces apart (None where it writes
         nothing), space and pieces as planned.
         """
-        trial, extents = self.trials[position], self.trials[position].accesses.extents
         space, base = script.places
-        row = trial.program.ops[op]
-        for source, target in zip(row.operands, row.results, strict=True):
-            one, other = int(extents.buffer[source]), int(extents.buffer[target])
-            starts, ends, lengths = pieces_moved(extents, source, target)
-            cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
-            still = one == other and bool(np.all(starts == ends))
-            none = bare(extents.runs(target), cut)
-            found = sorted(self.apart.handed_on(int(script.buffers[one]), cut, position) + none)
+        for move in script.moves.of(op):
+            self.work.take((MOVE + len(move.cut) // PIECES_OF_A_STEP) * self.wrong)
+            one, other, cut, none, still = move.source, move.target, move.cut, move.bare, move.still
             if still:
                 stretches = [(start, start + length) for start, _, length in cut]
                 found = joined_pieces(sorted(self.apart.pieces(int(script.buffers[one]), stretches)))
-            self._give(self.marks.first[position] + target, found)
+            else:
+                found = sorted(self.apart.handed_on(int(script.buffers[one]), cut, position) + none)
+            self._give(self.marks.first[position] + move.value, found)
             a, b = int(base[one]), int(base[other])
-            at_rest = space[one] == space[other] and bool(np.all(starts + a == ends + b))
             planned: list[Piece] = []
-            if not at_rest:
+            if space[one] != space[other] or not move.ways <= {a - b}:
                 planned = self._moved_as_planned(int(space[one]), [(x + a, y + b, n) for x, y, n in cut])
                 planned += [(low + b, high + b, NEVER) for low, high, _ in none]
             yield int(script.buffers[other]), None if still else found, int(space[other]), planned
@@ -326,6 +343,7 @@ class _Memory:
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
         pieces, guilty, told = self._defects(step, looks, self.marks.first[position]), False, True
+        number = 0
         for number, defects in enumerate(pieces, 1):
             self.looked += 1
             full = self.looked <= PIECES or number <= FEW
@@ -337,8 +355,10 @@ class _Memory:
                     told = False
             if (guilty and self.looked >= PIECES) or (self.looked >= MOST and number >= FEW):
                 break
+        self.work.take(number // PIECES_OF_A_STEP)
         cut = next(pieces, None) is not None
         self.cut |= cut
+        self.wrong |= guilty
         self.undecided += cut and not guilty
         for kind, places in wrong.items():
             make = partial(self._record, kind, position, op, value, places, cut=cut or not told)

@@ -19,8 +19,8 @@ One record for each (run, pair): `buffer` is the lower index of the two, `other_
 may not share.
 
 Complexity, once for runs alike: O(segments log segments + conflicts listed). At most `COUNT_LIMIT`
-pairs of segments of a run, and as many as there are permitted pairs, are listed; if there are more,
-the count is a lower bound.
+pairs of segments of a run, and as many as there are permitted pairs, are listed, and no more than
+the limit of records once that many were found; if there are more, the count is a lower bound.
 
 What this module does not see: whether the bytes shared are ever read (`dataflow`).
 """
@@ -42,6 +42,20 @@ from allocsim.model.layout import Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Meetings:
+    """Segments that meet and may not, unless they hold the same: rows of the lives of a run."""
+
+    left: Int64s
+    right: Int64s
+    step: Int64s
+    """Where both begin to live."""
+    cut: bool
+    """Whether there may be more."""
+    tagged: bool
+    """Whether what they hold is asked, run by run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Conflicts:
     """Pairs of buffers in conflict, in order of step."""
 
@@ -54,20 +68,29 @@ class _Conflicts:
 
 def check_overlap(case: TrialDocument, findings: Findings) -> None:
     """Report every pair of buffers that a run has over each other while both live."""
+    meetings: dict[object, _Meetings] = {}
     known: dict[object, _Conflicts] = {}
+    total = 0
     for trial in case.trials:
-        key = as_tagged(case, trial)
+        if trial.alike not in meetings:
+            meetings[trial.alike] = _meetings(case, trial, max(COUNT_LIMIT - total, findings.limit))
+            total += len(meetings[trial.alike].left)
+        met = meetings[trial.alike]
+        if met.tagged and case.tag_work.over:
+            case.tag_work.leave("which buffers overlap", trial.index, len(case.trials))
+            break
+        key = as_tagged(case, trial) if met.tagged else trial.alike
         if key not in known:
-            known[key] = _conflicts(case, trial)
+            known[key] = _conflicts(case, trial, met)
         found = known[key]
-        listed = min(findings.room("Overlap"), len(found.step))
-        for row in range(listed):
-            findings.report("Overlap", partial(_record, trial, found, row))
-        findings.counts["Overlap"] += len(found.step) - listed
+        findings.report_all("Overlap", range(len(found.step)), partial(_record, trial, found))
         findings.bounded |= found.cut
 
 
-def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
+def _meetings(case: TrialDocument, trial: Trial, most: int) -> _Meetings:
+    """Return the segments that meet and may not, before it is asked what they hold: `most` at
+    least, where there are as many.
+    """
     lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
     nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     allowed = _allowed(case, trial)
@@ -80,7 +103,7 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
             continue
         low = trial.plan.offset[lives.buffer[rows]]
         high = end_of(low, nbytes[lives.buffer[rows]])
-        cap = COUNT_LIMIT + len(allowed) + 1
+        cap = most + len(allowed) + 1
         found = conflicts(lives.start[rows], lives.stop[rows], low, high, cap=cap, selector=case.selector)
         cut |= found.total > len(found.left)
         lefts.append(rows[found.left])
@@ -93,8 +116,19 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
     keep = ~among(_unordered(one, other, width), _unordered(allowed // width, allowed % width, width))
     left, right = left[keep], right[keep]
     step = np.maximum(np.maximum(lives.start[left], lives.start[right]), 0)
-    if trial.problem is None and len(left) and shares_tags(case, trial):
-        left, right, step = _without_copies(case, trial, left, right, step)
+    if trial.problem is not None or not len(left) or not shares_tags(case, trial):
+        return _Meetings(left=left, right=right, step=step, cut=cut, tagged=False)
+    live = case.hand_overs(trial.accesses).live
+    one, other = live.buffer[left], live.buffer[right]
+    delta = (trial.plan.offset[other] - trial.plan.offset[one]) * trial.unit
+    keep = ~Copies.of(trial.accesses).agree(one, other, delta)
+    return _Meetings(left=left[keep], right=right[keep], step=step[keep], cut=cut, tagged=bool(keep.any()))
+
+
+def _conflicts(case: TrialDocument, trial: Trial, met: _Meetings) -> _Conflicts:
+    lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
+    count = len(trial.program.buffers)
+    left, right, step = _without_copies(case, trial, met) if met.tagged else (met.left, met.right, met.step)
     pair = _unordered(lives.buffer[left], lives.buffer[right], count)
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
@@ -103,20 +137,19 @@ def _conflicts(case: TrialDocument, trial: Trial) -> _Conflicts:
     if trial.problem is None:  # records without a step stand in order of buffers
         once.sort()
     pair, step = pair[once], step[once]
-    return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=cut)
+    return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=met.cut)
 
 
-def _without_copies(
-    case: TrialDocument, trial: Trial, left: Int64s, right: Int64s, step: Int64s
-) -> tuple[Int64s, Int64s, Int64s]:
+def _without_copies(case: TrialDocument, trial: Trial, met: _Meetings) -> tuple[Int64s, Int64s, Int64s]:
     """Return the pairs of segments, and the first steps, at which the two buffers do not hold the
     same.
     """
+    left, right, step = met.left, met.right, met.step.copy()
     live = case.hand_overs(trial.accesses).live
     one, other = live.buffer[left], live.buffer[right]
     delta = (trial.plan.offset[other] - trial.plan.offset[one]) * trial.unit
-    keep = ~Copies.of(trial.accesses).agree(one, other, delta)
-    known = spans(case, trial) if keep.any() else {}
+    keep = np.ones(len(left), dtype=np.bool_)
+    known = spans(case, trial)
     stop = np.minimum(np.minimum(live.stop[left], live.stop[right]), len(trial.program.ops))
     for row in np.flatnonzero(keep).tolist():
         a, b = int(one[row]), int(other[row])

@@ -25,6 +25,7 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.judge.fast.accesses import Extents
+from allocsim.judge.fast.s_apart import Moves
 from allocsim.judge.fast.trial import Trial
 from allocsim.model import VIEW, Bools
 from allocsim.model.layout import Int64s
@@ -147,6 +148,8 @@ class Script:
     buffers: Int64s
     """int64 (buffers of the program,): identities."""
     extents: Extents
+    moves: Moves
+    """Of the ops that are a `same`."""
     places: tuple[Int64s, Int64s]
     """Address space and base address of each buffer of the program."""
     write: Bools
@@ -194,6 +197,7 @@ class Script:
             same_ops=program.same_ops,
             buffers=identities.of[position],
             extents=extents,
+            moves=Moves(extents),
             places=places,
             write=write,
             op=op,

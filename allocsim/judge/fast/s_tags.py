@@ -27,17 +27,20 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from allocsim.judge.fast.accesses import Accesses, pieces_moved
+from allocsim.judge.fast.accesses import Accesses
 from allocsim.judge.fast.live import LiveSegments
 from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over, merged
-from allocsim.judge.fast.s_apart import CONTENT, ApartMemory, Marks, bare, inside
+from allocsim.judge.fast.s_apart import CONTENT, ApartMemory, Marks
 from allocsim.judge.fast.s_script import Runs, Script
-from allocsim.judge.fast.trial import Trial, TrialDocument
+from allocsim.judge.fast.trial import Trial, TrialDocument, Work
 from allocsim.model import OWN, Bools, Plan
 from allocsim.model.layout import Int64s
 
 Span = tuple[int, int, int, int, tuple[int, int] | None]
 """low, high, first and last step, and the tag: number of a write and shift; None for no tag."""
+
+RUN: Final = 6
+"""Steps of a run that is followed, besides one for each access (`trial.WORK`)."""
 
 PAIRS: Final = 1 << 20
 """Pairs of buffers, and of stretches of them at some distance, compared for one bound.
@@ -122,7 +125,7 @@ class Spans:
     their tags.
     """
 
-    def __init__(self, runs: Runs, lives: Sequence[LiveSegments]) -> None:
+    def __init__(self, runs: Runs, lives: Sequence[LiveSegments], work: Work) -> None:
         self.runs, self.lives = runs, lives
         identities = runs.identities
         self.marks = Marks(len(trial.program.values) for trial in identities.trials)
@@ -132,8 +135,14 @@ class Spans:
         self.involved = np.zeros(identities.count, dtype=np.bool_)
         for script in runs.scripts:
             self.involved[script.identity[script.same_ops[script.op]]] = True
-        self.of: list[dict[int, list[Span]]] = [self._followed(position) for position in range(len(runs.follows))]
-        """Of each run: buffer -> its spans."""
+        self.work = work
+        self._of: list[dict[int, list[Span]]] = []
+
+    def of(self, position: int) -> dict[int, list[Span]]:
+        """Return the spans of each buffer in a run; all runs before it are followed first."""
+        while len(self._of) <= position:
+            self._of.append(self._followed(len(self._of)))
+        return self._of[position]
 
     def _followed(self, position: int) -> dict[int, list[Span]]:
         script = self.runs.scripts[self.runs.follows[position]]
@@ -167,8 +176,9 @@ class Spans:
                 -1,
                 [piece for piece in self.apart.pieces(int(script.buffers[buffer]), runs) if piece[0] < piece[1]],
             )
-        done = -1
-        for is_write, op, value, identity, *_ in script.steps(self.involved[script.identity]):
+        done, chosen = -1, self.involved[script.identity]
+        self.work.take(RUN + int(chosen.sum()))
+        for is_write, op, value, identity, *_ in script.steps(chosen):
             buffer = int(extents.buffer[value])
             if is_write and script.same_ops[op]:
                 if done != op:
@@ -196,16 +206,11 @@ class Spans:
 
     def _handed_on(self, position: int, script: Script, op: int) -> list[tuple[int, int, list[Piece]]]:
         """Return buffer, identity and pieces of each result that a `same` writes."""
-        trial, extents = self.runs.identities.trials[position], script.extents
-        row, done = trial.program.ops[op], []
-        for source, target in zip(row.operands, row.results, strict=True):
-            one, other = int(extents.buffer[source]), int(extents.buffer[target])
-            starts, ends, lengths = pieces_moved(extents, source, target)
-            if one == other and np.all(starts == ends):
-                continue
-            cut = inside(starts, ends, lengths, int(extents.room[one]), int(extents.room[other]))
-            pieces = self.apart.handed_on(int(script.buffers[one]), cut, position) + bare(extents.runs(target), cut)
-            done.append((other, int(script.buffers[other]), sorted(pieces)))
+        done = []
+        for move in script.moves.of(op):
+            if not move.still:
+                found = self.apart.handed_on(int(script.buffers[move.source]), move.cut, position)
+                done.append((move.target, int(script.buffers[move.target]), sorted(found + move.bare)))
         return done
 
 
@@ -232,10 +237,15 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
     group = case.group(trial)
 
     def followed() -> Spans:
-        return Spans(Runs.of(group), [case.hand_overs(other.accesses).live for other in group])
+        return Spans(Runs.of(group), [case.hand_overs(other.accesses).live for other in group], case.tag_work)
 
     found: Spans = case.kept(("spans", group[0].index), followed)
-    return found.of[trial.index - group[0].index]
+    return found.of(trial.index - group[0].index)
+
+
+def asks_tags(case: TrialDocument, trial: Trial) -> bool:
+    """Return whether columns do not suffice to say which buffers of a run hold the same."""
+    return shares_tags(case, trial) and bool(np.any(_strange(case, trial, Copies.of(trial.accesses))))
 
 
 def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
@@ -278,7 +288,7 @@ def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]
         accesses=accesses,
         problem=None,
     )
-    return Spans(Runs.of([trial]), [live]).of[0]
+    return Spans(Runs.of([trial]), [live], Work()).of(0)
 
 
 def ties(case: TrialDocument, trial: Trial) -> Int64s:

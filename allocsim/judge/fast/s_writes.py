@@ -19,6 +19,7 @@ for all of them.
 What this module does not see: what happens to the bytes afterwards (`dataflow`).
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,15 +48,17 @@ class _Defect:
 def check_writes(case: TrialDocument, findings: Findings) -> None:
     """Report what the ops of every run write where they must not.
 
-    O(runs x defects) after one judgement for runs alike.
+    O(runs + records) after one judgement for runs alike.
     """
     for judge in (_touching, _results, _read_only):
-        known: dict[object, list[_Defect]] = {}
+        known: dict[object, dict[str, list[_Defect]]] = {}
         for trial in case.trials:
             if trial.alike not in known:
-                known[trial.alike] = judge(case, trial, findings)
-            for defect in known[trial.alike]:
-                findings.report(defect.kind, partial(_record, trial, defect))
+                found = known[trial.alike] = defaultdict[str, list[_Defect]](list)
+                for defect in judge(case, trial, findings):
+                    found[defect.kind].append(defect)
+            for kind, defects in known[trial.alike].items():
+                findings.report_all(kind, defects, partial(_record, trial))
 
 
 def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:

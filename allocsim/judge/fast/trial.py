@@ -13,8 +13,9 @@ What this module does not see: what is a defect. That is for the checks, one fil
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +30,39 @@ from allocsim.model.layout import PACKED_LIMIT
 
 COUNT_LIMIT = 1_000_000
 """Defects counted exactly (format.md); beyond this many a count is a lower bound."""
+
+
+OVERLAPPING: Final = 1 << 24
+"""Pairs of runs, where some run does not wait for all before it: a bound on time."""
+
+WORK: Final = 200_000
+"""Steps for what may be wrong, of some ten microseconds each: counted, so that a document has one
+answer on any machine. A document whose reads are right takes none of them.
+"""
+
+
+@dataclass(slots=True)
+class Work:
+    """The steps set for what may be wrong, and what was left out once they were spent."""
+
+    left: int | None = None
+    """None where they do not count."""
+    unexamined: list[str] = field(default_factory=list)
+
+    def take(self, steps: int) -> None:
+        """Count steps; what was begun is ended."""
+        if self.left is not None:
+            self.left -= steps
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps are spent."""
+        return self.left is not None and self.left <= 0
+
+    def leave(self, what: str, run: int, runs: int, op: int = 0) -> None:
+        """Note that something is not examined from an op of a run on."""
+        place = f"run {run}" if not op else f"op {op} of run {run}"
+        self.unexamined.append(f"{what} from {place} on, of {runs} run{'s'[: runs != 1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +107,14 @@ class Trial:
 class TrialDocument:
     """A document with its runs, and the accesses of each made once."""
 
-    def __init__(self, document: Document, selector: Selector, kinds: KindsTable | None = None) -> None:
+    def __init__(
+        self, document: Document, selector: Selector, kinds: KindsTable | None = None, work: int | None = None
+    ) -> None:
         self.document = document
+        self.work = Work(work)
+        """For reads."""
+        self.tag_work = Work(None if work is None else work // 4, self.work.unexamined)
+        """For what buffers hold (`s_tags`)."""
         self.selector = selector
         self.kinds = kinds
         self.unit = _unit(document)
@@ -95,6 +135,7 @@ class TrialDocument:
         self.problem_programs = [programs[id(problem.program)] for problem in document.problems]
         """For each problem, the index of its program."""
         self.trials: list[Trial] = []
+        _bounded(document)
         for index, run in enumerate(document.runs):
             skip = frozenset(run.skip)
             if run.after is not None:
@@ -186,6 +227,12 @@ class Findings:
             self.records.append(make())
         self.counts[kind] += 1
 
+    def report_all(self, kind: str, defects: Sequence[Any], make: Callable[[Any], Violation]) -> None:
+        """Count defects of one kind; keep the records for which there is room."""
+        if defects:
+            self.records += map(make, defects[: self.room(kind)])
+            self.counts[kind] += len(defects)
+
     def more(self, kind: str, count: int) -> None:
         """Count at least so many defects beyond those that were looked at one by one: the count is
         now a lower bound.
@@ -233,6 +280,16 @@ def _unit(document: Document) -> int:
         )
         raise ModelError("programs", rule)
     return 8
+
+
+def _bounded(document: Document) -> None:
+    """Raise ModelError where more pairs of runs that overlap would be looked at than are
+    supported.
+    """
+    runs = document.runs
+    if len(runs) ** 2 > OVERLAPPING and any(run.after is not None or run.read_after is not None for run in runs):
+        rule = f"{len(runs)} runs, of which some overlap; at most {isqrt(OVERLAPPING)} runs are supported then"
+        raise ModelError("session", rule)
 
 
 def _indices(items: Sequence[object]) -> dict[int, int]:

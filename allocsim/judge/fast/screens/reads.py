@@ -80,7 +80,8 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     """
     if not (runs.identities.ordered and pays(runs)):
         return None
-    if any(_hands_on_nothing(trial) or _rests_under_itself(trial) for trial in runs.identities.trials):
+    distinct_runs = {trial.alike: trial for trial in runs.identities.trials}.values()
+    if any(_hands_on_nothing(trial) or _rests_under_itself(trial) for trial in distinct_runs):
         return None
     from allocsim.judge.fast.screens import axes as kernels  # noqa: PLC0415 - imports numba
 

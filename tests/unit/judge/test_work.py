@@ -1,0 +1,96 @@
+"""The judge's steps for what may be wrong: where they are spent, that is said, and nothing is called clean."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocsim.errors import ModelError
+from allocsim.judge import fast
+from allocsim.judge.fast import check
+from allocsim.judge.fast.intervals import conflicts
+from allocsim.judge.fast.selector import PLAIN
+from allocsim.model import Document, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
+
+
+def _session(runs: int, *, late: bool, history: bool = False) -> Document:
+    """Runs that write x and y and read both; where `late`, y lies on x; with `history`, all but the first leave out an
+    upload and read what the first run has.
+    """
+    b = ProgramBuilder("p")
+    x, y = (b.value(name, b.buffer(name, 8), "f32", (2,)) for name in "xy")
+    b.op("f", (), (x,))
+    b.op("g", (), (y,))
+    b.op("h", (x, y), ())
+    if history:
+        u = b.value("u", b.buffer("u", 8), "f32", (2,))
+        b.op("host.write", (), (u,))
+        b.op("h", (u,), ())
+    plan = plan_of(b.build(), {0: 0, 1: 0 if late else 64, 2: 128} if history else {0: 0, 1: 0 if late else 64})
+    if history:
+        runs_of = [Run(program=plan.program, plan=plan, skip=(3,) if number else ()) for number in range(runs)]
+        return replace(Document.of(plan), session=tuple(runs_of))
+    return replace(Document.of(plan), session=tuple([Run(program=plan.program, plan=plan)] * runs))
+
+
+def test_a_right_session_takes_no_steps_for_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without machine code all is replayed, and that takes a step for 32 accesses."""
+    monkeypatch.setattr(fast, "WORK", 50)
+    assert check(_session(100, late=False), plain=True).unexamined == ()
+
+
+def test_what_is_not_examined_is_said_and_the_rest_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs that are looked at are judged as ever; those that are not are named."""
+    document = _session(200, late=True)
+    whole = check(document, unbounded=True)
+    assert (whole.counts["StaleRead"], whole.unexamined, whole.truncated) == (200, (), False)
+    monkeypatch.setattr(fast, "WORK", 500)
+    cut = check(document)
+    (said,) = cut.unexamined
+    looked = cut.counts["StaleRead"]
+    assert said == f"what reads find from run {looked} on, of 200 runs"
+    assert 0 < looked < 200
+    assert cut.truncated
+    assert not cut.clean
+    late = [v for v in whole.violations if v.kind == "StaleRead"]
+    assert [v for v in cut.violations if v.kind == "StaleRead"] == late[:looked]
+    assert check(document) == cut
+
+
+def test_where_nothing_was_found_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not examined is never called clean."""
+    document = _session(100, late=False, history=True)
+    assert check(document).clean
+    monkeypatch.setattr(fast, "WORK", 500)
+    with pytest.raises(ModelError, match="no verdict: nothing wrong was found, and not examined is what reads find"):
+        check(document)
+    assert check(document, unbounded=True).clean
+
+
+def test_a_session_with_more_overlapping_runs_than_are_supported_is_refused() -> None:
+    """In one line, before any pair is looked at."""
+    whole = _session(1, late=False)
+    run = whole.runs[0]
+    many = [run, *(Run(program=run.program, plan=run.plan, after=()) for _ in range(1 << 12))]
+    with pytest.raises(ModelError, match="4097 runs, of which some overlap; at most 4096"):
+        check(replace(whole, session=tuple(many)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_first_pairs_are_listed_whatever_the_cap(data: st.DataObject) -> None:
+    """Those that are listed of many are the first of all."""
+    count = data.draw(st.integers(2, 40))
+    number = st.lists(st.integers(0, 12), min_size=count, max_size=count)
+    start, low = (np.array(data.draw(number), dtype=np.int64) for _ in range(2))
+    stop, high = (column + 1 + np.array(data.draw(number), dtype=np.int64) for column in (start, low))
+    cap = data.draw(st.integers(0, 60))
+    every = conflicts(start, stop, low, high, cap=10_000, selector=PLAIN)
+    some = conflicts(start, stop, low, high, cap=cap, selector=PLAIN)
+    key = lambda pair: (start[pair[1]], pair[1], start[pair[0]], pair[0])  # noqa: E731
+    pairs = sorted(zip(every.left.tolist(), every.right.tolist(), strict=True), key=key)
+    assert sorted(zip(some.left.tolist(), some.right.tolist(), strict=True), key=key) == pairs[:cap]
+    assert (some.total > cap) == (every.total > cap)
