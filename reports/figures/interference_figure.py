@@ -69,7 +69,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Surrounding:
     """What is drawn of one cause, or of the largest buffer."""
 
     nodes: tuple[Neighbour, ...]
@@ -139,18 +139,18 @@ def interference(
     return figure
 
 
-def _blocks(shown: Scene, found: Sequence[Conflict]) -> list[Block]:
+def _blocks(shown: Scene, found: Sequence[Conflict]) -> list[Surrounding]:
     group = GROUP if len(found) < 2 else FEW
     if not found:
         middle = [_largest(shown)]
         nodes, left_out = _nodes(shown, middle, {}, group)
-        return [Block(nodes=tuple(nodes), parties=1, left_out=left_out)]
+        return [Surrounding(nodes=tuple(nodes), parties=1, left_out=left_out)]
     blocks = []
     for conflict, words in zip(found, told(found), strict=True):
         parties = [buffer for _, buffer in conflict.parties if shown.used[buffer]]
         middle = list(dict.fromkeys([conflict.buffer, *parties]))[:3]
         nodes, left_out = _nodes(shown, middle, roles_in([conflict]), group)
-        blocks.append(Block(nodes=tuple(nodes), parties=len(middle), left_out=left_out, words=words))
+        blocks.append(Surrounding(nodes=tuple(nodes), parties=len(middle), left_out=left_out, words=words))
     return blocks
 
 
@@ -300,7 +300,7 @@ def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str], apart: 
 
 
 def _heading(
-    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Block], *, report: Report | None, causes: Sequence[Cause]
+    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Surrounding], *, report: Report | None, causes: Sequence[Cause]
 ) -> tuple[str, list[str]]:
     parties, nodes = sum(block.parties for block in blocks), sum(len(block.nodes) for block in blocks)
     left_out = sum(block.left_out for block in blocks)
