@@ -183,7 +183,7 @@ def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class SameMove:
     """What a `same` takes from one value to another, whatever the plan is."""
 
     source: int
@@ -214,9 +214,9 @@ class Moves:
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
-        self._known: dict[int, list[Move]] = {}
+        self._known: dict[int, list[SameMove]] = {}
 
-    def of(self, op: int) -> list[Move]:
+    def of(self, op: int) -> list[SameMove]:
         """Return the moves of an op, one for each of its results."""
         if op in self._known:
             return self._known[op]
@@ -226,13 +226,13 @@ class Moves:
             self._known[op] = found
         return found
 
-    def _move(self, source: int, target: int) -> Move:
+    def _move(self, source: int, target: int) -> SameMove:
         extents = self._extents
         one, other = int(extents.buffer[source]), int(extents.buffer[target])
         room, other_room = int(extents.room[one]), int(extents.room[other])
         starts, ends, lengths = pieces_moved(extents, source, target)
         cut = inside(starts, ends, lengths, room, other_room)
-        return Move(
+        return SameMove(
             source=one,
             target=other,
             value=target,
