@@ -8,8 +8,8 @@
         def forward(self, data):
             return self.out(self.hidden(data).tanh())
 
-    net = Classifier(np.random.default_rng(0))
-    net.parameters()          # {"hidden.weight": ..., "hidden.bias": ..., "out.weight": ..., "out.bias": ...}
+net = Classifier(np.random.default_rng(0)) net.parameters()          # {"hidden.weight": ...,
+"hidden.bias": ..., "out.weight": ..., "out.bias": ...}
 
 A module is thin. Its parameters are the tensors that want a gradient among its attributes, those of
 the modules among them, and of the lists, tuples and dicts of these; their names are the ways there,
@@ -202,6 +202,103 @@ class RmsNorm(Module):
         return fn.rms_norm(x, self.weight, eps=self.eps)
 
 
+class LayerNorm(Module):
+    """x[.., width] less its mean, over its deviation, times weight [width], plus bias [width]."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        """Start from a weight of ones and a bias of zeros."""
+        self.weight, self.bias = _filled(width, 1.0), _filled(width, 0.0)
+        self.eps = eps
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return the normed rows."""
+        return fn.layer_norm(x, self.weight, self.bias, eps=self.eps)
+
+
+class GroupNorm(Module):
+    """x[N, channels, ..] normed over each of `groups` stretches of channels; weight and bias
+    [channels].
+    """
+
+    def __init__(self, groups: int, channels: int, *, eps: float = 1e-5) -> None:
+        """Start from a weight of ones and a bias of zeros."""
+        self.weight, self.bias = _filled(channels, 1.0), _filled(channels, 0.0)
+        self.groups, self.eps = groups, eps
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return the normed groups."""
+        return fn.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)
+
+
+class Dropout(Module):
+    """x / (1 - p) where a random number is at least p, 0 elsewhere; x itself in evaluation."""
+
+    def __init__(self, p: float = 0.5, *, seed: int | None = None, salt: int = 0) -> None:
+        """Hold the share that is dropped; a recorded model needs no seed."""
+        self.p, self.seed, self.salt = p, seed, salt
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return x with elements dropped."""
+        return fn.dropout(x, self.p, seed=self.seed, salt=self.salt)
+
+
+class Lstm(Module):
+    """x[N, T, inputs] -> every hidden state [N, T, width], and the last hidden and cell state.
+
+    One layer, one direction (Hochreiter and Schmidhuber 1997), with PyTorch's gates in its order:
+    input, forget, cell, output. Weights [4 width, inputs] and [4 width, width], one bias [4 width],
+    which is the sum of PyTorch's two.
+    """
+
+    def __init__(self, inputs: int, width: int, rng: np.random.Generator) -> None:
+        """Draw the weights with standard deviation 1 / sqrt(width); the bias is 0."""
+        self.weight = _drawn(rng, (4 * width, inputs), width)
+        self.recurrent = _drawn(rng, (4 * width, width), width)
+        self.bias = _filled(4 * width, 0.0)
+        self.width = width
+
+    def forward(
+        self, x: EagerTensor, state: tuple[EagerTensor, EagerTensor] | None = None
+    ) -> tuple[EagerTensor, tuple[EagerTensor, EagerTensor]]:
+        """Return the hidden states and the last state; without a state it begins with zeros."""
+        h, c = state or (_zeros(x, self.width), _zeros(x, self.width))
+        given, seen = x @ self.weight.T + self.bias, []
+        for step in range(x.shape[1]):
+            i, f, g, o = fn.split(given[:, step] + h @ self.recurrent.T, 4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            seen.append(h)
+        return fn.stack(seen, 1), (h, c)
+
+
+class Gru(Module):
+    """x[N, T, inputs] -> every hidden state [N, T, width], and the last one.
+
+    One layer, one direction (Cho et al. 2014), with PyTorch's gates in its order: reset, update,
+    new; the reset applies to the recurrent product with its bias.
+    """
+
+    def __init__(self, inputs: int, width: int, rng: np.random.Generator) -> None:
+        """Draw the weights with standard deviation 1 / sqrt(width); the biases are 0."""
+        self.weight = _drawn(rng, (3 * width, inputs), width)
+        self.recurrent = _drawn(rng, (3 * width, width), width)
+        self.bias, self.recurrent_bias = _filled(3 * width, 0.0), _filled(3 * width, 0.0)
+        self.width = width
+
+    def forward(self, x: EagerTensor, state: EagerTensor | None = None) -> tuple[EagerTensor, EagerTensor]:
+        """Return the hidden states and the last one; without a state it begins with zeros."""
+        h = _zeros(x, self.width) if state is None else state
+        given, seen = x @ self.weight.T + self.bias, []
+        for step in range(x.shape[1]):
+            mine = fn.split(given[:, step], 3, -1)
+            reset, update, new = fn.split(h @ self.recurrent.T + self.recurrent_bias, 3, -1)
+            keep = (mine[1] + update).sigmoid()
+            fresh = (mine[2] + (mine[0] + reset).sigmoid() * new).tanh()
+            h = fresh + keep * (h - fresh)
+            seen.append(h)
+        return fn.stack(seen, 1), h
+
+
 class Sequential(Module):
     """One after the other: modules, and functions of one tensor."""
 
@@ -216,8 +313,28 @@ class Sequential(Module):
         return x
 
 
+def _filled(width: int, value: float) -> EagerTensor:
+    return tensor(np.full(width, value, np.float32), requires_grad=True)
+
+
+def _zeros(x: EagerTensor, width: int) -> EagerTensor:
+    return tensor(np.zeros((x.shape[0], width)), dtype=x.dtype)
+
+
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> EagerTensor:
     return tensor((rng.standard_normal(shape) / sqrt(fan_in)).astype(np.float32), requires_grad=True)
 
 
-__all__ = ["Conv2d", "Embedding", "Linear", "Module", "RmsNorm", "Sequential"]
+__all__ = [
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "Gru",
+    "LayerNorm",
+    "Linear",
+    "Lstm",
+    "Module",
+    "RmsNorm",
+    "Sequential",
+]

@@ -2,10 +2,9 @@
 
     from engine import tensor
 
-    W, x, b = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True), tensor(1.0, requires_grad=True)
-    y = (W * x + b) ** 2
-    y.backward()
-    y.item(), W.grad.item(), x.grad.item(), b.grad.item()      # 49.0, 42.0, 28.0, 14.0
+W, x, b = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True), tensor(1.0,
+requires_grad=True) y = (W * x + b) ** 2 y.backward() y.item(), W.grad.item(), x.grad.item(),
+b.grad.item()      # 49.0, 42.0, 28.0, 14.0
 
 Values are computed at once, each by the engine's own kernel (`engine.front.record`); `backward`
 builds the engine's graph out of what was recorded, extends, plans and runs it
@@ -170,6 +169,21 @@ class EagerTensor(ChangeableValue):
 
     def __rpow__(self, base: Any) -> "EagerTensor":
         return _power(operand(base, self), self)
+
+    def __mod__(self, other: Any) -> "EagerTensor":
+        return _function("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> "EagerTensor":
+        return _function("remainder", other, self)
+
+    def __and__(self, other: Any) -> "EagerTensor":
+        return _function("logical_and", self, other)
+
+    def __or__(self, other: Any) -> "EagerTensor":
+        return _function("logical_or", self, other)
+
+    def __invert__(self) -> "EagerTensor":
+        return _function("logical_not", self)
 
     def __matmul__(self, other: Any) -> "EagerTensor":
         return EagerTensor(*product(self, operand(other, self)))
@@ -374,6 +388,16 @@ class EagerTensor(ChangeableValue):
         return EagerTensor(
             node, tuple(1 if a in axes else n for a, n in enumerate(self.shape) if keepdims or a not in axes)
         )
+
+
+def _function(name: str, *operands: Any) -> EagerTensor:
+    """Return what a function of `engine.front.elementwise_functions` gives, which is made of
+    tensors.
+    """
+    from engine.front import elementwise_functions  # noqa: PLC0415 - it is made of this module
+
+    found: EagerTensor = getattr(elementwise_functions, name)(*operands)
+    return found
 
 
 def tensor(

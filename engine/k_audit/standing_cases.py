@@ -161,6 +161,7 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "sum_axes": _each(lambda r, n: [_call((r, n), to=(1, n), axes=(0,)), _call((1, n), to=(1, n), axes=(0,))]),
     "mean": _each(lambda r, n: [_call((r, n), to=(1, n), axes=(0,)), _call((1, n), to=(1, n), axes=(0,))]),
     "argmax": _each(lambda r, n: [_call((r, n), to=(r,), axis=-1, gives="i32")]),
+    "argsort": _each(lambda r, n: [_call((r, n), to=(r, n), axis=-1, gives="i32")]),
     "count_equal": _each(lambda r, n: [_call((r, n), (r, n), to=(1,), indices=(0, 1), gives="i32")]),
     "im2col": _each(_columns),
     "im2col_back": _each(_columns_back),

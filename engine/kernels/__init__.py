@@ -41,6 +41,10 @@ _UFUNCS: Final[dict[str, tuple[Any, ...]]] = {
     "exp": (np.exp,),
     "expm1": (np.expm1,),
     "log": (np.log,),
+    "log1p": (np.log1p,),
+    "atan": (np.arctan,),
+    "floor": (np.floor,),
+    "round": (np.rint,),
     "sqrt": (np.sqrt,),
     "sqr": (np.square,),
     "sin": (np.sin,),
@@ -66,7 +70,7 @@ COLLECTIVES: Final = (
 )
 """Kinds in which ranks wait for each other."""
 
-_MAPS: Final = ("sigmoid", "softplus", "gelu", "gelu_erf")
+_MAPS: Final = ("sigmoid", "softplus", "erf", "gelu", "gelu_erf")
 """Functions with a compiled map of their own."""
 
 
@@ -135,6 +139,7 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "sum_axes": {"numpy": Kernel(bind=moving.bind_sum_axes)},
         "mean": {"numpy": Kernel(bind=moving.bind_mean)},
         "argmax": {"loop": Kernel(bind=indexed.bind_argmax)},
+        "argsort": {"numpy": Kernel(bind=indexed.bind_argsort, note="ggml's is not stable")},
         "count_equal": {"loop": Kernel(bind=indexed.bind_count_equal)},
         "im2col": {"loop": Kernel(bind=windows.bind_im2col)},
         "im2col_back": {"loop": Kernel(bind=windows.bind_im2col_back)},

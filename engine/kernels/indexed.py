@@ -75,6 +75,20 @@ def _argmax(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Cal
     return call("argmax", rows(operands[0]), flat(results[0]))
 
 
+def bind_argsort(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+    """Bind x -> the places of its elements along params axis in ascending order, int32, as x."""
+    (x,), (y,) = operands, results
+    require(y.dtype == np.int32 and y.shape == x.shape, f"argsort: {list(x.shape)} gives no {y.dtype}{list(y.shape)}")
+    turned, places = (np.moveaxis(array, params["axis"], -1) for array in (x, y))
+    return _argsort({}, (turned,), (places,))
+
+
+@on_dense
+def _argsort(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    room = np.empty(operands[0].shape[-1], np.int32)
+    return call("argsort", rows(operands[0]), room, rows(results[0]))
+
+
 @on_dense
 def bind_count_equal(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
     """(a, b) int32 -> in how many places they agree, one int32."""

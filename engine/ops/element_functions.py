@@ -3,7 +3,8 @@
 | kind | computes | derivative by |
 |---|---|---|
 | neg abs sgn step relu | -x, |x|, sign, x > 0, max(x, 0) | 0 for sgn and step; at 0: abs 0, relu 0, as ggml's |
-| exp expm1 log sqrt sqr sin cos tanh sigmoid softplus | as named | x; at the borders of a domain what the formula gives |
+| floor round | the next whole number below, the nearest (of two the even one) | 0 |
+| exp expm1 log log1p sqrt sqr sin cos atan tanh sigmoid softplus erf | as named | x; at the borders of a domain what the formula gives |
 | gelu gelu_erf | x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x/2 (1 + erf(x / sqrt 2)) | x |
 | clamp | min(max(x, low), high) | x, where low <= x <= high |
 | pow | x ** p for a constant p | x |
@@ -60,6 +61,23 @@ def _exp_x(node: Tensor, grad: Tensor) -> Tensor:
 
 def _log_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("div", grad, node.sources[0])
+
+
+def _log1p_x(node: Tensor, grad: Tensor) -> Tensor:
+    x = node.sources[0]
+    return node.graph.op("div", grad, node.graph.op("add", x, _full(x, 1.0)))
+
+
+def _atan_x(node: Tensor, grad: Tensor) -> Tensor:
+    x = node.sources[0]
+    return node.graph.op("div", grad, node.graph.op("add", node.graph.op("sqr", x), _full(x, 1.0)))
+
+
+def _erf_x(node: Tensor, grad: Tensor) -> Tensor:
+    """Return grad * 2 / sqrt(pi) * exp(-x^2)."""
+    op = node.graph.op
+    slope = op("scale", op("exp", op("neg", op("sqr", node.sources[0]))), s=2 / sqrt(pi))
+    return op("mul", grad, slope)
 
 
 def _sqrt_x(node: Tensor, grad: Tensor) -> Tensor:
@@ -174,7 +192,12 @@ def _power_b(node: Tensor, grad: Tensor) -> Tensor:
 
 
 def _zeros(x: Tensor) -> Tensor:
-    return x.graph.op("full", shape=x.shape, dtype=x.dtype)
+    return _full(x, 0.0)
+
+
+def _full(x: Tensor, value: float) -> Tensor:
+    """Return `value` in the shape and dtype of x."""
+    return x.graph.op("full", shape=x.shape, dtype=x.dtype, value=value)
 
 
 def _extremum_a(loses: str) -> Derivative:
@@ -229,14 +252,19 @@ UNARY: dict[str, "Derivative | None"] = {
     "abs": _times("sgn"),
     "sgn": None,
     "step": None,
+    "floor": None,
+    "round": None,
     "relu": _relu_x,
     "exp": _exp_x,
     "expm1": _times("exp"),
     "log": _log_x,
+    "log1p": _log1p_x,
     "sqrt": _sqrt_x,
     "sqr": _sqr_x,
     "sin": _times("cos"),
     "cos": _cos_x,
+    "atan": _atan_x,
+    "erf": _erf_x,
     "tanh": _tanh_x,
     "sigmoid": _sigmoid_x,
     "softplus": _times("sigmoid"),

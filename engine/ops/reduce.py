@@ -2,6 +2,7 @@
 
 * `sum_axes`, `mean`: over `axes` (None: all), which stay as lengths of 1 if `keepdims`; all of them
   gone leaves shape [1].
+* `argsort`: the places along one axis in ascending order, i32, shaped like x; stable, NaN last.
 * `argmax`: the first place of the largest along one axis, i32, that axis gone; a NaN counts as the
   largest. No gradient flows: it jumps, and is flat everywhere else.
 * `count_equal`: in how many places two i32 tensors agree, i32 [1]. No gradient flows.
@@ -51,6 +52,13 @@ def _argmax(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape[:axis] + x.shape[axis + 1 :] or (1,), dtype="i32")
 
 
+def _argsort(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    (x,) = sources
+    floating(x)
+    params["axis"] = axis_of(x, params["axis"])
+    return ResultLayout(shape=x.shape, dtype="i32")
+
+
 def _count_equal(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     del params
     a, b = sources
@@ -79,5 +87,6 @@ RULES = (
     Rule(kind="sum_axes", arguments=("x",), params=_AXES, shape=_over, derivatives={"x": _spread}),
     Rule(kind="mean", arguments=("x",), params=_AXES, shape=_mean, derivatives={"x": _mean_x}),
     Rule(kind="argmax", arguments=("x",), params={"axis": -1}, shape=_argmax, constant=frozenset({"x"})),
+    Rule(kind="argsort", arguments=("x",), params={"axis": -1}, shape=_argsort, constant=frozenset({"x"})),
     Rule(kind="count_equal", arguments=("a", "b"), shape=_count_equal, constant=frozenset({"a", "b"})),
 )

@@ -300,7 +300,12 @@ def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str], apart: 
 
 
 def _heading(
-    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Surrounding], *, report: Report | None, causes: Sequence[Cause]
+    shown: Scene,
+    found: Sequence[Conflict],
+    blocks: Sequence[Surrounding],
+    *,
+    report: Report | None,
+    causes: Sequence[Cause],
 ) -> tuple[str, list[str]]:
     parties, nodes = sum(block.parties for block in blocks), sum(len(block.nodes) for block in blocks)
     left_out = sum(block.left_out for block in blocks)

@@ -137,6 +137,18 @@ def gelu_back(dy: Any, x: Any, out: Any) -> None:
 
 
 @kernel
+def erf(x: Any, out: Any) -> None:
+    """Write the error function of x into out. x, out: (n,)."""
+    block = stack_block(out)
+    t = x.dtype.type
+    for start in range(0, x.size, BLOCK):
+        a, o = x[start : start + BLOCK], out[start : start + BLOCK]
+        for i in range(o.size):
+            block[i] = t(math.erf(a[i]))
+        copy(block, o)
+
+
+@kernel
 def gelu_erf(x: Any, out: Any) -> None:
     """Write out = x / 2 * (1 + erf(x / sqrt 2)). x, out: (n,)."""
     block = stack_block(out)

@@ -176,7 +176,7 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             want = x * (1 - adam[0] * adam[2]) - adam[0] * (y * adam[3]) / (np.sqrt(x * x * adam[4]) + adam[1])
             return Call(operands=[x, y, x * x, adam], shape=x.shape, want=want)
         case kind if kind in UNARY:
-            z = abs(x) + 0.25 if kind in ("log", "sqrt") else x
+            z = abs(x) + 0.25 if kind in ("log", "log1p", "sqrt") else x
             z = z.astype(dtype).astype("f8")
             return Call(operands=[z], shape=z.shape, want=engine_oracle.MEANING[kind](z))
         case "pow":
@@ -261,6 +261,7 @@ def meant(kind: str, n: int, seed: int, normal) -> Call:
         "sum_axes": ({"axes": (seed,), "keepdims": False}, [x], None),
         "mean": ({"axes": (0, 1), "keepdims": True}, [x], None),
         "argmax": ({"axis": seed}, [x], "i4"),
+        "argsort": ({"axis": seed}, [x], "i4"),
         "count_equal": ({}, [ids % 2, ids[::-1].copy() % 2], "i4"),
         "im2col": (spread, [image], None),
         "im2col_back": (spread | {"shape": (1, 1, 4, n)}, [normal(1, 2, n - min(3, n) + 2 * (min(3, n) // 2) + 1, 2 * min(3, n))], None),
@@ -608,7 +609,7 @@ def test_soft_max_of_masked_rows_is_exactly_zero_there():
 HIDING = {
     *("get_rows", "get_rows_back", "mul_mat", "out_prod"),
     *("gather", "im2col", "im2col_back", "avg_pool"),  # leave out what no index names and no window shows
-    *("argmax", "pool_index", "count_equal", "all_finite"),  # give indices, counts, flags
+    *("argmax", "argsort", "pool_index", "count_equal", "all_finite"),  # give indices, counts, flags
     *COMPARISONS,  # say what is true, and by IEEE 754 nothing but != is true of a NaN
     "unscale",  # is there to take away what is not finite
 }

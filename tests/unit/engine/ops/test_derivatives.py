@@ -36,7 +36,7 @@ class Case:
         return f"{self.kind}-{operands}"
 
 
-OF_POSITIVES = ("log", "sqrt", "abs", "relu")
+OF_POSITIVES = ("log", "log1p", "sqrt", "abs", "relu")
 """Element-wise functions with a border in their domain, or a bend."""
 
 SMOOTH = tuple(kind for kind, derivative in UNARY.items() if derivative and kind not in OF_POSITIVES)

@@ -1,0 +1,456 @@
+"""Functions along axes, of the order of elements and of shapes, made of ops of the table.
+
+Names are PyTorch's, axes numpy's: `axis` is one, or several where a docstring says axes, None all
+elements. What chooses elements (`sort`, `topk`, `argmin`) gives whole numbers of 32 bits for where
+they lie; a gradient goes to the chosen. NaN sorts behind all numbers in both directions.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from collections.abc import Sequence
+from math import prod as product
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.core_functions import concat, gather, op, pad, split, where
+from engine.front.elementwise_functions import isinf, root
+from engine.front.tensors import EagerTensor, operand, tensor
+from engine.ops.shapes import real, whole
+
+Axes = int | Sequence[int] | None
+
+
+def _place(what: str, x: EagerTensor, axis: int) -> int:
+    """Return where an axis is, counted from 0; EngineError where there is none."""
+    if not -x.ndim <= whole(what, axis) < x.ndim:
+        raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of a tensor of shape {x.shape}")
+    return axis % x.ndim
+
+
+def _places(what: str, x: EagerTensor, axes: Axes) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(x.ndim))
+    return tuple(_place(what, x, axis) for axis in ((axes,) if isinstance(axes, int) else axes))
+
+
+def _swapped(x: EagerTensor, place: int) -> EagerTensor:
+    """Return x with one axis and the last exchanged; done twice it is x."""
+    order = list(range(x.ndim))
+    order[place], order[-1] = order[-1], order[place]
+    return x.transpose(*order)
+
+
+# sums
+
+
+def var(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: bool = False) -> EagerTensor:
+    """Return the variance over axes: squares from the mean, over n - correction."""
+    places = _places("var", x, axis)
+    count = product(x.shape[place] for place in places)
+    apart = x - x.mean(places, keepdims=True)
+    return (apart * apart).sum(places, keepdims=keepdims) * _over(max(count - correction, 0))
+
+
+def std(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: bool = False) -> EagerTensor:
+    """Return the square root of the variance; its derivative where that is 0 is 0, as PyTorch's."""
+    return root(var(x, axis, correction=correction, keepdims=keepdims))
+
+
+def _over(count: float) -> float:
+    return 1 / count if count else float("nan")
+
+
+def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return (sum of |x| ** p) ** (1 / p) over axes; p may be infinite, or 0 (how many are not 0).
+
+    The derivative of the norm of zeros is 0.
+    """
+    places, p = _places("norm", x, axis), float(p)
+    if p == 0:
+        return (x != 0.0).sum(places, keepdims=keepdims)
+    if p == 1:
+        return x.abs().sum(places, keepdims=keepdims)
+    if p == 2:
+        return root((x * x).sum(places, keepdims=keepdims))
+    if p in (float("inf"), float("-inf")):
+        most = x.abs()
+        for place in sorted(places, reverse=True):
+            most = most.max(place, keepdims=keepdims) if p > 0 else most.min(place, keepdims=keepdims)
+        return most
+    total = (x.abs() ** p).sum(places, keepdims=keepdims)
+    none = total == 0.0
+    found: EagerTensor = where(none, 0.0, where(none, 1.0, total) ** (1 / p))
+    return found
+
+
+def normalize(x: EagerTensor, p: float = 2.0, axis: int = -1, eps: float = 1e-12) -> EagerTensor:
+    """Return x over its norm along an axis, which counts as `eps` at least."""
+    return x / norm(x, p, axis, keepdims=True).clamp(real("normalize", eps))
+
+
+def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8) -> EagerTensor:
+    """Return the cosine of the angle between a and b along an axis; norms count as eps at least."""
+    other = operand(b, a)
+    lengths = norm(a, 2, axis).clamp(eps) * norm(other, 2, axis).clamp(eps)
+    return (a * other).sum(axis) / lengths
+
+
+def logsumexp(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return log(sum(exp(x))) over axes without overflow."""
+    places = _places("logsumexp", x, axis)
+    most = x.detach()
+    for place in sorted(places, reverse=True):
+        most = most.max(place, keepdims=True)
+    most = where(isinf(most), 0.0, most)
+    found = (x - most).exp().sum(places, keepdims=True).log() + most
+    return found if keepdims else _without(found, places)
+
+
+def _without(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
+    return x.reshape(tuple(n for place, n in enumerate(x.shape) if place not in places))
+
+
+def prod(x: EagerTensor, axis: int | None = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return the product along an axis, or of all; right where elements are 0, and so its
+    gradients.
+
+    Halves are multiplied, log2(n) times, so rounding differs from a product from left to right.
+    """
+    x, place = (x.reshape(-1), 0) if axis is None else (x, _place("prod", x, axis))
+    y = _swapped(x, place)
+    if not y.shape[-1]:
+        y = pad(y, [0] * y.ndim, [0] * (y.ndim - 1) + [1], 1.0)
+    while y.shape[-1] > 1:
+        if y.shape[-1] % 2:
+            y = pad(y, [0] * y.ndim, [0] * (y.ndim - 1) + [1], 1.0)
+        one, other = split(y, 2, -1)
+        y = one * other
+    found = _swapped(y, place)
+    return found if keepdims and axis is not None else _without(found, (place,))
+
+
+def _scanned(x: EagerTensor, place: int, *, times: bool) -> EagerTensor:
+    """Return sums or products up to each element (Hillis and Steele 1986): O(n log n)."""
+    y, step, count = _swapped(x, place), 1, x.shape[place]
+    while step < count:
+        before = [0] * (y.ndim - 1) + [step]
+        moved = pad(y[..., :-step], before, [0] * y.ndim, 1.0 if times else 0.0)
+        y, step = y * moved if times else y + moved, 2 * step
+    return _swapped(y, place)
+
+
+def cumsum(x: EagerTensor, axis: int) -> EagerTensor:
+    """Return the sums up to each element along an axis."""
+    return _scanned(x, _place("cumsum", x, axis), times=False)
+
+
+def cumprod(x: EagerTensor, axis: int) -> EagerTensor:
+    """Return the products up to each element along an axis."""
+    return _scanned(x, _place("cumprod", x, axis), times=True)
+
+
+def any(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as it is called
+    """Return 1 where an element over axes is not 0, else 0."""
+    return (x != 0.0).sum(_places("any", x, axis), keepdims=keepdims) > 0.0
+
+
+def all(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as above
+    """Return 1 where no element over axes is 0, else 0."""
+    return (x == 0.0).sum(_places("all", x, axis), keepdims=keepdims) == 0.0
+
+
+# order
+
+
+def argmin(x: EagerTensor, axis: int | None = None) -> EagerTensor:
+    """Return the place of the first smallest along an axis, or of all; int32."""
+    return (-x).argmax(axis)
+
+
+def argsort(x: EagerTensor, axis: int = -1, *, descending: bool = False) -> EagerTensor:
+    """Return the places of elements in order along an axis; of equals the first is first; int32."""
+    place = _place("argsort", x, axis)
+    return op("argsort", -x if descending else x, axis=place)
+
+
+def sort(x: EagerTensor, axis: int = -1, *, descending: bool = False) -> tuple[EagerTensor, EagerTensor]:
+    """Return the elements in order along an axis, and where they lay."""
+    places = argsort(x, axis, descending=descending)
+    return gather(x, places, axis), places
+
+
+def topk(x: EagerTensor, k: int, axis: int = -1, *, largest: bool = True) -> tuple[EagerTensor, EagerTensor]:
+    """Return the k largest (or smallest) along an axis in order, and where they lay."""
+    place, k = _place("topk", x, axis), whole("topk", k)
+    if not 0 <= k <= x.shape[place]:
+        raise EngineError(f"topk: {k} of {x.shape[place]} elements along axis {axis}")
+    key = (slice(None),) * place + (slice(k),)
+    places = argsort(x, axis, descending=largest)[key]
+    return gather(x, places, axis), places
+
+
+# shapes
+
+
+def unsqueeze(x: EagerTensor, axis: int) -> EagerTensor:
+    """Return x with a new axis of length 1 at a place."""
+    if not -x.ndim - 1 <= whole("unsqueeze", axis) <= x.ndim:
+        raise EngineError(f"unsqueeze: {axis} is none of the {x.ndim + 1} places of an axis")
+    place = axis % (x.ndim + 1)
+    return x.reshape(*x.shape[:place], 1, *x.shape[place:])
+
+
+def squeeze(x: EagerTensor, axis: Axes = None) -> EagerTensor:
+    """Return x without its axes of length 1, or without those named that have length 1."""
+    return _without(x, [place for place in _places("squeeze", x, axis) if x.shape[place] == 1])
+
+
+def flatten(x: EagerTensor, first: int = 0, last: int = -1) -> EagerTensor:
+    """Return x with the axes from first to last as one."""
+    if not x.ndim:
+        return x.reshape(1)
+    low, high = _place("flatten", x, first), _place("flatten", x, last)
+    if low > high:
+        raise EngineError(f"flatten: axis {first} is behind axis {last}")
+    return x.reshape(*x.shape[:low], product(x.shape[low : high + 1]), *x.shape[high + 1 :])
+
+
+def chunk(x: EagerTensor, count: int, axis: int = 0) -> tuple[EagerTensor, ...]:
+    """Return views of ceil(n / count) elements each along an axis, the last of what is left."""
+    place, count = _place("chunk", x, axis), whole("chunk", count)
+    if count < 1:
+        raise EngineError(f"chunk: into {count} parts; at least 1")
+    length, size = x.shape[place], -(-x.shape[place] // count)
+    sizes = [min(size, length - start) for start in range(0, length, size)] if size else [0]
+    return split(x, sizes, place)
+
+
+def unbind(x: EagerTensor, axis: int = 0) -> tuple[EagerTensor, ...]:
+    """Return the slices along an axis, that axis gone."""
+    place = _place("unbind", x, axis)
+    return tuple(_without(part, (place,)) for part in split(x, [1] * x.shape[place], place))
+
+
+def flip(x: EagerTensor, axes: int | Sequence[int]) -> EagerTensor:
+    """Return x with the order along axes turned round."""
+    turned = _places("flip", x, axes)
+    return x[tuple(slice(None, None, -1 if place in turned else 1) for place in range(x.ndim))]
+
+
+def roll(x: EagerTensor, shift: int, axis: int) -> EagerTensor:
+    """Return x with elements moved on along an axis, the last ones to the front."""
+    place, shift = _place("roll", x, axis), whole("roll", shift)
+    by = shift % x.shape[place] if x.shape[place] else 0
+    if not by:
+        return x
+    kept, moved = split(x, [x.shape[place] - by, by], place)
+    return concat([moved, kept], place)
+
+
+def tile(x: EagerTensor, times: Sequence[int]) -> EagerTensor:
+    """Return x repeated so many times along each of the last axes; new axes in front."""
+    times = [whole("tile", n) for n in times]
+    wide = [1] * (x.ndim - len(times)) + times
+    x = x.reshape(*(1,) * (len(wide) - x.ndim), *x.shape)
+    for place, n in enumerate(wide):
+        x = concat([x] * n, place) if n else x[(slice(None),) * place + (slice(0),)]
+    return x
+
+
+def index_select(x: EagerTensor, axis: int, ids: Any) -> EagerTensor:
+    """Return the slices of x that numbers name along an axis."""
+    place = _place("index_select", x, axis)
+    order = [place, *(a for a in range(x.ndim) if a != place)]
+    back = sorted(range(x.ndim), key=lambda a: order[a])
+    return x.transpose(*order)[np.asarray(ids)].transpose(*back)
+
+
+def _below(x: EagerTensor, diagonal: int) -> Any:
+    if x.ndim < 2:
+        raise EngineError(f"a triangle of shape {x.shape}: two axes are needed")
+    return np.tri(x.shape[-2], x.shape[-1], k=diagonal, dtype=bool)
+
+
+def _corner(x: EagerTensor, kept: Any) -> EagerTensor:
+    return where(np.broadcast_to(kept, x.shape).astype(np.float32), x, 0.0)
+
+
+def tril(x: EagerTensor, diagonal: int = 0) -> EagerTensor:
+    """Return x with 0 above a diagonal of its last two axes."""
+    return _corner(x, _below(x, diagonal))
+
+
+def triu(x: EagerTensor, diagonal: int = 0) -> EagerTensor:
+    """Return x with 0 below a diagonal of its last two axes."""
+    return _corner(x, ~_below(x, diagonal - 1))
+
+
+def diagonal(x: EagerTensor) -> EagerTensor:
+    """Return the main diagonal of the last two axes, as the last axis."""
+    count = min(x.shape[-2:])
+    own = (x * tensor(np.eye(x.shape[-2], x.shape[-1]), dtype=x.dtype)).sum(-1)
+    return own[..., :count]
+
+
+def trace(x: EagerTensor) -> EagerTensor:
+    """Return the sum of the main diagonal of a matrix."""
+    return diagonal(x).sum(-1)
+
+
+# products
+
+
+def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
+    """Return the sum of products of two vectors of one length."""
+    if a.ndim != 1 or a.shape != b.shape:
+        raise EngineError(f"dot of shapes {a.shape} and {b.shape}: two vectors of one length are needed")
+    return (a * b).sum()
+
+
+def outer(a: EagerTensor, b: EagerTensor) -> EagerTensor:
+    """Return a[i] * b[j] of two vectors."""
+    return a.reshape(-1, 1) * b.reshape(1, -1)
+
+
+def cross(a: EagerTensor, b: EagerTensor) -> EagerTensor:
+    """Return the vector product along the last axis, of length 3."""
+    if a.shape[-1:] != (3,) or b.shape[-1:] != (3,):
+        raise EngineError(f"cross of shapes {a.shape} and {b.shape}: a last axis of length 3 is needed")
+    return roll(roll(b, -1, -1) * a - roll(a, -1, -1) * b, -1, -1)
+
+
+def cdist(a: EagerTensor, b: EagerTensor) -> EagerTensor:
+    """Return the distances of the rows of a[.., P, D] and b[.., R, D]: [.., P, R]."""
+    return norm(unsqueeze(a, -2) - unsqueeze(b, -3), 2, -1)
+
+
+def einsum(equation: str, *tensors: EagerTensor) -> EagerTensor:
+    """Return the sum of products that an equation names, `"bij,bjk->bik"`; without `->` labels that
+    stand once, in the order of the alphabet.
+
+    Tensors are taken in from left to right, each pair as one product of matrices. A label twice in
+    one tensor and `...` are refused.
+    """
+    text = equation.replace(" ", "")
+    left, arrow, wanted = text.partition("->")
+    labels = left.split(",")
+    if not arrow:
+        wanted = "".join(sorted(label for label in {*left} - {","} if left.count(label) == 1))
+    _fitting(equation, labels, wanted, tensors)
+    x, known = tensors[0], labels[0]
+    for place, (y, others) in enumerate(zip(tensors[1:], labels[1:], strict=True), start=1):
+        later = {*wanted, *"".join(labels[place + 1 :])}
+        x, known = _contracted((x, known), (y, others), later)
+    gone = tuple(place for place, label in enumerate(known) if label not in wanted)
+    if gone:
+        x, known = x.sum(gone), "".join(label for label in known if label in wanted)
+    return x.transpose(*(known.index(label) for label in wanted)) if wanted != known else x
+
+
+def _fitting(equation: str, labels: Sequence[str], wanted: str, tensors: Sequence[EagerTensor]) -> None:
+    if len(labels) != len(tensors):
+        raise EngineError(f"einsum {equation!r}: {len(labels)} operands are named, {len(tensors)} given")
+    if not ("".join(labels) + wanted).isalpha() and "".join(labels) + wanted:
+        raise EngineError(f"einsum {equation!r}: labels are letters; ... is not taken")
+    lengths: dict[str, int] = {}
+    for x, names in zip(tensors, labels, strict=True):
+        if len({*names}) != len(names):
+            raise EngineError(f"einsum {equation!r}: {names!r} names an axis twice")
+        if len(names) != x.ndim:
+            raise EngineError(f"einsum {equation!r}: {names!r} names {len(names)} axes of a tensor of shape {x.shape}")
+        for label, length in zip(names, x.shape, strict=True):
+            if lengths.setdefault(label, length) != length:
+                raise EngineError(f"einsum {equation!r}: {label} has length {lengths[label]} and {length}")
+    if len({*wanted}) != len(wanted) or {*wanted} - lengths.keys():
+        raise EngineError(f"einsum {equation!r}: the result names {wanted!r}")
+
+
+def _contracted(
+    one: tuple[EagerTensor, str], other: tuple[EagerTensor, str], later: set[str]
+) -> tuple[EagerTensor, str]:
+    """Return the product of two labelled tensors, summed over what nobody later names."""
+    (x, mine), (y, theirs) = (_summed(*pair, later | {*beside}) for pair, beside in ((one, other[1]), (other, one[1])))
+    both = [label for label in mine if label in theirs]
+    batch, inner = [b for b in both if b in later], [b for b in both if b not in later]
+    left, right = [b for b in mine if b not in both], [b for b in theirs if b not in both]
+    length = dict(zip(mine + theirs, x.shape + y.shape, strict=True))
+    shape = tuple(length[label] for label in batch)
+    a = x.transpose(*(mine.index(b) for b in batch + left + inner)) if mine else x
+    b = y.transpose(*(theirs.index(b) for b in batch + inner + right)) if theirs else y
+    rows, middle, columns = (product(length[b] for b in part) for part in (left, inner, right))
+    found = a.reshape(*shape, rows, middle) @ b.reshape(*shape, middle, columns)
+    return found.reshape(*shape, *(length[b] for b in left + right)), "".join(batch + left + right)
+
+
+def _summed(x: EagerTensor, labels: str, needed: set[str]) -> tuple[EagerTensor, str]:
+    gone = tuple(place for place, label in enumerate(labels) if label not in needed)
+    return (x.sum(gone), "".join(b for b in labels if b in needed)) if gone else (x, labels)
+
+
+def interpolate(x: EagerTensor, size: Sequence[int], *, mode: str = "nearest") -> EagerTensor:
+    """Return images x[.., H, W] in another size: the `nearest` element, or `bilinear` with the
+    corners of pixels aligned (PyTorch's `align_corners=False`).
+
+    As a product with a matrix for each axis.
+    """
+    if mode not in _WEIGHTS or len(size) != 2 or x.ndim < 2:
+        raise EngineError(f"interpolate: shape {x.shape} to {tuple(size)}, {mode!r}; two lengths, nearest or bilinear")
+    down, across = (
+        _WEIGHTS[mode](x.shape[place], whole("interpolate", n)) for place, n in ((-2, size[0]), (-1, size[1]))
+    )
+    return tensor(down, dtype=x.dtype) @ x @ tensor(across.T, dtype=x.dtype)
+
+
+def _nearest(count: int, wanted: int) -> Any:
+    return np.eye(count)[np.arange(wanted) * count // wanted]
+
+
+def _linear(count: int, wanted: int) -> Any:
+    at = np.maximum((np.arange(wanted) + 0.5) * count / wanted - 0.5, 0.0)
+    low = np.minimum(at.astype(int), count - 1)
+    high, share = np.minimum(low + 1, count - 1), (at - low)[:, None]
+    return np.eye(count)[low] * (1 - share) + np.eye(count)[high] * share
+
+
+_WEIGHTS = {"nearest": _nearest, "bilinear": _linear}
+"""Mode -> the matrix [wanted, count] of one axis."""
+
+
+__all__ = [
+    "all",
+    "any",
+    "argmin",
+    "argsort",
+    "cdist",
+    "chunk",
+    "cosine_similarity",
+    "cross",
+    "cumprod",
+    "cumsum",
+    "diagonal",
+    "dot",
+    "einsum",
+    "flatten",
+    "flip",
+    "index_select",
+    "interpolate",
+    "logsumexp",
+    "norm",
+    "normalize",
+    "outer",
+    "prod",
+    "roll",
+    "sort",
+    "squeeze",
+    "std",
+    "tile",
+    "topk",
+    "trace",
+    "tril",
+    "triu",
+    "unbind",
+    "unsqueeze",
+    "var",
+]

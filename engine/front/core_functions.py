@@ -1,0 +1,455 @@
+"""Functions of the front's tensors that are rows of `engine.ops`, or composites of the graph.
+
+Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first
+one that is. What is random is a function of a key, `salt` and place, the same again in backward
+(`engine.front.randomness`). `op` calls any row of the table that neither writes over an operand nor
+needs a graph.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import signature
+from math import pi, prod
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError, UnknownNameError
+from engine.front import indexing
+from engine.front.arguments import dtype_of
+from engine.front.broadcasting import broadcast, meet
+from engine.front.randomness import key_and_salt, training
+from engine.front.record import DTYPES, Eager, Node, composed, constant, tracking
+from engine.front.recording import Recording
+from engine.front.tensors import EagerTensor, binary, operand, tensor
+from engine.graph import Tensor, composites
+from engine.kernels.binding import Array
+from engine.ops import OPS, views
+from engine.ops.shapes import counts, real, whole
+
+
+def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
+    """Return any row of the table of ops by its name (docs/ops.md), with the engine's shapes.
+
+    At least one dimension, b repeating into a.
+
+    Raises UnknownNameError for a name that is none, EngineError for what writes over an operand and
+    for what the rule refuses.
+    """
+    rule = OPS.get(kind)
+    if rule is None:
+        raise UnknownNameError("op", kind, OPS)
+    if rule.mutates is not None:
+        raise EngineError(f"{kind} writes over an operand; the front has methods that end in _ for that")
+    if not len(rule.arguments) - rule.optional <= len(tensors) <= len(rule.arguments):
+        raise EngineError(f"{kind}: {len(tensors)} operands given; it takes {', '.join(rule.arguments)}")
+    if unknown := sorted(set(params) - set(rule.params)):
+        raise EngineError(f"{kind}: no parameter {', '.join(unknown)}; there are {', '.join(rule.params) or 'none'}")
+    nodes = [_node(x) for x in tensors]
+    try:
+        return _made(Eager.op(kind, *nodes, **params))
+    except (TypeError, ValueError, OverflowError) as error:  # of a kernel that was given a parameter of another type
+        raise EngineError(f"{kind}: {error}") from None
+
+
+# choosing
+
+
+def where(condition: Any, a: Any, b: Any) -> EagerTensor:
+    """Return a where `condition` is true (not 0), b elsewhere.
+
+    All three broadcast. No gradient flows to the condition.
+    """
+    first = _first("where", a, b)
+    left, right = operand(a, first), operand(b, first)
+    if follows(condition):
+        chosen = condition.detach().astype(first.dtype)
+    else:
+        given = _array("where", condition)
+        chosen = EagerTensor(constant(np.atleast_1d(given != 0).astype(first.dtype)), given.shape)
+    shape = meet("where", chosen, left, right)
+    return EagerTensor(Eager.op("where", *(broadcast(x, shape) for x in (chosen, left, right))), shape)
+
+
+def maximum(a: Any, b: Any) -> EagerTensor:
+    """Return the larger of a and b; a tie's gradient is a's."""
+    first = _first("maximum", a, b)
+    return binary("maximum", operand(a, first), b)
+
+
+def minimum(a: Any, b: Any) -> EagerTensor:
+    """Return the smaller of a and b; a tie's gradient is a's."""
+    first = _first("minimum", a, b)
+    return binary("minimum", operand(a, first), b)
+
+
+def one_hot(classes: Any, count: int, *, dtype: Any = np.float32) -> EagerTensor:
+    """Return a row of `count` for each class number: 1 in its place, 0 elsewhere."""
+    if follows(classes):
+        return embedding(tensor(np.eye(whole("one_hot", count)), dtype=dtype), classes)
+    ids, count = numbers("one_hot", classes), whole("one_hot", count)
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+        raise EngineError(f"one_hot of {count}: class numbers run from {ids.min()} to {ids.max()}")
+    return tensor(ids[..., None] == np.arange(count), dtype=dtype)
+
+
+# moving
+
+
+def concat(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
+    """Return the tensors one after the other along `axis`."""
+    if not tensors:
+        raise EngineError("concat was given no tensors")
+    nodes = [_node(t) for t in tensors]
+    if not all(t.ndim for t in tensors):
+        raise EngineError(f"concat of {nodes[0]}: a scalar has no axis; stack makes one")
+    return _made(composed(composites.concat, nodes, axis=whole("concat", axis)))
+
+
+def stack(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
+    """Return tensors of one shape along a new axis."""
+    if not tensors:
+        raise EngineError("stack was given no tensors")
+    _check(*tensors)
+    rank, axis = tensors[0].ndim + 1, whole("stack", axis)
+    if not -rank <= axis < rank:
+        raise EngineError(f"axis {axis} is none of the {rank} axes of a stack")
+    place = axis % rank
+    return concat([t.reshape(*t.shape[:place], 1, *t.shape[place:]) for t in tensors], place)
+
+
+def split(x: EagerTensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[EagerTensor, ...]:
+    """Return views along `axis`: of `sizes` elements each in turn, or that many equal ones."""
+    lengths = counts("split", sizes) if isinstance(sizes, Iterable) else whole("split", sizes)
+    return tuple(_made(part) for part in composed(composites.split, _node(x), lengths, whole("split", axis)))
+
+
+def pad(x: EagerTensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> EagerTensor:
+    """Return x with new elements of `value`, so many before and after it on each axis."""
+    return op("pad", x, before=counts("pad", before), after=counts("pad", after), value=real("pad", value))
+
+
+def gather(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
+    """Return the elements of x at `ids` along `axis`.
+
+    Ids are shaped like x but for that axis. One out of range is refused.
+    """
+    if follows(ids):
+        return EagerTensor(Eager.op("gather", _node(x), _places("gather", ids), axis=axis), ids.shape)
+    return EagerTensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
+
+
+def scatter(values: EagerTensor, ids: Any, length: int, axis: int = -1) -> EagerTensor:
+    """Return zeros of `length` along `axis`, each element of values added where its index points.
+
+    What `gather` is transposed.
+    """
+    length, axis = whole("scatter", length), whole("scatter", axis)
+    if follows(ids):
+        return _made(Eager.op("scatter", _node(values), _places("scatter", ids), length=length, axis=axis))
+    places = numbers("scatter", ids)
+    if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
+        raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
+    return _made(Eager.op("scatter", _node(values), constant(places), length=length, axis=axis))
+
+
+def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
+    """Return the rows of table[V, D] that ids of any shape name: [*ids, D]."""
+    _check(table)
+    if table.ndim != 2:
+        raise EngineError(f"embedding: {_node(table)} is no matrix")
+    if follows(ids):
+        return EagerTensor(
+            indexing.rows_at(_node(table), _places("embedding", ids.reshape(-1)), ids.shape),
+            (*ids.shape, table.shape[1]),
+        )
+    return _made(indexing.rows(_node(table), numbers("embedding", ids)))
+
+
+# norms, windows, attention
+
+
+def rms_norm(x: EagerTensor, gain: EagerTensor | None = None, *, eps: float = 1e-5) -> EagerTensor:
+    """Return x / sqrt(mean(x^2) + eps) over the last axis, times `gain`."""
+    y = row("rms_norm", x, eps=real("rms_norm", eps))
+    return y if gain is None else y * gain
+
+
+def layer_norm(
+    x: EagerTensor, gain: EagerTensor | None = None, bias: EagerTensor | None = None, *, eps: float = 1e-5
+) -> EagerTensor:
+    """Return (x - mean) / sqrt(variance + eps) over the last axis, times `gain`, plus `bias`."""
+    y = row("norm", x, eps=real("layer_norm", eps))
+    y = y if gain is None else y * gain
+    return y if bias is None else y + bias
+
+
+def lifted(composite: Callable[..., Any]) -> Callable[..., EagerTensor]:
+    """Return a function of `engine.graph.composites` for tensors of the front.
+
+    Its signature and docstring stand there alone.
+    """
+    takes = signature(composite)
+    operands = [name for name, parameter in takes.parameters.items() if parameter.annotation in {Tensor, Tensor | None}]
+
+    @wraps(composite)
+    def function(*given: Any, **params: Any) -> EagerTensor:
+        bound = takes.bind(*given, **params)
+        for name in operands:
+            if bound.arguments.get(name) is not None:
+                bound.arguments[name] = _node(bound.arguments[name])
+        return _made(composed(composite, *bound.args, **bound.kwargs))
+
+    return function
+
+
+conv2d = lifted(composites.conv2d)
+conv1d = lifted(composites.conv1d)
+max_pool2d = lifted(composites.max_pool2d)
+avg_pool2d = lifted(composites.avg_pool2d)
+
+
+def attention(
+    q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None
+) -> EagerTensor:
+    """Return softmax(q k^T * scale + mask) v as one op.
+
+    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient.
+    """
+    _check(q)
+    if not q.ndim:
+        raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
+    masks = () if mask is None else (_node(operand(mask, q)),)
+    factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else real("attention", scale)
+    return _made(Eager.op("attention", _node(q), _node(k), _node(v), *masks, scale=factor))
+
+
+def rope(
+    x: EagerTensor, positions: Any, *, base: float = 10000.0, dims: int | None = None, mode: str = "normal"
+) -> EagerTensor:
+    """Return x[T, H, hd] with the pairs of its heads rotated by position.
+
+    Pairs are neighbours (`normal`) or halves (`neox`).
+    """
+    ids = _places("rope", positions) if follows(positions) else constant(numbers("rope", positions))
+    return _made(Eager.op("rope", _node(x), ids, base=real("rope", base), dims=dims, mode=mode))
+
+
+# randomness, jumps
+
+
+def dropout(x: EagerTensor, p: float, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
+    """Return x / (1 - p) where a random number is at least p, 0 elsewhere; x itself in evaluation.
+
+    The mask is drawn again in backward, never stored. A recorded model draws another one in each
+    step, and needs no seed (`engine.front.randomness`).
+    """
+    share = real("dropout", p)
+    if not training() and 0 <= share <= 1:
+        _check(x)
+        return x
+    key, salt = key_and_salt(seed, salt)
+    return EagerTensor(Eager.op("dropout", _node(x), key, p=share, salt=salt), x.shape)
+
+
+def uniform(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
+    """Return numbers in (0, 1) of a shape; another draw in each step of a recorded model."""
+    key, salt = key_and_salt(seed, salt)
+    wanted = counts("uniform", shape)
+    return EagerTensor(Eager.op("uniform", key, shape=wanted or (1,), salt=salt, dtype=_named(dtype)), wanted)
+
+
+def normal(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
+    """Return normal numbers of mean 0, variance 1 (Box and Muller 1958), drawn like `uniform`."""
+    key, salt = key_and_salt(seed, salt)
+    wanted = counts("normal", shape)
+    turn, size = (
+        EagerTensor(Eager.op("uniform", key, shape=wanted or (1,), salt=salt ^ part, dtype=_named(dtype)), wanted)
+        for part in (0, 1)
+    )
+    return (size.log() * -2.0).sqrt() * (turn * (2 * pi)).cos()
+
+
+def gumbel_softmax(
+    x: EagerTensor, *, seed: int | None = None, temperature: float = 1.0, hard: bool = False, salt: int = 0
+) -> EagerTensor:
+    """Return a sample of the Gumbel-softmax distribution over the last axis.
+
+    With `hard` one-hot, its gradient that of the soft sample. A recorded model draws another one in
+    each step, in evaluation too.
+    """
+    warmth, (key, salt) = real("gumbel_softmax", temperature), key_and_salt(seed, salt)
+    return EagerTensor(
+        composed(composites.gumbel_softmax, _node(x), key, temperature=warmth, hard=hard, salt=salt), x.shape
+    )
+
+
+def straight_through(hard: EagerTensor, soft: EagerTensor) -> EagerTensor:
+    """Return the value of `hard` with the gradient of `soft`."""
+    return EagerTensor(Eager.op("straight_through", _node(hard), _node(soft)), hard.shape)
+
+
+def count_equal(a: Any, b: Any) -> int:
+    """Return in how many places two arrays of whole numbers agree; no gradient."""
+    left, right = (constant(np.atleast_1d(numbers("count_equal", x))) for x in (a, b))
+    return int(Eager.op("count_equal", left, right).array.item())
+
+
+# losses
+
+
+def mse_loss(prediction: EagerTensor, target: Any) -> EagerTensor:
+    """Return the mean of (prediction - target)^2; one shape."""
+    _check(prediction)
+    goal = operand(target, prediction)
+    if goal.shape != prediction.shape:
+        raise EngineError(f"mse_loss: the prediction has shape {prediction.shape}, the target {goal.shape}")
+    return EagerTensor(Eager.op("mean_squared_error", _node(prediction), _node(goal)), ())
+
+
+def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
+    """Return the mean over rows of -sum(labels * log_softmax(logits)).
+
+    Labels are distributions like logits, or class numbers for each row.
+    """
+    _check(logits)
+    if not logits.ndim:
+        raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")
+    count, rows = logits.shape[-1], prod(logits.shape[:-1])
+    if not isinstance(labels, EagerTensor):
+        given = _array("cross_entropy", labels)
+        if given.dtype.kind == "f" and (given.size or given.shape == logits.shape):  # no numbers are floats to numpy
+            labels = operand(labels, logits)
+    if isinstance(labels, EagerTensor) and labels.dtype.kind == "f":
+        if labels.shape != logits.shape:
+            raise EngineError(f"cross_entropy: logits have shape {logits.shape}, labels {labels.shape}")
+        pair = (_node(x.reshape(rows, count)) for x in (logits, labels))
+        return EagerTensor(Eager.op("cross_entropy_loss", *pair), ())
+    if follows(labels):
+        if labels.shape != logits.shape[:-1]:
+            raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {labels.shape}")
+        known = _places("cross_entropy", labels.reshape(-1))
+        return EagerTensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), known), ())
+    ids = numbers("cross_entropy", labels)
+    if ids.shape != logits.shape[:-1]:
+        raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+        raise EngineError(f"cross_entropy of {count} classes: class numbers run from {ids.min()} to {ids.max()}")
+    return EagerTensor(
+        Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ()
+    )
+
+
+# helpers
+
+
+def _check(*tensors: EagerTensor) -> None:
+    """Raise EngineError unless all are tensors of the front."""
+    for stranger in (x for x in tensors if not isinstance(x, EagerTensor)):
+        raise EngineError(f"{type(stranger).__name__} given where a tensor is needed; tensor(...) makes one")
+
+
+def _node(x: EagerTensor) -> Node:
+    _check(x)
+    return x._present()  # noqa: SLF001 - what functions of the front are made of
+
+
+def row(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
+    """Return a row of the table that keeps the shape, () too."""
+    return EagerTensor(Eager.op(kind, _node(x), **params), x.shape)
+
+
+def _made(node: Node) -> EagerTensor:
+    return EagerTensor(node, node.shape)
+
+
+def _first(what: str, *values: Any) -> EagerTensor:
+    found = next((value for value in values if isinstance(value, EagerTensor)), None)
+    if found is None:
+        raise EngineError(f"{what} was given no tensor")
+    return found
+
+
+def _array(what: str, given: Any) -> Array:
+    try:
+        return given.data if isinstance(given, EagerTensor) else np.asarray(given)
+    except ValueError as error:
+        raise EngineError(f"{what}: {error}") from None
+
+
+def numbers(what: str, given: Any) -> Array:
+    found = _array(what, given)
+    if found.size and (found.dtype.kind not in "iu" or not -(2**31) <= int(found.min()) <= int(found.max()) < 2**31):
+        raise EngineError(f"{what}: whole numbers of 32 bits are needed, not {found.dtype}")
+    return np.array(found, np.int32, order="C")  # a copy: what the caller does to his own later is not our history
+
+
+def follows(given: Any) -> bool:
+    """Whether a model is recorded and what is given follows from its columns or parameters."""
+    now = tracking.get()
+    return isinstance(now, Recording) and isinstance(given, EagerTensor) and given._node in now.known  # noqa: SLF001
+
+
+def _places(what: str, given: EagerTensor) -> Node:
+    """Return the node of whole numbers that are known when the program runs."""
+    node = _node(given)
+    if node.dtype != "i32":
+        raise EngineError(
+            f"{what}: whole numbers of 32 bits are needed, not {given.dtype}; state the dtype of the column"
+        )
+    found: Node = composed(views.contiguous, node)
+    return found
+
+
+def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
+    _check(x)
+    ids, axis = numbers(what, given), whole(what, axis)
+    if not -x.ndim <= axis < x.ndim:
+        raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {_node(x)}")
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < x.shape[axis]:
+        raise EngineError(
+            f"{what}: indices run from {ids.min()} to {ids.max()}; axis {axis} of {_node(x)} has {x.shape[axis]}"
+        )
+    return constant(np.atleast_1d(ids))
+
+
+def _named(dtype: Any) -> str:
+    """Return the engine's name of a dtype; what is none of its own stays, for the op to refuse."""
+    try:
+        return DTYPES[dtype_of(dtype)]
+    except (KeyError, TypeError):
+        return str(dtype)
+
+
+__all__ = [
+    "attention",
+    "avg_pool2d",
+    "concat",
+    "conv1d",
+    "conv2d",
+    "count_equal",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gather",
+    "gumbel_softmax",
+    "layer_norm",
+    "max_pool2d",
+    "maximum",
+    "minimum",
+    "mse_loss",
+    "normal",
+    "one_hot",
+    "op",
+    "pad",
+    "rms_norm",
+    "rope",
+    "scatter",
+    "split",
+    "stack",
+    "straight_through",
+    "uniform",
+    "where",
+]

@@ -1,0 +1,378 @@
+"""Functions of each element, made of ops of the table: PyTorch's names, numpy's broadcasting.
+
+A choice is chosen (`where`), never multiplied by a mask, so what is not taken has gradient 0, even
+where its value is infinite. At a jump or a kink the derivative is that of the side named in the
+docstring. Truth is 1 and 0 of the operand's dtype, and has no gradient.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from collections.abc import Callable
+from math import log, pi
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.core_functions import maximum, minimum, row, split, where
+from engine.front.tensors import EagerTensor, operand, tensor
+from engine.ops.shapes import real
+
+SELU = 1.0507009873554805, 1.6732632423543772
+"""Scale and alpha (Klambauer et al. 2017, "Self-Normalizing Neural Networks")."""
+
+
+def _of(kind: str, words: str) -> Callable[[EagerTensor], EagerTensor]:
+    """Return the function that is one row of the table, for tensors of any shape."""
+
+    def function(x: EagerTensor) -> EagerTensor:
+        return row(kind, x)
+
+    function.__name__, function.__doc__ = kind, f"Return {words}."
+    return function
+
+
+sign = _of("sgn", "the sign, 0 at 0; its derivative is 0")
+floor = _of("floor", "the next whole number below; its derivative is 0")
+round = _of("round", "the nearest whole number, of two the even one; its derivative is 0")  # noqa: A001 - as it is called
+log1p = _of("log1p", "log(1 + x), exact near 0")
+expm1 = _of("expm1", "exp(x) - 1, exact near 0")
+atan = _of("atan", "the inverse tangent")
+erf = _of("erf", "the error function")
+square = _of("sqr", "x * x")
+
+
+def ceil(x: EagerTensor) -> EagerTensor:
+    """Return the next whole number above; its derivative is 0."""
+    return -floor(-x)
+
+
+def trunc(x: EagerTensor) -> EagerTensor:
+    """Return the next whole number towards 0; its derivative is 0."""
+    return sign(x) * floor(x.abs())
+
+
+def frac(x: EagerTensor) -> EagerTensor:
+    """Return x - trunc(x); its derivative is 1."""
+    return x - trunc(x)
+
+
+def log2(x: EagerTensor) -> EagerTensor:
+    """Return the logarithm to base 2."""
+    return x.log() * (1 / log(2))
+
+
+def log10(x: EagerTensor) -> EagerTensor:
+    """Return the logarithm to base 10."""
+    return x.log() * (1 / log(10))
+
+
+def exp2(x: EagerTensor) -> EagerTensor:
+    """Return 2 ** x."""
+    return (x * log(2)).exp()
+
+
+def reciprocal(x: EagerTensor) -> EagerTensor:
+    """Return 1 / x."""
+    return 1.0 / x
+
+
+def rsqrt(x: EagerTensor) -> EagerTensor:
+    """Return 1 / sqrt(x)."""
+    return 1.0 / x.sqrt()
+
+
+def tan(x: EagerTensor) -> EagerTensor:
+    """Return the tangent."""
+    return x.sin() / x.cos()
+
+
+def sinh(x: EagerTensor) -> EagerTensor:
+    """Return the hyperbolic sine."""
+    return (expm1(x) - expm1(-x)) * 0.5
+
+
+def cosh(x: EagerTensor) -> EagerTensor:
+    """Return the hyperbolic cosine."""
+    return (x.exp() + (-x).exp()) * 0.5
+
+
+def asin(x: EagerTensor) -> EagerTensor:
+    """Return the inverse sine, of -1 to 1."""
+    return atan(x / ((1.0 - x) * (1.0 + x)).sqrt())
+
+
+def acos(x: EagerTensor) -> EagerTensor:
+    """Return the inverse cosine, of -1 to 1."""
+    return pi / 2 - asin(x)
+
+
+def atan2(y: EagerTensor, x: Any) -> EagerTensor:
+    """Return the angle of the points (x, y), in (-pi, pi]; 0 at the origin.
+
+    The sign of a zero is not seen, and infinities have no angle: where both are, it is NaN.
+    """
+    x = operand(x, y)
+    steep = y.abs() > x.abs()
+    top, bottom = where(steep, x, y), where(steep, y, x)
+    slope = atan(top / where(bottom == 0.0, 1.0, bottom))
+    half = where(y < 0.0, operand(-pi / 2, y), pi / 2)
+    aside, behind = half - slope, slope + half * 2.0
+    return where(steep, aside, where(x < 0.0, behind, slope))
+
+
+def hypot(x: EagerTensor, y: Any) -> EagerTensor:
+    """Return sqrt(x^2 + y^2) without overflow; its derivative at the origin is 0."""
+    y = operand(y, x)
+    most = maximum(x.abs(), y.abs()).detach()
+    unit = where((most == 0.0) + isinf(most), 1.0, most)
+    one, other = x / unit, y / unit
+    return root(one * one + other * other) * unit
+
+
+def root(x: EagerTensor) -> EagerTensor:
+    """Return the square root, whose derivative at 0 is taken as 0."""
+    none = x == 0.0
+    return where(none, 0.0, where(none, 1.0, x).sqrt())
+
+
+def logaddexp(a: EagerTensor, b: Any) -> EagerTensor:
+    """Return log(exp(a) + exp(b)) without overflow; infinities as the limits have them."""
+    other = operand(b, a)
+    most = maximum(a, other).detach()
+    most = where(isinf(most), 0.0, most)
+    return ((a - most).exp() + (other - most).exp()).log() + most
+
+
+def remainder(a: Any, b: Any) -> EagerTensor:
+    """Return a - floor(a / b) * b, of the sign of b as Python's %; its derivative by a is 1."""
+    first = a if isinstance(a, EagerTensor) else b
+    a, b = operand(a, first), operand(b, first)
+    return where(isinf(b), where(a * b < 0.0, b + a * 0.0, a + a * 0.0), a - floor(a / b) * b)
+
+
+def fmod(a: Any, b: Any) -> EagerTensor:
+    """Return a - trunc(a / b) * b, of the sign of a as C's %; its derivative by a is 1."""
+    first = a if isinstance(a, EagerTensor) else b
+    a, b = operand(a, first), operand(b, first)
+    return where(isinf(b), a + a * 0.0, a - trunc(a / b) * b)
+
+
+def logical_not(x: EagerTensor) -> EagerTensor:
+    """Return 1 where x is 0, else 0."""
+    return x == 0.0
+
+
+def logical_and(a: EagerTensor, b: Any) -> EagerTensor:
+    """Return 1 where neither is 0, else 0."""
+    return (a != 0.0) * (operand(b, a) != 0.0)
+
+
+def logical_or(a: EagerTensor, b: Any) -> EagerTensor:
+    """Return 1 where one is not 0, else 0."""
+    return maximum(a != 0.0, operand(b, a) != 0.0)
+
+
+def logical_xor(a: EagerTensor, b: Any) -> EagerTensor:
+    """Return 1 where just one is not 0, else 0."""
+    return (a != 0.0) != (operand(b, a) != 0.0)
+
+
+def isnan(x: EagerTensor) -> EagerTensor:
+    """Return 1 where x is NaN, else 0."""
+    return x != x  # noqa: PLR0124 - just NaN differs from itself
+
+
+def isinf(x: EagerTensor) -> EagerTensor:
+    """Return 1 where x is infinite, else 0."""
+    return x.abs() == float("inf")
+
+
+def isfinite(x: EagerTensor) -> EagerTensor:
+    """Return 1 where x is neither infinite nor NaN, else 0."""
+    return x.abs() < float("inf")
+
+
+def nan_to_num(
+    x: EagerTensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> EagerTensor:
+    """Return x with other numbers in place of NaN and infinities, by default 0 and the largest."""
+    most = float(np.finfo(x.dtype).max)
+    x = where(isnan(x), nan, x)
+    x = where(x == float("inf"), most if posinf is None else posinf, x)
+    return where(x == float("-inf"), -most if neginf is None else neginf, x)
+
+
+def masked_fill(x: EagerTensor, mask: Any, value: float) -> EagerTensor:
+    """Return x with `value` where the mask is not 0."""
+    return where(mask, real("masked_fill", value), x)
+
+
+def lerp(a: EagerTensor, b: Any, weight: Any) -> EagerTensor:
+    """Return a + weight * (b - a)."""
+    moved: EagerTensor = a + (operand(b, a) - a) * weight
+    return moved
+
+
+def relu6(x: EagerTensor) -> EagerTensor:
+    """Return min(max(x, 0), 6)."""
+    return x.clamp(0.0, 6.0)
+
+
+def hardtanh(x: EagerTensor, low: float = -1.0, high: float = 1.0) -> EagerTensor:
+    """Return min(max(x, low), high)."""
+    return x.clamp(low, high)
+
+
+def hardsigmoid(x: EagerTensor) -> EagerTensor:
+    """Return min(max(x / 6 + 1/2, 0), 1)."""
+    return (x * (1 / 6) + 0.5).clamp(0.0, 1.0)
+
+
+def hardswish(x: EagerTensor) -> EagerTensor:
+    """Return x * hardsigmoid(x)."""
+    return x * hardsigmoid(x)
+
+
+def leaky_relu(x: EagerTensor, slope: float = 0.01) -> EagerTensor:
+    """Return x where it is above 0, else slope * x; at 0 the derivative is the slope."""
+    return where(x > 0.0, x, x * real("leaky_relu", slope))
+
+
+def prelu(x: EagerTensor, weight: Any) -> EagerTensor:
+    """Return x where it is above 0, else weight * x; the weight broadcasts and has a gradient."""
+    return where(x > 0.0, x, x * operand(weight, x))
+
+
+def elu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
+    """Return x where it is above 0, else alpha * (exp(x) - 1)."""
+    return where(x > 0.0, x, expm1(minimum(x, 0.0)) * real("elu", alpha))
+
+
+def celu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
+    """Return x where it is above 0, else alpha * (exp(x / alpha) - 1)."""
+    return where(x > 0.0, x, expm1(minimum(x, 0.0) * (1 / real("celu", alpha))) * alpha)
+
+
+def selu(x: EagerTensor) -> EagerTensor:
+    """Return elu with alpha and scale of self-normalizing networks."""
+    scale, alpha = SELU
+    return elu(x, alpha) * scale
+
+
+def softsign(x: EagerTensor) -> EagerTensor:
+    """Return x / (1 + |x|)."""
+    return x / (x.abs() + 1.0)
+
+
+def log_sigmoid(x: EagerTensor) -> EagerTensor:
+    """Return log(sigmoid(x)) without overflow."""
+    return -(-x).softplus()
+
+
+def mish(x: EagerTensor) -> EagerTensor:
+    """Return x * tanh(softplus(x))."""
+    return x * x.softplus().tanh()
+
+
+def tanhshrink(x: EagerTensor) -> EagerTensor:
+    """Return x - tanh(x)."""
+    return x - x.tanh()
+
+
+def softshrink(x: EagerTensor, least: float = 0.5) -> EagerTensor:
+    """Return x moved by `least` towards 0, and 0 within it."""
+    return x - x.clamp(-real("softshrink", least), least)
+
+
+def hardshrink(x: EagerTensor, least: float = 0.5) -> EagerTensor:
+    """Return x, and 0 where |x| is at most `least`."""
+    return where(x.abs() <= real("hardshrink", least), 0.0, x)
+
+
+def threshold(x: EagerTensor, least: float, value: float) -> EagerTensor:
+    """Return x where it is above `least`, else `value`."""
+    return where(x <= real("threshold", least), real("threshold", value), x)
+
+
+def glu(x: EagerTensor, axis: int = -1) -> EagerTensor:
+    """Return the first half along an axis, times the sigmoid of the second."""
+    if x.shape[axis] % 2:
+        raise EngineError(f"glu: axis {axis} has {x.shape[axis]} elements, which have no halves")
+    half, gate = split(x, 2, axis)
+    return half * gate.sigmoid()
+
+
+def clone(x: EagerTensor) -> EagerTensor:
+    """Return a copy with the history of x."""
+    return row("cont", x)
+
+
+def zeros_like(x: EagerTensor) -> EagerTensor:
+    """Return zeros of the shape and dtype of x."""
+    return tensor(np.zeros(x.shape, x.dtype), dtype=x.dtype)
+
+
+def ones_like(x: EagerTensor) -> EagerTensor:
+    """Return ones of the shape and dtype of x."""
+    return tensor(np.ones(x.shape, x.dtype), dtype=x.dtype)
+
+
+__all__ = [
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
+    "ceil",
+    "celu",
+    "clone",
+    "cosh",
+    "elu",
+    "erf",
+    "exp2",
+    "expm1",
+    "floor",
+    "fmod",
+    "frac",
+    "glu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hypot",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "leaky_relu",
+    "lerp",
+    "log1p",
+    "log2",
+    "log10",
+    "log_sigmoid",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "masked_fill",
+    "mish",
+    "nan_to_num",
+    "ones_like",
+    "prelu",
+    "reciprocal",
+    "relu6",
+    "remainder",
+    "round",
+    "rsqrt",
+    "selu",
+    "sign",
+    "sinh",
+    "softshrink",
+    "softsign",
+    "square",
+    "tan",
+    "tanhshrink",
+    "threshold",
+    "trunc",
+    "zeros_like",
+]

@@ -1,0 +1,240 @@
+"""Losses, with PyTorch's names, formulas and reductions: `mean` (of all elements), `sum`, `none`.
+
+Predictions come first, targets broadcast to them and have a gradient where they want one. Class
+numbers are whole; `ignore_index` is a class number that counts as no row.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from math import log, pi
+from math import prod as product
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front import core_functions
+from engine.front.core_functions import maximum, one_hot, op, where
+from engine.front.elementwise_functions import log_sigmoid
+from engine.front.tensors import EagerTensor, operand, tensor
+from engine.ops.shapes import real, whole
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def _reduced(loss: EagerTensor, reduction: str, count: Any = None) -> EagerTensor:
+    """Return a loss as its reduction wants it; `count` is what a mean divides by, if not all."""
+    if reduction not in REDUCTIONS:
+        raise EngineError(f"reduction {reduction!r} is none of {', '.join(REDUCTIONS)}")
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    return loss.mean() if count is None else loss.sum() / count
+
+
+def _apart(what: str, prediction: EagerTensor, target: Any) -> EagerTensor:
+    goal = operand(target, prediction)
+    if goal.shape != prediction.shape:
+        raise EngineError(f"{what}: the prediction has shape {prediction.shape}, the target {goal.shape}")
+    return prediction - goal
+
+
+def l1_loss(prediction: EagerTensor, target: Any, *, reduction: str = "mean") -> EagerTensor:
+    """Return |prediction - target|."""
+    return _reduced(_apart("l1_loss", prediction, target).abs(), reduction)
+
+
+def huber_loss(prediction: EagerTensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> EagerTensor:
+    """Return d^2 / 2 where |d| is at most `delta`, delta (|d| - delta / 2) beyond (Huber 1964)."""
+    apart, delta = _apart("huber_loss", prediction, target), real("huber_loss", delta)
+    near = apart.clamp(-delta, delta)
+    return _reduced(near * (apart - near * 0.5), reduction)
+
+
+def smooth_l1_loss(prediction: EagerTensor, target: Any, *, beta: float = 1.0, reduction: str = "mean") -> EagerTensor:
+    """Return the Huber loss over `beta`; with beta 0 it is the l1 loss."""
+    if not beta:
+        return l1_loss(prediction, target, reduction=reduction)
+    return huber_loss(prediction, target, delta=beta, reduction=reduction) * (1 / beta)
+
+
+def binary_cross_entropy(
+    probability: EagerTensor, target: Any, *, weight: Any = None, reduction: str = "mean"
+) -> EagerTensor:
+    """Return -(t log p + (1 - t) log(1 - p)), each logarithm -100 at least, as PyTorch's."""
+    goal = operand(target, probability)
+    yes, no = (p.log().clamp(-100.0) for p in (probability, 1.0 - probability))
+    loss = -(goal * yes + (1.0 - goal) * no)
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    logits: EagerTensor, target: Any, *, weight: Any = None, pos_weight: Any = 1.0, reduction: str = "mean"
+) -> EagerTensor:
+    """Return the binary cross entropy of sigmoid(logits) without overflow."""
+    goal = operand(target, logits)
+    loss = -(goal * log_sigmoid(logits) * pos_weight + (1.0 - goal) * log_sigmoid(-logits))
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def kl_div(
+    log_probability: EagerTensor, target: Any, *, reduction: str = "mean", log_target: bool = False
+) -> EagerTensor:
+    """Return target * (log target - log_probability), 0 where the target is 0; `batchmean` divides
+    by the length of the first axis, as the divergence is defined.
+    """
+    goal = operand(target, log_probability)
+    if log_target:
+        loss = goal.exp() * (goal - log_probability)
+    else:
+        none = goal == 0.0
+        loss = where(none, 0.0, goal * (where(none, 1.0, goal).log() - log_probability))
+    if reduction == "batchmean":
+        return loss.sum() / float(loss.shape[0])
+    return _reduced(loss, reduction)
+
+
+def hinge_embedding_loss(x: EagerTensor, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> EagerTensor:
+    """Return x where the target is 1, max(0, margin - x) where it is -1."""
+    return _reduced(where(operand(target, x) == 1.0, x, (real("margin", margin) - x).relu()), reduction)
+
+
+def margin_ranking_loss(
+    one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0, reduction: str = "mean"
+) -> EagerTensor:
+    """Return max(0, margin - target * (one - other)); the target is 1 or -1."""
+    return _reduced((real("margin", margin) - operand(target, one) * (one - other)).relu(), reduction)
+
+
+def triplet_margin_loss(
+    anchor: EagerTensor, near: EagerTensor, far: EagerTensor, *, margin: float = 1.0, reduction: str = "mean"
+) -> EagerTensor:
+    """Return max(0, |anchor - near| - |anchor - far| + margin) over the last axis, with 1e-6 added
+    to each difference, as PyTorch's.
+    """
+    from engine.front.axis_functions import norm  # noqa: PLC0415 - axis functions and losses are beside each other
+
+    close, away = (norm(anchor - other + 1e-6, 2, -1) for other in (near, far))
+    return _reduced((close - away + real("margin", margin)).relu(), reduction)
+
+
+def poisson_nll_loss(
+    x: EagerTensor, target: Any, *, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean"
+) -> EagerTensor:
+    """Return exp(x) - target * x, or x - target * log(x + eps) of rates, without the constant."""
+    goal = operand(target, x)
+    return _reduced(x.exp() - goal * x if log_input else x - goal * (x + eps).log(), reduction)
+
+
+def gaussian_nll_loss(
+    x: EagerTensor, target: Any, variance: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> EagerTensor:
+    """Return (log v + (x - target)^2 / v) / 2, v the variance and eps at least."""
+    apart, spread = _apart("gaussian_nll_loss", x, target), operand(variance, x).clamp(real("eps", eps))
+    loss = (spread.log() + apart * apart / spread) * 0.5
+    return _reduced(loss + 0.5 * log(2 * pi) if full else loss, reduction)
+
+
+def nll_loss(
+    log_probabilities: EagerTensor, classes: Any, *, ignore_index: int = -100, reduction: str = "mean"
+) -> EagerTensor:
+    """Return -log_probabilities at the class numbers of its rows [.., C]; those of `ignore_index`
+    are 0, and no row of a mean.
+    """
+    chosen = _chosen("nll_loss", log_probabilities, classes, ignore_index)
+    return _reduced(-(log_probabilities * chosen).sum(-1), reduction, chosen.sum())
+
+
+def cross_entropy(
+    logits: EagerTensor,
+    labels: Any,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> EagerTensor:
+    """Return the mean over rows of -sum(labels * log_softmax(logits)).
+
+    Labels are distributions like logits [.., C], or class numbers for each row. Without a number to
+    be ignored, smoothing or another reduction it is one op. `label_smoothing` gives that share of
+    each label to all classes alike.
+    """
+    smooth = real("label_smoothing", label_smoothing)
+    if not smooth and reduction == "mean" and not _ignores(labels, ignore_index):
+        return core_functions.cross_entropy(logits, labels)
+    surprise = logits.log_softmax()
+    if _is_floating(labels):
+        goal, count = operand(labels, logits), tensor(float(product(logits.shape[:-1])), dtype=logits.dtype)
+    else:
+        goal = _chosen("cross_entropy", logits, labels, ignore_index)
+        count = goal.sum()
+    even = goal.sum(-1, keepdims=True) * (smooth / logits.shape[-1])
+    return _reduced(-(surprise * (goal * (1 - smooth) + even)).sum(-1), reduction, count)
+
+
+def _is_floating(labels: Any) -> bool:
+    found = labels if isinstance(labels, EagerTensor) else np.asarray(labels)
+    return found.dtype.kind == "f"
+
+
+def _ignores(labels: Any, ignore_index: int) -> bool:
+    """Whether class numbers hold the one to be ignored; of those that a program is given in each
+    run nobody knows, and they are taken to where the number is no class that could be meant.
+    """
+    if _is_floating(labels):
+        return False
+    if core_functions.follows(labels):
+        return ignore_index >= 0
+    found = labels.data if isinstance(labels, EagerTensor) else np.asarray(labels)
+    return bool((found == ignore_index).any())
+
+
+def _chosen(what: str, rows: EagerTensor, classes: Any, ignore_index: int) -> EagerTensor:
+    """Return 1 at the class of each row [.., C], 0 elsewhere and in rows that are ignored."""
+    ignore, count = whole(what, ignore_index), rows.shape[-1]
+    if core_functions.follows(classes):
+        shape = (*classes.shape, 1)
+        every = tensor(np.broadcast_to(np.arange(count), (*classes.shape, count)), dtype="int32")
+        meant = op("equal", every, classes.reshape(*shape)).astype(rows.dtype)
+        if 0 <= ignore < count:
+            kept = np.arange(count) != ignore
+            meant = meant * tensor(kept, dtype=rows.dtype)
+        return meant
+    ids = core_functions.numbers(what, classes)
+    if ids.shape != rows.shape[:-1]:
+        raise EngineError(f"{what}: rows of shape {rows.shape[:-1]}, class numbers {ids.shape}")
+    kept = ids != ignore
+    safe = np.where(kept, ids, 0)
+    return one_hot(safe, count, dtype=rows.dtype) * tensor(kept[..., None], dtype=rows.dtype)
+
+
+def focal_loss(
+    logits: EagerTensor, target: Any, *, gamma: float = 2.0, alpha: float = -1.0, reduction: str = "mean"
+) -> EagerTensor:
+    """Return the binary cross entropy times (1 - p_t) ** gamma (Lin et al. 2017); an alpha of 0 to
+    1 weighs positives by it.
+    """
+    goal, p = operand(target, logits), logits.sigmoid()
+    loss = binary_cross_entropy_with_logits(logits, goal, reduction="none")
+    missed = maximum(1.0 - (p * goal + (1.0 - p) * (1.0 - goal)), 0.0)
+    weight = 1.0 if alpha < 0 else goal * alpha + (1.0 - goal) * (1.0 - alpha)
+    return _reduced(loss * missed ** real("focal_loss", gamma) * weight, reduction)
+
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "focal_loss",
+    "gaussian_nll_loss",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "margin_ranking_loss",
+    "nll_loss",
+    "poisson_nll_loss",
+    "smooth_l1_loss",
+    "triplet_margin_loss",
+]

@@ -1,0 +1,90 @@
+"""Norms over channels, and the convolution turned round, with PyTorch's names and formulas.
+
+Channels are axis 1. Statistics are those of what is given, or numbers that are: running ones are
+kept by whoever calls (`x.mean`, `var`), not here.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from typing import Any
+
+from allocsim.errors import EngineError
+from engine.front.axis_functions import var
+from engine.front.core_functions import op
+from engine.front.elementwise_functions import rsqrt
+from engine.front.tensors import EagerTensor, operand
+from engine.ops.shapes import real, whole
+
+
+def _scaled(x: EagerTensor, gain: Any, bias: Any) -> EagerTensor:
+    """Return x times a number a channel, plus one."""
+    form = (1, -1, *(1,) * (x.ndim - 2))
+    x = x if gain is None else x * operand(gain, x).reshape(*form)
+    return x if bias is None else x + operand(bias, x).reshape(*form)
+
+
+def batch_norm(
+    x: EagerTensor,
+    gain: Any = None,
+    bias: Any = None,
+    *,
+    mean: Any = None,
+    variance: Any = None,
+    eps: float = 1e-5,
+) -> EagerTensor:
+    """Return x[N, C, ..] less its mean over all axes but C, over the root of the variance there.
+
+    With `mean` and `variance` [C] given, by these, as in evaluation. Times `gain`, plus `bias` [C].
+    """
+    if x.ndim < 2 or (mean is None) != (variance is None):
+        raise EngineError(f"batch_norm of shape {x.shape}: [N, C, ..] is needed, and both statistics or none")
+    axes = (0, *range(2, x.ndim))
+    form = (1, -1, *(1,) * (x.ndim - 2))
+    if mean is None:
+        middle, spread = x.mean(axes, keepdims=True), var(x, axes, correction=0, keepdims=True)
+    else:
+        middle, spread = (operand(given, x).reshape(*form) for given in (mean, variance))
+    return _scaled((x - middle) * rsqrt(spread + real("batch_norm", eps)), gain, bias)
+
+
+def group_norm(x: EagerTensor, groups: int, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> EagerTensor:
+    """Return x[N, C, ..] normed over each of `groups` stretches of channels, times `gain` [C], plus
+    `bias` [C].
+    """
+    groups = whole("group_norm", groups)
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
+        raise EngineError(f"group_norm of shape {x.shape}: {groups} groups do not divide the channels")
+    rows = op("norm", x.reshape(x.shape[0], groups, -1), eps=real("group_norm", eps))
+    return _scaled(rows.reshape(x.shape), gain, bias)
+
+
+def instance_norm(x: EagerTensor, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> EagerTensor:
+    """Return x[N, C, ..] normed over each channel of each of the N alone."""
+    return group_norm(x, x.shape[1] if x.ndim > 1 else 0, gain, bias, eps=eps)
+
+
+def conv_transpose2d(
+    x: EagerTensor, weight: EagerTensor, bias: Any = None, *, stride: int = 1, padding: int = 0, output_padding: int = 0
+) -> EagerTensor:
+    """Return the gradient of `conv2d` by its input: x[N, F, H, W], weight [F, C, KH, KW] ->
+    [N, C, (H - 1) stride - 2 padding + KH + output_padding, ..], plus `bias` [C].
+    """
+    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[0]:
+        raise EngineError(
+            f"conv_transpose2d of {x.shape} by {weight.shape}: [N, F, H, W] and [F, C, KH, KW] are needed"
+        )
+    sizes = [
+        (n - 1) * stride - 2 * padding + k + output_padding for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)
+    ]
+    shape = (x.shape[0], weight.shape[1], *sizes)
+    return _scaled(
+        op("conv_2d_back_x", x, weight, shape=shape, stride=(stride, stride), padding=(padding, padding)), None, bias
+    )
+
+
+__all__ = [
+    "batch_norm",
+    "conv_transpose2d",
+    "group_norm",
+    "instance_norm",
+]
