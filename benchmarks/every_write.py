@@ -9,7 +9,7 @@ in a fresh folder and stopped there: by KILL, INT or TERM, by an error ENOSPC or
 end in the middle. A folder of results holds files of the user and, where a report is replaced, an old report. What is left is read: each file has its old bytes, its new
 ones, or waits beside them; the user's files have theirs. Then the command is run again, and what it leaves is compared byte by byte with what it leaves
 undisturbed. A command that comes to one *site* many times (the same call in the same stack of our functions, for a file of the same role: each checkpoint of a
-training) is stopped at the first, the second and the last of them. These pairs of moment and fault are tried in one shuffled order, the first N of them, and a
+training) is stopped at the first, the second and the last of them. These pairs of moment and fault are tried in one shuffled order in which the faults take turns, the first N of them, and a
 command of which less were tried goes on from there; the table says how many calls, sites and pairs there are and how many were tried. Exit status 1 where one is
 lost.
 
@@ -29,6 +29,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +45,7 @@ from allocsim.files.folders import SWAP  # noqa: E402
 CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
 KEPT = 20
 """Cases after which the table is written."""
+ORDER = "shuffled, faults in turns"
 FAULTS = ("KILL", "INT", "TERM", "ENOSPC", "EIO", "second process")
 NOTES = {
     "out/notes.txt": b"mine",
@@ -288,13 +290,18 @@ def tried(name: str, most: int, before: dict[str, Any] | None = None) -> Iterato
         taken = chosen(sites)
         cases = [(moment, which) for call in taken for moment in (2 * call, 2 * call + 1) for which in FAULTS]
         random.Random(f"{name} {len(cases)}").shuffle(cases)  # noqa: S311 - an order, no secret
+        cases = _in_turns(cases)
         known = {
             "calls": len(names),
             "sites": len({*sites}),
             "calls_chosen": len(taken),
             "moments_and_faults": len(cases),
         }
-        if before is None or any(before.get(key) != value for key, value in known.items()) or "order" not in before:
+        if (
+            before is None
+            or any(before.get(key) != value for key, value in known.items())
+            or before.get("order") != ORDER
+        ):
             before = {}
         done, wrong = Counter[str](before.get("by_fault", {})), list(before.get("lost_ones", ()))
         for number, (moment, which) in list(enumerate(cases[:most]))[done.total() :]:
@@ -316,9 +323,15 @@ def tried(name: str, most: int, before: dict[str, Any] | None = None) -> Iterato
                 )
             if number + 1 in {min(most, len(cases)), *range(0, most, KEPT)}:
                 yield {
-                    "command": name, "order": "shuffled", **known, "by_call": dict(Counter(names)),
+                    "command": name, "order": ORDER, **known, "by_call": dict(Counter(names)),
                     "tried": done.total(), "by_fault": dict(sorted(done.items())), "lost": len(wrong), "lost_ones": wrong,
                 }  # fmt: skip
+
+
+def _in_turns(cases: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return moments with their faults, one of each fault after the other, in the order given."""
+    rows = ([case for case in cases if case[1] == which] for which in FAULTS)
+    return [case for turn in zip_longest(*rows) for case in turn if case is not None]
 
 
 def main() -> int:

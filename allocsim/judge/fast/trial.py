@@ -35,7 +35,7 @@ COUNT_LIMIT = 1_000_000
 OVERLAPPING: Final = 1 << 24
 """Pairs of runs, where some run does not wait for all before it: a bound on time."""
 
-WORK: Final = 200_000
+WORK: Final = 500_000
 """Steps for what may be wrong, of some ten microseconds each: counted, so that a document has one
 answer on any machine. A document whose reads are right takes none of them.
 """
