@@ -223,7 +223,7 @@ def analytic(built, execute):
 
 EMPTY = (
     *(Case(kind=kind, shapes=((0, 4), shape)) for kind in ("sub", "mul", "div", "maximum", "minimum") for shape in ((0, 4), (1, 4), (4,))),
-    *(Case(kind=kind, shapes=((2, 0),), positive=frozenset("x")) for kind in ("log", "sqrt", "abs", "relu", "silu")),
+    *(Case(kind=kind, shapes=((2, 0),), positive=frozenset("x")) for kind in ("log", "log1p", "sqrt", "abs", "relu", "silu")),
     *(Case(kind=kind, shapes=(shape,), params={"eps": 1e-2}) for kind in ("norm", "rms_norm") for shape in ((0, 4), (2, 0, 3))),
     *(Case(kind=kind, shapes=((0, 4),)) for kind in ("soft_max", "log_soft_max", "transpose", "cont", "sum")),
     Case(kind="pow", shapes=((0,),), params={"p": 3.0}),
