@@ -12,6 +12,16 @@ WITHIN: Final = (
 
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
+        "allocsim/judge/fast/bound.py",
+        "width = int(last.max(initial=0)) + 1",
+        "1 -> 2",
+    ): "any number above all ends keeps the groups apart",
+    (
+        "allocsim/judge/fast/s_dataflow.py",
+        "if op in hands_on and self.staged[:2] != (position, op):",
+        "2 -> 3",
+    ): "what is handed on is then found again for each result, and is the same",
+    (
         "allocsim/cure/__init__.py",
         "parts = 2 if len(smaller) <= size else max(parts - 1, 2)",
         "2 -> 3",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocsim.errors import ModelError
 from allocsim.judge import fast
-from allocsim.judge.fast import check
+from allocsim.judge.fast import check, s_overlap
 from allocsim.judge.fast.intervals import conflicts
 from allocsim.judge.fast.selector import PLAIN
 from allocsim.model import Document, Run
@@ -94,3 +94,20 @@ def test_the_first_pairs_are_listed_whatever_the_cap(data: st.DataObject) -> Non
     pairs = sorted(zip(every.left.tolist(), every.right.tolist(), strict=True), key=key)
     assert sorted(zip(some.left.tolist(), some.right.tolist(), strict=True), key=key) == pairs[:cap]
     assert (some.total > cap) == (every.total > cap)
+
+
+def test_overlaps_of_all_plans_together_are_counted_up_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first plans have leaves the later ones as much less to list; the report says that there may be more."""
+    b = ProgramBuilder("p")
+    values = [b.value(f"v{n}", b.buffer(f"v{n}", 8), "f32", (2,)) for n in range(6)]
+    for value in values:
+        b.op("f", (), (value,))
+    b.op("g", tuple(values), ())
+    plans = [plan_of(b.build(), dict.fromkeys(range(6), place)) for place in (0, 64)]
+    runs = tuple(Run(program=plan.program, plan=plan) for plan in plans)
+    document = replace(Document.of(*plans), session=runs)
+    assert check(document, limit=1).counts["Overlap"] == 2 * 15
+    monkeypatch.setattr(s_overlap, "COUNT_LIMIT", 20)
+    cut = check(document, limit=1)
+    assert 20 <= cut.counts["Overlap"] < 30
+    assert cut.truncated
