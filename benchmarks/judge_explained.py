@@ -12,10 +12,15 @@ WITHIN: Final = (
 
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
-        "allocsim/judge/fast/bound.py",
-        "width = int(last.max(initial=0)) + 1",
-        "1 -> 2",
-    ): "any number above all ends keeps the groups apart",
+        "allocsim/judge/fast/intervals.py",
+        "width = len(points) + 1",
+        "len(points) + 1 -> len(points) - 1",
+    ): "the last end has the number len(points) - 1, and an end is not within",
+    (
+        "allocsim/judge/fast/s_apart.py",
+        "if all(len(move.cut) <= FEW_STRETCHES for move in found):",
+        "len(move.cut) <= FEW_STRETCHES -> len(move.cut) < FEW_STRETCHES",
+    ): "whether moves are kept or found again; they are the same",
     (
         "allocsim/judge/fast/s_dataflow.py",
         "if op in hands_on and self.staged[:2] != (position, op):",

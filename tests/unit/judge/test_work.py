@@ -111,3 +111,17 @@ def test_overlaps_of_all_plans_together_are_counted_up_to_the_bound(monkeypatch:
     cut = check(document, limit=1)
     assert 20 <= cut.counts["Overlap"] < 30
     assert cut.truncated
+
+
+def test_pairs_that_may_meet_take_no_room_from_those_that_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain in place meets at each op, which is allowed; behind it two buffers overlap."""
+    b = ProgramBuilder("p")
+    values = [b.value(f"v{n}", b.buffer(f"v{n}", 8), "f32", (2,)) for n in range(8)]
+    b.op("f", (), (values[0],))
+    for before, after in zip(values[:5], values[1:6], strict=True):
+        b.op("f", (before,), (after,), in_place=((0, 0),))
+    b.op("g", (values[5],), tuple(values[6:]))
+    b.op("h", tuple(values[6:]), ())
+    plan = plan_of(b.build(), {**dict.fromkeys(range(6), 0), 6: 64, 7: 64})
+    monkeypatch.setattr(s_overlap, "COUNT_LIMIT", 0)
+    assert check(Document.of(plan), limit=1).counts["Overlap"] == 1
