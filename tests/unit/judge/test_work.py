@@ -1,6 +1,7 @@
 """The judge's steps for what may be wrong: where they are spent, that is said, and nothing is called clean."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_pairs_that_may_meet_take_no_room_from_those_that_may_not(monkeypatch: p
     b = ProgramBuilder("p")
     values = [b.value(f"v{n}", b.buffer(f"v{n}", 8), "f32", (2,)) for n in range(8)]
     b.op("f", (), (values[0],))
-    for before, after in zip(values[:5], values[1:6], strict=True):
+    for before, after in pairwise(values[:6]):
         b.op("f", (before,), (after,), in_place=((0, 0),))
     b.op("g", (values[5],), tuple(values[6:]))
     b.op("h", tuple(values[6:]), ())
