@@ -14,7 +14,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front import core_functions
-from engine.front.core_functions import maximum, one_hot, op, where
+from engine.front.core_functions import embedding, maximum, one_hot, where
 from engine.front.elementwise_functions import log_sigmoid
 from engine.front.tensors import EagerTensor, operand, tensor
 from engine.ops.shapes import real, whole
@@ -193,14 +193,11 @@ def _ignores(labels: Any, ignore_index: int) -> bool:
 def _chosen(what: str, rows: EagerTensor, classes: Any, ignore_index: int) -> EagerTensor:
     """Return 1 at the class of each row [.., C], 0 elsewhere and in rows that are ignored."""
     ignore, count = whole(what, ignore_index), rows.shape[-1]
-    if core_functions.follows(classes):
-        shape = (*classes.shape, 1)
-        every = tensor(np.broadcast_to(np.arange(count), (*classes.shape, count)), dtype="int32")
-        meant = op("equal", every, classes.reshape(*shape)).astype(rows.dtype)
+    if core_functions.follows(classes):  # a number that is no class gives NaN, the ignored one zeros
+        table = np.eye(count)
         if 0 <= ignore < count:
-            kept = np.arange(count) != ignore
-            meant = meant * tensor(kept, dtype=rows.dtype)
-        return meant
+            table[ignore] = 0
+        return embedding(tensor(table, dtype=rows.dtype), classes)
     ids = core_functions.numbers(what, classes)
     if ids.shape != rows.shape[:-1]:
         raise EngineError(f"{what}: rows of shape {rows.shape[:-1]}, class numbers {ids.shape}")

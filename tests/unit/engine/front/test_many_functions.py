@@ -5,10 +5,12 @@ from math import erf
 import numpy as np
 import pytest
 
+import engine
 from allocsim.errors import EngineError
 from engine import gradcheck, tensor
 from engine.front import functions as fn
 from engine.front.modules import Gru, LayerNorm, Lstm
+from engine.training import Dataset, Settings, fit
 
 R = np.random.default_rng(11)
 
@@ -370,3 +372,30 @@ def test_lstm_and_gru_are_their_formulas_step_by_step():
     np.testing.assert_allclose(cell.numpy(), c, rtol=1e-9)
     np.testing.assert_allclose(gru(tensor(x))[1].numpy(), g, rtol=1e-9)
     assert sorted(dict(LayerNorm(4).parameters())) == ["bias", "weight"]
+
+
+RECORDED = {
+    "cross_entropy ignoring": lambda z, labels: fn.cross_entropy(z, labels, ignore_index=2),
+    "cross_entropy smooth": lambda z, labels: fn.cross_entropy(z, labels, label_smoothing=0.1),
+    "nll_loss": lambda z, labels: fn.nll_loss(z.log_softmax(), labels),
+    "order": lambda z, labels: fn.mse_loss(fn.sort(z)[0] + fn.topk(z, 3)[0], fn.one_hot(labels, 3)),
+    "scans": lambda z, labels: fn.huber_loss(fn.cumsum(z, 1) * fn.prod(z, 1, keepdims=True), fn.one_hot(labels, 3)),
+    "statistics": lambda z, labels: fn.kl_div((z / fn.std(z, 0)).log_softmax(), fn.one_hot(labels, 3)),
+    "products": lambda z, labels: fn.l1_loss(fn.einsum("ij,ik->ij", z, z), fn.one_hot(labels, 3)),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_model_trains_with_them_to_the_loss_that_is_typed(name):
+    rng = np.random.default_rng(0)
+    data, labels = rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 3, 8).astype(np.int32)
+    weights = {"w": rng.normal(size=(6, 3)).astype(np.float32)}
+    loss = RECORDED[name]
+
+    def model(p, data, labels):
+        return loss(data @ p["w"], labels)
+
+    recorded = engine.model(model, weights, example={"data": data, "labels": labels}, dtypes={"labels": "int32"})
+    fitted = fit(recorded, Dataset.of(data, labels), Settings(epochs=2, batch=8, loss="sum"))
+    typed = model({"w": tensor(weights["w"])}, tensor(data), labels).item()
+    np.testing.assert_allclose(fitted.history[0].training.losses[0], typed, rtol=1e-6)
