@@ -94,11 +94,11 @@ def judged(document: "Document", verdict: Mapping[str, Any] | None = None) -> di
     }
 
 
-def drawing(kind: str, document: "Document", found: Mapping[str, Any], **options: Any) -> "Callable[..., Figure]":
+def drawing(kind: str, document: "Document", found: Mapping[str, Any]) -> "Callable[..., Figure]":
     """Return what draws a figure of a document; `found` is that of `judged`."""
     row = FIGURES[kind]
     function: Callable[..., Figure] = getattr(import_module(f"reports.figures.{row.module}"), row.function)
-    return partial(function, document, **found, **options)
+    return partial(function, document, **found)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ from allocsim.model import Document, Program
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import faults, room, told
+from reports.figures.conflicts import faults, left_out, room, told
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
@@ -60,12 +60,8 @@ def categories(
     shown = scene(document, run)
     program = None if shown is None else shown.program
     if shown is None or program is None or not len(program.ops) or not program.buffers.nbytes.sum():
-        figure = style.canvas(9.0, 3.2)
-        axes = figure.add_subplot()
         why = "The document has no program." if program is None else "No op holds a byte."
-        style.heading(axes, "No live bytes", [why])
-        style.blank(axes, "nothing lives here")
-        return figure
+        return style.nothing("No live bytes", [why], "nothing lives here")
     found = by_category(program)
     names = SAID | ({} if _is_told(program) else {"workspace": UNTOLD})
     kept = [name for name in CATEGORIES if found.live[name].any()]
@@ -98,7 +94,8 @@ def categories(
         [
             f"{short(program.name, 60)}: {count(len(program.ops), 'op')}; bytes of buffers that a value keeps alive, whatever the plan",
             *([] if _is_told(program) else ["no value says to which pass it belongs (meta.stage)"]),
-            *told(wrong, report, causes),
+            *told(wrong),
+            *left_out(wrong, report, causes),
         ],
     )
     return figure

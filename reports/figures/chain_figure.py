@@ -32,7 +32,7 @@ from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import style
 from reports.figures.arc_graph import GraphLooks, draw_graph, edges
-from reports.figures.conflicts import Conflict, faults, room, told
+from reports.figures.conflicts import Conflict, faults, left_out, room, told
 from reports.figures.fault_marks import seen_at
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
@@ -64,13 +64,8 @@ def chain(
     shown = scene(document, run)
     program = None if shown is None else shown.program
     if shown is None or program is None or not len(program.ops):
-        figure = style.canvas(9.0, 3.2)
-        axes = figure.add_subplot()
-        style.heading(
-            axes, "No graph", ["The document has no program." if program is None else "The program has no ops."]
-        )
-        style.blank(axes, "no op runs here")
-        return figure
+        why = "The document has no program." if program is None else "The program has no ops."
+        return style.nothing("No graph", [why], "no op runs here")
     passes = passes_of(program)
     kept, results = _kept(program, passes)
     found = np.unique(np.concatenate([edges(program), kept]), axis=0)
@@ -95,7 +90,7 @@ def chain(
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.0)
     words, details = _heading(program, passes, results, hidden=hidden)
-    style.heading(upper, words, [*details, *told(wrong, report, causes)])
+    style.heading(upper, words, [*details, *told(wrong), *left_out(wrong, report, causes)])
     return figure
 
 

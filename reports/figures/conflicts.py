@@ -145,9 +145,22 @@ def faults(
     What a picture without addresses shows: conflicts of every arena, or where the report has none
     to show, the findings of a verdict.
     """
+    return numbered_of(
+        drawable(document, scene, run, report, causes) or verdict_findings(document, scene, run, verdict)
+    )
+
+
+def drawable(
+    document: Document, scene: Scene, run: int, report: Report | None, causes: Sequence[Cause] = ()
+) -> list[Conflict]:
+    """Return `conflicts` of all arenas."""
     arenas = range(len(document.arenas))
-    drawn = [found for arena in arenas for found in conflicts(scene, arena, run, report, causes)[0]]
-    return numbered_of(drawn or [found for arena in arenas for found in findings(scene, arena, run, verdict)])
+    return [found for arena in arenas for found in conflicts(scene, arena, run, report, causes)[0]]
+
+
+def verdict_findings(document: Document, scene: Scene, run: int, verdict: Mapping[str, Any] | None) -> list[Conflict]:
+    """Return `findings` of all arenas."""
+    return [found for arena in range(len(document.arenas)) for found in findings(scene, arena, run, verdict)]
 
 
 def numbered_of(drawn: Sequence[Conflict]) -> list[Conflict]:
@@ -173,13 +186,16 @@ def room(found: Sequence[Conflict]) -> float:
     return 0.33 * len(found)
 
 
-def told(found: Sequence[Conflict], report: Report | None = None, causes: Sequence[Cause] = ()) -> list[str]:
-    """Return a line for each of `faults`, its number and its words, and one that counts the
-    violations of the report that are of no cause among them.
-    """
+def told(found: Sequence[Conflict]) -> list[str]:
+    """Return a line for each of `faults`: its number and its words."""
+    return [f"{each.number}  {each.words}" for each in found]
+
+
+def left_out(found: Sequence[Conflict], report: Report | None, causes: Sequence[Cause]) -> list[str]:
+    """Return a line that counts the violations of a report that are of no cause among `faults`."""
     numbers = {each.number for each in found}
     listed = sum(len(cause.violations) for cause in causes if cause.number in numbers)
-    return [*(f"{each.number}  {each.words}" for each in found), *not_drawn(report, max(listed, len(found)))]
+    return not_drawn(report, max(listed, len(found)))
 
 
 def _finding(scene: Scene, arena: int, run: int, finding: Any) -> Conflict | None:

@@ -28,7 +28,7 @@ from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import lifetime_rows
-from reports.figures.conflicts import Conflict, faults, not_drawn, room, told
+from reports.figures.conflicts import faults, not_drawn, room, told
 from reports.figures.families import families
 from reports.figures.lifetime_rows import Mark, wrong
 from reports.figures.scene import Scene, scene
@@ -39,9 +39,9 @@ from reports.figures.style import (
     MARKS,
     RASTER_ABOVE,
     RED,
-    blank,
     canvas,
     heading,
+    nothing,
     pale,
     step_axis,
     styled,
@@ -50,6 +50,9 @@ from reports.number_format import count, nbytes, short
 
 ROWS: Final = 40
 """Buffers shown by default."""
+
+NONE: Final = "nothing lives here"
+"""Where no row is."""
 
 LABELLED_ROWS: Final = 64
 """More rows than this carry no names: they would cover one another."""
@@ -79,29 +82,15 @@ def lifetimes(
     run that does not exist.
     """
     shown = scene(document, run)
-    believed = shown.problem if shown is not None and len(shown.program.ops) else None
-    rows = np.empty(0, dtype=np.int64)
-    wrong_here: list[Conflict] = []
-    if shown is not None:
-        wrong_here = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
-        rows = lifetime_rows.rows(
-            shown, believed, report, run=run, limit=limit, first=lifetime_rows.numbers(wrong_here)
-        )
+    if shown is None:
+        return nothing("No lifetimes", ["The document has no program.", *not_drawn(report, 0)], NONE)
+    believed = shown.problem if len(shown.program.ops) else None
+    wrong_here = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
     numbers = lifetime_rows.numbers(wrong_here)
+    rows = lifetime_rows.rows(shown, believed, report, run=run, limit=limit, first=numbers)
+    if not len(rows):
+        return nothing("No lifetimes", ["No buffer but weights is used.", *not_drawn(report, 0)], NONE)
     parties = list(dict.fromkeys([*numbers, *lifetime_rows.in_conflict(report, run)]))
-    if shown is None or not len(rows):
-        figure = canvas(9.0, 3.2)
-        axes = figure.add_subplot()
-        heading(
-            axes,
-            "No lifetimes",
-            [
-                "The document has no program." if shown is None else "No buffer but weights is used.",
-                *not_drawn(report, 0),
-            ],
-        )
-        blank(axes, "nothing lives here")
-        return figure
     named = len(rows) <= LABELLED_ROWS
     figure = canvas(12.0, room(wrong_here) + (1.9 + 0.185 * max(len(rows), 3) if named else 8.0))
     axes = figure.add_subplot()

@@ -34,7 +34,7 @@ from allocsim.judge.violations import Report
 from allocsim.model import Bools, Document
 from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, faults, not_drawn, told
+from reports.figures.conflicts import Conflict, faults, left_out, not_drawn, told
 from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, roles_in
 from reports.figures.scene import Scene, scene
 from reports.number_format import count, nbytes, short
@@ -102,15 +102,8 @@ def interference(
     shown = scene(document, run)
     candidates = np.flatnonzero(shown.used & (shown.nbytes > 0)) if shown is not None else np.empty(0, dtype=np.int64)
     if shown is None or not len(candidates):
-        figure = style.canvas(9.0, 3.2)
-        axes = figure.add_subplot()
-        style.heading(
-            axes,
-            "No interference",
-            ["The document has no program." if shown is None else "No buffer is used.", *not_drawn(report, 0)],
-        )
-        style.blank(axes, "nothing lives here")
-        return figure
+        why = "The document has no program." if shown is None else "No buffer is used."
+        return style.nothing("No interference", [why, *not_drawn(report, 0)], "nothing lives here")
     found = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
     blocks = _blocks(shown, found)
     height = sum(APART - block.low for block in blocks)
@@ -135,7 +128,7 @@ def interference(
     )
     _legend(figure, everything, drawn, "" if shown.plan is None else ", in slots apart")
     words, details = _heading(shown, found, blocks, report=report, causes=causes)
-    style.heading(axes, words, [*details, *told(found, report, causes)[len(found) :]])
+    style.heading(axes, words, [*details, *left_out(found, report, causes)])
     return figure
 
 

@@ -26,7 +26,7 @@ from allocsim.model import Document
 from allocsim.model.layout import Int64s
 from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, conflicts, faults, not_drawn, room, told
+from reports.figures.conflicts import Conflict, drawable, not_drawn, numbered_of, room, told, verdict_findings
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import LiveCurve, Scene, scene, scenes
 from reports.number_format import count, nbytes, over, short
@@ -73,19 +73,16 @@ def live_bytes(
         found = _distinct(scenes(document))
     curves = [shown.live_bytes(shown.placed) for shown in found]
     alive = any(curve.peak for curve in curves)
-    wrong = faults(document, found[0], run or 0, report=report, causes=causes, verdict=verdict) if alive else []
-    figure = style.canvas(11.5, 5.6 + room(wrong)) if alive else style.canvas(9.0, 3.2)
-    axes = figure.add_subplot()
     if not alive:
-        style.heading(
-            axes, "No live bytes", ["No buffer of the document is placed in an arena and used.", *not_drawn(report, 0)]
-        )
-        style.blank(axes, "nothing lives here")
-        return figure
+        why = "No buffer of the document is placed in an arena and used."
+        return style.nothing("No live bytes", [why, *not_drawn(report, 0)], "nothing lives here")
+    found_here = drawable(document, found[0], run or 0, report, causes)
+    wrong = numbered_of(found_here or verdict_findings(document, found[0], run or 0, verdict))
+    figure = style.canvas(11.5, 5.6 + room(wrong))
+    axes = figure.add_subplot()
     shown, lives = found[:PLANS], curves[:PLANS]
     sizes = [scene.plan.peak_bytes if scene.plan is not None else 0 for scene in shown]
     areas = _areas(axes, lives)
-    found_here = _found(document, shown[0], run or 0, report)
     kept, shared = shown[0].wasted_bytes(), _shared(shown[0], found_here)
     top = max(*sizes, *(curve.peak for curve in lives), _waste(axes, lives[0], kept), shared.peak, 1)
     steps = max(scene.steps for scene in shown)
@@ -125,12 +122,6 @@ def live_bytes(
     drawn = sum(bool(c.boxes) and (c.kind == "Overlap" or c.read is not None) for c in found_here)
     style.heading(axes, finding, [*details, *told(wrong), *not_drawn(report, drawn)])
     return figure
-
-
-def _found(document: Document, shown: Scene, run: int, report: Report | None) -> list[Conflict]:
-    return [
-        conflict for arena in range(len(document.arenas)) for conflict in conflicts(shown, arena, run, report)[0]
-    ]  # fmt: skip
 
 
 def _shared(shown: Scene, found: Sequence[Conflict]) -> LiveCurve:

@@ -38,10 +38,10 @@ from reports.figures.style import (
     INK,
     MARKS,
     RED,
-    blank,
     bytes_axis,
     canvas,
     heading,
+    nothing,
     pale,
     spread,
     step_axis,
@@ -143,12 +143,10 @@ def visible(shown: Scene, handed: Int64s) -> Int64s:
 
 
 def _nothing(document: Document, shown: Scene | None, arena: int, report: Report | None) -> Figure:
-    figure = canvas(9.0, 3.2)
-    axes = figure.add_subplot()
     found = report.count if report is not None else 0
-    heading(axes, "No memory map", [_why_empty(shown, document.arenas[arena].name if document.arenas else "")])
-    blank(axes, "nothing is placed here" + (f"\n{count(found, 'violation')} in the report" if found else ""))
-    return figure
+    why = _why_empty(shown, document.arenas[arena].name if document.arenas else "")
+    words = "nothing is placed here" + (f"\n{count(found, 'violation')} in the report" if found else "")
+    return nothing("No memory map", [why], words)
 
 
 def _details(document: Document, shown: Scene, at: tuple[int, int], *, placed: int, handed: int) -> list[str]:

@@ -155,6 +155,15 @@ def heading(axes: Axes, finding: str, details: Sequence[str] = (), *, room: floa
     )  # fmt: skip
 
 
+def nothing(finding: str, details: Sequence[str], words: str) -> Figure:
+    """Return a figure that says that there is nothing to draw, and why."""
+    figure = canvas(9.0, 3.2)
+    axes = figure.add_subplot()
+    heading(axes, finding, details)
+    blank(axes, words)
+    return figure
+
+
 def blank(axes: Axes, words: str) -> None:
     """Say in the middle of empty axes why there is nothing to see."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=11)

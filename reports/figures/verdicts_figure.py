@@ -36,11 +36,7 @@ INCH: Final = 0.19
 def verdict_matrix(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the rows of `matrix` of `repro run --all --json`; no row gives a figure that says so."""
     if not rows:
-        figure = style.canvas(9.0, 3.2)
-        axes = figure.add_subplot()
-        style.heading(axes, "No verdicts", ["No scenario was run."])
-        style.blank(axes, "nothing to draw")
-        return figure
+        return style.nothing("No verdicts", ["No scenario was run."], "nothing to draw")
     height = ceil(len(rows) / ceil(len(rows) / COLUMN_ROWS))
     parts = [rows[k : k + height] for k in range(0, len(rows), height)]
     figure = style.canvas(6.4 * len(parts), 1.9 + INCH * height)
