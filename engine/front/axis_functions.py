@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.core_functions import concat, gather, op, pad, split, where
+from engine.front.arguments import one_axis, several_axes
+from engine.front.core_functions import concat, gather, node_of, op, pad, split, where
 from engine.front.elementwise_functions import isinf, root
 from engine.front.tensors import EagerTensor, operand, tensor
 from engine.ops.shapes import real, whole
@@ -22,17 +23,13 @@ from engine.ops.shapes import real, whole
 Axes = int | Sequence[int] | None
 
 
-def _place(what: str, x: EagerTensor, axis: int) -> int:
+def _place(x: EagerTensor, axis: int) -> int:
     """Return where an axis is, counted from 0; EngineError where there is none."""
-    if not -x.ndim <= whole(what, axis) < x.ndim:
-        raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of a tensor of shape {x.shape}")
-    return axis % x.ndim
+    return one_axis(node_of(x), x.ndim, axis)
 
 
-def _places(what: str, x: EagerTensor, axes: Axes) -> tuple[int, ...]:
-    if axes is None:
-        return tuple(range(x.ndim))
-    return tuple(_place(what, x, axis) for axis in ((axes,) if isinstance(axes, int) else axes))
+def _places(x: EagerTensor, axes: Axes) -> tuple[int, ...]:
+    return several_axes(node_of(x), x.ndim, axes)
 
 
 def _swapped(x: EagerTensor, place: int) -> EagerTensor:
@@ -47,7 +44,7 @@ def _swapped(x: EagerTensor, place: int) -> EagerTensor:
 
 def var(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: bool = False) -> EagerTensor:
     """Return the variance over axes: squares from the mean, over n - correction."""
-    places = _places("var", x, axis)
+    places = _places(x, axis)
     count = product(x.shape[place] for place in places)
     apart = x - x.mean(places, keepdims=True)
     return (apart * apart).sum(places, keepdims=keepdims) * _over(max(count - correction, 0))
@@ -67,7 +64,7 @@ def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = 
 
     The derivative of the norm of zeros is 0.
     """
-    places, p = _places("norm", x, axis), float(p)
+    places, p = _places(x, axis), float(p)
     if p == 0:
         return (x != 0.0).sum(places, keepdims=keepdims)
     if p == 1:
@@ -99,7 +96,7 @@ def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8)
 
 def logsumexp(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
     """Return log(sum(exp(x))) over axes without overflow."""
-    places = _places("logsumexp", x, axis)
+    places = _places(x, axis)
     most = x.detach()
     for place in sorted(places, reverse=True):
         most = most.max(place, keepdims=True)
@@ -118,7 +115,7 @@ def prod(x: EagerTensor, axis: int | None = None, *, keepdims: bool = False) -> 
 
     Halves are multiplied, log2(n) times, so rounding differs from a product from left to right.
     """
-    x, place = (x.reshape(-1), 0) if axis is None else (x, _place("prod", x, axis))
+    x, place = (x.reshape(-1), 0) if axis is None else (x, _place(x, axis))
     y = _swapped(x, place)
     if not y.shape[-1]:
         y = pad(y, [0] * y.ndim, [0] * (y.ndim - 1) + [1], 1.0)
@@ -143,22 +140,22 @@ def _scanned(x: EagerTensor, place: int, *, times: bool) -> EagerTensor:
 
 def cumsum(x: EagerTensor, axis: int) -> EagerTensor:
     """Return the sums up to each element along an axis."""
-    return _scanned(x, _place("cumsum", x, axis), times=False)
+    return _scanned(x, _place(x, axis), times=False)
 
 
 def cumprod(x: EagerTensor, axis: int) -> EagerTensor:
     """Return the products up to each element along an axis."""
-    return _scanned(x, _place("cumprod", x, axis), times=True)
+    return _scanned(x, _place(x, axis), times=True)
 
 
 def any(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as it is called
     """Return 1 where an element over axes is not 0, else 0."""
-    return (x != 0.0).sum(_places("any", x, axis), keepdims=keepdims) > 0.0
+    return (x != 0.0).sum(_places(x, axis), keepdims=keepdims) > 0.0
 
 
 def all(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as above
     """Return 1 where no element over axes is 0, else 0."""
-    return (x == 0.0).sum(_places("all", x, axis), keepdims=keepdims) == 0.0
+    return (x == 0.0).sum(_places(x, axis), keepdims=keepdims) == 0.0
 
 
 # order
@@ -171,7 +168,7 @@ def argmin(x: EagerTensor, axis: int | None = None) -> EagerTensor:
 
 def argsort(x: EagerTensor, axis: int = -1, *, descending: bool = False) -> EagerTensor:
     """Return the places of elements in order along an axis; of equals the first is first; int32."""
-    place = _place("argsort", x, axis)
+    place = _place(x, axis)
     return op("argsort", -x if descending else x, axis=place)
 
 
@@ -183,7 +180,7 @@ def sort(x: EagerTensor, axis: int = -1, *, descending: bool = False) -> tuple[E
 
 def topk(x: EagerTensor, k: int, axis: int = -1, *, largest: bool = True) -> tuple[EagerTensor, EagerTensor]:
     """Return the k largest (or smallest) along an axis in order, and where they lay."""
-    place, k = _place("topk", x, axis), whole("topk", k)
+    place, k = _place(x, axis), whole("topk", k)
     if not 0 <= k <= x.shape[place]:
         raise EngineError(f"topk: {k} of {x.shape[place]} elements along axis {axis}")
     key = (slice(None),) * place + (slice(k),)
@@ -204,14 +201,14 @@ def unsqueeze(x: EagerTensor, axis: int) -> EagerTensor:
 
 def squeeze(x: EagerTensor, axis: Axes = None) -> EagerTensor:
     """Return x without its axes of length 1, or without those named that have length 1."""
-    return _without(x, [place for place in _places("squeeze", x, axis) if x.shape[place] == 1])
+    return _without(x, [place for place in _places(x, axis) if x.shape[place] == 1])
 
 
 def flatten(x: EagerTensor, first: int = 0, last: int = -1) -> EagerTensor:
     """Return x with the axes from first to last as one."""
     if not x.ndim:
         return x.reshape(1)
-    low, high = _place("flatten", x, first), _place("flatten", x, last)
+    low, high = _place(x, first), _place(x, last)
     if low > high:
         raise EngineError(f"flatten: axis {first} is behind axis {last}")
     return x.reshape(*x.shape[:low], product(x.shape[low : high + 1]), *x.shape[high + 1 :])
@@ -219,7 +216,7 @@ def flatten(x: EagerTensor, first: int = 0, last: int = -1) -> EagerTensor:
 
 def chunk(x: EagerTensor, count: int, axis: int = 0) -> tuple[EagerTensor, ...]:
     """Return views of ceil(n / count) elements each along an axis, the last of what is left."""
-    place, count = _place("chunk", x, axis), whole("chunk", count)
+    place, count = _place(x, axis), whole("chunk", count)
     if count < 1:
         raise EngineError(f"chunk: into {count} parts; at least 1")
     length, size = x.shape[place], -(-x.shape[place] // count)
@@ -229,19 +226,19 @@ def chunk(x: EagerTensor, count: int, axis: int = 0) -> tuple[EagerTensor, ...]:
 
 def unbind(x: EagerTensor, axis: int = 0) -> tuple[EagerTensor, ...]:
     """Return the slices along an axis, that axis gone."""
-    place = _place("unbind", x, axis)
+    place = _place(x, axis)
     return tuple(_without(part, (place,)) for part in split(x, [1] * x.shape[place], place))
 
 
 def flip(x: EagerTensor, axes: int | Sequence[int]) -> EagerTensor:
     """Return x with the order along axes turned round."""
-    turned = _places("flip", x, axes)
+    turned = _places(x, axes)
     return x[tuple(slice(None, None, -1 if place in turned else 1) for place in range(x.ndim))]
 
 
 def roll(x: EagerTensor, shift: int, axis: int) -> EagerTensor:
     """Return x with elements moved on along an axis, the last ones to the front."""
-    place, shift = _place("roll", x, axis), whole("roll", shift)
+    place, shift = _place(x, axis), whole("roll", shift)
     by = shift % x.shape[place] if x.shape[place] else 0
     if not by:
         return x
@@ -261,7 +258,7 @@ def tile(x: EagerTensor, times: Sequence[int]) -> EagerTensor:
 
 def index_select(x: EagerTensor, axis: int, ids: Any) -> EagerTensor:
     """Return the slices of x that numbers name along an axis."""
-    place = _place("index_select", x, axis)
+    place = _place(x, axis)
     order = [place, *(a for a in range(x.ndim) if a != place)]
     back = sorted(range(x.ndim), key=lambda a: order[a])
     return x.transpose(*order)[np.asarray(ids)].transpose(*back)

@@ -47,7 +47,7 @@ def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
         raise EngineError(f"{kind}: {len(tensors)} operands given; it takes {', '.join(rule.arguments)}")
     if unknown := sorted(set(params) - set(rule.params)):
         raise EngineError(f"{kind}: no parameter {', '.join(unknown)}; there are {', '.join(rule.params) or 'none'}")
-    nodes = [_node(x) for x in tensors]
+    nodes = [node_of(x) for x in tensors]
     try:
         return _made(Eager.op(kind, *nodes, **params))
     except (TypeError, ValueError, OverflowError) as error:  # of a kernel that was given a parameter of another type
@@ -102,7 +102,7 @@ def concat(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
     """Return the tensors one after the other along `axis`."""
     if not tensors:
         raise EngineError("concat was given no tensors")
-    nodes = [_node(t) for t in tensors]
+    nodes = [node_of(t) for t in tensors]
     if not all(t.ndim for t in tensors):
         raise EngineError(f"concat of {nodes[0]}: a scalar has no axis; stack makes one")
     return _made(composed(composites.concat, nodes, axis=whole("concat", axis)))
@@ -123,7 +123,7 @@ def stack(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
 def split(x: EagerTensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[EagerTensor, ...]:
     """Return views along `axis`: of `sizes` elements each in turn, or that many equal ones."""
     lengths = counts("split", sizes) if isinstance(sizes, Iterable) else whole("split", sizes)
-    return tuple(_made(part) for part in composed(composites.split, _node(x), lengths, whole("split", axis)))
+    return tuple(_made(part) for part in composed(composites.split, node_of(x), lengths, whole("split", axis)))
 
 
 def pad(x: EagerTensor, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> EagerTensor:
@@ -137,8 +137,8 @@ def gather(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
     Ids are shaped like x but for that axis. One out of range is refused.
     """
     if follows(ids):
-        return EagerTensor(Eager.op("gather", _node(x), _places("gather", ids), axis=axis), ids.shape)
-    return EagerTensor(Eager.op("gather", _node(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
+        return EagerTensor(Eager.op("gather", node_of(x), _places("gather", ids), axis=axis), ids.shape)
+    return EagerTensor(Eager.op("gather", node_of(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))
 
 
 def scatter(values: EagerTensor, ids: Any, length: int, axis: int = -1) -> EagerTensor:
@@ -148,24 +148,24 @@ def scatter(values: EagerTensor, ids: Any, length: int, axis: int = -1) -> Eager
     """
     length, axis = whole("scatter", length), whole("scatter", axis)
     if follows(ids):
-        return _made(Eager.op("scatter", _node(values), _places("scatter", ids), length=length, axis=axis))
+        return _made(Eager.op("scatter", node_of(values), _places("scatter", ids), length=length, axis=axis))
     places = numbers("scatter", ids)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < length:
         raise EngineError(f"scatter into {length}: indices run from {places.min()} to {places.max()}")
-    return _made(Eager.op("scatter", _node(values), constant(places), length=length, axis=axis))
+    return _made(Eager.op("scatter", node_of(values), constant(places), length=length, axis=axis))
 
 
 def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
     """Return the rows of table[V, D] that ids of any shape name: [*ids, D]."""
     _check(table)
     if table.ndim != 2:
-        raise EngineError(f"embedding: {_node(table)} is no matrix")
+        raise EngineError(f"embedding: {node_of(table)} is no matrix")
     if follows(ids):
         return EagerTensor(
-            indexing.rows_at(_node(table), _places("embedding", ids.reshape(-1)), ids.shape),
+            indexing.rows_at(node_of(table), _places("embedding", ids.reshape(-1)), ids.shape),
             (*ids.shape, table.shape[1]),
         )
-    return _made(indexing.rows(_node(table), numbers("embedding", ids)))
+    return _made(indexing.rows(node_of(table), numbers("embedding", ids)))
 
 
 # norms, windows, attention
@@ -199,7 +199,7 @@ def lifted(composite: Callable[..., Any]) -> Callable[..., EagerTensor]:
         bound = takes.bind(*given, **params)
         for name in operands:
             if bound.arguments.get(name) is not None:
-                bound.arguments[name] = _node(bound.arguments[name])
+                bound.arguments[name] = node_of(bound.arguments[name])
         return _made(composed(composite, *bound.args, **bound.kwargs))
 
     return function
@@ -220,10 +220,10 @@ def attention(
     """
     _check(q)
     if not q.ndim:
-        raise EngineError(f"attention of {_node(q)}: [.., T, d] is needed")
-    masks = () if mask is None else (_node(operand(mask, q)),)
+        raise EngineError(f"attention of {node_of(q)}: [.., T, d] is needed")
+    masks = () if mask is None else (node_of(operand(mask, q)),)
     factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else real("attention", scale)
-    return _made(Eager.op("attention", _node(q), _node(k), _node(v), *masks, scale=factor))
+    return _made(Eager.op("attention", node_of(q), node_of(k), node_of(v), *masks, scale=factor))
 
 
 def rope(
@@ -234,7 +234,7 @@ def rope(
     Pairs are neighbours (`normal`) or halves (`neox`).
     """
     ids = _places("rope", positions) if follows(positions) else constant(numbers("rope", positions))
-    return _made(Eager.op("rope", _node(x), ids, base=real("rope", base), dims=dims, mode=mode))
+    return _made(Eager.op("rope", node_of(x), ids, base=real("rope", base), dims=dims, mode=mode))
 
 
 # randomness, jumps
@@ -251,7 +251,7 @@ def dropout(x: EagerTensor, p: float, *, seed: int | None = None, salt: int = 0)
         _check(x)
         return x
     key, salt = key_and_salt(seed, salt)
-    return EagerTensor(Eager.op("dropout", _node(x), key, p=share, salt=salt), x.shape)
+    return EagerTensor(Eager.op("dropout", node_of(x), key, p=share, salt=salt), x.shape)
 
 
 def uniform(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
@@ -282,13 +282,13 @@ def gumbel_softmax(
     """
     warmth, (key, salt) = real("gumbel_softmax", temperature), key_and_salt(seed, salt)
     return EagerTensor(
-        composed(composites.gumbel_softmax, _node(x), key, temperature=warmth, hard=hard, salt=salt), x.shape
+        composed(composites.gumbel_softmax, node_of(x), key, temperature=warmth, hard=hard, salt=salt), x.shape
     )
 
 
 def straight_through(hard: EagerTensor, soft: EagerTensor) -> EagerTensor:
     """Return the value of `hard` with the gradient of `soft`."""
-    return EagerTensor(Eager.op("straight_through", _node(hard), _node(soft)), hard.shape)
+    return EagerTensor(Eager.op("straight_through", node_of(hard), node_of(soft)), hard.shape)
 
 
 def count_equal(a: Any, b: Any) -> int:
@@ -306,7 +306,7 @@ def mse_loss(prediction: EagerTensor, target: Any) -> EagerTensor:
     goal = operand(target, prediction)
     if goal.shape != prediction.shape:
         raise EngineError(f"mse_loss: the prediction has shape {prediction.shape}, the target {goal.shape}")
-    return EagerTensor(Eager.op("mean_squared_error", _node(prediction), _node(goal)), ())
+    return EagerTensor(Eager.op("mean_squared_error", node_of(prediction), node_of(goal)), ())
 
 
 def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
@@ -316,7 +316,7 @@ def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
     """
     _check(logits)
     if not logits.ndim:
-        raise EngineError(f"cross_entropy of {_node(logits)}: rows of class scores are needed")
+        raise EngineError(f"cross_entropy of {node_of(logits)}: rows of class scores are needed")
     count, rows = logits.shape[-1], prod(logits.shape[:-1])
     if not isinstance(labels, EagerTensor):
         given = _array("cross_entropy", labels)
@@ -325,20 +325,20 @@ def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
     if isinstance(labels, EagerTensor) and labels.dtype.kind == "f":
         if labels.shape != logits.shape:
             raise EngineError(f"cross_entropy: logits have shape {logits.shape}, labels {labels.shape}")
-        pair = (_node(x.reshape(rows, count)) for x in (logits, labels))
+        pair = (node_of(x.reshape(rows, count)) for x in (logits, labels))
         return EagerTensor(Eager.op("cross_entropy_loss", *pair), ())
     if follows(labels):
         if labels.shape != logits.shape[:-1]:
             raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {labels.shape}")
         known = _places("cross_entropy", labels.reshape(-1))
-        return EagerTensor(Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), known), ())
+        return EagerTensor(Eager.op("cross_entropy_classes", node_of(logits.reshape(rows, count)), known), ())
     ids = numbers("cross_entropy", labels)
     if ids.shape != logits.shape[:-1]:
         raise EngineError(f"cross_entropy: logits have shape {logits.shape}, class numbers {ids.shape}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         raise EngineError(f"cross_entropy of {count} classes: class numbers run from {ids.min()} to {ids.max()}")
     return EagerTensor(
-        Eager.op("cross_entropy_classes", _node(logits.reshape(rows, count)), constant(ids.reshape(-1))), ()
+        Eager.op("cross_entropy_classes", node_of(logits.reshape(rows, count)), constant(ids.reshape(-1))), ()
     )
 
 
@@ -351,14 +351,14 @@ def _check(*tensors: EagerTensor) -> None:
         raise EngineError(f"{type(stranger).__name__} given where a tensor is needed; tensor(...) makes one")
 
 
-def _node(x: EagerTensor) -> Node:
+def node_of(x: EagerTensor) -> Node:
     _check(x)
     return x._present()  # noqa: SLF001 - what functions of the front are made of
 
 
 def row(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     """Return a row of the table that keeps the shape, () too."""
-    return EagerTensor(Eager.op(kind, _node(x), **params), x.shape)
+    return EagerTensor(Eager.op(kind, node_of(x), **params), x.shape)
 
 
 def _made(node: Node) -> EagerTensor:
@@ -394,7 +394,7 @@ def follows(given: Any) -> bool:
 
 def _places(what: str, given: EagerTensor) -> Node:
     """Return the node of whole numbers that are known when the program runs."""
-    node = _node(given)
+    node = node_of(given)
     if node.dtype != "i32":
         raise EngineError(
             f"{what}: whole numbers of 32 bits are needed, not {given.dtype}; state the dtype of the column"
@@ -407,10 +407,10 @@ def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
     _check(x)
     ids, axis = numbers(what, given), whole(what, axis)
     if not -x.ndim <= axis < x.ndim:
-        raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {_node(x)}")
+        raise EngineError(f"{what}: axis {axis} is none of the {x.ndim} axes of {node_of(x)}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < x.shape[axis]:
         raise EngineError(
-            f"{what}: indices run from {ids.min()} to {ids.max()}; axis {axis} of {_node(x)} has {x.shape[axis]}"
+            f"{what}: indices run from {ids.min()} to {ids.max()}; axis {axis} of {node_of(x)} has {x.shape[axis]}"
         )
     return constant(np.atleast_1d(ids))
 

@@ -333,6 +333,7 @@ REFUSED = [
     (lambda x: fn.einsum("ij->k", x), "result"),
     (lambda x: fn.topk(x, 5), "5 of 4"),
     (lambda x: fn.var(x, 3), "axis 3"),
+    (lambda x: fn.var(x, (0, 0)), "distinct axes"),
     (lambda x: fn.group_norm(x, 3), "groups"),
     (lambda x: fn.l1_loss(x, x, reduction="most"), "reduction"),
     (lambda x: fn.nll_loss(x, [0, 1, 9]), "class numbers run"),
