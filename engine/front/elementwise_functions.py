@@ -146,9 +146,8 @@ def logaddexp(a: EagerTensor, b: Any) -> EagerTensor:
 
 def remainder(a: Any, b: Any) -> EagerTensor:
     """Return a - floor(a / b) * b, of the sign of b as Python's %; its derivative by a is 1."""
-    first = a if isinstance(a, EagerTensor) else b
-    a, b = operand(a, first), operand(b, first)
-    return where(isinf(b), where(a * b < 0.0, b + a * 0.0, a + a * 0.0), a - floor(a / b) * b)
+    found: EagerTensor = a % b
+    return found
 
 
 def fmod(a: Any, b: Any) -> EagerTensor:
@@ -160,17 +159,19 @@ def fmod(a: Any, b: Any) -> EagerTensor:
 
 def logical_not(x: EagerTensor) -> EagerTensor:
     """Return 1 where x is 0, else 0."""
-    return x == 0.0
+    return ~x
 
 
 def logical_and(a: EagerTensor, b: Any) -> EagerTensor:
     """Return 1 where neither is 0, else 0."""
-    return (a != 0.0) * (operand(b, a) != 0.0)
+    found: EagerTensor = a & b
+    return found
 
 
 def logical_or(a: EagerTensor, b: Any) -> EagerTensor:
     """Return 1 where one is not 0, else 0."""
-    return maximum(a != 0.0, operand(b, a) != 0.0)
+    found: EagerTensor = a | b
+    return found
 
 
 def logical_xor(a: EagerTensor, b: Any) -> EagerTensor:

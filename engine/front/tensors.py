@@ -53,6 +53,7 @@ from engine.front.recording import unread
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
 from engine.front.stepwise import hooked, recorded_gradients
 from engine.front.value import no_grad
+from engine.graph import composites
 from engine.graph.composites import largest
 from engine.kernels.binding import Array
 from engine.ops import OPS
@@ -171,19 +172,19 @@ class EagerTensor(ChangeableValue):
         return _power(operand(base, self), self)
 
     def __mod__(self, other: Any) -> "EagerTensor":
-        return _function("remainder", self, other)
+        return remainder(self, operand(other, self))
 
     def __rmod__(self, other: Any) -> "EagerTensor":
-        return _function("remainder", other, self)
+        return remainder(operand(other, self), self)
 
     def __and__(self, other: Any) -> "EagerTensor":
-        return _function("logical_and", self, other)
+        return (self != 0.0) * (operand(other, self) != 0.0)
 
     def __or__(self, other: Any) -> "EagerTensor":
-        return _function("logical_or", self, other)
+        return binary("maximum", self != 0.0, operand(other, self) != 0.0)
 
     def __invert__(self) -> "EagerTensor":
-        return _function("logical_not", self)
+        return self == 0.0
 
     def __matmul__(self, other: Any) -> "EagerTensor":
         return EagerTensor(*product(self, operand(other, self)))
@@ -390,14 +391,10 @@ class EagerTensor(ChangeableValue):
         )
 
 
-def _function(name: str, *operands: Any) -> EagerTensor:
-    """Return what a function of `engine.front.elementwise_functions` gives, which is made of
-    tensors.
-    """
-    from engine.front import elementwise_functions  # noqa: PLC0415 - it is made of this module
-
-    found: EagerTensor = getattr(elementwise_functions, name)(*operands)
-    return found
+def remainder(a: EagerTensor, b: EagerTensor) -> EagerTensor:
+    """Return a - floor(a / b) * b, of the sign of b as Python's %; its derivative by a is 1."""
+    shape = meet("remainder", a, b)
+    return EagerTensor(composed(composites.remainder, *(broadcast(x, shape) for x in (a, b))), shape)
 
 
 def tensor(

@@ -10,7 +10,7 @@ What this module does not see: kernels, data.
 """
 
 from collections.abc import Sequence
-from math import sqrt
+from math import inf, sqrt
 
 from allocsim.errors import EngineError
 from engine.graph import Tensor
@@ -153,6 +153,18 @@ def attention_by_parts(
     factor = 1 / sqrt(q.shape[-1]) if scale is None else scale
     weights = op("soft_max", op("mul_mat", k, q), *(() if mask is None else (mask,)), scale=factor)
     return op("out_prod", v, op("transpose", weights))
+
+
+def remainder(a: Tensor, b: Tensor) -> Tensor:
+    """Return a - floor(a / b) * b of two tensors of one shape, of the sign of b as Python's %; of an
+    infinite b, a or b.
+    """
+    op = a.graph.op
+    none = op("scale", a, s=0.0)  # NaN where a is not finite
+    endless = op("equal", op("abs", b), op("full", shape=b.shape, value=inf, dtype=b.dtype))
+    apart = op("less", op("mul", a, b), op("full", shape=b.shape, dtype=b.dtype))
+    within = op("sub", a, op("mul", op("floor", op("div", a, b)), b))
+    return op("where", endless, op("where", apart, op("add", b, none), op("add", a, none)), within)
 
 
 def gumbel_softmax(
