@@ -156,8 +156,8 @@ def attention_by_parts(
 
 
 def remainder(a: Tensor, b: Tensor) -> Tensor:
-    """Return a - floor(a / b) * b of two tensors of one shape, of the sign of b as Python's %; of an
-    infinite b, a or b.
+    """Return a - floor(a / b) * b of two tensors of one shape, of the sign of b as Python's %; of
+    an infinite b, a or b.
     """
     op = a.graph.op
     none = op("scale", a, s=0.0)  # NaN where a is not finite
