@@ -568,6 +568,9 @@ def _peak() -> int:
 
 # --- the search
 
+Measured = Callable[[Callable[[Path], Any], Path, int], Cost]
+"""What measures: `cost`, or a part of it that is the same on any machine."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -579,6 +582,15 @@ class Found:
     cost: Cost
 
 
+@dataclass(frozen=True)
+class _Bench:
+    """What a file is made of, who reads it, and what measures that."""
+
+    kind: GrownKind
+    seeds: list[Any]
+    measured: Measured
+
+
 def search(
     kind: GrownKind,
     folder: Path,
@@ -586,19 +598,22 @@ def search(
     generator: random.Random,
     *,
     small: int = 40_000,
+    large: int = MOST,
     turns: int = 1_000_000,
+    measured: Measured = cost,
 ) -> tuple[list[Found], int]:
     """Return the worst files, worst first, of those that so many CPU seconds could try, and how many were tried.
 
     Half of the time, or for so many turns, small files are changed step by step, those that cost most for each byte most often; then the
-    worst of them grow.
+    worst of them grow, each time by the repetition that adds most to what a byte costs.
     """
     seeds = [_seed(kind, make, folder / str(number)) for number, make in enumerate(kind.make)]
     with contextlib.redirect_stdout(io.StringIO()):
         for number, make in enumerate(kind.make):  # what is imported is imported now; a claim on a folder is its own
             kind.run(_seed(kind, make, folder / f"first {number}")[0])
+    bench = _Bench(kind, seeds, measured)
     begun = time.process_time()
-    pool = [Found(number, (), cost(kind.run, path)) for number, (path, _, _) in enumerate(seeds)]
+    pool = [Found(number, (), measured(kind.run, path, 2 * SECONDS)) for number, (path, _, _) in enumerate(seeds)]
     tried = list(pool)
 
     def used() -> float:
@@ -608,7 +623,7 @@ def search(
         if used() > seconds / 2:
             break
         parent = generator.choice(pool[:8] if turn % 3 else pool)
-        found = _child(kind, seeds, parent, generator, small)
+        found = _child(bench, parent, generator, small)
         if found is not None:
             tried.append(found)
             pool.append(found)
@@ -616,12 +631,15 @@ def search(
             del pool[40:]
     for begin in [found for found in pool if found.recipe][:6]:
         found = begin
-        while used() < seconds and found.cost.share < 1 and found.cost.answer != "bad" and found.cost.nbytes < MOST / 2:
-            larger = _tried(kind, seeds, found.seed, _longer(found), MOST)
-            if larger is None or larger.cost.nbytes <= found.cost.nbytes:
+        while (
+            used() < seconds and found.cost.share < 1 and found.cost.answer != "bad" and found.cost.nbytes < large / 2
+        ):
+            larger = [_tried(bench, found.seed, recipe, large) for recipe in _longer(found.recipe)]
+            larger = [one for one in larger if one is not None and one.cost.nbytes > found.cost.nbytes]
+            if not larger:
                 break
-            found = larger
-            tried.append(found)
+            tried += larger
+            found = max(larger, key=lambda one: one.cost.worth)
     return sorted(tried, key=lambda one: -one.cost.share), len(tried)
 
 
@@ -632,38 +650,38 @@ def _seed(kind: GrownKind, make: Callable[[Path], Path], folder: Path) -> tuple[
     return path, data, kind.codec.tree(data)
 
 
-def _child(kind: GrownKind, seeds: list[Any], parent: Found, generator: random.Random, small: int) -> Found | None:
+def _child(bench: _Bench, parent: Found, generator: random.Random, small: int) -> Found | None:
     try:
-        step = drawn(played(seeds[parent.seed][2], parent.recipe), generator, 4000)
+        step = drawn(played(bench.seeds[parent.seed][2], parent.recipe), generator, 4000)
     except (LookupError, TypeError, ValueError):
         return None
     if step is None or len(parent.recipe) > 5:
         return None
-    return _tried(kind, seeds, parent.seed, (*parent.recipe, step), small, limit=SECONDS // 2)
+    return _tried(bench, parent.seed, (*parent.recipe, step), small, limit=SECONDS // 2)
 
 
-def _longer(found: Found) -> Recipe:
-    """Return the recipe with its last repetition five times as long; an older one where none is last."""
-    last = max((number for number, step in enumerate(found.recipe) if step.way in ("repeat", "fresh")), default=None)
-    if last is None:
-        return found.recipe
-    return tuple(
-        replace(step, times=5 * step.times) if number == last else step for number, step in enumerate(found.recipe)
-    )
+def _longer(recipe: Recipe) -> list[Recipe]:
+    """Return the recipe once for each of its repetitions, with that one five times as long.
+
+    What costs may be the product of two: the one that was drawn last need not be the one that tells.
+    """
+    return [
+        tuple(replace(step, times=5 * step.times) if number == last else step for number, step in enumerate(recipe))
+        for last, grown in enumerate(recipe)
+        if grown.way in ("repeat", "fresh")
+    ]
 
 
-def _tried(
-    kind: GrownKind, seeds: list[Any], seed: int, recipe: Recipe, most: int, *, limit: int = 2 * SECONDS
-) -> Found | None:
-    path, data, tree = seeds[seed]
+def _tried(bench: _Bench, seed: int, recipe: Recipe, most: int, *, limit: int = 2 * SECONDS) -> Found | None:
+    path, data, tree = bench.seeds[seed]
     try:
-        made = kind.codec.data(played(tree, recipe))
+        made = bench.kind.codec.data(played(tree, recipe))
     except (LookupError, TypeError, ValueError, AttributeError, struct.error, OverflowError):
         return None
     if len(made) > most:
         return None
     path.write_bytes(made)
     try:
-        return Found(seed, recipe, cost(kind.run, path, limit))
+        return Found(seed, recipe, bench.measured(bench.kind.run, path, limit))
     finally:
         path.write_bytes(data)
