@@ -127,9 +127,10 @@ def _control(option: int, value: int) -> None:
 def children_of(process: int) -> list[int]:
     """Return the processes whose parent a process is, none where the system does not say."""
     found: list[int] = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        with contextlib.suppress(OSError, ValueError):
-            found += map(int, task.read_text().split())
+    with contextlib.suppress(OSError):  # it may end at any moment
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                found += map(int, (task / "children").read_text().split())
     return found
 
 

@@ -1,6 +1,8 @@
 """Whatever a target does to its process is the answer to the one case it was given, and the next case is asked as if nothing had happened."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,16 @@ def test_copies_of_its_process_answer_nothing_and_do_not_outlive_it():
         assert asker.noted["leaves processes"] > 0
         nursery = asker._process.pid
     assert not any(Path(f"/proc/{process}").exists() for process in (nursery, child, *begun))
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_no_children(monkeypatch):
+    """It may end between the look at its folder and that at its threads."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    gone = Path(f"/proc/{ended.pid}/task")
+    assert worker.children_of(ended.pid) == []
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter((gone / "1", gone / "2")))
+    assert worker.children_of(ended.pid) == []
 
 
 @pytest.mark.parametrize(
