@@ -30,6 +30,7 @@ from allocsim.cli.check import (
     Kinds,
     Required,
     Strict,
+    Unbounded,
     kinds_table,
     letters_of,
     outcome_entry,
@@ -63,6 +64,7 @@ def diagnose(
     require: Required = "",
     strict: Strict = False,
     kinds: Kinds = None,
+    unbounded: Unbounded = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
     ggml: Annotated[
         str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")
@@ -104,6 +106,7 @@ def diagnose(
             "--require": require,
             "--strict": strict,
             "--kinds": kinds,
+            "--unbounded": unbounded,
             "--seed": seed,
             "--ggml": ggml,
         }
@@ -112,7 +115,7 @@ def diagnose(
     options = [*given, *([] if out is None else ["out"])]
     _refuse(target, "is no model; of models", [f"--{key.replace('_', '-')}" for key in options])
     required = letters_of(require)
-    rules = JudgeRules(strict=strict, kinds=kinds_table(kinds))
+    rules = JudgeRules(strict=strict, kinds=kinds_table(kinds), unbounded=unbounded)
     evidence, whys, by = _evidence(target, seed, ggml)
     outcome = outcome_of(str(target), evidence, rules=rules, cures=True, whys=whys, executed_by=by, required=required)
     if as_json:

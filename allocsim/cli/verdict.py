@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from allocsim.cli import BAD_INPUT
-from allocsim.cli.check import Kinds, Required, Strict, kinds_table, letters_of, outcome_entry
+from allocsim.cli.check import Kinds, Required, Strict, Unbounded, kinds_table, letters_of, outcome_entry
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.outcomes import JudgeRules, failure, outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
@@ -31,6 +31,7 @@ def verdict(
     require: Required = "",
     strict: Strict = False,
     kinds: Kinds = None,
+    unbounded: Unbounded = False,
 ) -> int:
     """Exit status: 0 nothing is wrong, 1 a fault was found, 2 it cannot be judged.
 
@@ -41,7 +42,7 @@ def verdict(
     if not evidence.document.runs:
         print_error(f"{show_path(target)}: {NO_PLAN}")
         return BAD_INPUT
-    rules = JudgeRules(strict=strict, kinds=kinds_table(kinds))
+    rules = JudgeRules(strict=strict, kinds=kinds_table(kinds), unbounded=unbounded)
     try:
         found = judge(evidence, judged=rules.listed)
     except Exception as error:  # noqa: BLE001 - whatever it is, what the judge says of the file stands

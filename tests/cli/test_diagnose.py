@@ -1,6 +1,7 @@
 """`allocsim diagnose` and `verdict`: one door for a document, a captured graph, a folder of evidence."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from allocsim import document
 from allocsim.allocators import ALLOCATORS
 from allocsim.cli import main
-from allocsim.model import Document, Problem
+from allocsim.judge import fast
+from allocsim.model import Document, Problem, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 DATA = Path(__file__).parents[1] / "data"
@@ -81,6 +83,26 @@ def test_strict_makes_an_alias_that_nobody_vouches_for_a_violation(command, tmp_
     document.write(Document.of(plan_of(b.build(), [0, 0])), path)
 
     assert [said(capsys, command, path, *strict)[0] for strict in ((), ("--strict",))] == [0, 1]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])
+def test_what_the_steps_do_not_reach_is_refused_and_the_way_on_named(command, tmp_path, capsys, monkeypatch):
+    """Runs that read what the first was given: each is a look that takes steps."""
+    b = ProgramBuilder("step")
+    x = b.tensor("x", "f32", (2,))
+    b.op("host.write", (), (x,))
+    b.op("host.read", (x,), ())
+    plan = plan_of(b.build(), [0])
+    runs = tuple(Run(program=plan.program, plan=plan, skip=(0,) if number else ()) for number in range(50))
+    path = tmp_path / "long.json"
+    document.write(replace(Document.of(plan), session=runs), path)
+    monkeypatch.setattr(fast, "WORK", 10)
+
+    status, shown, complaint = said(capsys, command, path)
+    assert status == 2
+    assert "what reads find from run" in shown + complaint
+    assert "--unbounded" in shown + complaint
+    assert said(capsys, command, path, "--unbounded")[0] == 0
 
 
 @pytest.mark.parametrize("command", ["diagnose", "verdict", "check"])

@@ -156,7 +156,8 @@ def _judged(case: TrialDocument, findings: Findings, *, of_each_kind: bool = Fal
         run(case, findings)
     count, unexamined = findings.count("violation"), tuple(case.work.unexamined)
     if unexamined and not count:
-        rule = f"there is no verdict: nothing wrong was found, and not examined is {'; '.join(unexamined)}"
+        left = "; ".join(unexamined)
+        rule = f"there is no verdict: nothing wrong was found, and not examined is {left}; --unbounded examines all"
         raise ModelError("runs", f"{rule}; the steps set for it are spent")
     return {
         "violations": findings.listed("violation", of_each_kind=of_each_kind),
