@@ -35,7 +35,7 @@ from allocsim.model.assignment import OWN, UNPLACED, Event, Plan
 from allocsim.model.belief import Problem
 from allocsim.model.computation import NEWEST, Program
 from allocsim.model.dtypes import DTYPE_CODES, DTYPES, ITEMSIZES, WIDTHS
-from allocsim.model.session import Document, Run, index_of
+from allocsim.model.session import Document, Run, index_of, waited_for
 from allocsim.model.tables import (
     BYTES,
     DEFAULT_ARENAS,
@@ -92,4 +92,5 @@ __all__ = [
     "Value",
     "Values",
     "index_of",
+    "waited_for",
 ]

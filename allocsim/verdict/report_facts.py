@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from allocsim.judge.fast import Report, Violation
-from allocsim.model import Run
+from allocsim.model import Run, waited_for
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; `Race` is H's, everything else a report lists is S's."""
@@ -31,18 +31,15 @@ def only_later(report: Report) -> int:
 def at_once(runs: Sequence[Run]) -> int:
     """Count the runs that overlap another one in time: neither waits for the other.
 
-    O(runs^2), O(runs) where each waits for all before it.
+    O(runs^2 / 64), O(runs) where each waits for all before it.
     """
     if all(run.after is None for run in runs):
         return 0
-    waits: list[frozenset[int]] = []
-    overlapping: set[int] = set()
-    for number, run in enumerate(runs):
-        named = range(number) if run.after is None else run.after
-        waits.append(frozenset(named).union(*(waits[earlier] for earlier in named)))
-        apart = set(range(number)) - waits[-1]
-        overlapping |= apart | ({number} if apart else set())
-    return len(overlapping)
+    overlapping = 0
+    for number, waits in enumerate(waited_for(runs)):
+        apart = (1 << number) - 1 & ~waits
+        overlapping |= apart | (1 << number if apart else 0)
+    return overlapping.bit_count()
 
 
 __all__ = ["BELIEF_KINDS", "at_once", "only_later"]

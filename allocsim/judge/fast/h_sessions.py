@@ -2,16 +2,18 @@
 host reads that come late.
 
 Every op of a run is a *node*; nodes stand in order of run, then op, but for late reads: the
-`host.read` ops of a run with `read_after: k` stand behind run k. Each pair of a run and a stream is
-a stream here. The first op of a run on each stream waits for the last ops of the runs that the run
-waits for, and for the late reads behind them. A late read is on a stream of its own: it waits for
-what stands before it on its stream in its run, for what its run waits for, and for all of run k.
+`host.read` ops of a run with `read_after: k` stand behind run k. The first op of a run on each
+stream waits for the last ops of the runs that the run names, and for the late reads behind them. A
+late read waits for what stands before it on its stream in its run, for what its run waits for, and
+for all of run k. Streams here are chains of ops of which each waits for the one before: an op goes
+on with the stream of one that it waits for, whatever run that is of, or begins a new one.
 
 What this module does not see: which bytes are touched (`h_pairs`).
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -58,74 +60,47 @@ class Session:
     trials: list[Trial]
     identities: Identities
     nodes: list[Node]
+    buffer_starts: list[int]
+    """Of each run, the number of its first buffer."""
     parts: list[RacingPart]
     order: Order
 
     @classmethod
     def of(cls, case: TrialDocument) -> "Session":
-        """Return the order of a session's ops. O(nodes + runs x runs x streams)."""
+        """Return the order of a session's ops. O(nodes + waits)."""
         trials, identities = case.trials, Identities(case.trials)
         late: dict[int, list[Node]] = defaultdict(list)
         for trial in trials:
             if trial.read_after is not None:
                 reads = np.flatnonzero(trial.program.ops.is_kind(HOST_READ)).tolist()
                 late[trial.read_after] += [(trial.index, step) for step in reads]
-        is_late = {node for nodes in late.values() for node in nodes}
-        nodes: list[Node] = []
+        built = _Built(trials)
         for trial in trials:
-            nodes += [
-                (trial.index, step) for step in range(len(trial.program.ops)) if (trial.index, step) not in is_late
-            ]
-            nodes += late[trial.index]
-        place = {node: number for number, node in enumerate(nodes)}
-        streams: dict[tuple[int, ...], int] = {}
-        stream, previous, waits = [], [], []
-        latest: dict[int, dict[int, int]] = defaultdict(dict)
-        for run, step in nodes:
-            trial, ops = trials[run], trials[run].program.ops
-            mine = int(ops.stream[step])
-            earlier = [
-                (run, other) for other in ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()
-            ]
-            after = [place[node] for node in earlier if node not in is_late]
-            held = -1 if (run, step) in is_late else latest[run].get(mine, -1)
-            before = sorted(trial.before) if held < 0 else []  # a later op of a stream waits through the first
-            awaited = [number for other in before for number in latest[other].values()]
-            awaited += [place[node] for other in before for node in late[other] if place[node] < place[run, step]]
-            if (run, step) in is_late:
-                before = [
-                    other for other in range(step) if int(ops.stream[other]) == mine and (run, other) not in is_late
-                ]
-                after += [place[run, before[-1]]] if before else []
-                after += [*awaited, *latest[trial.read_after or 0].values()]
-                stream.append(streams.setdefault((run, mine, step), len(streams)))
-                previous.append(-1)
-            else:
-                after += awaited
-                stream.append(streams.setdefault((run, mine), len(streams)))
-                previous.append(held)
-                latest[run][mine] = place[run, step]
-            waits.append(sorted(set(after)))
+            built.add(trial)
+            built.read_late(late[trial.index], trial)
         order = Order(
-            stream=np.array(stream, dtype=np.int64),
-            streams=len(streams),
-            previous=np.array(previous, dtype=np.int64),
-            after_starts=np.cumsum([0, *map(len, waits)], dtype=np.int64),
-            after=np.array([other for each in waits for other in each], dtype=np.int64),
+            stream=np.array(built.stream, dtype=np.int64),
+            streams=built.streams,
+            previous=np.array(built.previous, dtype=np.int64),
+            after_starts=np.cumsum([0, *map(len, built.waits)], dtype=np.int64),
+            after=np.array([other for each in built.waits for other in each], dtype=np.int64),
         )
         parts = []
         for position, trial in enumerate(trials):
             space, base = identities.places(position)
-            node = np.array([place[trial.index, step] for step in range(len(trial.program.ops))], dtype=np.int64)
+            node = built.place[position]
             parts.append(part_of(trial, node=node, space=space, base=base // trial.unit))
-        return cls(trials=trials, identities=identities, nodes=nodes, parts=parts, order=order)
+        starts = [0, *accumulate(len(trial.program.buffers) for trial in trials)]
+        return cls(
+            trials=trials, identities=identities, nodes=built.nodes, buffer_starts=starts, parts=parts, order=order
+        )
 
     def meeting(self, found: Races, row: int) -> RacingPair:
         """Return a pair of nodes and of buffers as two runs know them."""
         sides = []
         for node, number in ((found.op[row], found.buffer[row]), (found.other[row], found.other_buffer[row])):
             run, step = self.nodes[int(node)]
-            sides.append((run, step, int(number) - sum(len(trial.program.buffers) for trial in self.trials[:run])))
+            sides.append((run, step, int(number) - self.buffer_starts[run]))
         (run, op, buffer), (other_run, other_op, other_buffer) = sorted(sides, reverse=True)
         places = self.parts[run].base[buffer], self.parts[other_run].base[other_buffer]
         identity, other = self.identities.of[run][buffer], self.identities.of[other_run][other_buffer]
@@ -140,6 +115,88 @@ class Session:
             in_apart=bool(identity == other),
             listed=run == other_run and self.trials[run].read_after is None,
         )
+
+
+class _Built:
+    """The nodes of a session, laid run by run, and what each waits for."""
+
+    def __init__(self, trials: list[Trial]) -> None:
+        self.trials = trials
+        self.nodes: list[Node] = []
+        self.place = [np.full(len(trial.program.ops), -1, dtype=np.int64) for trial in trials]
+        """Of each run, the node of each op."""
+        self.previous: list[int] = []
+        self.waits: list[list[int]] = []
+        self.stream: list[int] = []
+        self.streams = 0
+        self._last_of: list[int] = []
+        """Of each stream, its last node."""
+        self._open: dict[int, None] = {}
+        """The runs that none waits for yet, in order."""
+        self._start: list[list[int]] = []
+        """Of each run, the nodes that its first op on each stream waits for."""
+        self._last: list[dict[int, int]] = []
+        """Of each run, the last node on each stream of its program."""
+        self._tips: list[list[int]] = []
+        """Of each run, the nodes that whoever waits for it waits for."""
+        self._held: dict[Node, int] = {}
+        """Of each late read, the node before it on its stream in its run, -1 if there is none."""
+
+    def add(self, trial: Trial) -> None:
+        """Lay the ops of a run, less its late reads."""
+        run, ops = trial.index, trial.program.ops
+        named = tuple(self._open) if trial.after is None else trial.after
+        start = sorted({tip for earlier in named for tip in self._tips[earlier]})
+        for earlier in named:
+            self._open.pop(earlier, None)
+        self._open[run] = None
+        last: dict[int, int] = {}
+        is_late = ops.is_kind(HOST_READ) & (trial.read_after is not None)
+        for step, (stream, late) in enumerate(zip(ops.stream.tolist(), is_late.tolist(), strict=True)):
+            held = last.get(stream, -1)
+            if late:
+                self._held[run, step] = held
+                continue
+            last[stream] = self._lay((run, step), held, [*self._within(trial, step), *([] if held >= 0 else start)])
+        self._start.append(start)
+        self._last.append(last)
+        self._tips.append(list(last.values() or start))
+
+    def read_late(self, reads: list[Node], behind: Trial) -> None:
+        """Lay the late reads that come behind a run."""
+        for run, step in reads:
+            held = self._held[run, step]
+            waits = [*self._within(self.trials[run], step), *self._start[run], *([held] if held >= 0 else [])]
+            waits += self._last[behind.index].values()
+            self._tips[behind.index].append(self._lay((run, step), -1, waits))
+
+    def _within(self, trial: Trial, step: int) -> list[int]:
+        """Return the nodes of its run that an op waits for by name, less late reads."""
+        ops, run = trial.program.ops, trial.index
+        named = ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()
+        return [int(self.place[run][other]) for other in named if (run, other) not in self._held]
+
+    def _lay(self, node: Node, held: int, waits: list[int]) -> int:
+        """Append a node, on the stream of one that it waits for and that is the last there, if
+        there is such a one: the fewer streams, the fewer passes over the list (`h_clocks`).
+        """
+        number = len(self.nodes)
+        waits = sorted(set(waits))
+        before = next((other for other in (held, *reversed(waits)) if other >= 0 and self._is_last(other)), None)
+        stream = self.streams if before is None else self.stream[before]
+        if before is None:
+            self.streams += 1
+            self._last_of.append(number)
+        self._last_of[stream] = number
+        self.nodes.append(node)
+        self.place[node[0]][node[1]] = number
+        self.stream.append(stream)
+        self.previous.append(held)
+        self.waits.append(waits)
+        return number
+
+    def _is_last(self, node: int) -> bool:
+        return self._last_of[self.stream[node]] == node
 
 
 def part_of(

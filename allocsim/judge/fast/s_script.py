@@ -60,17 +60,14 @@ class Identities:
         self._own: dict[int, Int64s] = {}
         self._names: dict[str, int] = {}
         latest: dict[int, int] = {}
+        of_program: dict[int, int] = {}
         homes = [np.empty((2, 0), dtype=np.int64)]
         count = 0
         for position, trial in enumerate(trials):
             before = latest.get(trial.program_index)
             if trial.waits is not None:
-                own = [
-                    p
-                    for p in range(position)
-                    if trials[p].program_index == trial.program_index and trials[p].index in trial.waits
-                ]
-                before = own[-1] if own else None
+                own = trial.waits & of_program.get(trial.program_index, 0)
+                before = own.bit_length() - 1 if own else None
             if before is None:
                 numbers, fresh = self._numbered(trial, count)
                 homes.append(np.stack([np.full(len(fresh), position, dtype=np.int64), fresh]))
@@ -79,6 +76,7 @@ class Identities:
             self.home_run.append(position if before is None else self.home_run[before])
             self._own.setdefault(trial.program_index, self.of[position])
             latest[trial.program_index] = position
+            of_program[trial.program_index] = of_program.get(trial.program_index, 0) | 1 << position
         self._home: Int64s = np.concatenate(homes, axis=1)
         self.count = count
         self.persistent: Bools = np.zeros(count, dtype=np.bool_)

@@ -14,7 +14,6 @@ What this module does not see: what is a defect. That is for the checks, one fil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import isqrt
 from typing import Any, Final
 
 import numpy as np
@@ -25,15 +24,15 @@ from allocsim.judge.fast.contract import Contract, KindsTable
 from allocsim.judge.fast.s_in_place import HandOvers, Sharing, Touches, as_planned, permissible
 from allocsim.judge.fast.selector import Selector
 from allocsim.judge.violations import KINDS, Violation, in_order
-from allocsim.model import Document, Plan, Problem, Program
+from allocsim.model import Document, Plan, Problem, Program, waited_for
 from allocsim.model.layout import PACKED_LIMIT
 
 COUNT_LIMIT = 1_000_000
 """Defects counted exactly (format.md); beyond this many a count is a lower bound."""
 
 
-OVERLAPPING: Final = 1 << 24
-"""Pairs of runs, where some run does not wait for all before it: a bound on time."""
+OVERLAPPING: Final = 1 << 15
+"""Runs, where some run does not wait for all before it: their bits take 128 MiB."""
 
 WORK: Final = 500_000
 """Steps for what may be wrong, of some ten microseconds each: counted, so that a document has one
@@ -75,8 +74,10 @@ class Trial:
     plan: Plan
     plan_index: int
     skip: frozenset[int]
-    waits: frozenset[int] | None
-    """The runs that it waits for, transitively; None where it waits for all earlier ones."""
+    after: tuple[int, ...] | None
+    """The runs that it names to wait for; None where it waits for all earlier ones."""
+    waits: int | None
+    """The runs that it waits for, transitively, as bits; None where for all earlier ones."""
     read_after: int | None
     """The run after which its `host.read` ops look at memory; None for at once."""
     accesses: Accesses
@@ -87,11 +88,6 @@ class Trial:
     def alike(self) -> tuple[int, int, frozenset[int]]:
         """Runs of equal `alike` have the same accesses at the same addresses."""
         return self.plan_index, self.program_index, self.skip
-
-    @property
-    def before(self) -> frozenset[int]:
-        """The runs that it waits for."""
-        return frozenset(range(self.index)) if self.waits is None else self.waits
 
     @property
     def unit(self) -> int:
@@ -135,14 +131,10 @@ class TrialDocument:
         self.problem_programs = [programs[id(problem.program)] for problem in document.problems]
         """For each problem, the index of its program."""
         self.trials: list[Trial] = []
-        _bounded(document)
+        known = _waits(document)
         for index, run in enumerate(document.runs):
             skip = frozenset(run.skip)
-            if run.after is not None:
-                found = frozenset(run.after).union(*(self.trials[earlier].before for earlier in run.after))
-                waits = None if len(found) == index else found
-            else:
-                waits = None
+            waits = None if known is None or known[index] == (1 << index) - 1 else known[index]
             trial = Trial(
                 index=index,
                 program=run.program,
@@ -150,6 +142,7 @@ class TrialDocument:
                 plan=run.plan,
                 plan_index=plans[id(run.plan)],
                 skip=skip,
+                after=None if waits is None else run.after,
                 waits=waits,
                 read_after=run.read_after,
                 accesses=self.accesses(run.program, skip),
@@ -282,14 +275,18 @@ def _unit(document: Document) -> int:
     return 8
 
 
-def _bounded(document: Document) -> None:
-    """Raise ModelError where more pairs of runs that overlap would be looked at than are
-    supported.
+def _waits(document: Document) -> list[int] | None:
+    """Return the runs that each run waits for, as bits; None where each waits for all before it.
+
+    Raises ModelError where more runs overlap than are supported.
     """
     runs = document.runs
-    if len(runs) ** 2 > OVERLAPPING and any(run.after is not None or run.read_after is not None for run in runs):
-        rule = f"{len(runs)} runs, of which some overlap; at most {isqrt(OVERLAPPING)} runs are supported then"
+    if all(run.after is None for run in runs):
+        return None
+    if len(runs) > OVERLAPPING:
+        rule = f"{len(runs)} runs, of which some overlap; at most {OVERLAPPING} runs are supported then"
         raise ModelError("session", rule)
+    return waited_for(runs)
 
 
 def _indices(items: Sequence[object]) -> dict[int, int]:

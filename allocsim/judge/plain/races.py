@@ -211,12 +211,13 @@ class Clocks:
                 last[op.stream] = clock
             self._inner[run, step] = clock
         self._whole[run] = _latest([self._at_start[run], *last.values()])
+        done = self._whole[run] if last else {}  # without ops there is nothing to be late for
         for earlier in range(run):
             if earlier in self._at_start and document.runs[earlier].read_after == run:
                 for step in range(len(self.trial.program(earlier).ops)):
                     node = (earlier, step)
                     if self.is_late(node):
-                        clock = _latest([self._at_start[earlier], self._inner[node], self._whole[run]])
+                        clock = _latest([self._at_start[earlier], self._inner[node], done])
                         self._late[node] = {**clock, (earlier, self._stream(node)): step}
 
 

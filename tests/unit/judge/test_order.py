@@ -1,16 +1,31 @@
 """H: order over streams, hazards, schedules, and inputs made to hurt."""
 
+import json
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle2.order import predecessors
+from oracle2.reading import read
 
 from allocsim import check
+from allocsim.document import dumps
+from allocsim.judge import plain
 from allocsim.judge.fast import h_races as order
 from allocsim.judge.fast import selector
 from allocsim.judge.fast.h_clocks import Order, Touched, late_accesses
 from allocsim.judge.fast.h_pairs import _stabs
 from allocsim.judge.fast.h_races import SCHEDULE_LIMIT, exchanged
+from allocsim.judge.fast.h_sessions import Session
 from allocsim.judge.fast.intervals import Ranges
 from allocsim.judge.fast.screens import late
+from allocsim.judge.fast.selector import PLAIN
+from allocsim.judge.fast.trial import TrialDocument
+from allocsim.judge.plain.on_trial import OnTrial
+from allocsim.judge.plain.races import Clocks
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Arena, Document, Plan, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
@@ -364,6 +379,82 @@ def test_runs_that_race_where_their_plans_put_a_state_do_not_race_apart_unless_t
     for other, apart, meet in ((moved, False, 1), (alike, True, 0)):
         races = check(Document.of(Run.of(first), Run.of(other, after=()))).of_kind("Race")
         assert [race.in_apart for race in races] == [apart] * meet
+
+
+@st.composite
+def sessions(draw):
+    """Draw up to twelve runs of up to three programs, some empty, that wait for runs before them and read late."""
+    programs = []
+    for number in range(draw(st.integers(1, 3))):
+        b = ProgramBuilder(f"p{number}", arenas=BYTES, streams=("a", "b", "c"))
+        buffer = b.buffer("x", 4)
+        filled = draw(st.sampled_from((True, True, True, False)))
+        if filled:
+            first = b.value("x", buffer, "u8", (4,))
+            b.op("f", (), (first,), stream=draw(st.integers(0, 2)))
+        for step in range(1, draw(st.integers(1, 6)) if filled else 0):
+            after = sorted(draw(st.sets(st.integers(0, step - 1), max_size=2))) if step else ()
+            reads = draw(st.booleans())
+            b.op(
+                HOST_READ if reads else "f",
+                (first,) if reads else (),
+                () if reads else (b.value(f"x{step}", buffer, "u8", (4,)),),
+                stream=draw(st.integers(0, 2)),
+                after=after,
+            )
+        programs.append(plan_of(b.build(), {0: 0}))
+    count = draw(st.integers(1, 12))
+    runs = []
+    for index in range(count):
+        plan = draw(st.sampled_from(programs))
+        earlier = st.sets(st.integers(0, index - 1), max_size=3) if index else st.just(set())
+        after = draw(st.none() | earlier.map(sorted).map(tuple))
+        late = draw(st.none() | st.integers(index + 1, count - 1)) if index + 1 < count else None
+        runs.append(Run(program=plan.program, plan=plan, after=after, read_after=late))
+    return replace(Document.of(*programs), session=tuple(runs))
+
+
+@settings(max_examples=300, deadline=None)
+@given(sessions())
+def test_the_order_of_a_session_is_happens_before_and_each_stream_a_chain_of_it(document):
+    """The order is compared with the oracle's, which was written from the specification alone."""
+    session = Session.of(TrialDocument(document, PLAIN))
+    order, before = session.order, []
+    for node, held in enumerate(order.previous.tolist()):
+        direct = order.after[order.after_starts[node] : order.after_starts[node + 1]].tolist()
+        before.append(set().union(*({one} | before[one] for one in [*direct, *([held] if held >= 0 else [])])))
+    nodes, told = predecessors(read(json.loads(dumps(document))))
+    assert sorted(session.nodes) == sorted(nodes)
+    for node, found in zip(session.nodes, before, strict=True):
+        assert {session.nodes[one] for one in found} == {
+            nodes[one] for one in range(len(nodes)) if told[node] >> one & 1
+        }
+    clocks = Clocks(OnTrial(plain.read(json.loads(dumps(document)))), range(len(document.runs)))
+    for node in nodes:
+        known = {other for other in nodes if other != node and clocks.before(other, node)}
+        assert known == {other for at, other in enumerate(nodes) if told[node] >> at & 1}
+    for stream in range(order.streams):
+        chain = np.flatnonzero(order.stream == stream).tolist()
+        assert all(one in before[other] for one, other in pairwise(chain))
+    assert all(
+        session.nodes[node] == (run, step)
+        for run, part in enumerate(session.parts)
+        for step, node in enumerate(part.node.tolist())
+    )
+
+
+def test_runs_that_take_turns_are_as_many_streams_as_overlap():
+    """Two memories used in turn: what waits for a run goes on with its stream."""
+    b = ProgramBuilder("p", arenas=BYTES)
+    b.op("f", (), (b.tensor("x", "u8", (4,)),))
+    plans = [plan_of(b.build(), {0: place}) for place in (0, 8)]
+    runs = [Run(program=plans[k % 2].program, plan=plans[k % 2], after=(k - 2,) if k > 1 else ()) for k in range(100)]
+    document = replace(Document.of(*plans), session=tuple(runs))
+    assert Session.of(TrialDocument(document, PLAIN)).order.streams == 2
+    assert check(document).clean
+    one = plans[0]
+    met = replace(document, session=tuple(Run(program=one.program, plan=one, after=run.after) for run in runs))
+    assert len(check(met, limit=5000).of_kind("Race")) == 50 * 50
 
 
 def test_places_are_met_by_the_windows_that_they_lie_in_where_the_bytes_meet():

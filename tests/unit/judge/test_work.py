@@ -75,8 +75,8 @@ def test_a_session_with_more_overlapping_runs_than_are_supported_is_refused() ->
     """In one line, before any pair is looked at."""
     whole = _session(1, late=False)
     run = whole.runs[0]
-    many = [run, *(Run(program=run.program, plan=run.plan, after=()) for _ in range(1 << 12))]
-    with pytest.raises(ModelError, match="4097 runs, of which some overlap; at most 4096"):
+    many = [run, *(Run(program=run.program, plan=run.plan, after=()) for _ in range(1 << 15))]
+    with pytest.raises(ModelError, match="32769 runs, of which some overlap; at most 32768"):
         check(replace(whole, session=tuple(many)))
 
 
