@@ -283,6 +283,7 @@ def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]
         plan=plan,
         plan_index=0,
         skip=frozenset(),
+        after=None,
         waits=None,
         read_after=None,
         accesses=accesses,
