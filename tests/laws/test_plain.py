@@ -33,6 +33,27 @@ def test_a_parameter_that_nothing_touches_is_live_under_a_believed_gap():
         assert agree(seed) == [], f"seed {seed}"
 
 
+def test_what_an_allocation_lies_over_is_told_in_the_order_in_which_it_was_allocated():
+    """Two live buffers under a third, the higher number allocated first."""
+    written = {
+        "format": "allocsim",
+        "version": 1,
+        "arenas": [{"name": "a"}],
+        "programs": [{"buffers": [{"nbytes": 8} for _ in range(3)], "values": [], "ops": []}],
+        "plans": [
+            {
+                "program": 0,
+                "slots": [{"arena": 0, "offset": 0, "nbytes": 8} for _ in range(3)],
+                "events": [[0, "alloc", 2], [0, "alloc", 1], [0, "alloc", 0]],
+            }
+        ],
+    }
+    assert compare(written) == []
+    found = plain.judge(plain.read(written)).violations
+    over = [(v.buffer, v.other_buffer) for v in found if v.kind == "AllocOverLive"]
+    assert over == [(1, 2), (0, 2), (0, 1)]
+
+
 @pytest.mark.parametrize("gapped", ["0", "1"])
 def test_a_pair_of_which_one_is_in_a_gap_saves_no_bytes(gapped):
     """A class counts live buffers alone: with buffer 0 or 1 in its gap, the other's bytes are needed."""

@@ -45,13 +45,14 @@ def _wrong(plan: PlanRecord, pairs: set[Pair]) -> Iterator[tuple[int, str, int, 
                 yield step, "DoubleFree", buffer, None
             state[buffer] = "free"
             continue
-        for other in sorted(state, key=lambda known: (known != buffer, known)):
+        for other in sorted(state, key=lambda known: known != buffer):  # then in order of allocation
             if state[other] != "held" or (other != buffer and not shared(plan, sizes, (buffer, other))):
                 continue
             if (other, buffer) in pairs:
                 state[other] = "handed on"
             else:
                 yield step, "AllocOverLive", buffer, other
+        state.pop(buffer, None)
         state[buffer] = "held"
 
 
