@@ -12,6 +12,8 @@ In place. Tensors over each other by a kernel in place are one to the planner, a
 in the program: each is believed to live until the next one is written, or until it is read for the
 last time behind that, and the two may share.
 
+The planner sees what the graph returns: those buffers are believed to be read by the host.
+
 What this module does not see: the lives of what has no specification here (constants, memory of
 delegates): they are believed to live as long as they are used.
 """
@@ -21,7 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from allocsim.model import HOST_WRITE, UNPLACED, Plan, Problem, Program
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, Plan, Problem, Program
 from allocsim.programs.access_steps import first_and_last
 
 
@@ -90,7 +92,15 @@ def believed(plan: Plan, method: PlannedMethod) -> Problem:
         start[recipient] = written[recipient]
         stop[donor] = min(stop[donor], max(written[recipient], last[donor]) + 1)
     own = (plan.arena < 0) & (plan.arena != UNPLACED)
-    return Problem.of(program, start=start, stop=np.maximum(start, stop), nbytes=nbytes, own=own, may_share=pairs)
+    stop = np.maximum(start, stop)
+    pinned = _returned(program)
+    return Problem.of(program, start=start, stop=stop, nbytes=nbytes, pinned=pinned, own=own, may_share=pairs)
+
+
+def _returned(program: Program) -> list[int]:
+    """Return the buffers that the host reads."""
+    reads = [op for op in program.ops if op.kind == HOST_READ]
+    return sorted({int(program.values.buffer[value]) for op in reads for value in op.operands})
 
 
 def _addresses(program: Program, method: PlannedMethod) -> list[Address]:

@@ -10,6 +10,7 @@ from allocsim.model import Document, Problem
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.placed_plans import plan_of
 from allocsim.systems.executorch.lifetimes import EmittedNode, PlannedMethod, Specified, believed
+from allocsim.verdict import causes_of
 
 FOLDER = PLANS / "executorch"
 BLOCK, CONDS = FOLDER / "live_block.json", FOLDER / "live_conds.json"
@@ -97,6 +98,14 @@ def test_what_is_not_specified_is_believed_to_live_as_long_as_it_is_used():
     problem = believed(looped(), METHOD)
 
     assert (problem.start[2], problem.stop[2]) == (2, 6)
+
+
+def test_what_the_graph_returns_was_told_to_the_planner_so_a_returned_tensor_freed_early_is_its_fault():
+    assert np.flatnonzero(believed(looped(), METHOD).pinned).tolist() == [5]
+    found = {
+        cause.class_: (cause.party, cause.first.op) for cause in causes_of(systems.load(FOLDER / "view_also.json"))
+    }
+    assert found["C05"] == ("plan", 9)
 
 
 def test_tensors_over_each_other_are_one_life_cut_where_the_next_is_written_or_the_first_is_read_behind_that():
