@@ -130,6 +130,7 @@ def _head_lines(outcome: Outcome) -> Iterator[str]:
 def cause_lines(outcome: Outcome, cause: Cause) -> Iterator[str]:
     """Yield one cause: class, party, places and first place, then cure and price."""
     head = f"{cause.number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
+    head += f" in {len(cause.turns)} turns or ways" if cause.turns else ""
     first = first_place(outcome, cause)
     yield from wrapped(f"{head}, first {first}" if first else head, "", "   ")
     known = [finding for finding in outcome.findings if finding.cause.cause is cause and finding.known]

@@ -17,7 +17,7 @@ What this module does not see: violations, plans and beliefs.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeGuard
 
 from allocsim.model import VIEW, Program
 
@@ -32,7 +32,7 @@ def calls(program: Program) -> Mapping[int, Call]:
     return {
         step: tuple(path)
         for step, path in found
-        if isinstance(path, list | tuple) and path and all(map(_is_label, path))
+        if isinstance(path, list | tuple) and path and all(map(is_label, path))
     }
 
 
@@ -62,5 +62,6 @@ def _common(one: Call, other: Call) -> Call:
     return one[:shared]
 
 
-def _is_label(part: object) -> bool:
+def is_label(part: object) -> TypeGuard[str | int]:
+    """Whether something names a call or an op: a string or a whole number."""
     return isinstance(part, str | int) and not isinstance(part, bool)

@@ -3,7 +3,8 @@
 Most important first.
 
 A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure
-(`allocsim.cure`). Violations of one mend are one cause, however many there are.
+(`allocsim.cure`). Violations of one mend are one cause, however many there are, and so are mends of
+one instruction in several turns of a loop or ways through the program (`turns`).
 
 Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the
 most places; then what strikes first.
@@ -34,6 +35,7 @@ from allocsim.verdict.measured import explains, kernel_causes, sanitizer_causes,
 from allocsim.verdict.naming import name_of
 from allocsim.verdict.records import Cause
 from allocsim.verdict.saying import cause_of
+from allocsim.verdict.turns import by_turns
 
 WORK: Final = 190_000
 """Steps (`allocsim.cure.effort`) for questions of the dossier, for the cure of all causes, and
@@ -64,7 +66,12 @@ def found_in(dossier: Dossier) -> tuple[Cause, ...]:
         for mend, violations in charges_of(dossier).items()
         if violations
     ]
-    known = [*static, *kernel_causes(dossier), *twice_causes(dossier), *sanitizer_causes(dossier)]
+    known = [
+        *by_turns(dossier.document, static),
+        *kernel_causes(dossier),
+        *twice_causes(dossier),
+        *sanitizer_causes(dossier),
+    ]
     return ordered(dossier, [*known, *unknown_causes(dossier, known)])
 
 
@@ -124,7 +131,8 @@ def charges_in(causes: Iterable[Cause]) -> Charges:
     """Return what curing some causes asks for."""
     found: dict[Change, tuple[Violation, ...]] = {}
     for cause in causes:
-        found[cause.change] = (*found.get(cause.change, ()), *cause.violations)
+        for turn in cause.turns or (cause,):
+            found[turn.change] = (*found.get(turn.change, ()), *turn.violations)
     return found
 
 

@@ -124,6 +124,8 @@ class Cause:
     """
     sought: bool = True
     """Whether its own cure was sought to the end, where cures were: steps are limited."""
+    turns: "tuple[Cause, ...]" = field(repr=False, default=())
+    """Where it is one fault in several turns or on several ways: the cause of each, in time."""
     asked: bool = True
     """Whether it was asked of every place which of several reasons spoils it.
 
@@ -140,6 +142,7 @@ class Cause:
             "first": self.first.as_json(),
             "mend": self.mend,
             "cure": None if self.cure is None else self.cure.as_json(patched=patched),
+            **({"turns": len(self.turns)} if self.turns else {}),
             **({} if self.sought else {"cure_sought": False}),
             **({} if self.asked else {"asked": False}),
         }

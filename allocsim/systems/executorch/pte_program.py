@@ -432,6 +432,7 @@ class _Walk:
         """Add an op where the walk stands."""
         meta = {**({} if at is None else {"instruction": at}), **({"call": list(self.call)} if self.call else {})}
         name = kind if at is None else f"{kind} {at}{self.suffix}"
+        meta |= {"turn_of": f"{kind} {at}"} if at is not None and self.suffix else {}
         self.growing.builder.op(kind, read, made, name=name, meta=meta, **op)
 
 

@@ -288,7 +288,7 @@ class _Walk:
 
     def emit(self, kind: str, name: str, read: Any, made: Any, **op: Any) -> None:
         """Add an op where the walk stands."""
-        meta = {"call": list(self.call)} if self.call else None
+        meta = {**({"call": list(self.call)} if self.call else {}), **({"turn_of": name} if self.suffix else {})}
         self.growing.builder.op(kind, read, made, name=f"{name}{self.suffix}", meta=meta, **op)
 
 

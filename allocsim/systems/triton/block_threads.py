@@ -118,7 +118,16 @@ class BlockThreads:
         results = [self._value(view, read=False) for view in dict.fromkeys(writes)]
         pairs = [(one, other, "whole") for one in range(len(operands)) for other in range(len(results))]
         kind = label.partition(",")[0]
-        self.placing.builder.op(kind, operands, results, name=label, in_place=pairs, stream=stream, after=sorted(waits))
+        self.placing.builder.op(
+            kind,
+            operands,
+            results,
+            name=label,
+            in_place=pairs,
+            stream=stream,
+            after=sorted(waits),
+            meta={"turn_of": label},
+        )
         if issuer:
             actor.issued[issuer] = number
         if not engine:

@@ -459,7 +459,7 @@ class _Walk:
         self, kind: str, name: str, read: Any, made: Any, *, stream: int = 0, after: Iterable[int] = (), **op: Any
     ) -> int:
         """Add an op where the walk stands."""
-        meta = {"call": list(self.call)} if self.call else None
+        meta = {**({"call": list(self.call)} if self.call else {}), **({"turn_of": name} if self.suffix else {})}
         waits = [*after, *([self.latest] if stream and self.latest >= 0 else ())]
         at = self.growing.builder.op(
             kind, read, made, name=f"{name}{self.suffix}", stream=stream, after=waits, meta=meta, **op
