@@ -13,8 +13,9 @@ training goes (`engine.training.loop`).
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,13 +24,16 @@ import typer
 
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.cli.progress import bar
-from allocsim.errors import OutputError
+from allocsim.errors import EngineError, OutputError
 from allocsim.files.folders import Content, replace_files, working_in
+from engine.sharding.mpi_ranks import ending_together, launched, mpi
+from engine.sharding.ranked_trainer import RankedTrainer
 from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
 from engine.training.loop import BatchProgress as Batch
 from engine.training.loop import OnBatch
 from engine.training.measured_memory import at_fullest
+from engine.training.trainer import Trainer
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -48,57 +52,89 @@ def train(
         str | None,
         typer.Option("--allocator", "--planner", help='Who plans the memory: a name or "package.module:function".'),
     ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Cut each batch over so many ranks: processes of mpiexec, else simulated in this one."
+        ),
+    ] = None,
+    zero: Annotated[
+        int | None,
+        typer.Option(min=0, max=3, help="With --ranks: the stage of ZeRO; 0 is DDP.", show_default="0"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input.
 
     Example: allocsim train digits.toml --steps 100
     """
-    said = configs.read(config)
-    settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
-    folder = out or Path("out") / config.stem
-    with working_in(folder):
-        if (folder / CHECKPOINT).exists() and not resume:
-            raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
-        model, dataset = said.model.made(config.parent), said.data.made(config.parent)
-        quiet = as_json
+    with ExitStack() as ends:
+        trained_by, writes = _trainer(ranks, zero, ends)
+        said = configs.read(config)
+        settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
+        folder = out or Path("out") / config.stem
+        with working_in(folder) if writes else nullcontext():
+            if (folder / CHECKPOINT).exists() and not resume:
+                raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
+            model, dataset = said.model.made(config.parent), said.data.made(config.parent)
+            quiet = as_json or not writes
 
-        def told(number: int, epoch: Epoch) -> None:
-            if not quiet:
-                print_line(_line(number, settings.epochs, epoch))
+            def told(number: int, epoch: Epoch) -> None:
+                if not quiet:
+                    print_line(_line(number, settings.epochs, epoch))
 
-        try:
-            with _batches(quiet=quiet) as on_batch:
-                fitted = fit(
-                    model,
-                    dataset,
-                    settings,
-                    schedule=configs.schedule(said),
-                    on_batch=on_batch,
-                    on_epoch=told,
-                    save=folder / CHECKPOINT,
-                    save_every=settings.save_every,
-                    resume=resume,
-                    stop_after=steps,
-                    about=configs.about(said),
-                    say=print_error,
+            try:
+                with _batches(quiet=quiet) as on_batch:
+                    fitted = fit(
+                        model,
+                        dataset,
+                        settings,
+                        schedule=configs.schedule(said),
+                        on_batch=on_batch,
+                        on_epoch=told,
+                        save=folder / CHECKPOINT,
+                        save_every=settings.save_every,
+                        resume=resume,
+                        stop_after=steps,
+                        about=configs.about(said),
+                        say=print_error if writes else str,
+                        trained_by=trained_by,
+                    )
+            except NotFiniteError as error:
+                if writes:
+                    print_error(str(error))
+                return 1
+            if not writes:
+                return 0
+            history = _history(fitted)
+            _write(folder, fitted, history)
+            if as_json:
+                print_json(history)
+            else:
+                size = in_bytes(fitted.peak_bytes)
+                print_line(
+                    f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; "
+                    f"results in {folder}"
                 )
-        except NotFiniteError as error:
-            print_error(str(error))
-            return 1
-        history = _history(fitted)
-        _write(folder, fitted, history)
-        if as_json:
-            print_json(history)
-        else:
-            size = in_bytes(fitted.peak_bytes)
-            print_line(
-                f"{fitted.steps} steps, {fitted.plans} plans by {settings.planner}, the largest of {size}; "
-                f"results in {folder}"
-            )
-            for line in _memory(fitted):
-                print_line(line)
-        return 0
+                if ranks is not None:
+                    where = "by MPI" if launched() else "simulated in this process"
+                    print_line(f"each step by {ranks} ranks {where}, stage {zero or 0} of ZeRO")
+                for line in _memory(fitted):
+                    print_line(line)
+            return 0
+
+
+def _trainer(ranks: int | None, zero: int | None, ends: ExitStack) -> tuple[Callable[..., Trainer], bool]:
+    """Return what makes the trainer, and whether this process is the one that prints and writes."""
+    if ranks is None:
+        if zero is not None:
+            raise EngineError(f"--zero {zero} says how ranks share a step; --ranks says how many there are")
+        return Trainer, True
+    trained_by = partial(RankedTrainer, ranks=ranks, zero=zero or 0)
+    if not launched():
+        return trained_by, True
+    ends.enter_context(ending_together())
+    return trained_by, mpi().COMM_WORLD.rank == 0
 
 
 @contextmanager

@@ -17,10 +17,11 @@ and an MPI library (the extra `ranks`).
 What this module does not see: streams. MPI calls block, so communication does not overlap.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -30,6 +31,14 @@ from engine.kernels.binding import Array
 from engine.kernels.collective import Params, communicating, receive, summed
 from engine.runtime import Runtime
 from engine.sharding.sharded_step import Sharded
+
+LAUNCHED: Final = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+"""What an `mpiexec` tells each process that it starts."""
+
+
+def launched() -> bool:
+    """Whether this process is a rank that an `mpiexec` started."""
+    return any(name in os.environ for name in LAUNCHED)
 
 
 def mpi() -> Any:
@@ -55,6 +64,7 @@ def ending_together() -> Iterator[None]:
         sys.stderr.flush()
         if world.size > 1:
             world.Abort(1)
+            os._exit(1)  # it may return before this process is ended
         raise
 
 
@@ -115,8 +125,17 @@ def _bytes(array: Array) -> Array:
 class MpiRank:
     """This process as one rank of a step."""
 
-    def __init__(self, step: Sharded, plan: Plan, parameters: Mapping[str, Array], *, executor: str = "calls") -> None:
-        """Bind the step of this rank, with its part of the whole parameters.
+    def __init__(
+        self,
+        step: Sharded,
+        plan: Plan,
+        parameters: Mapping[str, Array],
+        *,
+        executor: str = "calls",
+        threads: int | None = 1,
+    ) -> None:
+        """Bind the step of this rank, with its part of the whole parameters, by so many BLAS
+        threads.
 
         Raises EngineError unless there are as many processes as ranks.
         """
@@ -128,7 +147,7 @@ class MpiRank:
         hyper = step.hyper(1)
         held = {**step.held(self.rank, parameters), **hyper}
         with communicating(groups.__getitem__):
-            self.runtime = Runtime(step.lowered, plan, parameters=held, executor=executor)
+            self.runtime = Runtime(step.lowered, plan, parameters=held, executor=executor, threads=threads)
         self._hyper = {name: self._array(name) for name in hyper}
 
     def run(self, batch: Mapping[str, Array], hyper: Mapping[str, float] | None = None) -> dict[str, Array]:
@@ -137,6 +156,24 @@ class MpiRank:
         for name, values in self.step.hyper(self.steps, hyper).items():
             self._hyper[name][...] = values
         return self.runtime.run({**self.step.seed, **batch})
+
+    def adopt(self, states: Mapping[str, Array], steps: int) -> None:
+        """Go on from whole moments behind so many steps."""
+        self.steps = steps
+        for name, array in self.step.held(self.rank, states).items():
+            self._array(name)[...] = array
+
+    def weights(self) -> dict[str, Array]:
+        """Return whole weights and moments as they are now; every rank asks."""
+        mine, world = self.parts(), mpi().COMM_WORLD
+        gathered = {name: world.allgather(array) for name, array in sorted(mine.items())}
+        ranks = range(self.step.sharding.ranks)
+        return self.step.joined([{name: rows[rank] for name, rows in gathered.items()} for rank in ranks])
+
+    def of_all(self, array: Array) -> list[Array]:
+        """Return the arrays of all ranks, in their order; every rank asks."""
+        found: list[Array] = mpi().COMM_WORLD.allgather(array)
+        return found
 
     def parts(self) -> dict[str, Array]:
         """Return what this rank holds of weights and moments."""
@@ -151,11 +188,15 @@ class MpiRank:
         leaf = next(leaf for leaf in self.step.lowered.graph.leafs if leaf.name == name)
         return self.runtime.array(self.step.lowered.value_of[leaf])
 
+    def close(self) -> None:
+        """Give everything back."""
+        self.runtime.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.runtime.close()
+        self.close()
 
 
-__all__ = ["MpiGroup", "MpiRank", "ending_together", "mpi"]
+__all__ = ["MpiGroup", "MpiRank", "ending_together", "launched", "mpi"]

@@ -53,6 +53,8 @@ class Simulation:
         parameters: Mapping[str, Array],
         *,
         suspect: bool = False,
+        executor: str = "calls",
+        threads: int | None = 1,
     ) -> None:
         """Bind every rank.
 
@@ -61,6 +63,8 @@ class Simulation:
             plans: of all ranks, or one for each.
             parameters: whole weights by name.
             suspect: run plans unjudged, sound or not.
+            executor: a name of `engine.runtime.EXECUTORS`.
+            threads: BLAS threads, None for all: their number decides last digits.
         """
         self.step = step
         ranks = step.sharding.ranks
@@ -72,7 +76,9 @@ class Simulation:
         for rank, plan in enumerate(each):
             with communicating(lambda name, rank=rank: _in_group(step, name, rank)):  # type: ignore[misc]
                 held = {**step.held(rank, parameters), **{name: array.copy() for name, array in hyper.items()}}
-                runtime = Runtime(step.lowered, plan, parameters=held, threads=None, suspect=suspect)
+                runtime = Runtime(
+                    step.lowered, plan, parameters=held, threads=threads, suspect=suspect, executor=executor
+                )
             self.runtimes.append(self._stack.enter_context(runtime))
         self._hyper = [{name: _array(runtime, name) for name in hyper} for runtime in self.runtimes]
         self.steps = 0
@@ -118,6 +124,13 @@ class Simulation:
             else:
                 messages[rank, op] = np.array(runtime.operands(op)[0])
         return read
+
+    def adopt(self, states: Mapping[str, Array], steps: int) -> None:
+        """Go on from whole moments behind so many steps."""
+        self.steps = steps
+        for rank, runtime in enumerate(self.runtimes):
+            for name, array in self.step.held(rank, states).items():
+                _array(runtime, name)[...] = array
 
     def legal_order(self, seed: int) -> list[RankEvent]:
         """Return a legal order drawn by a seed."""

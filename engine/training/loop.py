@@ -75,6 +75,7 @@ def fit(
     stop_after: int | None = None,
     about: Mapping[str, Any] | None = None,
     say: Callable[[str], object] = warn,
+    trained_by: Callable[..., Trainer] = Trainer,
 ) -> "Fitted":
     """Train for all epochs and return the weights with the history.
 
@@ -95,12 +96,13 @@ def fit(
             schedule: functions show none of it. A checkpoint made with other ones is refused.
         say: called with one line where numbers are not finite and training goes on; a
             RuntimeWarning by default.
+        trained_by: makes the trainer, say one over many ranks (`engine.sharding.ranked_trainer`).
 
     Raises:
         EngineError: model, dataset and settings do not fit together.
         NotFiniteError: a loss or a weight is NaN or infinite, and `settings.nonfinite` is `stop`.
     """
-    with Trainer(
+    with trained_by(
         model,
         loss=settings.loss,
         optimizer=settings.optimizer,
@@ -123,9 +125,10 @@ def fit(
         lookout = Lookout(settings.nonfinite, say, watching=settings.watch)
 
         def saved() -> None:
+            trainer.gather()
             lookout.weights(f"after step {trainer.steps}", trainer.weights)
             _account(trainer, course)
-            if save is not None:
+            if save is not None and trainer.writes:
                 checkpoint.save(save, trainer, course, identity)
 
         def stepped() -> None:
@@ -162,7 +165,7 @@ def fit(
             steps=trainer.steps,
             plans=len(course.plans),
             peak_bytes=max(course.plans.values(), default=0),
-            document=Document.of(*trainer.plans.values()),
+            document=trainer.document(),
             memory=dict(trainer.memory),
             memory_records=dict(course.memory),
         )
@@ -190,7 +193,9 @@ class Fitted:
     peak_bytes: int
     """The largest of them."""
     document: Document
-    """Every program that ran, with the plan it ran by and the belief that plan was made from."""
+    """Every program that ran (`Trainer.document`), with the plan it ran by and the belief that plan
+    was made from.
+    """
     memory: Mapping[str, MemoryOfRun]
     """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and as its first
     run here had it."""

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError, PlannerError, UnknownNameError
-from allocsim.model import Plan, Role
+from allocsim.model import Document, Plan, Role
 from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
@@ -171,6 +171,8 @@ class Trainer:
         """Fingerprint -> plan; as many as were ever made."""
         self.memory: dict[str, MemoryOfRun] = {}
         """Build -> what its first run held; only of a trainer that measures."""
+        self.writes = True
+        """Whether this process is the one that writes results."""
         self._graphs = graphs
         self._randomness = seed
         self._planner = find(planner)
@@ -198,7 +200,7 @@ class Trainer:
         self._tell(self.steps + 1)
         first = self.pending == 0
         watch = FiniteWatch(bound.runtime) if self._watch else None
-        offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes, bound.limits)
+        offered = self._inputs(bound.inputs, bound.constants, batch, bound.classes, bound.limits, number=self._number())
         probe = MemoryProbe(bound.runtime) if self._measure and build not in self.memory else None
         observers = [observer for observer in (watch, probe) if observer is not None]
         given = bound.runtime.run(offered, skip=() if first else bound.accumulators, observer=_all_of(observers))
@@ -258,7 +260,9 @@ class Trainer:
             loss=loss,
             outputs=outputs,
             parameters={name: given[name].copy() for name in parameters},
-            inputs=self._inputs(inputs, constants, batch, outputs.shape[-1], index_limits(graph)),
+            inputs=self._inputs(
+                inputs, constants, batch, outputs.shape[-1], index_limits(graph), number=self._number()
+            ),
         )
 
     def gradients(self) -> dict[str, Array]:
@@ -280,6 +284,13 @@ class Trainer:
                 table[name] = _aligned(array.shape, array.dtype)
                 table[name][...] = array
 
+    def document(self) -> Document:
+        """Return every program that ran, with its plan."""
+        return Document.of(*self.plans.values())
+
+    def gather(self) -> None:
+        """Bring `weights` and `states` up to date, where they lie elsewhere; here they do not."""
+
     def close(self) -> None:
         """Give the BLAS threads back."""
         for bound in self._made.values():
@@ -296,6 +307,24 @@ class Trainer:
 
         The build `outputs` has no loss; the outputs stand in its place.
         """
+        graph, loss, outputs = self.forward(build, shapes)
+        if build in EVALUATING:
+            return graph, loss, outputs
+        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
+        if build == "gradient":
+            return graph, loss, outputs
+        leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
+        for weight, gradient in gradients.items():
+            kept = {
+                prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype)
+                for prefix in self.optimizer.states
+            }
+            with graph.scope("new", layer=weight.layer, stage="update"):
+                graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
+        return graph, loss, outputs
+
+    def forward(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
+        """Return a build as `graph` does, less its backward pass and what steps the weights."""
         graph = Graph(f"{self.model.name}.{build}")
         outputs = self._as_it_runs(build).build(graph, shapes)
         if build == "outputs":
@@ -309,19 +338,6 @@ class Trainer:
         labels = self._labels(graph, shapes, outputs) if self.loss.labels else None
         loss = self.loss.build(graph, outputs, labels)
         graph.expand(outputs, loss)
-        if build == "forward":
-            return graph, loss, outputs
-        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
-        if build == "gradient":
-            return graph, loss, outputs
-        leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
-        for weight, gradient in gradients.items():
-            kept = {
-                prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype)
-                for prefix in self.optimizer.states
-            }
-            with graph.scope("new", layer=weight.layer, stage="update"):
-                graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
         return graph, loss, outputs
 
     def _labels(self, graph: Graph, shapes: Shapes, outputs: Tensor) -> Tensor:
@@ -412,11 +428,15 @@ class Trainer:
                 self.weights[name] = _aligned(leaf.shape, array.dtype)
                 self.weights[name][...] = array
         for name, leaf in states.items():
-            self.states.setdefault(name, _aligned(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
+            self._keep(name, leaf.shape, leaf.dtype)
         for name in sorted(set(self.model.parameters) - set(parameters) - set(self.weights)) if trains else ():
             self.weights[name] = np.array(self.model.parameters[name])
             tell = f"the outputs of model {self.model.name!r} do not depend on parameter {name!r}; it stays as it is"
             warnings.warn(tell, UnreachedParameterWarning, stacklevel=2)
+
+    def _keep(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        """Take memory for a state that has none yet."""
+        self.states.setdefault(name, _aligned(shape, NUMPY_DTYPES[dtype]))
 
     def _sharing(self) -> Allocate:
         """Return what gives a runtime's first arena the block all runtimes share.
@@ -436,6 +456,10 @@ class Trainer:
 
         return allocate
 
+    def _number(self) -> int:
+        """Return how many physical batches have been trained on."""
+        return self.steps * self.period + self.pending
+
     def _tell(self, step: int) -> None:
         for name, values in self.optimizer.values(self.hyper, step).items():
             if name in self._hyper:
@@ -448,10 +472,13 @@ class Trainer:
         batch: Mapping[str, Array],
         classes: int,
         limits: Mapping[str, tuple[int, str]],
+        *,
+        number: int,
     ) -> dict[str, Array]:
+        """Return what the host offers to the physical batch with this number."""
         given: dict[str, Array] = dict(constants)
         if KEY in inputs:
-            given[KEY] = _drawn(self._randomness, self.steps * self.period + self.pending)
+            given[KEY] = _drawn(self._randomness, number)
         for name, leaf in inputs.items():
             if name in given:
                 continue

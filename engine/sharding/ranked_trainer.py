@@ -1,0 +1,173 @@
+"""A trainer whose steps are made by many ranks.
+
+    fit(model, dataset, settings, trained_by=partial(RankedTrainer, ranks=4, zero=3))
+
+A batch is cut into as many equal parts as there are ranks; each makes its step on its part, and the
+loss is the mean over ranks (`engine.sharding.sharded_step`). Where this process was started by an
+`mpiexec` it is one of the ranks (`mpi_ranks`), else all of them (`simulation`). The weights after
+each step are, to the bit, those of one process whose logical batch is the ranks' parts one after
+the other.
+
+Validation runs whole in each process, on whole weights; `gather` brings these and the moments
+together, so that a checkpoint is that of one process and any number of ranks goes on from it. Rank
+0 writes.
+
+What this module does not see: epochs, files, and who holds what.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from allocsim.model import Document, Plan, Role
+from allocsim.programs.fingerprints import fingerprint
+from engine.autodiff import SEED
+from engine.graph import Tensor
+from engine.kernels.binding import Array
+from engine.models.trainable import Model
+from engine.sharding.mpi_ranks import MpiRank, launched
+from engine.sharding.sharded_step import MEAN, shard
+from engine.sharding.simulation import Simulation
+from engine.training.index_limits import index_limits
+from engine.training.trainer import BatchOutcome, Build, Trainer
+
+
+class RankedTrainer(Trainer):
+    """Whole weights here, and the ranks that step them."""
+
+    def __init__(self, model: Model, *, ranks: int, zero: int, planner: str = "ggml", **settings: Any) -> None:
+        """Take the arguments of `Trainer`, and how many ranks of which stage of ZeRO.
+
+        Raises EngineError for what is not spread over ranks: logical batches of several physical
+        ones, graphs that change, a loss that is a sum, and a look at every result.
+        """
+        super().__init__(model, planner=planner, **settings)
+        asked = settings.get("graphs", "static"), self.period, self.loss.mean, bool(settings.get("watch"))
+        if asked != ("static", 1, True, False):
+            raise EngineError(
+                "over ranks graphs are static, a logical batch is one batch of all ranks, the loss is a mean, and "
+                "no result of an op is watched"
+            )
+        self.ranks, self.zero = ranks, zero
+        self._planner_name = planner
+        self._step: _Step | None = None
+
+    def run(self, build: Build, batch: Mapping[str, Array]) -> BatchOutcome:
+        """Run one build on one batch: the step by all ranks, what trains nothing here."""
+        if build != "optimizer":
+            self.gather()
+            return super().run(build, batch)
+        if self._step is None:
+            self._step = self._begun({name: tuple(part.shape) for name, part in self._part(batch, 0).items()})
+        step = self._step
+        offered = [
+            self._inputs(
+                step.inputs,
+                step.constants,
+                self._part(batch, rank),
+                step.classes,
+                step.limits,
+                number=self.steps * self.ranks + rank,
+            )
+            for rank in step.mine
+        ]
+        loss, outputs = step.run(offered, self.hyper)
+        self.steps += 1
+        return BatchOutcome(loss=loss, outputs=np.concatenate(outputs))
+
+    def document(self) -> Document:
+        """Return the step of a rank with its plan, and no program that ran on whole weights: there
+        a parameter is another buffer than the part of it that a rank holds.
+        """
+        return super().document() if self._step is None else Document.of(self._step.plan)
+
+    def gather(self) -> None:
+        """Bring whole weights and moments here from the parts of the ranks; every rank asks."""
+        if self._step is None or not self._step.steps:
+            return
+        for name, array in self._step.weights().items():
+            held = self.weights if name in self.weights else self.states
+            if name in held:
+                held[name][...] = array
+
+    def close(self) -> None:
+        """Give memory and threads back."""
+        if self._step is not None:
+            self._step.world.close()
+        super().close()
+
+    def _part(self, batch: Mapping[str, Array], rank: int) -> dict[str, Array]:
+        """Return the rows of one rank."""
+        rows = {len(column) for column in batch.values()}
+        if any(count % self.ranks for count in rows):
+            raise EngineError(f"a batch of {max(rows)} rows is not {self.ranks} equal parts, one for each rank")
+        return {
+            name: column[rank * len(column) // self.ranks : (rank + 1) * len(column) // self.ranks]
+            for name, column in batch.items()
+        }
+
+    def _begun(self, shapes: Mapping[str, tuple[int, ...]]) -> "_Step":
+        """Record and plan the step, and bind the ranks of this process."""
+        graph, loss, outputs = self.forward("optimizer", shapes)
+        leafs = {leaf.name: leaf for leaf in graph.leafs if leaf.role == Role.PARAMETER}
+        limits = index_limits(graph)
+        step = shard(graph, loss, zero=self.zero, ranks=self.ranks, optimizer=self.optimizer.name, reads=(outputs,))
+        plan = step.planned(self._planner_name)
+        self.plans[fingerprint(step.lowered.program)] = plan
+        self._lay(leafs, {}, trains=True)
+        for name, shape, dtype in step.states():
+            self._keep(name, step.shapes.get(name, shape), dtype)
+        given = {name: {**self.model.parameters, **self.weights}[name] for name in leafs}
+        bind = MpiRank if launched() else Simulation
+        world = bind(step, plan, given, executor=self._executor, threads=self._threads)
+        world.adopt(self.states, self.steps)
+        self.writes = not isinstance(world, MpiRank) or world.rank == 0
+        inputs = {leaf.name: leaf for leaf in step.lowered.graph.leafs if leaf.role == Role.INPUT and leaf.name != SEED}
+        return _Step(
+            plan=plan,
+            world=world,
+            mine=range(world.rank, world.rank + 1) if isinstance(world, MpiRank) else range(self.ranks),
+            inputs=inputs,
+            constants=self._constants("optimizer", shapes, loss, inputs),
+            outputs=outputs.name,
+            classes=outputs.shape[-1],
+            limits=limits,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Step:
+    """The step of the ranks that this process runs."""
+
+    plan: Plan
+    world: MpiRank | Simulation
+    mine: range
+    """The ranks of this process."""
+    inputs: Mapping[str, Tensor]
+    constants: Mapping[str, Array]
+    outputs: str
+    classes: int
+    limits: Mapping[str, tuple[int, str]]
+
+    @property
+    def steps(self) -> int:
+        """Steps made."""
+        return self.world.steps
+
+    def run(self, offered: Sequence[Mapping[str, Array]], hyper: Mapping[str, float]) -> tuple[float, list[Array]]:
+        """Make one step; return the mean loss, and the outputs of each rank."""
+        if isinstance(self.world, MpiRank):
+            found = self.world.run(offered[0], hyper)
+            return float(found[MEAN][0]), self.world.of_all(found[self.outputs])
+        given = self.world.run(offered, hyper=hyper)
+        return float(given[0][MEAN][0]), [one[self.outputs] for one in given]
+
+    def weights(self) -> dict[str, Array]:
+        """Return whole weights and moments."""
+        return self.world.weights()
+
+
+__all__ = ["RankedTrainer"]

@@ -1,0 +1,160 @@
+"""`allocsim train --ranks`: the bits of one process, over simulated and real ranks, stopped and gone on with."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import engine
+from allocsim.errors import EngineError
+from allocsim.judge.fast import check
+from engine.front import functions as fn
+from engine.models import llama
+from engine.models.mlp import mlp
+from engine.sharding.ranked_trainer import RankedTrainer
+from engine.training import Dataset, Settings, fit
+from engine.training.losses import LOSSES
+
+_beside = Path(sys.executable).with_name("mpiexec")
+MPIEXEC = str(_beside) if _beside.exists() else shutil.which("mpiexec")
+
+RANKS = 4
+CONFIG = """
+[model]
+kind = "mlp"
+sizes = [2, 17, 2]
+
+[data]
+kind = "moons"
+points = 200
+
+[training]
+epochs = 2
+batch = {batch}
+logical_batch = 20
+validation = 0.1
+hyper = {{alpha = 0.01}}
+"""
+
+
+def moons(rows=200):
+    generator = np.random.default_rng(7)
+    data = generator.standard_normal((rows, 2)).astype(np.float32)
+    return Dataset(columns={"data": data, "labels": (data[:, 0] > data[:, 1] ** 2).astype(np.int32)})
+
+
+def settings(batch, **more):
+    return Settings(epochs=2, batch=batch, logical_batch=20, validation=0.1, seed=3, **more)
+
+
+def ranked(zero, ranks=RANKS):
+    return partial(RankedTrainer, ranks=ranks, zero=zero)
+
+
+def alike(one, other):
+    assert one.weights.keys() == other.weights.keys()
+    for name, array in one.weights.items():
+        assert np.array_equal(array, other.weights[name]), name
+
+
+@pytest.mark.parametrize("planner", ["ggml", "best_fit"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_weights_are_those_of_one_process_that_takes_the_parts_in_turn(zero, optimizer, planner):
+    model = mlp((2, 17, 2), seed=1)
+    alone = fit(model, moons(), settings(5, optimizer=optimizer))
+    many = fit(model, moons(), settings(20, optimizer=optimizer, planner=planner), trained_by=ranked(zero))
+    alike(alone, many)
+    assert many.steps == alone.steps
+    for one, other in zip(alone.history, many.history, strict=True):
+        parts = np.reshape(one.training.losses, (-1, RANKS)).mean(axis=1)
+        assert np.allclose(other.training.losses, parts, rtol=1e-6)
+        assert other.training.accuracy == one.training.accuracy  # outputs of all ranks are seen
+        assert np.isclose(other.validation.loss, one.validation.loss, rtol=1e-6)
+    assert check(many.document).clean
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+def test_what_one_number_of_ranks_leaves_off_another_goes_on_with(zero, tmp_path):
+    """The same number to the same bits; another from the same weights, moments and place, to other last digits."""
+    model, kept = mlp((2, 17, 2), seed=1), tmp_path / "checkpoint.safetensors"
+    whole = fit(model, moons(), settings(20), trained_by=ranked(zero))
+    fit(model, moons(), settings(20), trained_by=ranked(zero), save=kept, stop_after=7)
+    copies = [shutil.copy(kept, tmp_path / f"{name}.safetensors") for name in "abc"]
+    alike(whole, fit(model, moons(), settings(20), trained_by=ranked(zero), save=copies[0], resume=True))
+    for path, trained_by in ((copies[1], ranked(3 - zero, ranks=2)), (copies[2], None)):
+        more = {} if trained_by is None else {"trained_by": trained_by}
+        other = fit(model, moons(), settings(20), save=path, resume=True, **more)
+        assert other.steps == whole.steps
+        for name, array in whole.weights.items():
+            assert np.allclose(array, other.weights[name], rtol=1e-3, atol=1e-5), name
+
+
+def test_a_model_of_tokens_with_frozen_weights_is_spread_too():
+    config = llama.LlamaConfig(layers=2, hidden=32, ffn=48, heads=2, kv_heads=1, vocab=32)
+    model = llama.llama(config, llama.init_parameters(config, seed=5))
+    generator = np.random.default_rng(0)
+    tokens = generator.integers(0, 32, (40, 9)).astype(np.int32)
+    data = Dataset(columns={"tokens": tokens[:, :-1], "labels": tokens[:, 1:]})
+    alone = fit(model, data, Settings(epochs=1, batch=2, logical_batch=8))
+    alike(alone, fit(model, data, Settings(epochs=1, batch=8), trained_by=ranked(3)))
+
+
+def test_each_rank_draws_a_mask_of_its_own_that_of_its_turn_in_one_process():
+    def dropped(p, data):
+        return fn.dropout(data @ p["w"], 0.5) @ p["v"]
+
+    generator = np.random.default_rng(2)
+    given = {
+        name: generator.standard_normal(shape).astype(np.float32) for name, shape in {"w": (2, 8), "v": (8, 2)}.items()
+    }
+    model = engine.model(dropped, given)
+    alike(fit(model, moons(), settings(5)), fit(model, moons(), settings(20), trained_by=ranked(2)))
+
+
+def test_what_is_not_spread_over_ranks_is_refused():
+    model, data = mlp((2, 3, 2)), moons(40)
+    for more in ({"logical_batch": 40}, {"graphs": "dynamic"}, {"loss": "sum"}, {"watch": True}):
+        with pytest.raises(EngineError, match="over ranks graphs are static"):
+            fit(model, data, Settings(batch=20, **more), trained_by=ranked(0))
+    with pytest.raises(EngineError, match="20 rows is not 3 equal parts"):
+        fit(model, data, Settings(batch=20), trained_by=ranked(0, ranks=3))
+    assert any(not loss.mean for loss in LOSSES.values())
+
+
+def trained(folder, name, *options, batch=20, by=()):
+    config = folder / f"{batch}.toml"
+    config.write_text(CONFIG.format(batch=batch))
+    command = [*by, sys.executable, "-m", "allocsim", "train", str(config), "--out", str(folder / name), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+
+
+def test_the_command_spreads_a_step_in_one_process(tmp_path):
+    done = trained(tmp_path, "many", "--ranks", "4", "--zero", "3")
+    assert done.returncode == 0, done.stderr
+    assert "each step by 4 ranks simulated in this process, stage 3 of ZeRO" in done.stdout
+    assert trained(tmp_path, "one", batch=5).returncode == 0
+    assert (tmp_path / "one/weights.safetensors").read_bytes() == (tmp_path / "many/weights.safetensors").read_bytes()
+    lonely = trained(tmp_path, "lonely", "--zero", "3")
+    assert (lonely.returncode, lonely.stdout) == (2, "")
+    assert "--ranks" in lonely.stderr
+
+
+@pytest.mark.skipif(
+    MPIEXEC is None or importlib.util.find_spec("mpi4py") is None, reason="needs mpiexec and mpi4py (the extra ranks)"
+)
+def test_real_ranks_train_to_the_bytes_of_the_simulation_and_one_writes(tmp_path):
+    assert trained(tmp_path, "simulated", "--ranks", "4", "--zero", "3").returncode == 0
+    done = trained(tmp_path, "real", "--ranks", "4", "--zero", "3", by=(MPIEXEC, "-n", "4"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("each step by 4 ranks by MPI") == 1
+    for name in ("weights.safetensors", "checkpoint.safetensors", "losses.csv", "history.json"):
+        assert (tmp_path / "real" / name).read_bytes() == (tmp_path / "simulated" / name).read_bytes(), name
+    wrong = trained(tmp_path, "wrong", "--ranks", "4", by=(MPIEXEC, "-n", "2"))
+    assert wrong.returncode != 0
+    assert "2 processes run a step for 4 ranks" in wrong.stderr
