@@ -12,6 +12,31 @@ WITHIN: Final = (
 
 EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     (
+        "allocsim/judge/fast/h_sessions.py",
+        "for step, (stream, late) in enumerate(zip(ops.stream.tolist(), is_late.tolist(), strict=True)):",
+        "True -> False",
+    ): ONE_LENGTH,
+    (
+        "allocsim/judge/fast/h_sessions.py",
+        "self.place = [np.full(len(trial.program.ops), -1, dtype=np.int64) for trial in trials]",
+        "1 -> 2",
+    ): "each op gets its place; what stands there before is not read",
+    (
+        "allocsim/judge/fast/h_sessions.py",
+        "held = last.get(stream, -1)",
+        "1 -> 2",
+    ): "none before is any number below 0",
+    (
+        "allocsim/judge/fast/h_sessions.py",
+        "self._tips[behind.index].append(self._lay((run, step), -1, waits))",
+        "1 -> 2",
+    ): "none before is any number below 0",
+    (
+        "allocsim/judge/fast/h_sessions.py",
+        "last[stream] = self._lay((run, step), held, [*self._within(trial, step), *([] if held >= 0 else start)])",
+        "held >= 0 -> held > 0",
+    ): "node 0 is of the first run, which waits for none: its start is empty",
+    (
         "allocsim/judge/fast/intervals.py",
         "width = len(points) + 1",
         "len(points) + 1 -> len(points) - 1",
