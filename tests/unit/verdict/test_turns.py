@@ -1,5 +1,6 @@
 """One fault in several turns of a loop, or on several ways, is one cause whose cure mends all of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import causes_of
+from allocsim.verdict.turns import by_turns
 
 CONDS = Path(__file__).parents[2] / "data/plans/executorch/live_conds.json"
 
@@ -68,4 +70,37 @@ def test_ways_through_one_program_have_one_cause():
     assert (cause.class_, cause.party, cause.places, len(cause.turns)) == ("C15", "plan", 12, 2)
     assert {turn.change.plan for turn in cause.turns} == {0, 1}
     assert cause.cure is not None
+    assert check(cause.cure.document).clean
+
+
+def two_programs(path):
+    """One fault in two programs of one name."""
+    plans = []
+    for way in range(2):
+        (plan,) = looped(1, (None, None, None)).plans
+        plans.append(replace(plan, program=replace(plan.program, path=f"{path} {way}" if path else "")))
+    return loads(dumps(Document.of(*plans)))
+
+
+def test_programs_of_one_name_are_ways_only_where_they_say_which():
+    assert [len(cause.turns) for cause in causes_of(two_programs("cond"))] == [2]
+    assert [len(cause.turns) for cause in causes_of(two_programs(""))] == [0, 0]
+
+
+def test_the_first_turn_in_time_speaks_for_all():
+    """The cause that is found first is of the later turn."""
+    early, late = causes_of(looped(2, (None, None, None)))
+    (joined,) = by_turns(looped(2, "fgh"), [late, early])
+    assert joined.turns == (early, late)
+    assert (joined.first, joined.mend) == (early.first, early.mend)
+
+
+def test_a_wait_left_out_in_each_turn_is_one_cause():
+    b = ProgramBuilder("loop", streams=("a", "b"))
+    for turn in range(3):
+        one = b.tensor(f"a.{turn}", "f32", (4,))
+        b.op("f", (), (one,), name=f"f.{turn}", meta={"turn_of": "f"})
+        b.op("h", (one,), (), name=f"h.{turn}", stream=1, meta={"turn_of": "h"})
+    (cause,) = causes_of(Document.of(plan_of(b.build(), [32 * turn for turn in range(3)])), cures=True)
+    assert (cause.class_, cause.places, len(cause.turns)) == ("C09", 3, 3)
     assert check(cause.cure.document).clean
