@@ -104,3 +104,12 @@ def test_a_wait_left_out_in_each_turn_is_one_cause():
     (cause,) = causes_of(Document.of(plan_of(b.build(), [32 * turn for turn in range(3)])), cures=True)
     assert (cause.class_, cause.places, len(cause.turns)) == ("C09", 3, 3)
     assert check(cause.cure.document).clean
+
+
+def test_the_first_way_in_time_speaks_for_all():
+    """The way that runs second has the earlier op."""
+    (joined,) = causes_of(two_programs("cond"))
+    one, other = joined.turns
+    moved = replace(one, first=replace(one.first, step=one.first.step + 5))
+    (again,) = by_turns(two_programs("cond"), [other, moved])
+    assert again.turns == (moved, other)
