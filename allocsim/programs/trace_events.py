@@ -116,6 +116,8 @@ class Lowering:
         """Block -> the device of pages that it is of."""
         self._programs: dict[Any, list[dict[str, Any]]] = {}
         self._runs = 0
+        self._typed = False
+        """Whether anything was told of pages or holders, so that uses may name positions."""
         self._short = {
             "pool": self._pool,
             "alloc": self._alloc,
@@ -124,6 +126,8 @@ class Lowering:
             "barrier": self._barrier,
             "cell": self._cell,
             "share": self._cell,
+            "ref": self._counted,
+            "unref": self._counted,
         }
         """What is done with words that stand for others, or whose keys depend on each other."""
 
@@ -133,11 +137,14 @@ class Lowering:
         """
         word = event["event"]
         if word == "use":
-            return self._use(event) if self._pages or "mark" in event or "program" in event else (event,)
+            return self._use(event) if self._typed or "mark" in event or "program" in event else (event,)
         if word == "alloc" and "page" not in event:
             for key in ("address", "nbytes"):
-                if key not in event:
-                    raise ModelError("", f"has no {key!r}, which alloc needs")
+                number = event.get(key)
+                if type(number) is not int or not 0 <= number <= LIMIT:
+                    if key not in event:
+                        raise ModelError("", f"has no {key!r}, which alloc needs")
+                    event = {**event, key: number_of(event, key)}
             return (event,)
         special = self._short.get(word)
         return (event,) if special is None else special(event)
@@ -151,6 +158,10 @@ class Lowering:
         if not pool.cells or not pool.page or pool.page % pool.cells:
             raise ModelError("cells", f"{pool.cells} cells do not divide {pool.page} bytes")
         self.pools[device] = pool
+        return self._counted(event)
+
+    def _counted(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        self._typed = True
         return (event,)
 
     def _alloc(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -168,11 +179,12 @@ class Lowering:
 
     def _use(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         if "program" in event:
+            meta_of(event)
             found = {key: value for key, value in event.items() if key != "program"}
             self._programs.setdefault(key_of(event, "program"), []).append(found)
             return ()
         mark, use = event.get("mark"), event
-        if mark is not None or self._pages:
+        if mark is not None or self._typed:
             use = {key: value for key, value in event.items() if key != "mark"}
             for side in ("reads", "writes"):
                 if isinstance(use.get(side), list | tuple):
@@ -185,7 +197,7 @@ class Lowering:
         name, after = key_of(event, "program"), event.get("after", ())
         if name not in self._programs:
             raise ModelError("program", f"{shown(name)} has no ops; a use with that program is one")
-        if not isinstance(after, list | tuple):
+        if not isinstance(after, list | tuple) or not all(type(mark) in (str, int) for mark in after):
             raise ModelError("after", f"{shown(after)} is not a list of marks")
         ops = self._programs[name]
         self._runs += 1
