@@ -11,6 +11,7 @@
     ├── EngineError             a graph, shape, dtype or binding the engine cannot run
     ├── OutputError             a result cannot be written where it was asked to go
     ├── NotInstalledError       a command, a service or a library that another package or an extra brings is not there
+    ├── AskedError              a command that is asked in lines does not answer one
     └── ClusterError            a scheduler cannot be reached, or its workers cannot do what is asked
 
 Defects of a plan are not errors: checks *return* them (`allocsim.judge.violations`). An exception
@@ -126,6 +127,17 @@ class NotInstalledError(AllocsimError):
 
     Says what is missing, and what brings it or what is in the way.
     """
+
+
+class AskedError(AllocsimError):
+    """A command that is asked in lines did something else than answer one.
+
+    `cause` says what, without names and numbers: it follows "the target".
+    """
+
+    def __init__(self, cause: str, how: str) -> None:
+        self.cause = cause
+        super().__init__(f"the target {cause}: {how}")
 
 
 class ClusterError(AllocsimError):

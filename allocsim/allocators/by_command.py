@@ -133,8 +133,11 @@ class CommandPlanner:
 
     def _more(self, answers: IO[bytes]) -> bool:
         """Return whether the command wrote something that is no answer to what was asked."""
-        if not self.ahead and select.select([answers], [], [], 0)[0]:
-            self.ahead = os.read(answers.fileno(), 1 << 16)
+        if not self.ahead:
+            poll = select.poll()  # numbers of 1,024 and more are beyond select
+            poll.register(answers, select.POLLIN)
+            if poll.poll(0):
+                self.ahead = os.read(answers.fileno(), 1 << 16)
         return bool(self.ahead)
 
     def _beside(self, where: str) -> PlannerError:

@@ -15,9 +15,6 @@ program could not be run. The program's own exit status is said where it is not 
 What this module does not see: what is recorded, and how it is judged.
 """
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -26,13 +23,15 @@ import typer
 from allocsim.cli.check import outcome_entry, print_remarks
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.cli.record_live import judged_live
+from allocsim.cli.record_malloc import malloc
 from allocsim.document import write
 from allocsim.errors import AllocsimError
+from allocsim.files.preloaded import log_at, logs_of
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.systems import remarks_on
-from allocsim.systems.ggml.host_record.host_recorder import logs_of, started
+from allocsim.systems.ggml.host_record.host_recorder import started
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 
@@ -42,6 +41,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=T
 @app.callback()
 def record() -> None:
     """Run a program and judge what its host did."""
+
+
+app.command()(malloc)
 
 
 @app.command()
@@ -67,7 +69,7 @@ def ggml(
         raise typer.BadParameter("give a program behind `--`, or a log by --log")
     if (live and given is not None) or (stop and not live):
         raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
-    with _log_at(given or out) as log:
+    with log_at(given or out) as log:
         documents = _recorded(program, log, live=live, stop=stop) if program else _in(log)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,15 +104,6 @@ def _recorded(program: list[str], log: Path, *, live: bool, stop: bool) -> list[
 
 def _in(log: Path) -> list[Document]:
     return documents_of(read_log(log))
-
-
-@contextmanager
-def _log_at(path: Path | None) -> Iterator[Path]:
-    if path is not None:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
-        yield Path(folder) / "log.jsonl"
 
 
 def _said(program: str, status: int) -> None:

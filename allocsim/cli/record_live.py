@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from allocsim.cli.output import print_error
+from allocsim.files.preloaded import logs_of
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.systems.ggml.host_record.followed_sessions import FollowedSessions
-from allocsim.systems.ggml.host_record.host_recorder import logs_of
 from allocsim.verdict.records import Cause, Witness
 
 if TYPE_CHECKING:

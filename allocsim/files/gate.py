@@ -211,7 +211,7 @@ def file_lines(path: str | Path | IO[bytes], source: str, most: int = CEILINGS["
             while piece := file.read(most):  # `readlines` would take up a line of any length
                 lines = BytesIO(rest + piece).readlines()
                 rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
-                if max(map(len, (*lines, rest))) > most:
+                if max(len(lines[0]) if lines else 0, len(rest)) > most:  # others lie in one piece
                     raise DocumentError(source, "", f"has a line of more than {most >> 10} KiB, the most that is read")
                 yield lines
             if rest:

@@ -32,13 +32,13 @@ from time import time
 from typing import Final
 
 from allocsim.errors import PlannerError
+from allocsim.files.signals import die_with_parent
 from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.corpus import Corpus, keep_in
 from allocsim.fuzzing.explorer import CampaignSpec, Explored, Explorer, Told
 from allocsim.fuzzing.joining import JoinedFindings, joined
 from allocsim.fuzzing.sources import SourceChunk, chunks
 from allocsim.fuzzing.tally import Tally
-from allocsim.fuzzing.worker import die_with_parent
 
 WAITING: Final = 2
 """Chunks that are waiting for each process."""

@@ -35,9 +35,9 @@ from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
 from allocsim.files.patience import PATIENCE, Limit, waited_seconds
-from allocsim.files.signals import how_ended
+from allocsim.files.signals import children_of, how_ended
 from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
-from allocsim.fuzzing.worker import HEAD, PROCESSES, children_of, send, warm_up
+from allocsim.fuzzing.worker import HEAD, PROCESSES, send, warm_up
 from allocsim.model import Plan, Problem
 
 GRACE: Final = 60.0

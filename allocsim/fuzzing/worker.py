@@ -43,11 +43,10 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from allocsim.files.signals import adopt_orphans, children_of, die_with_parent, end_all, end_orphans
+
 HEAD: Final = struct.Struct("<q")
 """Before each frame: its length."""
-
-PR_SET_PDEATHSIG: Final = 1
-PR_SET_CHILD_SUBREAPER: Final = 36
 
 PROCESSES: Final = 64
 """Processes that a target may have at once beside its own; more are ended after the answer."""
@@ -108,54 +107,12 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return payload
 
 
-def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the system to send this process a signal when its parent ends.
-
-    Where it cannot, the end of standard input will do.
-    """
-    _control(PR_SET_PDEATHSIG, by)
-
-
-def _control(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415 - only here
-
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(option, int(value))
-
-
-def children_of(process: int) -> list[int]:
-    """Return the processes whose parent a process is, none where the system does not say."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):  # it may end at any moment
-        for task in Path(f"/proc/{process}/task").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def end_all(process: int) -> None:
-    """End all that a process has begun, and what these have."""
-    for child in children_of(process):
-        end_all(child)
-        with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-
-
-def end_orphans() -> None:
-    """End whatever is left of a target: its children become this process's when it ends."""
-    while children_of(os.getpid()):
-        end_all(os.getpid())
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)
-
-
 def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
     """Import the target and keep a child alive that answers for it, on the descriptor `answers`.
 
     Say on `news` what becomes of it. The child works in `folder`.
     """
-    _control(PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     die_with_parent(signal.SIGTERM)
     replies, control = os.fdopen(answers, "wb"), os.fdopen(news, "wb")
     os.dup2(2, 1)

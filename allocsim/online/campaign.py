@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from allocsim.errors import AllocsimError
 from allocsim.online.driver import LARGEST, BrokenPromiseError, Call, Driver
-from allocsim.online.held_memory import Broken
+from allocsim.online.held_memory import HANGS, Broken
 from allocsim.online.protocol import Abilities, Make
 from allocsim.online.sequences import Sequence, drawn
 
@@ -34,6 +34,9 @@ CHOICES: Final = ("deterministic",)
 
 AGAIN: Final = 4
 """One sequence in so many is run again: for other answers, and for memory that grows each time."""
+
+HUNG: Final = 4
+"""Sequences that hang before a campaign is stopped: each takes its time."""
 
 PASSES: Final = 4
 """A sequence is then run on one target as often as it has allocs, and so often more.
@@ -87,6 +90,7 @@ class Result:
         self.calls += other.calls
         self.shapes.update(other.shapes)
         self.words.update(other.words)
+        self.stopped = self.stopped or other.stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,7 @@ class Judge:
             for call in sequence.calls:
                 first.step(call)
             first.finish(self.largest(sequence, first.abilities))
+            first.close()
             return self._wasted(first) or (self._run_again(sequence, first) if again else None)
         except BrokenPromiseError as error:
             return error.broken
@@ -208,23 +213,27 @@ def campaign(
     Raises AllocsimError for a target that is none.
     """
     abilities = judge.abilities()
-    result, known = Result(), set(seen)
+    result, known, hung = Result(), set(seen), 0
     end = None if seconds is None else time.monotonic() + seconds
     for index in count(first) if examples is None else range(first, examples):
         if end is not None and time.monotonic() > end:
+            break
+        if hung == HUNG:
+            result.stopped = f"stopped before sequence {index}, after {HUNG} hung"
             break
         if started is not None:
             started(index)
         sequence = drawn(seed, index, abilities)
         result.tally(sequence)
         broken = judge.judge(sequence, again=index % AGAIN == 0)
+        hung += broken is not None and broken.cause == HANGS
         if broken is None or (broken.property, broken.cause) in known:
             continue
         known.add((broken.property, broken.cause))
-        finding = Finding(index, sequence, broken)
+        finding = Finding(index, sequence, broken, died=broken.cause == HANGS)
         if found is not None:
             found(finding)
-        finding = smallest(finding, judge) if shrink else finding
+        finding = smallest(finding, judge) if shrink and not finding.died else finding
         result.findings.append(finding)
         if tell is not None:
             tell(finding)

@@ -38,6 +38,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from allocsim.errors import AskedError
 from allocsim.model.layout import LIMIT
 from allocsim.online.device import Device
 from allocsim.online.held_memory import Broken, HeldBlock, HeldMemory
@@ -69,8 +70,10 @@ class Driver:
         streams: int,
         events: list[dict[str, Any]] | None = None,
     ) -> None:
-        self._copies: list[tuple[int, int, int]] = []
-        self.device = Device(streams, None if events is None else self._tell, self._copied)
+        copies = self._copies = list[tuple[int, int, int]]()
+        tell = None if events is None else (lambda word, **keys: events.append({"event": word, **keys}))
+        # neither holds the driver: what it drives is let go with it
+        self.device = Device(streams, tell, lambda *move: copies.append(move))
         self.book = HeldMemory(self.device, capacity)
         self.alignment = alignment
         self.events = events
@@ -113,6 +116,11 @@ class Driver:
             raise BrokenPromiseError(Broken("returned", "memory that does not come back", sentence))
         self.holds[-1] = blocks
         self._free(-1, told=False)
+
+    def close(self) -> None:
+        """Say to the target that nothing more is asked."""
+        if callable(getattr(self.target, "close", None)):
+            self._asked("close")
 
     def confess(self) -> None:
         """Tell of what comes of a block that breaks a promise: its owner writes it, and who held
@@ -224,7 +232,9 @@ class Driver:
         )
         self._steps[step] = self.device.record(stream)
         if "begin" in self.abilities.calls:
-            self._asked("begin", step, self._memory(blocks))
+            parts = [blocks] if self.abilities.page else [[block] for block in blocks]
+            for part in parts:
+                self._asked("begin", step, self._memory(part))
 
     def _end(self, step: int) -> None:
         if step not in self._steps:
@@ -372,9 +382,6 @@ class Driver:
     def _memory(self, blocks: Sequence[HeldBlock]) -> Any:
         return [block.page for block in blocks] if self.abilities.page else blocks[0].low
 
-    def _copied(self, source: int, target: int, nbytes: int) -> None:
-        self._copies.append((source, target, nbytes))
-
     def _asked(self, word: str, *arguments: Any) -> Any:
         return self._answer(word, getattr(self.target, word), *arguments)
 
@@ -384,6 +391,8 @@ class Driver:
             return function(*arguments)
         except BrokenPromiseError:
             raise
+        except AskedError as error:
+            raise BrokenPromiseError(Broken("answers", f"the target {error.cause}", str(error))) from error
         except Exception as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             broken = Broken("answers", f"{word} raises {type(error).__name__}", f"{word} raised {said}")

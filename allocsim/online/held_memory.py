@@ -20,6 +20,7 @@ calls, and who made them.
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from typing import Final
 
 from allocsim.online.device import Device
 
@@ -33,6 +34,10 @@ class Broken:
     """The same for all findings of a kind: no addresses, no numbers."""
     sentence: str
     """With the thing, the value and the rule."""
+
+
+HANGS: Final = "the target hangs"
+"""The cause of an answer that does not come."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,5 +1,7 @@
 """A campaign in a process of its own: a target that hangs or ends its process is a finding.
 
+What a command leaves behind is the child's, which ends it; the child ends with this process.
+
 The child says which sequence it runs in shared memory; the parent looks there and at its pipe.
 What a killed sequence was is drawn again from the seed. The campaign goes on behind it, at most
 `RESTARTS` times.
@@ -7,7 +9,10 @@ What a killed sequence was is drawn again from the seed. The campaign goes on be
 What this module does not see: what is drawn and judged.
 """
 
+import contextlib
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +20,10 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from allocsim.errors import AllocsimError
-from allocsim.files.signals import how_ended
+from allocsim.files.signals import adopt_orphans, die_with_parent, end_all, end_orphans, how_ended
 from allocsim.online.campaign import Finding, Judge, Result, campaign
 from allocsim.online.held_memory import Broken
+from allocsim.online.pools_by_command import COMMAND
 from allocsim.online.protocol import Abilities, find
 from allocsim.online.sequences import drawn
 
@@ -132,7 +138,7 @@ def _child(watched: _Watched) -> Finding | None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     at = context.Value("q", -1, lock=False)
-    child = context.Process(target=_work, args=(watched.name, watched.options, theirs, at), daemon=True)
+    child = context.Process(target=_work, args=(watched.name, watched.options, theirs, at, os.getpid()), daemon=True)
     child.start()
     theirs.close()
     watched.since = time.monotonic() + STARTING
@@ -150,16 +156,34 @@ def _child(watched: _Watched) -> Finding | None:
         how = how_ended(code)
         return watched.ended(at.value, cause="ends its process", how=how)
     finally:
+        if child.pid is not None and child.is_alive():
+            with contextlib.suppress(OSError):
+                os.kill(child.pid, signal.SIGSTOP)  # it begins nothing more
+            end_all(child.pid)
         child.kill()
         child.join()
         ours.close()
     return None
 
 
-def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any) -> None:
+def _end(*_: object) -> None:
+    """End all that was begun here, and this process."""
+    end_orphans()
+    os._exit(0)
+
+
+def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any, parent: int) -> None:
     def started(index: int) -> None:
         at.value = index
 
+    if name.startswith(COMMAND):
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, _end)
+        die_with_parent(signal.SIGTERM)
+    else:
+        die_with_parent()
+    if os.getppid() != parent:
+        return
     try:
         judge = Judge(make=find(name), deterministic=options.pop("deterministic"), waste=options.pop("waste"))
         pipe.send(("abilities", judge.abilities()))

@@ -9,11 +9,12 @@ two, and the `Device` whose streams use the memory (`allocsim.online.device`).
 | `free(memory, stream)` | nothing; `memory` is an answer of `alloc`, or some of its pages | yes |
 | `realloc(address, nbytes)` | an address whose first bytes are those of the old one, or None | no |
 | `record_stream(memory, stream)` | nothing: another stream uses it too; once freed it waits for that | no |
-| `begin(step, memory, stream)`, `end(step)` | nothing: a step in flight uses this memory | no |
+| `begin(step, memory)`, `end(step)` | nothing: a step in flight uses this memory; one `begin` for each of its blocks | no |
 | `share(memory)` | nothing: one more holder, each of whom frees it | no |
 | `write(memory)` | memory of the same size that only this holder has: copy on write; or None | no |
 | `count(memory)` | how many hold it | no |
 | `trim()`, `evict(nbytes)` | nothing that is looked at | no |
+| `close()` | nothing: it is not asked again | no |
 
 An allocator of pages has an attribute `page`, the bytes of one; its answers are lists of page
 numbers. One whose `alloc` takes streams seriously says so by `record_stream` or by an attribute
@@ -41,6 +42,7 @@ from allocsim.allocators.caching import Caching
 from allocsim.allocators.tlsf import Tlsf
 from allocsim.errors import AllocsimError, UnknownNameError
 from allocsim.online.device import Device
+from allocsim.online.pools_by_command import COMMAND, command
 from allocsim.online.pools_by_library import LIBRARY, MALLOC, library, malloc
 
 Make = Callable[[int | None, int, Device], Any]
@@ -106,11 +108,12 @@ SHELF: Final[dict[str, Callable[[int | None, int], Any]]] = {"buddy": Buddy, "ca
 
 def find(name: str) -> Make:
     """Return the function that makes a target: a name of `SHELF`, `package.module:function`,
-    `lib:PATH` or `malloc:PATH` (`allocsim.online.pools_by_library`).
+    `lib:PATH` or `malloc:PATH` (`allocsim.online.pools_by_library`), or `cmd:COMMAND`
+    (`allocsim.online.pools_by_command`).
 
     Raises AllocsimError for what is none.
     """
-    for prefix, opened in ((LIBRARY, library), (MALLOC, malloc)):
+    for prefix, opened in ((LIBRARY, library), (MALLOC, malloc), (COMMAND, command)):
         if name.startswith(prefix):
             return opened(name.removeprefix(prefix))
     if name in SHELF:

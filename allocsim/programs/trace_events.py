@@ -23,7 +23,7 @@ O(parts) an event. What this module does not see: what events add up to.
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
@@ -66,6 +66,15 @@ _NAMES: Final = frozenset({"block", "mark", "stream", "device", "role", "program
 _NAME_TYPES: Final = frozenset({str, int, float, bool, type(None)})
 _LISTS: Final = frozenset({"reads", "writes"})
 """Keys whose values are looked up, and keys whose values are gone through."""
+_LOOKED_AT: Final = _NAMES | _LISTS
+
+
+SHAPES: Final = 1000
+_LIST_TYPES: Final = frozenset({list})
+_shapes: Final[dict[tuple[str, ...], dict[str, tuple[tuple[str, frozenset[Any]], ...]]]] = {}
+"""By keys in their order, up to `SHAPES` of these, and by word: the keys whose values are looked
+at, and what these may be. Such an event has the keys that it needs, and no other.
+"""
 
 
 class PagePool(NamedTuple):
@@ -83,7 +92,13 @@ def checked(event: Any) -> Mapping[str, Any]:
     """Return an event that has the keys of its word. Raises ModelError for any other."""
     if type(event) is not dict and not isinstance(event, Mapping):
         raise ModelError("", f"{shown(event)} is not an object")
-    word = event.get("event")
+    word, shape = event.get("event"), _shapes.get(tuple(event))
+    if shape is not None and type(word) is str and word in shape:
+        for key, types in shape[word]:
+            if type(event[key]) not in types:
+                break
+        else:
+            return event
     if not isinstance(word, str) or word not in KEYS:
         raise ModelError("event", f"{shown(word)} is none of {' '.join(KEYS)}")
     keys = event.keys()
@@ -95,7 +110,19 @@ def checked(event: Any) -> Mapping[str, Any]:
         near = get_close_matches(str(key), (*KEYS[word][0], *KEYS[word][1]), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`meta` is for your own"
         raise ModelError("", f"has the unknown key {key!r}; {hint}")
-    for key, value in event.items():
+    _check_values(event)
+    if shape is None and len(_shapes) < SHAPES:
+        shape = _shapes.setdefault(tuple(event), {})
+    if shape is not None:
+        looked_at = event.keys() & _LOOKED_AT
+        shape[word] = tuple((key, _LIST_TYPES if key in _LISTS else _NAME_TYPES) for key in looked_at)
+    return event
+
+
+def _check_values(event: Mapping[str, Any]) -> None:
+    """Raise ModelError for a name or a list that is none."""
+    for key in event.keys() & _LOOKED_AT:
+        value = event[key]
         if key in _NAMES and type(value) not in _NAME_TYPES:
             raise ModelError(key, f"{shown(value)} is no name: a text or a number")
         if (
@@ -104,7 +131,6 @@ def checked(event: Any) -> Mapping[str, Any]:
             and (isinstance(value, str | Mapping) or not isinstance(value, Iterable))
         ):
             raise ModelError(key, f"{shown(value)} is not a list of blocks")
-    return event
 
 
 class Lowering:
@@ -112,11 +138,13 @@ class Lowering:
 
     def __init__(self) -> None:
         self.pools: dict[Any, PagePool] = {}
-        self._pages: dict[Any, Any] = {}
-        """Block -> the device of pages that it is of."""
+        self._pages: dict[Any, PagePool] = {}
+        """Block -> the pool that it is a page of."""
         self._programs: dict[Any, list[dict[str, Any]]] = {}
         self._runs = 0
-        self._short = {
+        self._typed = False
+        """Whether anything was told of pages or holders, so that uses may name positions."""
+        self.words = {
             "pool": self._pool,
             "alloc": self._alloc,
             "move": self._move,
@@ -124,6 +152,8 @@ class Lowering:
             "barrier": self._barrier,
             "cell": self._cell,
             "share": self._cell,
+            "ref": self._counted,
+            "unref": self._counted,
         }
         """What is done with words that stand for others, or whose keys depend on each other."""
 
@@ -133,13 +163,16 @@ class Lowering:
         """
         word = event["event"]
         if word == "use":
-            return self._use(event) if self._pages or "mark" in event or "program" in event else (event,)
+            return self._use(event) if self._typed or "mark" in event or "program" in event else (event,)
         if word == "alloc" and "page" not in event:
             for key in ("address", "nbytes"):
-                if key not in event:
-                    raise ModelError("", f"has no {key!r}, which alloc needs")
+                number = event.get(key)
+                if type(number) is not int or not 0 <= number <= LIMIT:
+                    if key not in event:
+                        raise ModelError("", f"has no {key!r}, which alloc needs")
+                    event = {**event, key: number_of(event, key)}
             return (event,)
-        special = self._short.get(word)
+        special = self.words.get(word)
         return (event,) if special is None else special(event)
 
     def _pool(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -151,14 +184,18 @@ class Lowering:
         if not pool.cells or not pool.page or pool.page % pool.cells:
             raise ModelError("cells", f"{pool.cells} cells do not divide {pool.page} bytes")
         self.pools[device] = pool
+        return self._counted(event)
+
+    def _counted(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        self._typed = True
         return (event,)
 
     def _alloc(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         device = key_of(event, "device", 0)
         if device not in self.pools or "address" in event or "nbytes" in event:
             raise ModelError("page", "needs a device that a pool describes, and neither address nor nbytes")
-        self._pages[key_of(event, "block")] = device
-        page, nbytes = number_of(event, "page"), self.pools[device].page
+        pool = self._pages[key_of(event, "block")] = self.pools[device]
+        page, nbytes = number_of(event, "page"), pool.page
         found = {key: value for key, value in event.items() if key != "page"}
         return ({**found, "address": page * nbytes, "nbytes": nbytes},)
 
@@ -168,15 +205,18 @@ class Lowering:
 
     def _use(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         if "program" in event:
+            meta_of(event)
             found = {key: value for key, value in event.items() if key != "program"}
             self._programs.setdefault(key_of(event, "program"), []).append(found)
             return ()
         mark, use = event.get("mark"), event
-        if mark is not None or self._pages:
-            use = {key: value for key, value in event.items() if key != "mark"}
+        if mark is not None or self._typed:
+            use = dict(event)
+            use.pop("mark", None)
             for side in ("reads", "writes"):
-                if isinstance(use.get(side), list | tuple):
-                    use[side] = [self._part(part, f"{side}[{at}]") for at, part in enumerate(use[side])]
+                parts = use.get(side)
+                if parts and isinstance(parts, list | tuple):
+                    use[side] = self._parts(parts, side)
         if mark is None:
             return (use,)
         return use, {"event": "record", "mark": key_of(event, "mark"), "stream": event.get("stream", 0)}
@@ -185,7 +225,7 @@ class Lowering:
         name, after = key_of(event, "program"), event.get("after", ())
         if name not in self._programs:
             raise ModelError("program", f"{shown(name)} has no ops; a use with that program is one")
-        if not isinstance(after, list | tuple):
+        if not isinstance(after, list | tuple) or not all(type(mark) in (str, int) for mark in after):
             raise ModelError("after", f"{shown(after)} is not a list of marks")
         ops = self._programs[name]
         self._runs += 1
@@ -202,27 +242,33 @@ class Lowering:
         return (event,)
 
     def _cell(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-        return (self._part(event, ""),)
+        return (self._cells_of(event),)
 
-    def _part(self, part: Any, place: str) -> Any:
-        """Return a part with offset and bytes of its cells; what has no position as it is."""
-        if not isinstance(part, Mapping) or "position" not in part:
-            return part
+    def _parts(self, parts: Sequence[Any], side: str) -> list[Any]:
+        """Return parts with offset and bytes of their cells; what has no position as it is."""
+        found: list[Any] = []
         try:
-            return self._cells_of(part)
+            for part in parts:
+                typed = type(part) is not str and isinstance(part, Mapping) and "position" in part
+                found.append(self._cells_of(part) if typed else part)
         except ModelError as error:
-            raise error.within(place) from None
+            raise error.within(f"{side}[{len(found)}]") from None
+        return found
 
     def _cells_of(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        device = self._pages.get(key_of(part, "block"))
-        if device is None:
+        pool = self._pages.get(key_of(part, "block"))
+        if pool is None:
             raise ModelError("block", f"{shown(part['block'])} is no page that was given out")
         key_of(part, "sequence")
-        pool, position, count = self.pools[device], number_of(part, "position"), number_of(part, "count", 1)
-        slot = number_of(part, "slot", position % pool.cells)
-        if slot + count > pool.cells:
-            raise ModelError("count", f"cells [{slot}, {slot + count}) are not within the {pool.cells} of a page")
-        cell = pool.page // pool.cells
+        position, count = part["position"], part.get("count", 1)
+        if not (type(position) is type(count) is int and position >= 0 and count >= 0):
+            position, count = number_of(part, "position"), number_of(part, "count", 1)
+        cells = pool.cells
+        slot = number_of(part, "slot") if "slot" in part else position % cells
+        if slot + count > cells or position > LIMIT:
+            number_of(part, "position")
+            raise ModelError("count", f"cells [{slot}, {slot + count}) are not within the {cells} of a page")
+        cell = pool.page // cells
         return {**part, "count": count, "slot": slot, "offset": slot * cell, "nbytes": count * cell}
 
 
@@ -255,6 +301,8 @@ def meta_of(event: Mapping[str, Any]) -> Any:
 def key_of(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """Return a name: a string or a whole number. Raises ModelError for anything else."""
     found = event.get(key, default)
+    if type(found) is str:
+        return found
     if isinstance(found, bool) or not isinstance(found, str | int):
         raise ModelError(key, f"{shown(found)} is neither a string nor an integer")
     return found
@@ -263,6 +311,8 @@ def key_of(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
 def number_of(event: Mapping[str, Any], key: str, default: int | None = None) -> int:
     """Return a whole number from 0 to 2^62. Raises ModelError for anything else."""
     found = event.get(key, default)
+    if type(found) is int and 0 <= found <= LIMIT:
+        return found
     try:
         number = None if isinstance(found, bool) else operator.index(found)
     except TypeError:

@@ -111,10 +111,14 @@ class PageBook:
         self.found.append(BookFault(kind, self._screen.events // STEP, block, text))
 
     def _page(self, name: Any) -> _Page:
-        self._screen.block(name)  # or it is misuse
+        if name not in self._screen.blocks:
+            self._screen.block(name)  # or it is misuse
         if "use" not in self.words:
             self._begin({})
-        return self._pages.setdefault(name, _Page(1, [], {}, {}))
+        found = self._pages.get(name)
+        if found is None:
+            found = self._pages[name] = _Page(1, [], {}, {})
+        return found
 
     def _alloc(self, event: Mapping[str, Any]) -> None:
         device, name = event.get("device", 0), event["block"]
@@ -219,6 +223,8 @@ class PageBook:
         page = self._page(name)
         high, base = low + part["count"], part["position"] - low
         known = page.positions.get(sequence, [])
+        if known and known[-1][2] == base and known[-1][0] <= low and high <= known[-1][1]:
+            return
         if all(found == base for found in _within(known, low, high)):
             return
         what = f"positions [{part['position']}, {part['position'] + part['count']}) of {sequence} are read in {name}"
@@ -230,18 +236,17 @@ class PageBook:
         self._count_on(page, sequence, low, high, base)  # told once
 
     def _count_on(self, page: _Page, sequence: Any, low: int, high: int, base: int) -> None:
-        page.positions[sequence] = _joined([*_without(page.positions.get(sequence, []), low, high), (low, high, base)])
+        page.positions[sequence] = _put(page.positions.get(sequence, []), low, high, base)
         page.lost.pop(sequence, None)
 
     def _write(self, part: Mapping[str, Any]) -> None:
         name, sequence, low = part["block"], part["sequence"], part["slot"]
         page = self._page(name)
         high, base = low + part["count"], part["position"] - low
-        page.content = _joined([*_without(page.content, low, high), (low, high, part.get("content"))])
-        for other, spans in list(page.positions.items()):
-            left = _without(spans, low, high)
-            if other != sequence and left != spans:
-                page.positions[other] = left
+        page.content = _put(page.content, low, high, part.get("content"))
+        for other, spans in page.positions.items():
+            if other != sequence and any(start < high and low < stop for start, stop, _ in spans):
+                page.positions[other] = _without(spans, low, high)
                 page.lost[other] = self._screen.events // STEP
         self._count_on(page, sequence, low, high, base)
 
@@ -250,6 +255,16 @@ class PageBook:
         known = self._screen
         for name in [name for name in self._pages if name not in known.blocks and name not in known.gone]:
             del self._pages[name]
+
+
+def _put(spans: Spans, low: int, high: int, what: Any) -> Spans:
+    """Return spans in order with the cells `[low, high)` known as this; those given are used up."""
+    if not spans or spans[-1][1] <= low:  # as sequences grow
+        if spans and spans[-1][1] == low and spans[-1][2] == what:
+            low = spans.pop()[0]
+        spans.append((low, high, what))
+        return spans
+    return _joined([*_without(spans, low, high), (low, high, what)])
 
 
 def _without(spans: Spans, low: int, high: int) -> Spans:
@@ -273,6 +288,8 @@ def _joined(spans: Spans) -> Spans:
 
 def _within(spans: Spans, low: int, high: int) -> list[Any]:
     """Return what is known of the cells `[low, high)`, in order; `NOTHING` for a hole."""
+    if len(spans) == 1 and spans[0][0] <= low and high <= spans[0][1] and low < high:
+        return [spans[0][2]]
     found, at = list[Any](), low
     for start, stop, what in spans:
         if start < high and low < stop:

@@ -68,8 +68,13 @@ def judge(events: Iterable[Mapping[str, Any]], *, window: int = WINDOW, windows:
 
     Raises ModelError, at `events[i]`, for an event that no recording can hold.
     """
-    with paused():  # a million small objects, few of them in a cycle
-        return _Judging(window, windows).judged(events)
+    with paused():  # a million small objects, none of them in a cycle once they are let go
+        judging = _Judging(window, windows)
+        try:
+            return judging.judged(events)
+        finally:
+            judging.let_go()
+            del judging
 
 
 class _Judging:
@@ -112,6 +117,11 @@ class _Judging:
         self.found.findings.sort(key=lambda finding: finding.event)
         self._assume()
         return self.found
+
+    def let_go(self) -> None:
+        """Drop what holds itself, so that nothing is left for the collector."""
+        for words in (self.screen.words, self.book.words, self.lowering.words):
+            words.clear()
 
     def _assume(self) -> None:
         screen, assumed = self.screen, self.found.assumed

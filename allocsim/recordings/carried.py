@@ -10,18 +10,19 @@ Complexity: O(blocks x streams). What this module does not see: what is wrong wi
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocsim.programs.host_order import Front
-from allocsim.recordings.screen import RecordedBlock, Screen, Use
+from allocsim.recordings.recorded_block import RecordedBlock, Use
+from allocsim.recordings.screen import Screen
 
 Event = Mapping[str, Any]
-Row = tuple[
-    int, Any, int, Event, tuple[int, Event] | None, tuple[tuple[int, Event], ...], list[tuple[Use, int, int, bool]]
-]
-"""Number, name, size, alloc, free, what was told, and uses with range and whether they wrote."""
+Row = tuple[int, Any, int, Event, tuple[int, Event] | None, tuple[tuple[int, Event], ...], tuple[Use | None, Any, Any]]
+"""Number, name, size, alloc, free, what was told, and the last op that wrote all, those that wrote
+parts since, and readers, as `RecordedBlock` has them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Carried:
         for number, name, size, alloc, free, told, mine in rows:
             found.append((number, 0, alloc))
             found += [(row[0], 0, row[1]) for row in ((*told, free) if free is not None else told)]
-            for use, low, high, wrote in mine:
+            for use, low, high, wrote in _uses(size, *mine):
                 if use[0] < self.ops:
                     part = name if (low, high) == (0, size) else {"block": name, "offset": low, "nbytes": high - low}
                     _, reads, writes = uses.setdefault(use[0], (use, [], []))
@@ -83,9 +84,9 @@ class Carried:
             if sort == 0:
                 made.append((number, row))
             elif sort == 1:
-                (op, stream, _, event, before), reads, writes = row
+                (op, stream, _, words, before), reads, writes = row
                 made += [(number, wait) for wait in waits.behind(stream, before)]
-                made += [(number, one) for one in _again(event, reads, writes, waits.mark(op))]
+                made += [(number, one) for one in _again(words, reads, writes, waits.mark(op))]
             else:
                 name, stream, before = row
                 made += [(number, wait) for wait in waits.behind(stream, before)]
@@ -131,24 +132,28 @@ class _Waits:
 
 
 def _row(held: RecordedBlock) -> Row:
-    uses: list[tuple[Use, int, int, bool]] = []
-    if held.whole is not None:
-        uses.append((held.whole, 0, held.size, True))
-    for (low, high), use in (held.parts or {}).items():
-        uses.append((use, low, high, True))
-    for (_, low, high), use in held.readers.items():
-        uses.append((use, low, high, False))
-    return held.number, held.name, held.size, held.alloc, held.free, tuple(held.told or ()), uses
+    mine = held.whole, held.parts and held.parts.copy(), held.readers and held.readers.copy()
+    return held.number, held.name, held.size, held.alloc, held.free, tuple(held.told or ()), mine
 
 
-def _again(event: Event, reads: list[Any], writes: list[Any], mark: str) -> tuple[Event, Event]:
+def _uses(size: int, whole: Use | None, parts: Any, readers: Any) -> Iterator[tuple[Use, int, int, bool]]:
+    """Yield the ops that still matter of a block, with the bytes, and whether they wrote them."""
+    if whole is not None:
+        yield whole, 0, size, True
+    for (low, high), use in (parts or {}).items():
+        yield use, low, high, True
+    for (_, low, high), use in (readers or {}).items():
+        yield use, low, high, False
+
+
+def _again(words: tuple[Any, Any, Any], reads: list[Any], writes: list[Any], mark: str) -> tuple[Event, Event]:
     """Return a use with what still matters of it, and a mark behind it."""
-    kind = event.get("kind", "use")
+    kind, name, stream = words
     use = {
-        "event": "use", "kind": "moved" if kind == "same" else kind, "name": event.get("name", kind),
-        "stream": event.get("stream", 0), "reads": reads, "writes": writes, "in_place": [],
+        "event": "use", "kind": "moved" if kind == "same" else kind, "name": name,
+        "stream": stream, "reads": reads, "writes": writes, "in_place": [],
     }  # fmt: skip
-    return use, {"event": "record", "mark": mark, "stream": use["stream"]}
+    return use, {"event": "record", "mark": mark, "stream": stream}
 
 
 __all__ = ["Carried"]

@@ -23,7 +23,7 @@ and positions (`allocsim.recordings.book`).
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from allocsim.model import HOST_READ, HOST_WRITE
 from allocsim.model.layout import LIMIT
 from allocsim.programs.host_order import DeviceBytes, Front, HostOrder
 from allocsim.programs.trace_events import key_of, number_of, shown
+from allocsim.recordings.recorded_block import Ends, RecordedBlock, Use, all_before, covered
 
 GONE: Final = 100_000
 """Blocks that were given back whose names are still known."""
@@ -41,47 +42,8 @@ STEP: Final = 1 << 20
 MARKS: Final = 4096
 """Marks that are kept whatever they order: a stream that nobody met yet may wait for them."""
 
-LASTING: Final = frozenset({"parameter", "state"})
-"""Roles of blocks that hold something before anybody writes them."""
-
-Use = tuple[int, int, int, Mapping[str, Any], Front]
-"""(op, stream, number of its event, event, what came before it): an op, as long as it matters."""
-
-Ends = tuple[int, int]
-
-
-class RecordedBlock:
-    """A block, from its alloc until nothing later can meet it."""
-
-    __slots__ = ("alloc", "behind", "free", "high", "lasting", "low", "name", "number", "parts", "readers", "size", "told", "whole")  # fmt: skip
-
-    def __init__(self, name: Any, low: int, nbytes: int, number: int, alloc: Mapping[str, Any]) -> None:
-        self.name = name
-        self.low = low
-        self.high = low + nbytes
-        self.size = nbytes
-        self.number = number
-        self.alloc = alloc
-        self.lasting = alloc.get("role") in LASTING
-        self.free: tuple[int, Mapping[str, Any]] | None = None
-        self.whole: Use | None = None
-        """The last op that wrote all of it."""
-        self.parts: dict[Ends, Use] | None = None
-        """Later ones, by the range that they wrote."""
-        self.readers: dict[tuple[int, int, int], Use] = {}
-        """Readers since, by stream and range."""
-        self.behind: list[RecordedBlock] | None = None
-        """Earlier owners of its bytes which its users must come after."""
-        self.told: list[tuple[int, Mapping[str, Any]]] | None = None
-        """Events `record_stream` and `returned`."""
-
-    def uses(self) -> Iterator[Use]:
-        """Yield the ops that still matter."""
-        if self.whole is not None:
-            yield self.whole
-        if self.parts:
-            yield from self.parts.values()
-        yield from self.readers.values()
+Part = tuple[RecordedBlock, int, int]
+"""A block, and the bytes of it that an op reads or writes."""
 
 
 class Screen:
@@ -295,26 +257,32 @@ class Screen:
         self.ops = op + 1
         order.put(stream, op)
         before = order.before(stream)
-        use = (op, stream, self.events, event, before)
+        kind = event.get("kind", "use")
+        use = (op, stream, self.events, (kind, event.get("name", kind), event.get("stream", 0)), before)
         reads, writes = event.get("reads", ()), event.get("writes", ())
-        kind = event.get("kind")
         if (kind == HOST_WRITE and reads) or (kind == HOST_READ and writes):
             raise ModelError("kind", f"a {kind} has no {'reads' if reads else 'writes'}")
-        right = True
+        right, read, written = True, [], []
         for part in reads:
-            held, low, high = self._part(part, "reads")
-            right = self._read(held, low, high, use) and right
+            found = self._part(part, "reads")
+            read.append(found)
+            right = self._read(*found, use) and right
         for part in writes:
-            held, low, high = self._part(part, "writes")
-            right = self._written(held, low, high, use) and right
-        if not right or (writes and len(reads) + len(writes) > 1 and self._in_itself(reads, writes)):
+            found = self._part(part, "writes")
+            written.append(found)
+            right = self._written(*found, use) and right
+        if not right or (written and len(read) + len(written) > 1 and _in_itself(read, written)):
             self.suspects.append(self.events)
 
-    def _part(self, part: Any, side: str) -> tuple[RecordedBlock, int, int]:
+    def _part(self, part: Any, side: str) -> Part:
         if type(part) is str:
             held = self.blocks.get(part)
             if held is not None:
                 return held, 0, held.size
+        elif type(part) is dict and type(name := part.get("block")) is str:
+            held, low, nbytes = self.blocks.get(name), part.get("offset"), part.get("nbytes")
+            if held is not None and type(low) is type(nbytes) is int and 0 <= low < LIMIT and 0 <= nbytes < LIMIT:
+                return held, low, low + nbytes
         try:
             row = part if isinstance(part, Mapping) else {"block": part}
             held = self.block(key_of(row, "block"))
@@ -330,14 +298,15 @@ class Screen:
         writer = held.whole
         if writer is not None:
             right = right and (writer[1] == stream or before.get(writer[1], -1) >= writer[0])
-        elif not held.lasting and not _covered(held.parts, low, high):
+        elif not held.lasting and not covered(held.parts, low, high):
             right = False
-        if held.parts:
+        if held.parts and held.only != stream:
             for (start, end), part in held.parts.items():
                 if start < high and low < end and part[1] != stream and before.get(part[1], -1) < part[0]:
                     right = False
-        if held.behind is not None and not _all_before(held.behind, stream, before):
+        if held.behind is not None and not all_before(held.behind, stream, before):
             right = False
+        held.used(stream)
         held.readers[stream, low, high] = use
         return right
 
@@ -345,13 +314,14 @@ class Screen:
         """Note a write; return whether it is right for sure."""
         op, stream, _, _, before = use
         right = held.free is None and high <= held.size
-        if held.readers or held.parts or held.whole is not None:
+        if held.only != stream and (held.readers or held.parts or held.whole is not None):
             for other in held.uses():
                 if other[1] != stream and before.get(other[1], -1) < other[0] and other[0] != op:
                     right = False
         behind = held.behind
-        if behind is not None and not _all_before(behind, stream, before):
+        if behind is not None and not all_before(behind, stream, before):
             right = False
+        held.used(stream)
         if low == 0 and high == held.size:
             if right:
                 held.behind = None  # who comes after this op comes after them
@@ -359,48 +329,37 @@ class Screen:
             if held.readers:
                 held.readers = {key: other for key, other in held.readers.items() if other[0] == op}
             return right
-        parts = held.parts or {}
-        if parts and (low, high) not in parts:
-            parts = {ends: other for ends, other in parts.items() if not (low <= ends[0] and ends[1] <= high)}
+        parts = held.parts
+        if parts is None:
+            parts = held.parts = {}
+            held.reach = 0
+        elif low < held.reach and (low, high) not in parts:
+            for ends in [ends for ends in parts if low <= ends[0] and ends[1] <= high]:
+                del parts[ends]
         parts[low, high] = use
-        held.parts = parts
+        held.reach = max(held.reach, high)
         return right
 
-    def _in_itself(self, reads: Any, writes: Any) -> bool:
-        """Return whether an op writes a byte twice, or part of what it reads in one block."""
-        if all(type(part) is str for part in (*reads, *writes)):
-            return len(set(writes)) < len(writes)
-        spans: dict[Any, list[Ends]] = {}
-        for part in writes:
-            held, low, high = self._part(part, "writes")
-            known = spans.setdefault(held.name, [])
-            if any(low < end and start < high for start, end in known):
-                return True
-            known.append((low, high))
-        for part in reads if spans else ():
-            held, low, high = self._part(part, "reads")
-            if any(
-                low < end and start < high and (low, high) != (start, end) for start, end in spans.get(held.name, ())
-            ):
+
+def _in_itself(reads: list[Part], writes: list[Part]) -> bool:
+    """Return whether an op writes a byte twice, or part of what it reads in one block."""
+    if len(writes) == 1:
+        held, low, high = writes[0]
+        for other, start, end in reads:
+            if held is other and low < end and start < high and (low, high) != (start, end):
                 return True
         return False
+    spans: dict[int, list[Ends]] = {}
+    for held, low, high in writes:
+        known = spans.setdefault(id(held), [])
+        if any(low < end and start < high for start, end in known):
+            return True
+        known.append((low, high))
+    return any(
+        low < end and start < high and (low, high) != (start, end)
+        for held, low, high in reads
+        for start, end in spans.get(id(held), ())
+    )
 
 
-def _all_before(owners: list[RecordedBlock], stream: int, before: Front) -> bool:
-    """Return whether an op comes after all uses by earlier owners."""
-    for owner in owners:
-        for other in owner.uses():
-            if other[1] != stream and before.get(other[1], -1) < other[0]:
-                return False
-    return True
-
-
-def _covered(parts: dict[Ends, Use] | None, low: int, high: int) -> bool:
-    """Return whether somebody wrote each byte of `[low, high)`."""
-    for start, end in sorted(parts or ()):
-        if start <= low < end:
-            low = end
-    return low >= high
-
-
-__all__ = ["GONE", "STEP", "RecordedBlock", "Screen", "Use"]
+__all__ = ["GONE", "STEP", "Screen"]

@@ -239,14 +239,3 @@ def test_misuse_ends_in_one_line(arguments: list[str], line: str, capsys):
 def test_a_target_without_free_is_refused():
     with pytest.raises(AllocsimError, match="needs a method 'free'"):
         Judge(make=lambda *_: type("Half", (), {"alloc": print})()).abilities()
-
-
-def test_the_first_example_of_the_docs_prints_what_stands_there(tmp_path: Path, capsys, monkeypatch):
-    text = (Path(__file__).parents[3] / "docs/online.md").read_text()
-    (tmp_path / "my_pool.py").write_text(text.split("```python\n")[1].split("```")[0])
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    command, *printed = text.split("    $ PYTHONPATH=. allocsim ")[1].split("\n\n")[0].splitlines()
-    assert main(command.split()) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in printed if line.strip() != "..." and line.removeprefix("    ") not in said] == []

@@ -2,21 +2,20 @@
 
     status = record(["./program", "args"], "log.jsonl")
 
-Contract: `allocsim_record.c` is compiled by the C compiler `cc` (or `$CC`) into a temporary folder
-for each call, so nothing is left behind; the program runs with standard input, output and error of
-its own. Its log is written beside it as it runs. What this module does not see: what the log means.
+As `allocsim.files.preloaded` has it; the recorder is `allocsim_record.c`. What this module does not
+see: what the log means.
 """
 
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from allocsim.errors import EngineError
+from allocsim.files import preloaded
+from allocsim.files.preloaded import logs_of
+
+if TYPE_CHECKING:
+    import subprocess
 
 RECORDER: Final = Path(__file__).with_name("allocsim_record.c")
 """The recorder's source."""
@@ -26,19 +25,8 @@ LOG: Final = "ALLOCSIM_RECORD"
 
 
 def build(folder: str | Path) -> Path:
-    """Compile the recorder into `folder` and return the library.
-
-    Raises EngineError where there is no C compiler, or it fails.
-    """
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler) is None:
-        raise EngineError(f"a recorder needs a C compiler; there is no {compiler!r} (another is named by CC)")
-    library = Path(folder) / "allocsim_record.so"
-    command = [compiler, "-O2", "-shared", "-fPIC", str(RECORDER), "-o", str(library), "-ldl", "-lpthread"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
-    if made.returncode:
-        raise EngineError(f"{compiler} cannot compile the recorder: {made.stderr.strip().splitlines()[:1]}")
-    return library
+    """Compile the recorder into `folder` and return the library, as `preloaded.built`."""
+    return preloaded.built(RECORDER, folder)
 
 
 def record(command: Sequence[str], log: str | Path) -> int:
@@ -50,32 +38,13 @@ def record(command: Sequence[str], log: str | Path) -> int:
         return process.wait()
 
 
-@contextmanager
-def started(command: Sequence[str], log: str | Path) -> Iterator["subprocess.Popen[bytes]"]:
+def started(command: Sequence[str], log: str | Path) -> AbstractContextManager["subprocess.Popen[bytes]"]:
     """Start a program under the recorder; at the end wait for it.
 
     The log is `log`, and `log.PID` for each further process that calls ggml; none is there where no
     process did. Raises EngineError where the program cannot be run or a log of that name is there.
     """
-    target = Path(log).resolve()
-    if target.exists():
-        raise EngineError(f"{log}: there is a file of that name already; a log is not written over")
-    with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
-        library = build(folder)
-        before = os.environ.get("LD_PRELOAD")
-        preload = f"{library}:{before}" if before else str(library)
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the user's own program
-                list(command), env={**os.environ, "LD_PRELOAD": preload, LOG: str(target)}
-            )
-        except OSError as error:
-            raise EngineError(f"{command[0]}: cannot be run: {error.strerror}") from None
-        with process:
-            yield process
+    return preloaded.started(RECORDER, command, log, variable=LOG)
 
 
-def logs_of(log: str | Path) -> list[Path]:
-    """Return the logs that a call of `record` left: one for each process that called ggml."""
-    first = Path(log)
-    others = sorted(path for path in first.parent.glob(f"{first.name}.*") if path.suffix[1:].isdigit())
-    return [path for path in (first, *others) if path.exists()]
+__all__ = ["LOG", "RECORDER", "build", "logs_of", "record", "started"]

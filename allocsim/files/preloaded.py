@@ -1,0 +1,87 @@
+"""A library of this project's own that is compiled, and loaded into a program before all others.
+
+    with started(SOURCE, ["./program", "args"], "log", variable="ALLOCSIM_RECORD") as process: ...
+
+Contract: the source is compiled by the C compiler `cc` (or `$CC`) into a temporary folder for each
+call, so nothing is left behind; the program runs with standard input, output and error of its own.
+The variable names the log that the library writes as the program runs.
+
+What this module does not see: what the library does, and what its log means.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from allocsim.errors import EngineError
+
+
+def built(source: Path, folder: str | Path) -> Path:
+    """Compile the source into `folder` and return the library.
+
+    Raises EngineError where there is no C compiler, or it fails.
+    """
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
+        raise EngineError(f"a recorder needs a C compiler; there is no {compiler!r} (another is named by CC)")
+    library = Path(folder) / f"{source.stem}.so"
+    flags = ["-O2", "-shared", "-fPIC", "-fexceptions"]  # what C++ throws goes through it
+    command = [compiler, *flags, str(source), "-o", str(library), "-ldl", "-lpthread"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
+    if made.returncode:
+        raise EngineError(f"{compiler} cannot compile the recorder: {made.stderr.strip().splitlines()[:1]}")
+    return library
+
+
+@contextmanager
+def started(
+    source: Path,
+    command: Sequence[str],
+    log: str | Path,
+    *,
+    variable: str,
+    behind: Sequence[str] = (),
+    more: Mapping[str, str] | None = None,
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a program under the library, with others loaded behind it; at the end wait for it.
+
+    `more` are variables beside. Raises EngineError where the program cannot be run or a log of that
+    name is there.
+    """
+    target = Path(log).resolve()
+    if target.exists():
+        raise EngineError(f"{log}: there is a file of that name already; a log is not written over")
+    with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
+        before = os.environ.get("LD_PRELOAD")
+        libraries = [str(built(source, folder)), *behind, *([before] if before else [])]
+        variables = {**os.environ, "LD_PRELOAD": ":".join(libraries), variable: str(target), **(more or {})}
+        try:
+            process = subprocess.Popen(list(command), env=variables)  # noqa: S603 - the user's own program
+        except OSError as error:
+            raise EngineError(f"{command[0]}: cannot be run: {error.strerror}") from None
+        with process:
+            yield process
+
+
+@contextmanager
+def log_at(path: Path | None) -> Iterator[Path]:
+    """Yield the path of a log, one that is thrown away where none is named."""
+    if path is not None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
+        yield Path(folder) / "log"
+
+
+def logs_of(log: str | Path) -> list[Path]:
+    """Return the logs that a program left: one for each process of it that had something to say."""
+    first = Path(log)
+    others = sorted(path for path in first.parent.glob(f"{first.name}.*") if path.suffix[1:].isdigit())
+    return [path for path in (first, *others) if path.exists()]
+
+
+__all__ = ["built", "log_at", "logs_of", "started"]

@@ -1,0 +1,30 @@
+"""The blocks of a finished request are given out while its step in flight writes them."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="request-in-flight",
+    title="the blocks of a finished request are given out while its step in flight writes them",
+    source="https://github.com/vllm-project/vllm/issues/45357",
+    story=(
+        "A request is ended while its step is in flight, and its blocks are freed by the "
+        "scheduler. Another request takes one and loads its keys there on a second stream (1); "
+        "the step of the first one writes its own over them. Cure: free it after the step in "
+        "flight has ended. Rebuilt from the class of fault that the report names; the pool of the "
+        "report itself is not run here."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; p = host.write; k = step x; s = sample k; m = load p ~1 ^1 ^3; y = attend m ^4; o = join y s; host.read o",
+        slots="x=0 p=64 k=128 s=192 m=128 y=256 o=320",
+    ),
+    place="placement",
+    change={
+        "text": "x = host.write; p = host.write; k = step x; s = sample k; m = load p ~1 ^1; y = attend m ^4; o = join y s; host.read o"
+    },
+    expected=(("C09", "plan"),),
+    reports={"H": "Race"},
+    not_run="R",
+    caught=(
+        "Happens-before with the step as an op of its stream; the scheduler's own order says nothing of the device."
+    ),
+)
