@@ -49,7 +49,8 @@ LIMITS: Final[dict[str, Allowance]] = {
 }
 """Thing -> allowance.
 
-Operands are those of all ops, results too; an op of a run counts once for each run of its program;
+Operands are those of all ops, results too; an op of a run counts once for each run of its program,
+as often as it has results where that is more in all;
 comparisons are of tensors whose place must be searched among all others.
 """
 

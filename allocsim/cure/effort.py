@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocsim.judge.violations import Report
-from allocsim.model import Document
+from allocsim.model import Document, Program
 
 RUN: Final = 150
 """Steps that a run costs to judge besides its ops: what is done once for each."""
+
+FEW: Final = 1000
+"""Listed violations of which each costs no more than half a step."""
+
+PART: Final = 4
+"""Steps that a plan or a belief costs to make anew and to judge, however small."""
 
 DRAFT: Final = 6
 """Steps that a move of slots costs to price, besides its buffers."""
@@ -50,16 +56,25 @@ class Effort:
 
 
 def steps_of_a_judgement(document: Document, report: Report) -> int:
-    """Return what judging a document costs: its ops and `RUN` for each run, an eighth for each of
-    its buffers and operands, and half of what is listed.
+    """Return what judging a document costs: `RUN` and the ops of each run, `PART` for each plan and
+    belief, an eighth for each of the buffers and operands, and half of what is listed: all but
+    `FEW`, where that is more.
+
+    An op with many results costs as many ops.
     """
     runs = document.runs
-    programs = {id(run.program): run.program for run in runs}.values()
+    programs = {id(run.program): run.program for run in runs}
+    ops = {at: _steps_of_ops(program) for at, program in programs.items()}
     return (
-        sum(RUN + len(run.program.ops) for run in runs)
-        + sum(len(program.buffers) + len(program.ops.operands) for program in programs) // 8
-        + len(report.violations) // 2
+        sum(RUN + ops[id(run.program)] for run in runs)
+        + sum(len(program.buffers) + len(program.ops.operands) for program in programs.values()) // 8
+        + PART * (len(document.plans) + len(document.problems))
+        + max(len(report.violations) // 2, len(report.violations) - FEW)
     )
+
+
+def _steps_of_ops(program: Program) -> int:
+    return max(len(program.ops), len(program.ops.results))
 
 
 def steps_of_a_move(document: Document) -> int:
@@ -67,4 +82,4 @@ def steps_of_a_move(document: Document) -> int:
     return DRAFT + sum(len(plan.arena) for plan in document.plans) // 32
 
 
-__all__ = ["DRAFT", "RUN", "Effort", "SpentError", "steps_of_a_judgement", "steps_of_a_move"]
+__all__ = ["DRAFT", "FEW", "PART", "RUN", "Effort", "SpentError", "steps_of_a_judgement", "steps_of_a_move"]
