@@ -44,6 +44,7 @@ LIMITS: Final[dict[str, Allowance]] = {
     "listed operand": Allowance(1 << 20, 8),
     "run": Allowance(1 << 16, 200),
     "op of a run": Allowance(1 << 22, 2),
+    "token": Allowance(700_000, 100),
     "event": Allowance(1 << 12, 24),
     "comparison": Allowance(1 << 24, 1),
 }
@@ -51,7 +52,7 @@ LIMITS: Final[dict[str, Allowance]] = {
 
 Operands are those of all ops, results too; an op of a run counts once for each run of its program,
 as often as it has results where that is more in all;
-comparisons are of tensors whose place must be searched among all others.
+tokens are of Python text; comparisons are of tensors whose place must be searched among all others.
 """
 
 
