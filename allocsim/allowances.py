@@ -41,6 +41,7 @@ class Allowance:
 LIMITS: Final[dict[str, Allowance]] = {
     "op": Allowance(1 << 18, 24),
     "operand": Allowance(1 << 20, 8),
+    "value": Allowance(1 << 19, 20),
     "listed operand": Allowance(1 << 20, 8),
     "run": Allowance(1 << 16, 200),
     "op of a run": Allowance(1 << 22, 2),
@@ -51,8 +52,9 @@ LIMITS: Final[dict[str, Allowance]] = {
 """Thing -> allowance.
 
 Operands are those of all ops, results too; an op of a run counts once for each run of its program,
-as often as it has results where that is more in all;
-tokens are of Python text; comparisons are of tensors whose place must be searched among all others.
+as often as it has results where that is more in all; values are those that a reader makes one by
+one; tokens are of Python text; comparisons are of tensors whose place must be searched among all
+others.
 """
 
 

@@ -245,10 +245,10 @@ class Dossier:
         Keys name no run. SpentError where no step is left to ask that.
         """
         made = self.runs[run]
-        return self._alone(made.plan, made.program, made.skip, tuple(sorted(buffers)))
+        return self._alone(made.plan, made.program, made.skip, frozenset(buffers))
 
     @once
-    def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: tuple[int, ...]) -> frozenset[Key]:
+    def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: frozenset[int]) -> frozenset[Key]:
         run = Run(plan=_apart(plan, buffers), program=program, skip=skip)
         report = self._asked(Document.of(run))
         return frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)

@@ -25,15 +25,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
-from typing import Final
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from allocsim.cure.changes import Change
 from allocsim.cure.defects import key_of
 from allocsim.cure.effort import SpentError
 from allocsim.judge.fast import Violation
-from allocsim.model import HOST_WRITE, VIEW
+from allocsim.model import HOST_WRITE
 from allocsim.verdict.blame import IN_PLACE, Pair, allowed_by
 from allocsim.verdict.carries import loops_of
 from allocsim.verdict.dossier import Dossier
@@ -70,12 +68,16 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
         if pair is not None and v.kind in PAIRED | ALONG and roots.get(id(v), v) is v and _within_run(dossier, v):
             pairs[pair].append(v)
     pairs = {pair: rows for pair, rows in pairs.items() if any(v.kind in PAIRED for v in rows)}
-    takers = {id(v): [pair for pair in _takers(dossier, v) if pair in pairs] for v in reads}
+    thefts = {id(v): _theft(dossier, v) for v in reads}
+    takers = {
+        theft: [pair for pair in _takers(dossier, theft, v) if pair in pairs]
+        for theft, v in {thefts[id(v)]: v for v in reads}.items()
+    }
     innocent, accomplices = _innocent(dossier, pairs)
     victims: dict[Pair, set[int]] = defaultdict(set)
-    for v in reads:
-        for pair in takers[id(v)]:
-            victims[pair].add(v.buffer or 0)
+    for theft, taken in takers.items():
+        for pair in taken:
+            victims[pair].add(theft.buffer or 0)
     asked = {
         pair: allowed_by(dossier, pair, late=victims[pair], kinds={v.kind for v in rows})
         for pair, rows in pairs.items()
@@ -88,9 +90,11 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
             for one in (pair, *(accomplices.get(pair, ()) if v.kind == "UnsafeInPlace" else ())):
                 for change in answers[one]:
                     found[change].append(v)
+    reasons = {theft: _reasons(taken, answers) for theft, taken in takers.items()}
     for v in late:
         root = roots[id(v)]
-        for change in _why_late(dossier, root, takers[id(root)], answers):
+        theft = thefts[id(root)]
+        for change in _why_late(dossier, root, bool(takers[theft]), reasons[theft], answers):
             found[change].append(v)
     return (
         v
@@ -116,15 +120,43 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     return dossier.share_bytes(v) or not dossier.over(v)
 
 
-def _takers(dossier: Dossier, v: Violation) -> list[Pair]:
-    """Return the pairs that a late read may come of: those the judge lists for the victim, and the
-    writer it found.
+class Theft(NamedTuple):
+    """What late reads have in common that may come of the same pairs."""
+
+    plan: int | None
+    program: int | None
+    buffer: int | None
+    taker: int | None
+    """The buffer of the writer found, where that is of one run."""
+
+
+def _theft(dossier: Dossier, v: Violation) -> Theft:
+    pair = _pair(dossier, v)
+    within = pair is not None and _within_run(dossier, v)
+    return Theft(v.plan, v.program, v.buffer, dossier.other_buffer(v) if within else None)
+
+
+def _takers(dossier: Dossier, theft: Theft, v: Violation) -> list[Pair]:
+    """Return the pairs that the late reads of one theft, of which `v` is any, may come of: those
+    the judge lists for the victim, and the writer it found.
     """
     others = set(dossier.over(v))
-    pair = _pair(dossier, v)
-    if pair is not None and _within_run(dossier, v):
-        others |= {*pair.buffers} - {v.buffer}
+    if theft.taker is not None:
+        others.add(theft.taker)
     return [pair for other in sorted(others) if (pair := Pair.of(v, other)) is not None]
+
+
+Reasons = Mapping[Change, frozenset[int]]
+"""Changes by each of which a read may not be late, with the buffers of the pairs each parts."""
+
+
+def _reasons(takers: Sequence[Pair], answers: Answers) -> Reasons:
+    """Return what the pairs of one theft come of."""
+    found: dict[Change, set[int]] = defaultdict(set)
+    for pair in takers:
+        for change in answers.get(pair, ()):
+            found[change].update(pair.buffers)
+    return {change: frozenset(buffers) for change, buffers in found.items()}
 
 
 # what a `same` carried ----------------------------------------------------------------------------
@@ -152,13 +184,11 @@ def _carried_from(
     wrote it, or wrote what is found there after the `same`.
     """
     program = dossier.program(v)
-    home, ops = program.values.buffer, program.ops
-    results = np.flatnonzero(home[ops.results[: ops.result_starts[v.op or 0]]] == v.buffer)
-    steps = np.searchsorted(ops.result_starts, results, side="right") - 1
-    writing = ~ops.is_kind(VIEW)[steps]
-    if not writing.any():
+    ops = program.ops
+    written = dossier.doings(program).written_before(v.buffer, v.op or 0)
+    if written is None:
         return None
-    place, step = int(results[writing][-1]), int(steps[writing][-1])
+    place, step = written
     later = dossier.share_bytes(v) and not (v.other_run == v.run and (v.other_op or 0) < step)
     if later or not program.same_ops[step]:
         return None
@@ -371,19 +401,21 @@ def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
 # which change for each late read ------------------------------------------------------------------
 
 
-def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Pair], answers: Answers) -> Iterable[Change]:
+def _why_late(
+    dossier: Dossier,
+    v: Violation,
+    taken: bool,  # noqa: FBT001 - whether any pair took the bytes
+    reasons: Reasons,
+    answers: Answers,
+) -> Iterable[Change]:
     """Return the changes by each of which a read would not be late."""
     if dossier.looked_late(v):
         return (Change(kind="late", program=v.program, buffer=v.buffer),)
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not dossier.lasts(v):
         if is_uploaded(dossier, v) and dossier.kind(v.want_run, v.want_op) == HOST_WRITE:
             return (upload_for(dossier, v),)
-        if is_uploaded(dossier, v) or not takers:
+        if is_uploaded(dossier, v) or not taken:
             return (Change(kind="state", program=v.program, buffer=v.buffer),)
-    reasons: dict[Change, list[Pair]] = defaultdict(list)
-    for pair in takers:
-        for change in answers.get(pair, ()):
-            reasons[change].append(pair)
     if not reasons:
         return (_elsewhere(dossier, v),)
     if len(reasons) == 1:
@@ -392,16 +424,15 @@ def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Pair], answers: A
     if v.run is None or len(dossier.asked) >= QUESTIONS:
         return answers.get(found, reasons) if found is not None else reasons
     try:
-        enough = [change for change, pairs in reasons.items() if _spoils(dossier, v, v.run, pairs)]
+        enough = [change for change, buffers in reasons.items() if _spoils(dossier, v, v.run, buffers)]
     except SpentError:
         return answers.get(found, reasons) if found is not None else reasons
     return enough or reasons
 
 
-def _spoils(dossier: Dossier, v: Violation, run: int, pairs: Iterable[Pair]) -> bool:
-    """Whether a read is late with all buffers apart but those of some pairs."""
-    buffers = {buffer for pair in pairs for buffer in pair.buffers}
-    dossier.asked.add((run, tuple(sorted(buffers))))
+def _spoils(dossier: Dossier, v: Violation, run: int, buffers: frozenset[int]) -> bool:
+    """Whether a read is late with all buffers apart but these."""
+    dossier.asked.add((run, buffers))
     return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 
 
