@@ -22,7 +22,7 @@ What this module does not see: single slots, races, and wrong beliefs that did n
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -68,16 +68,13 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
         if pair is not None and v.kind in PAIRED | ALONG and roots.get(id(v), v) is v and _within_run(dossier, v):
             pairs[pair].append(v)
     pairs = {pair: rows for pair, rows in pairs.items() if any(v.kind in PAIRED for v in rows)}
-    thefts = {id(v): _theft(dossier, v) for v in reads}
-    takers = {
-        theft: [pair for pair in _takers(dossier, theft, v) if pair in pairs]
-        for theft, v in {thefts[id(v)]: v for v in reads}.items()
-    }
+    thefts = {id(v): _theft(dossier, v, pairs) for v in reads}
+    over = {theft.victim: _listed_over(dossier, v, pairs) for theft, v in {thefts[id(v)]: v for v in reads}.items()}
     innocent, accomplices = _innocent(dossier, pairs)
     victims: dict[Pair, set[int]] = defaultdict(set)
-    for theft, taken in takers.items():
-        for pair in taken:
-            victims[pair].add(theft.buffer or 0)
+    for theft in dict.fromkeys(thefts.values()):
+        for pair in (*over[theft.victim], *theft.more):
+            victims[pair].add(theft.victim[2] or 0)
     asked = {
         pair: allowed_by(dossier, pair, late=victims[pair], kinds={v.kind for v in rows})
         for pair, rows in pairs.items()
@@ -90,11 +87,13 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
             for one in (pair, *(accomplices.get(pair, ()) if v.kind == "UnsafeInPlace" else ())):
                 for change in answers[one]:
                     found[change].append(v)
-    reasons = {theft: _reasons(taken, answers) for theft, taken in takers.items()}
+    known = {victim: _reasons(victim, listed, answers) for victim, listed in over.items()}
+    reasons = {theft: _with_more(known[theft.victim], theft, answers) for theft in dict.fromkeys(thefts.values())}
     for v in late:
         root = roots[id(v)]
         theft = thefts[id(root)]
-        for change in _why_late(dossier, root, bool(takers[theft]), reasons[theft], answers):
+        taken = bool(over[theft.victim] or theft.more)
+        for change in _why_late(dossier, root, taken, reasons[theft], answers):
             found[change].append(v)
     return (
         v
@@ -120,43 +119,58 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     return dossier.share_bytes(v) or not dossier.over(v)
 
 
+Victim = tuple[int | None, int | None, int | None]
+"""Plan, program, buffer."""
+
+
 class Theft(NamedTuple):
-    """What late reads have in common that may come of the same pairs."""
-
-    plan: int | None
-    program: int | None
-    buffer: int | None
-    taker: int | None
-    """The buffer of the writer found, where that is of one run."""
-
-
-def _theft(dossier: Dossier, v: Violation) -> Theft:
-    pair = _pair(dossier, v)
-    within = pair is not None and _within_run(dossier, v)
-    return Theft(v.plan, v.program, v.buffer, dossier.other_buffer(v) if within else None)
-
-
-def _takers(dossier: Dossier, theft: Theft, v: Violation) -> list[Pair]:
-    """Return the pairs that the late reads of one theft, of which `v` is any, may come of: those
-    the judge lists for the victim, and the writer it found.
+    """What late reads have in common that may come of the same pairs: those the judge lists for the
+    victim, and the writer it found, where that is of one run and not listed.
     """
-    others = set(dossier.over(v))
-    if theft.taker is not None:
-        others.add(theft.taker)
-    return [pair for other in sorted(others) if (pair := Pair.of(v, other)) is not None]
+
+    victim: Victim
+    more: tuple[Pair, ...]
 
 
-Reasons = Mapping[Change, frozenset[int]]
-"""Changes by each of which a read may not be late, with the buffers of the pairs each parts."""
+def _theft(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> Theft:
+    pair = _pair(dossier, v)
+    fresh = pair is not None and pair in pairs and _within_run(dossier, v)
+    more = pair is not None and fresh and dossier.other_buffer(v) not in dossier.over(v)
+    return Theft((v.plan, v.program, v.buffer), (pair,) if more and pair is not None else ())
 
 
-def _reasons(takers: Sequence[Pair], answers: Answers) -> Reasons:
-    """Return what the pairs of one theft come of."""
-    found: dict[Change, set[int]] = defaultdict(set)
-    for pair in takers:
-        for change in answers.get(pair, ()):
-            found[change].update(pair.buffers)
-    return {change: frozenset(buffers) for change, buffers in found.items()}
+def _listed_over(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> list[Pair]:
+    """Return the pairs that the judge lists for the victim of a read."""
+    found = (Pair.of(v, other) for other in sorted(dossier.over(v)))
+    return [pair for pair in found if pair is not None and pair in pairs]
+
+
+Reasons = Mapping[Change, tuple[tuple[int, int], frozenset[int]]]
+"""Changes by each of which a read may not be late, with the buffers of the pairs that each parts,
+in order of what comes first: the other buffer of the first of these pairs, the place in its answer.
+"""
+
+
+def _reasons(victim: Victim, pairs: Iterable[Pair], answers: Answers) -> Reasons:
+    """Return what the pairs of a victim come of, those in order of the other buffer."""
+    found: dict[Change, tuple[tuple[int, int], set[int]]] = {}
+    for pair in pairs:
+        other = pair.other if pair.buffer == victim[2] else pair.buffer
+        for place, change in enumerate(answers.get(pair, ())):
+            found.setdefault(change, ((other, place), set()))[1].update(pair.buffers)
+    return {change: (first, frozenset(buffers)) for change, (first, buffers) in found.items()}
+
+
+def _with_more(known: Reasons, theft: Theft, answers: Answers) -> Reasons:
+    """Return the reasons of a victim with those of what else took its bytes."""
+    more = _reasons(theft.victim, theft.more, answers)
+    if not more:
+        return known
+    found = dict(known)
+    for change, (first, buffers) in more.items():
+        before, old = known.get(change, (first, buffers))
+        found[change] = min(first, before), old | buffers
+    return dict(sorted(found.items(), key=lambda row: row[1][0]))
 
 
 # what a `same` carried ----------------------------------------------------------------------------
@@ -424,7 +438,7 @@ def _why_late(
     if v.run is None or len(dossier.asked) >= QUESTIONS:
         return answers.get(found, reasons) if found is not None else reasons
     try:
-        enough = [change for change, buffers in reasons.items() if _spoils(dossier, v, v.run, buffers)]
+        enough = [change for change, (_, buffers) in reasons.items() if _spoils(dossier, v, v.run, buffers)]
     except SpentError:
         return answers.get(found, reasons) if found is not None else reasons
     return enough or reasons
