@@ -6,6 +6,7 @@ from hypothesis import given
 from steps import lines_run
 from strategies import programs
 
+from allocsim.judge import fast
 from allocsim.model import VIEW, Document
 from allocsim.outcomes import AS_USUAL, outcome_of, telling
 from allocsim.verdict import causes, doings, judge, meetings
@@ -107,3 +108,16 @@ def test_reasons_are_the_changes_of_all_pairs_with_the_buffers_they_part():
                 wanted.setdefault(change, set()).update(pair.buffers)
         assert [(change, buffers) for change, (_, buffers) in found.items()] == list(wanted.items())
     assert not meetings._with_more({}, meetings.Theft((0, 0, 3), ()), {})
+
+
+def test_only_the_first_judgement_of_a_verdict_has_sizes(monkeypatch):
+    """A cure and a question ask what is wrong; how large the document is stays as it was said."""
+    asked, real = [], fast.stats
+    monkeypatch.setattr(fast, "stats", lambda case: asked.append(case) or real(case))
+    document = overwritten(3)
+    verdict = judge(Evidence(document=document))
+    assert verdict.cure is not None
+    assert verdict.cure.trials > 1
+    assert len(asked) == 1
+    assert verdict.report.stats == fast.check(document).stats != fast.UNMEASURED
+    assert fast.check(document, sizes=False).violations == fast.check(document).violations

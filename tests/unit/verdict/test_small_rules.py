@@ -114,7 +114,7 @@ def test_the_leading_violation_is_one_of_a_report_with_every_kind(monkeypatch):
 
     monkeypatch.setattr(defects, "check", judged)
     assert attribution.leading(Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))) is not None
-    assert asked == [{"of_each_kind": True}]
+    assert asked == [{"of_each_kind": True, "sizes": True}]
 
 
 def test_what_nothing_accounts_for_has_no_class_and_no_party():
