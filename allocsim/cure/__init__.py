@@ -152,7 +152,7 @@ class _Search:
 
     def judged(self, document: Document) -> Report:
         """Judge a mended document, and count it; SpentError where no step is left."""
-        self.effort.begin()
+        self.effort.begin(steps_of_a_judgement(document))
         self.trials += 1
         report = self.judge(document, sizes=False)
         self.effort.take(steps_of_a_judgement(document, report))

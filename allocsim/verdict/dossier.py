@@ -174,7 +174,7 @@ class Dossier:
 
     def _asked(self, document: Document) -> Report:
         """Judge a document for one question of many, in counted steps."""
-        self.effort.begin()
+        self.effort.begin(steps_of_a_judgement(document))
         report = self.judged(document, sizes=False)
         self.effort.take(steps_of_a_judgement(document, report))
         return report

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from allocsim.cure import defects
+from allocsim.cure import defects, effort
 from allocsim.cure.changes import Change
 from allocsim.cure.effort import FEW, PART, RUN, steps_of_a_judgement
 from allocsim.errors import DocumentError
@@ -42,6 +42,17 @@ def test_an_op_with_many_results_costs_as_many_ops():
     document = Document.of(plan(made, ""))
     assert len(made.ops) == 3
     assert steps_of_a_judgement(document, check(document)) == RUN + 9 + (9 + 2) // 8 + PART
+
+
+def test_a_judgement_that_takes_too_long_is_not_begun(monkeypatch):
+    """However many steps are left; what was left undone is said."""
+    document = Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))
+    steps = steps_of_a_judgement(document)
+    for large, cut in ((steps, False), (steps - 1, True)):
+        monkeypatch.setattr(effort, "LARGE", large)
+        verdict = judge(Evidence(document=document))
+        assert bool(verdict.cure) is not cut
+        assert all(cause.sought is not cut for cause in verdict.causes)
 
 
 @pytest.mark.parametrize(("buffer", "name"), [(None, "it"), (0, "x"), (3, "c")])
