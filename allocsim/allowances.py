@@ -41,16 +41,20 @@ class Allowance:
 LIMITS: Final[dict[str, Allowance]] = {
     "op": Allowance(1 << 18, 24),
     "operand": Allowance(1 << 20, 8),
+    "value": Allowance(1 << 19, 20),
     "listed operand": Allowance(1 << 20, 8),
     "run": Allowance(1 << 16, 200),
     "op of a run": Allowance(1 << 22, 2),
+    "token": Allowance(700_000, 100),
     "event": Allowance(1 << 12, 24),
     "comparison": Allowance(1 << 24, 1),
 }
 """Thing -> allowance.
 
-Operands are those of all ops, results too; an op of a run counts once for each run of its program;
-comparisons are of tensors whose place must be searched among all others.
+Operands are those of all ops, results too; an op of a run counts once for each run of its program,
+as often as it has results where that is more in all; values are those that a reader makes one by
+one; tokens are of Python text; comparisons are of tensors whose place must be searched among all
+others.
 """
 
 

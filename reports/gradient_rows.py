@@ -37,31 +37,25 @@ def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[G
 
     A layer's number is taken out of the tensor's name.
     """
-    found = []
-    for row in gradients:
-        if step is not None and row.get("step") != step:
-            continue
-        layer = row.get("layer")
-        number = layer if isinstance(layer, int) and not isinstance(layer, bool) else None
-        found.append(
-            GradientRow(
-                layer=number,
-                tensor=tensor_name(str(row.get("tensor", "")), number),
-                ratio=row.get("ratio"),
-                cosine=row.get("cosine"),
-            )
-        )
-    return tuple(found)
+    return tuple(_row(row) for row in gradients if step is None or row.get("step") == step)
+
+
+def _row(row: Mapping[str, Any]) -> GradientRow:
+    layer = row.get("layer")
+    number = layer if isinstance(layer, int) and not isinstance(layer, bool) else None
+    name = tensor_name(str(row.get("tensor", "")), number)
+    return GradientRow(layer=number, tensor=name, ratio=row.get("ratio"), cosine=row.get("cosine"))
 
 
 def telling_step(gradients: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the first step at which a gradient is wrong, else the first step there is, else
-    None.
+    None. O(rows).
     """
-    steps = list(dict.fromkeys(row.get("step") for row in gradients))
-    return next(
-        (step for step in steps if any(row.wrong for row in rows_at(gradients, step))), steps[0] if steps else None
-    )
+    steps = dict.fromkeys(row.get("step") for row in gradients)
+    wrong = {row.get("step") for row in gradients if _row(row).wrong}
+    if wrong and None in steps:  # rows that name no step are of every step
+        wrong.add(None)
+    return next((step for step in steps if step in wrong), next(iter(steps), None))
 
 
 def tensor_name(tensor: str, layer: object) -> str:

@@ -20,7 +20,7 @@ import struct
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,19 @@ class Step:
 
 
 Recipe = tuple[Step, ...]
+
+
+def line_of(kind: str, file: int, recipe: Recipe, **told: Any) -> str:
+    """Return a recipe as one line of JSON: the kind, which of its files is grown, the steps in turn, and what else is told of it."""
+    steps = [[step.way, step.path, step.low, step.high, step.times, step.other] for step in recipe]
+    return json.dumps({"kind": kind, "file": file, **told, "steps": steps})
+
+
+def recipe_of(line: str) -> tuple[str, int, Recipe, dict[str, Any]]:
+    """Return what a line tells: kind, file, recipe, and the rest."""
+    told = json.loads(line)
+    kind, file, steps = (told.pop(name) for name in ("kind", "file", "steps"))
+    return kind, file, tuple(Step(*(tuple(x) if isinstance(x, list) else x for x in step)) for step in steps), told
 
 
 def played(tree: Any, recipe: Recipe) -> Any:
@@ -601,9 +614,11 @@ def search(
     large: int = MOST,
     turns: int = 1_000_000,
     measured: Measured = cost,
-) -> tuple[list[Found], int]:
-    """Return the worst files, worst first, of those that so many CPU seconds could try, and how many were tried.
+    kept: Sequence[tuple[int, Recipe]] = (),
+) -> tuple[list[Found], list[Found]]:
+    """Return the files tried, worst first, as many as so many CPU seconds allow, and what those that were `kept` cost now.
 
+    The kept ones, each as which file and recipe, are measured first, in time of their own, and grow with the others.
     Half of the time, or for so many turns, small files are changed step by step, those that cost most for each byte most often; then the
     worst of them grow, each time by the repetition that adds most to what a byte costs.
     """
@@ -612,9 +627,11 @@ def search(
         for number, make in enumerate(kind.make):  # what is imported is imported now; a claim on a folder is its own
             kind.run(_seed(kind, make, folder / f"first {number}")[0])
     bench = _Bench(kind, seeds, measured)
+    again = [one for file, recipe in kept if (one := _tried(bench, file, recipe, large)) is not None]
     begun = time.process_time()
-    pool = [Found(number, (), measured(kind.run, path, 2 * SECONDS)) for number, (path, _, _) in enumerate(seeds)]
-    tried = list(pool)
+    first = [Found(number, (), measured(kind.run, path, 2 * SECONDS)) for number, (path, _, _) in enumerate(seeds)]
+    pool = sorted([*first, *again], key=lambda one: -one.cost.worth)
+    tried = list(first)
 
     def used() -> float:
         return time.process_time() - begun + sum(found.cost.seconds for found in tried)
@@ -640,7 +657,7 @@ def search(
                 break
             tried += larger
             found = max(larger, key=lambda one: one.cost.worth)
-    return sorted(tried, key=lambda one: -one.cost.share), len(tried)
+    return sorted([*again, *tried], key=lambda one: -one.cost.share), again
 
 
 def _seed(kind: GrownKind, make: Callable[[Path], Path], folder: Path) -> tuple[Path, bytes, Any]:

@@ -42,7 +42,7 @@ from allocsim.allocators.planner import Allocator
 from allocsim.cure.apart import all_apart
 from allocsim.cure.changes import MADE, UNSAFE_PAIR, Change, Charges
 from allocsim.cure.cured import Cure, words_of
-from allocsim.cure.defects import Judged, Key, key_of, keys_of, listed
+from allocsim.cure.defects import Key, RuledJudge, key_of, keys_of, listed
 from allocsim.cure.drafting import Draft, built, meeting_in_place, peak_of, place_of, replan, waited_for
 from allocsim.cure.effort import Effort, SpentError, steps_of_a_judgement, steps_of_a_move
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
@@ -93,7 +93,7 @@ def cure_of(
     others: Charges | None = None,
     planner: Allocator | None = None,
     anew: bool = True,
-    judged: Judged = listed,
+    judged: RuledJudge = listed,
     effort: Effort | None = None,
 ) -> Cure | None:
     """Return a cure of what is asked for, None where one change of it cannot be made here or none
@@ -134,7 +134,7 @@ class _Search:
         planner: Allocator | None,
         *,
         anew: bool,
-        judged: Judged,
+        judged: RuledJudge,
         by_wait: bool,
         effort: Effort,
     ) -> None:
@@ -152,9 +152,9 @@ class _Search:
 
     def judged(self, document: Document) -> Report:
         """Judge a mended document, and count it; SpentError where no step is left."""
-        self.effort.begin()
+        self.effort.begin(steps_of_a_judgement(document))
         self.trials += 1
-        report = self.judge(document)
+        report = self.judge(document, sizes=False)
         self.effort.take(steps_of_a_judgement(document, report))
         return report
 

@@ -8,22 +8,29 @@ missed; an op is unsafe in place, or has results on each other, once.
 What this module does not see: what a mend changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from allocsim.judge.fast import Report, Violation, check
 from allocsim.model import Document
 
 Key = tuple[object, ...]
-Judged = Callable[[Document], Report]
-"""The judge, with the rules by which it is asked."""
+
+
+class RuledJudge(Protocol):
+    """The judge, with the rules by which it is asked."""
+
+    def __call__(self, document: Document, *, sizes: bool = True) -> Report:
+        """Return what it says of a document, with its sizes where they are asked for."""
+
 
 READS = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead", "WriteToReadOnly"})
 OPS = frozenset({"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"})
 
 
-def listed(document: Document) -> Report:
+def listed(document: Document, *, sizes: bool = True) -> Report:
     """Judge a document by the usual rules, every kind of violation listed."""
-    return check(document, of_each_kind=True)
+    return check(document, of_each_kind=True, sizes=sizes)
 
 
 def key_of(v: Violation) -> Key:
@@ -44,4 +51,4 @@ def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
     return frozenset(map(key_of, violations))
 
 
-__all__ = ["Judged", "Key", "key_of", "keys_of", "listed"]
+__all__ = ["Key", "RuledJudge", "key_of", "keys_of", "listed"]

@@ -14,7 +14,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.cure.changes import Change
 from allocsim.cure.mending import with_more_waits, with_parts
 from allocsim.cure.ranks import ranks
-from allocsim.cure.room import Room
+from allocsim.cure.room import Room, rooms_of
 from allocsim.cure.waits import Ordered, Pair, covering
 from allocsim.errors import AllocsimError
 from allocsim.judge.violations import Violation
@@ -40,7 +40,7 @@ class Draft:
     @classmethod
     def of(cls, document: Document) -> "Draft":
         """Return the draft of a document whose slots are where they were."""
-        return cls(document=document, rooms={n: Room.of(document, plan) for n, plan in enumerate(document.plans)})
+        return cls(document=document, rooms=rooms_of(document))
 
 
 def built(draft: Draft) -> Document:

@@ -11,10 +11,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocsim.judge.violations import Report
-from allocsim.model import Document
+from allocsim.model import Document, Program
 
 RUN: Final = 150
 """Steps that a run costs to judge besides its ops: what is done once for each."""
+
+FEW: Final = 1000
+"""Listed violations of which each costs no more than half a step."""
+
+PART: Final = 4
+"""Steps that a plan or a belief costs to make anew and to judge, however small."""
+
+LARGE: Final = 2_000_000
+"""Steps beyond which nothing is begun, however many are left: what was begun is ended, and would
+take seconds.
+"""
 
 DRAFT: Final = 6
 """Steps that a move of slots costs to price, besides its buffers."""
@@ -38,9 +49,12 @@ class Effort:
         """Whether all steps are spent."""
         return self.spent >= self.budget
 
-    def begin(self) -> None:
-        """Say that something is about to be done; SpentError where no step is left for it."""
-        if self.over:
+    def begin(self, steps: int = 0) -> None:
+        """Say that something is about to be done that takes so many steps at least.
+
+        SpentError where no step is left for it, or it takes more than `LARGE`.
+        """
+        if self.over or steps > LARGE:
             self.cut = True
             raise SpentError
 
@@ -49,17 +63,27 @@ class Effort:
         self.spent += steps
 
 
-def steps_of_a_judgement(document: Document, report: Report) -> int:
-    """Return what judging a document costs: its ops and `RUN` for each run, an eighth for each of
-    its buffers and operands, and half of what is listed.
+def steps_of_a_judgement(document: Document, report: Report | None = None) -> int:
+    """Return what judging a document costs: `RUN` and the ops of each run, `PART` for each plan and
+    belief, an eighth for each of the buffers and operands, and half of what is listed: all but
+    `FEW`, where that is more.
+
+    An op with many results costs as many ops. Without a report nothing is listed.
     """
+    listed = 0 if report is None else len(report.violations)
     runs = document.runs
-    programs = {id(run.program): run.program for run in runs}.values()
+    programs = {id(run.program): run.program for run in runs}
+    ops = {at: _steps_of_ops(program) for at, program in programs.items()}
     return (
-        sum(RUN + len(run.program.ops) for run in runs)
-        + sum(len(program.buffers) + len(program.ops.operands) for program in programs) // 8
-        + len(report.violations) // 2
+        sum(RUN + ops[id(run.program)] for run in runs)
+        + sum(len(program.buffers) + len(program.ops.operands) for program in programs.values()) // 8
+        + PART * (len(document.plans) + len(document.problems))
+        + max(listed // 2, listed - FEW)
     )
+
+
+def _steps_of_ops(program: Program) -> int:
+    return max(len(program.ops), len(program.ops.results))
 
 
 def steps_of_a_move(document: Document) -> int:
@@ -67,4 +91,4 @@ def steps_of_a_move(document: Document) -> int:
     return DRAFT + sum(len(plan.arena) for plan in document.plans) // 32
 
 
-__all__ = ["DRAFT", "RUN", "Effort", "SpentError", "steps_of_a_judgement", "steps_of_a_move"]
+__all__ = ["DRAFT", "FEW", "LARGE", "PART", "RUN", "Effort", "SpentError", "steps_of_a_judgement", "steps_of_a_move"]

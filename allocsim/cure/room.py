@@ -16,7 +16,7 @@ Complexity: O(buffers) for each buffer moved.
 What this module does not see: why a buffer moves.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -24,7 +24,8 @@ import numpy as np
 
 from allocsim.cure.ranks import ranks_of
 from allocsim.liveness import lifetimes
-from allocsim.model import Bools, Document, Plan
+from allocsim.model import Bools, Document, Plan, Run
+from allocsim.model.assignment import ends_of, highest
 from allocsim.model.layout import LIMIT, Int64s
 
 
@@ -57,35 +58,7 @@ class Room:
     @classmethod
     def of(cls, document: Document, plan: Plan) -> "Room":
         """Return the room of a plan of a document."""
-        programs = {id(run.program): run.program for run in document.runs if run.plan is plan} or {
-            id(plan.program): plan.program
-        }
-        end = max((len(program.ops) for program in programs.values()), default=0)
-        spans = [lifetimes(program) for program in programs.values()]
-        start, stop = np.min([span[:, 0] for span in spans], axis=0), np.max([span[:, 1] for span in spans], axis=0)
-        idle = stop <= start
-        nbytes = np.max([plan.nbytes, *(program.buffers.nbytes_high for program in programs.values())], axis=0)
-        problem = plan.problem
-        if problem is not None:
-            start = np.where(idle, problem.start, np.minimum(start, problem.start))
-            stop = np.maximum(stop, problem.stop)
-            stop = np.where(problem.pinned, np.maximum(stop, end), stop)
-            nbytes = np.maximum(nbytes, problem.nbytes)
-        always = lasting(document, plan)
-        if len(programs) > 1:
-            always[:] = True
-        start, stop = np.where(always, 0, start), np.where(always, LIMIT, stop)
-        return cls(
-            plan=plan,
-            arena=plan.arena.astype(np.int64),
-            offset=plan.offset.copy(),
-            nbytes=nbytes.astype(np.int64),
-            start=start.astype(np.int64),
-            stop=stop.astype(np.int64),
-            first=ranks_of(document, plan),
-            foreign=_foreign(document, plan),
-            ends=tuple(_end(document, arena) for arena in range(len(plan.program.arenas))),
-        )
+        return _room(_Around.of(document), plan)
 
     def copy(self) -> "Room":
         """Return a room whose slots can be moved without moving these."""
@@ -141,11 +114,7 @@ class Room:
 
     def peak(self) -> int:
         """Highest end of any slot, summed over arenas."""
-        total = 0
-        for arena in range(len(self.plan.program.arenas)):
-            here = self.arena == arena
-            total += max(int((self.offset[here] + self.nbytes[here]).max(initial=0)), 0)
-        return total
+        return highest(self.plan.program, self.arena, self.offset, self.nbytes)
 
 
 def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
@@ -158,38 +127,105 @@ def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
     return at
 
 
+def rooms_of(document: Document) -> dict[int, Room]:
+    """Return the rooms of all plans of a document, by index."""
+    around = _Around.of(document)
+    return {index: _room(around, plan) for index, plan in enumerate(document.plans)}
+
+
+def _room(around: "_Around", plan: Plan) -> Room:
+    document = around.document
+    programs = {id(run.program): run.program for run in around.runs.get(id(plan), ())} or {
+        id(plan.program): plan.program
+    }
+    end = max((len(program.ops) for program in programs.values()), default=0)
+    spans = [lifetimes(program) for program in programs.values()]
+    start, stop = np.min([span[:, 0] for span in spans], axis=0), np.max([span[:, 1] for span in spans], axis=0)
+    idle = stop <= start
+    nbytes = np.max([plan.nbytes, *(program.buffers.nbytes_high for program in programs.values())], axis=0)
+    problem = plan.problem
+    if problem is not None:
+        start = np.where(idle, problem.start, np.minimum(start, problem.start))
+        stop = np.maximum(stop, problem.stop)
+        stop = np.where(problem.pinned, np.maximum(stop, end), stop)
+        nbytes = np.maximum(nbytes, problem.nbytes)
+    always = _lasting(plan, around.runs.get(id(plan), ()))
+    if len(programs) > 1:
+        always[:] = True
+    start, stop = np.where(always, 0, start), np.where(always, LIMIT, stop)
+    return Room(
+        plan=plan,
+        arena=plan.arena.astype(np.int64),
+        offset=plan.offset.copy(),
+        nbytes=nbytes.astype(np.int64),
+        start=start.astype(np.int64),
+        stop=stop.astype(np.int64),
+        first=ranks_of(document, plan),
+        foreign=tuple(row for other, rows in around.kept.items() if other != id(plan) for row in rows),
+        ends=around.ends,
+    )
+
+
 def lasting(document: Document, plan: Plan) -> Bools:
     """Bool (buffers,): the buffers of a plan whose bytes outlast a run: parameters, states, and
     what one run leaves for another.
     """
+    return _lasting(plan, [run for run in document.runs if run.plan is plan])
+
+
+def all_lasting(document: Document) -> list[Bools]:
+    """Return what lasts of each plan, in one pass over the runs."""
+    runs = _runs(document)
+    return [_lasting(plan, runs.get(id(plan), ())) for plan in document.plans]
+
+
+def _lasting(plan: Plan, runs: Iterable[Run]) -> Bools:
     found: Bools = plan.program.buffers.persistent.copy()
-    for run in document.runs:
-        for step in run.skip if run.plan is plan else ():  # an upload that is left out
+    for run in runs:
+        for step in run.skip:  # an upload that is left out
             found[run.program.values.buffer[list(run.program.ops[step].results)]] = True
     return found
 
 
-def _foreign(document: Document, plan: Plan) -> tuple[tuple[int, int, int], ...]:
-    """Return the bytes that other plans of a session keep from run to run."""
-    if document.session is None:
-        return ()
-    kept: list[tuple[int, int, int]] = []
-    for other in document.plans:
-        if other is plan:
-            continue
-        for buffer in np.flatnonzero(lasting(document, other) & other.placed).tolist():
-            low = int(other.offset[buffer])
-            kept.append((int(other.arena[buffer]), low, low + int(other.program.buffers.nbytes[buffer])))
-    return tuple(kept)
+def _runs(document: Document) -> dict[int, list[Run]]:
+    found: dict[int, list[Run]] = {}
+    for run in document.runs:
+        found.setdefault(id(run.plan), []).append(run)
+    return found
 
 
-def _end(document: Document, arena: int) -> int:
-    ends: Sequence[int] = [
-        int((plan.offset[here] + np.maximum(plan.nbytes[here], plan.program.buffers.nbytes[here])).max(initial=0))
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the rooms of a document have in common."""
+
+    document: Document
+    runs: dict[int, list[Run]]
+    """By the identity of their plan."""
+    kept: dict[int, list[tuple[int, int, int]]]
+    """The bytes that plans of a session keep from run to run: by the plan's identity."""
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, document: Document) -> "_Around":
+        kept: dict[int, list[tuple[int, int, int]]] = {}
+        if document.session is not None and len(document.plans) > 1:
+            for plan, lasts in zip(document.plans, all_lasting(document), strict=True):
+                rows = np.flatnonzero(lasts & plan.placed)
+                low = plan.offset[rows]
+                high = low + plan.program.buffers.nbytes[rows]
+                kept[id(plan)] = list(zip(plan.arena[rows].tolist(), low.tolist(), high.tolist(), strict=True))
+        return cls(document, _runs(document), kept, _ends(document))
+
+
+def _ends(document: Document) -> tuple[int, ...]:
+    """Return for each arena the highest end of any slot of any plan, of the larger of slot and
+    buffer.
+    """
+    found = [
+        ends_of(plan.program, plan.arena, plan.offset, np.maximum(plan.nbytes, plan.program.buffers.nbytes))
         for plan in document.plans
-        for here in [plan.arena == arena]
     ]
-    return max(ends, default=0)
+    return tuple(map(max, zip(*found, strict=True)))
 
 
-__all__ = ["Rigour", "Room", "first_free", "lasting"]
+__all__ = ["Rigour", "Room", "all_lasting", "first_free", "lasting", "rooms_of"]

@@ -20,6 +20,7 @@ What this package does not see: other formats (`allocsim.systems`) and whether a
 """
 
 import re
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,6 +99,8 @@ def schema() -> dict[str, Any]:
     for row, name in PUBLIC_NAMES.items():
         text = re.sub(rf'(?<=["/]){row.__name__}(?=")', name, text)
     definitions = msgspec.json.decode(text)
+    for row in definitions.values():  # a docstring has its indentation, or has not from Python 3.13 on
+        row["description"] = cleandoc(row["description"])
     pair = definitions.pop(PairRow.__name__)
     definitions["Op"]["properties"]["in_place"]["anyOf"][0]["items"] = {
         key: pair[key] for key in pair if key != "title"

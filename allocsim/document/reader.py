@@ -238,7 +238,8 @@ def _plan(row: rows.PlanRow, programs: tuple[Program, ...], problems: tuple[Prob
 def _run(row: rows.RunRow, programs: tuple[Program, ...], plans: tuple[Plan, ...]) -> Run:
     program = None if row.program is UNSET else _pick(programs, row.program, "program")
     plan = _pick(plans, row.plan, "plan")
-    charge("op of a run", len((program or plan.program).ops))
+    ops = (program or plan.program).ops
+    charge("op of a run", max(len(ops), len(ops.results)))
     return Run.of(
         plan,
         program=program,

@@ -16,7 +16,8 @@ import inspect
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,9 @@ def branches(arcs: Iterable[str]) -> list[Branches]:
     if not steps:
         return []
     measured = _measure(sorted(steps))
-    data = measured.get_data()
-    data.add_arcs(steps)
-    data.touch_files(steps)
-    with tempfile.TemporaryDirectory() as folder:
+    with _closed_behind(measured) as data, tempfile.TemporaryDirectory() as folder:
+        data.add_arcs(steps)
+        data.touch_files(steps)
         path = Path(folder) / "branches.json"
         measured.json_report(outfile=str(path), ignore_errors=True)
         report = json.loads(path.read_text())
@@ -113,6 +113,16 @@ def own_files(planner: Any) -> list[str]:
         else:
             theirs |= {str(file) for home in package.__path__ for file in Path(home).rglob("*.py")}
     return sorted(theirs or ours)  # a stranger's placement has a belief of ours
+
+
+@contextmanager
+def _closed_behind(measured: Any) -> Iterator[Any]:
+    """Give what was measured; close its data base, which in memory stays open unless forced."""
+    data = measured.get_data()
+    try:
+        yield data
+    finally:
+        data.close(force=True)
 
 
 def _measure(files: list[str]) -> Any:

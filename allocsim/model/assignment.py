@@ -89,11 +89,18 @@ class Plan:
 
 
 def highest(program: Program, arena: Int32s | Int64s, offset: Int64s, nbytes: Int64s) -> int:
-    """Return the highest end of any slot with an arena, summed over arenas."""
+    """Return the highest end of any slot with an arena, summed over arenas. O(slots + arenas)."""
+    return sum(ends_of(program, arena, offset, nbytes))
+
+
+def ends_of(program: Program, arena: Int32s | Int64s, offset: Int64s, nbytes: Int64s) -> list[int]:
+    """Return for each arena the highest end of any slot in it, 0 where none ends higher. O(slots +
+    arenas).
+    """
     last = offset + (nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
     found, placed = np.full(len(program.arenas), -1, dtype=np.int64), arena >= 0
     np.maximum.at(found, arena[placed], last[placed])
-    return sum(end + 1 for end in found.tolist())
+    return [end + 1 for end in found.tolist()]
 
 
 def _check(plan: Plan) -> None:

@@ -217,14 +217,15 @@ def _check_persistent(programs: tuple[Program, ...]) -> None:
         for buffer in np.flatnonzero(buffers.persistent).tolist():
             name, nbytes, ends = buffers.names[buffer], int(buffers.nbytes[buffer]), buffers.nbytes_range.get(buffer)
             first, known, range_known = sizes.setdefault(name, (index, nbytes, ends))
+            if (known, range_known) == (nbytes, ends):
+                continue
             place = f"programs[{index}].buffers[{buffer}]"
             if known != nbytes:
                 raise ModelError(
                     f"{place}.nbytes", f"{nbytes}; the persistent buffer {name!r} has {known} in programs[{first}]"
                 )
-            if range_known != ends:
-                rule = f"{_ends(ends)}; the persistent buffer {name!r} has {_ends(range_known)} in programs[{first}]"
-                raise ModelError(f"{place}.nbytes_range", rule)
+            rule = f"{_ends(ends)}; the persistent buffer {name!r} has {_ends(range_known)} in programs[{first}]"
+            raise ModelError(f"{place}.nbytes_range", rule)
 
 
 def _ends(ends: tuple[int, int] | None) -> str:

@@ -195,11 +195,11 @@ class JudgeRules:
             return report, report
         return report, told(found, document)
 
-    def listed(self, document: Document) -> Report:
+    def listed(self, document: Document, *, sizes: bool = True) -> Report:
         """Return what the judge finds, every kind of violation listed, without sentences."""
-        return self._checked(document, LISTED)
+        return self._checked(document, LISTED, sizes=sizes)
 
-    def _checked(self, document: Document, limit: int) -> Report:
+    def _checked(self, document: Document, limit: int, *, sizes: bool = True) -> Report:
         return check(
             document,
             limit=limit,
@@ -208,6 +208,7 @@ class JudgeRules:
             kinds=self.kinds,
             of_each_kind=True,
             unbounded=self.unbounded,
+            sizes=sizes,
         )
 
 

@@ -18,7 +18,7 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan, Run
 from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.description import describe
-from allocsim.outcomes.telling import cause_lines
+from allocsim.outcomes.telling import cause_lines, known_by_cause
 from allocsim.outcomes.verification import document_of
 from allocsim.verdict.attribution import Charge
 
@@ -90,9 +90,11 @@ def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> s
     lines: list[str] = []
     if outcome.new:
         lines.append(f"the plan is not clean: {outcome.new} violation{'s'[: outcome.new != 1]}")
-        wrong = [cause for cause in outcome.causes if any(finding.cause.cause is cause for finding in fresh)]
+        unknown = {id(finding.cause.cause) for finding in fresh}
+        wrong = [cause for cause in outcome.causes if id(cause) in unknown]
+        known = known_by_cause(outcome)
         for cause in wrong[:LISTED]:
-            lines += cause_lines(outcome, cause)
+            lines += cause_lines(outcome, cause, known[id(cause)])
         for charge in _leading(fresh)[:shown]:
             lines += ["", describe(document, charge.violation, cause=charge)]
         rest = _leading(fresh)[shown:LISTED]

@@ -98,8 +98,9 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     yield from _head_lines(outcome)
     if outcome.report is None:
         return
+    known = known_by_cause(outcome)
     for cause in outcome.causes:
-        yield from cause_lines(outcome, cause)
+        yield from cause_lines(outcome, cause, known[id(cause)])
     if any(not cause.asked for cause in outcome.causes):
         yield from wrapped(NOT_ASKED, "  ", "    ")
     if outcome.failed:
@@ -127,15 +128,21 @@ def _head_lines(outcome: Outcome) -> Iterator[str]:
     yield line
 
 
-def cause_lines(outcome: Outcome, cause: Cause) -> Iterator[str]:
-    """Yield one cause: class, party, places and first place, then cure and price."""
+def known_by_cause(outcome: Outcome) -> Counter[int]:
+    """Return how many of the violations under each cause are known, by its identity."""
+    return Counter(id(finding.cause.cause) for finding in outcome.findings if finding.known)
+
+
+def cause_lines(outcome: Outcome, cause: Cause, known: int) -> Iterator[str]:
+    """Yield one cause: class, party, places and first place, how many of its violations are known,
+    then cure and price.
+    """
     head = f"{cause.number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
     head += f" in {len(cause.turns)} turns or ways" if cause.turns else ""
     first = first_place(outcome, cause)
     yield from wrapped(f"{head}, first {first}" if first else head, "", "   ")
-    known = [finding for finding in outcome.findings if finding.cause.cause is cause and finding.known]
     if known:
-        yield f"   {len(known)} of them known"
+        yield f"   {known} of them known"
     yield from wrapped(f"{mended(cause)}", "   ", "     ")
 
 
@@ -247,6 +254,7 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
     for finding in outcome.findings:
         by_cause.setdefault(id(finding.cause.cause), []).append(finding)
     several = outcome.document is not None and len(outcome.document.runs) > 1
+    under = _filed(outcome.causes)
     for cause in outcome.causes:
         yield ""
         words = cause.evidence if cause.violations else cause.text
@@ -254,7 +262,7 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield from wrapped(f"{cause.number}. {party}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")
-        for number, count in _elsewhere(outcome.causes, cause).items():
+        for number, count in under[id(cause)].items():
             yield f"   also {count:,} of the violations under {number}"
     loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []
     bare = report.violations if not outcome.findings else [finding.violation for finding in loose]
@@ -268,14 +276,18 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield f"  {report.count - len(report.violations)} more are not listed (--limit)"
 
 
-def _elsewhere(causes: Sequence[Cause], cause: Cause) -> Mapping[int, int]:
-    """Return how many violations of a cause are listed under each other one, by its number."""
+def _filed(causes: Sequence[Cause]) -> Mapping[int, Mapping[int, int]]:
+    """Return for each cause how many of its violations are listed under each other one, by its
+    number.
+    """
     from allocsim.cure.defects import key_of  # noqa: PLC0415 - a clean outcome does not wait for it
     from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
 
     listed = causes_by_violation(causes)
-    under = (listed[key_of(v)] for v in cause.violations)
-    return Counter(other.number for other in under if other is not cause)
+    return {
+        id(cause): Counter(other.number for v in cause.violations if (other := listed[key_of(v)]) is not cause)
+        for cause in causes
+    }
 
 
 def _violation(v: Violation, *, several: bool, mark: str = "") -> Iterator[str]:
@@ -302,6 +314,7 @@ __all__ = [
     "examined_lines",
     "first_place",
     "headline",
+    "known_by_cause",
     "lines_of",
     "mended",
     "price",

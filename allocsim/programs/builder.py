@@ -27,6 +27,7 @@ from allocsim.allowances import charge
 from allocsim.errors import ModelError
 from allocsim.model import (
     DEFAULT_ARENAS,
+    DTYPE_CODES,
     DTYPES,
     EXACT,
     HOST_READ,
@@ -130,8 +131,9 @@ class ProgramBuilder:
                     f"buffers[{index}].arena", f"arena {arena} does not exist; there are {len(self._arenas)}"
                 )
             alignment = self._arenas[arena].alignment
-        for column, number in (("nbytes", nbytes), ("alignment", alignment)):
-            _bounded(f"buffers[{index}].{column}", number)
+        if not (-LIMIT <= nbytes <= LIMIT and -LIMIT <= alignment <= LIMIT):
+            for column, number in (("nbytes", nbytes), ("alignment", alignment)):
+                _bounded(f"buffers[{index}].{column}", number)
         self._buffers.append((name, nbytes, alignment, arena, int(role), read_only))
         if nbytes_range is not None:
             low, high = nbytes_range
@@ -160,15 +162,20 @@ class ProgramBuilder:
         value begins, in bits from the lowest.
         """
         index = len(self._values)
-        code = dtype_code(f"values[{index}].dtype", dtype)
-        dims = _wholes(f"values[{index}].shape", shape)
-        steps = dense_strides(dims, _WIDTHS[code]) if strides is None else _wholes(f"values[{index}].strides", strides)
+        charge("value")
+        code = DTYPE_CODES.get(dtype) if type(dtype) is str else None
+        if code is None:
+            code = dtype_code(f"values[{index}].dtype", dtype)
+        dims = _wholes("values[{}].shape", index, shape)
+        steps = dense_strides(dims, _WIDTHS[code]) if strides is None else _wholes("values[{}].strides", index, strides)
         if len(dims) != len(steps):
             raise ModelError(f"values[{index}].strides", f"has {len(steps)} entries; the shape has {len(dims)}")
-        for axis, (length, stride) in enumerate(zip(dims, steps, strict=True)):
-            _bounded(f"values[{index}].shape[{axis}]", length)
-            _bounded(f"values[{index}].strides[{axis}]", stride)
-        _bounded(f"values[{index}].offset", offset)
+        numbers = (offset, *dims, *steps)
+        if not -LIMIT <= min(numbers) <= max(numbers) <= LIMIT:
+            for axis, (length, stride) in enumerate(zip(dims, steps, strict=True)):
+                _bounded(f"values[{index}].shape[{axis}]", length)
+                _bounded(f"values[{index}].strides[{axis}]", stride)
+            _bounded(f"values[{index}].offset", offset)
         if not 0 <= bit_offset < 8:
             raise ModelError(f"values[{index}].bit_offset", f"{bit_offset} is not between 0 and 7")
         home = buffer if type(buffer) is int else self._names["buffer"].index(f"values[{index}].buffer", buffer)
@@ -181,7 +188,7 @@ class ProgramBuilder:
 
         Return the value.
         """
-        dims = _wholes(f"values[{len(self._values)}].shape", shape)
+        dims = _wholes("values[{}].shape", len(self._values), shape)
         code = dtype_code(f"values[{len(self._values)}].dtype", dtype)
         return self.value(name, self.buffer(name, dense_nbytes(dims, _WIDTHS[code]), **buffer), DTYPES[code][0], dims)
 
@@ -402,15 +409,17 @@ def _whole(place: str, number: Any) -> int:
     return found
 
 
-def _wholes(place: str, numbers: Any) -> tuple[int, ...]:
-    """Return a list of whole numbers as a tuple; raise ModelError for anything else."""
+def _wholes(place: str, index: int, numbers: Any) -> tuple[int, ...]:
+    """Return a list of whole numbers as a tuple; raise ModelError for anything else, at a place
+    with a hole for the row.
+    """
     try:
         found = tuple(numbers)
     except TypeError:
-        raise ModelError(place, f"{numbers!r} is no list of whole numbers") from None
+        raise ModelError(place.format(index), f"{numbers!r} is no list of whole numbers") from None
     if {*map(type, found)} <= _INT:
         return found
-    return tuple(_whole(f"{place}[{axis}]", number) for axis, number in enumerate(found))
+    return tuple(_whole(f"{place.format(index)}[{axis}]", number) for axis, number in enumerate(found))
 
 
 def _bounded(place: str, number: int) -> None:

@@ -22,11 +22,13 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from allocsim.model import VIEW, Plan, Program
+from allocsim.model.layout import Int64s
 from allocsim.verdict.calls import calls
 
 MAX_LOOPS: Final = 64
@@ -58,8 +60,11 @@ def loops(program: Program) -> tuple[CarriedLoop, ...]:
     bodies = defaultdict(list)
     for step, path in sorted(calls(program).items()):
         bodies[path].append(step)
+    if not bodies:
+        return ()
     longest = sorted(bodies.values(), key=len, reverse=True)[:MAX_LOOPS]
-    repeated = [(steps, period) for steps in longest if (period := _period(program, steps))]
+    words, made_by = _words(program), _made_by(program)
+    repeated = [(steps, period) for steps in longest if (period := _period(words, made_by, steps))]
     if not repeated:
         return ()
     accesses = _Accesses(program)
@@ -70,14 +75,13 @@ def loops(program: Program) -> tuple[CarriedLoop, ...]:
 # turns --------------------------------------------------------------------------------------------
 
 
-def _period(program: Program, steps: Sequence[int]) -> int:
+def _period(words: Sequence[int], made_by: Sequence[Sequence[int]], steps: Sequence[int]) -> int:
     """Return how many ops a turn has; 0 where the ops are no turns of a loop.
 
     The last turn may be cut short, to no less than half.
     """
-    words = [_word(program, step) for step in steps]
-    period = _least_period(words)
-    if 2 * len(words) < 3 * period or not _reads_alike(program, steps, period):
+    period = _least_period([words[step] for step in steps])
+    if 2 * len(steps) < 3 * period or not _reads_alike(made_by, steps, period):
         return 0
     return period
 
@@ -96,18 +100,42 @@ def _least_period(words: Sequence[Hashable]) -> int:
     return len(words) - border[-1] if words else 0
 
 
-def _word(program: Program, step: int) -> Hashable:
-    """Return what two ops have in common if they are one op of a loop in two turns."""
-    op = program.ops[step]
-    return op.kind, *(tuple(_layout(program, value) for value in side) for side in (op.operands, op.results))
+def _words(program: Program) -> list[int]:
+    """Return a number for each op, the same for two that are one op of a loop in two turns."""
+    ops, layouts = program.ops, _layouts(program)
+    sides = [
+        _listed(starts, layouts[values])
+        for starts, values in ((ops.operand_starts, ops.operands), (ops.result_starts, ops.results))
+    ]
+    known: dict[Hashable, int] = {}
+    kinds = [ops.kinds[kind] for kind in ops.kind.tolist()]
+    return [known.setdefault(word, len(known)) for word in zip(kinds, *sides, strict=True)]
 
 
-def _layout(program: Program, value: int) -> Hashable:
-    row = program.values[value]
-    return row.dtype, row.shape, row.strides
+def _layouts(program: Program) -> Int64s:
+    """Return a number for each value, the same for two of one dtype, shape and strides."""
+    values = program.values
+    columns = (
+        values.dtype.tolist(),
+        _listed(values.dim_starts, values.shape),
+        _listed(values.dim_starts, values.strides),
+    )
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(row, len(known)) for row in zip(*columns, strict=True)], dtype=np.int64)
 
 
-def _reads_alike(program: Program, steps: Sequence[int], period: int) -> bool:
+def _made_by(program: Program) -> list[tuple[int, ...]]:
+    """Return for each op the ops that made its operands, -1 for none."""
+    return _listed(program.ops.operand_starts, program.producer[program.ops.operands])
+
+
+def _listed(starts: Int64s, column: np.ndarray) -> list[tuple[int, ...]]:
+    """Return a flat column cut into its lists."""
+    flat, cuts = column.tolist(), starts.tolist()
+    return [tuple(flat[low:high]) for low, high in pairwise(cuts)]
+
+
+def _reads_alike(made_by: Sequence[Sequence[int]], steps: Sequence[int], period: int) -> bool:
     """Whether each op reads what was made at the same place of its own turn as in the turn
     before, or both times what came from elsewhere.
     """
@@ -115,7 +143,7 @@ def _reads_alike(program: Program, steps: Sequence[int], period: int) -> bool:
 
     def found(number: int) -> list[int | None]:
         turn = number // period
-        made = [place.get(int(program.producer[value])) for value in program.ops[steps[number]].operands]
+        made = [place.get(op) for op in made_by[steps[number]]]
         return [at % period if at is not None and at // period == turn else None for at in made]
 
     return all(found(number) == found(number - period) for number in range(period, len(steps)))

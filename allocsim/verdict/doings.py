@@ -138,6 +138,26 @@ class Doings:
     def _steps(self) -> dict[int, list[int]]:
         return {buffer: list(at) for buffer, at in self._reads.items()}
 
+    def written_before(self, buffer: int | None, step: int) -> tuple[int, int] | None:
+        """Return the row among the results, and the op, of what was last written into a buffer
+        before an op; views do not write. None where nothing was.
+        """
+        rows = self._writes.get(-1 if buffer is None else buffer, [])
+        at = bisect_left(rows, int(self.program.ops.result_starts[step]))
+        if not at:
+            return None
+        return rows[at - 1], int(np.searchsorted(self.program.ops.result_starts, rows[at - 1], side="right")) - 1
+
+    @cached_property
+    def _writes(self) -> dict[int, list[int]]:
+        """Buffer -> the rows of the results, in order, that lie in it and that no view made."""
+        ops = self.program.ops
+        rows = np.flatnonzero(np.repeat(~ops.is_kind(VIEW), np.diff(ops.result_starts)))
+        found: dict[int, list[int]] = {}
+        for row, buffer in zip(rows.tolist(), self.program.values.buffer[ops.results[rows]].tolist(), strict=True):
+            found.setdefault(buffer, []).append(row)
+        return found
+
     def copies(self, step: int) -> bool:
         """Whether an op may be a copy: a `same`, or one operand taken over as one result, laid out
         alike.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.cure.defects import Judged, Key, key_of, listed
+from allocsim.cure.defects import Key, RuledJudge, key_of, listed
 from allocsim.cure.effort import Effort, steps_of_a_judgement
 from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
@@ -43,7 +43,7 @@ Beyond them the writer found is believed, and the causes say that not all was as
 class Dossier:
     """The evidence with what is asked of it, computed once."""
 
-    def __init__(self, evidence: Evidence, report: Report | None = None, judged: Judged = listed) -> None:
+    def __init__(self, evidence: Evidence, report: Report | None = None, judged: RuledJudge = listed) -> None:
         self.judged = judged
         """The judge, with the rules by which `report` was made."""
         self.evidence = evidence
@@ -174,13 +174,13 @@ class Dossier:
 
     def _asked(self, document: Document) -> Report:
         """Judge a document for one question of many, in counted steps."""
-        self.effort.begin()
-        report = self.judged(document)
+        self.effort.begin(steps_of_a_judgement(document))
+        report = self.judged(document, sizes=False)
         self.effort.take(steps_of_a_judgement(document, report))
         return report
 
     def _judged(self, document: Document) -> frozenset[Key]:
-        return frozenset(key_of(v) for v in self.judged(document).violations)
+        return frozenset(key_of(v) for v in self.judged(document, sizes=False).violations)
 
     @cached_property
     def apart(self) -> frozenset[Key]:
@@ -236,7 +236,7 @@ class Dossier:
         over = {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}
         return frozenset(
             (v.kind, v.buffer) if v.other_buffer is None else (v.kind in over, frozenset((v.buffer, v.other_buffer)))
-            for v in self.judged(Document.of(self.document.plans[plan])).violations
+            for v in self.judged(Document.of(self.document.plans[plan]), sizes=False).violations
         )
 
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
@@ -245,10 +245,10 @@ class Dossier:
         Keys name no run. SpentError where no step is left to ask that.
         """
         made = self.runs[run]
-        return self._alone(made.plan, made.program, made.skip, tuple(sorted(buffers)))
+        return self._alone(made.plan, made.program, made.skip, frozenset(buffers))
 
     @once
-    def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: tuple[int, ...]) -> frozenset[Key]:
+    def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: frozenset[int]) -> frozenset[Key]:
         run = Run(plan=_apart(plan, buffers), program=program, skip=skip)
         report = self._asked(Document.of(run))
         return frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)

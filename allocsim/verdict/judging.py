@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from allocsim.cure import Cure
-from allocsim.cure.defects import Judged, listed
+from allocsim.cure.defects import RuledJudge, listed
 from allocsim.files.sizes import in_growth
 from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
@@ -39,7 +39,7 @@ OVER_RUNS: Final = frozenset({"upload", "state"})
 """Kinds of mend whose late reads come of what one run leaves for another."""
 
 
-def judge(evidence: Evidence, *, cures: bool = True, judged: Judged = listed) -> Verdict:
+def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed) -> Verdict:
     """Return the verdict for this evidence; without `cures`, none is sought.
 
     `judged` is the judge with the rules by which it is asked, by default the usual ones.

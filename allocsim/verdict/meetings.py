@@ -22,18 +22,16 @@ What this module does not see: single slots, races, and wrong beliefs that did n
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
-from typing import Final
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from allocsim.cure.changes import Change
 from allocsim.cure.defects import key_of
 from allocsim.cure.effort import SpentError
 from allocsim.judge.fast import Violation
-from allocsim.model import HOST_WRITE, VIEW
+from allocsim.model import HOST_WRITE
 from allocsim.verdict.blame import IN_PLACE, Pair, allowed_by
 from allocsim.verdict.carries import loops_of
 from allocsim.verdict.dossier import Dossier
@@ -70,12 +68,13 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
         if pair is not None and v.kind in PAIRED | ALONG and roots.get(id(v), v) is v and _within_run(dossier, v):
             pairs[pair].append(v)
     pairs = {pair: rows for pair, rows in pairs.items() if any(v.kind in PAIRED for v in rows)}
-    takers = {id(v): [pair for pair in _takers(dossier, v) if pair in pairs] for v in reads}
+    thefts = {id(v): _theft(dossier, v, pairs) for v in reads}
+    over = {theft.victim: _listed_over(dossier, v, pairs) for theft, v in {thefts[id(v)]: v for v in reads}.items()}
     innocent, accomplices = _innocent(dossier, pairs)
     victims: dict[Pair, set[int]] = defaultdict(set)
-    for v in reads:
-        for pair in takers[id(v)]:
-            victims[pair].add(v.buffer or 0)
+    for theft in dict.fromkeys(thefts.values()):
+        for pair in (*over[theft.victim], *theft.more):
+            victims[pair].add(theft.victim[2] or 0)
     asked = {
         pair: allowed_by(dossier, pair, late=victims[pair], kinds={v.kind for v in rows})
         for pair, rows in pairs.items()
@@ -88,9 +87,13 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
             for one in (pair, *(accomplices.get(pair, ()) if v.kind == "UnsafeInPlace" else ())):
                 for change in answers[one]:
                     found[change].append(v)
+    known = {victim: _reasons(victim, listed, answers) for victim, listed in over.items()}
+    reasons = {theft: _with_more(known[theft.victim], theft, answers) for theft in dict.fromkeys(thefts.values())}
     for v in late:
         root = roots[id(v)]
-        for change in _why_late(dossier, root, takers[id(root)], answers):
+        theft = thefts[id(root)]
+        taken = bool(over[theft.victim] or theft.more)
+        for change in _why_late(dossier, root, taken, reasons[theft], answers):
             found[change].append(v)
     return (
         v
@@ -116,15 +119,58 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     return dossier.share_bytes(v) or not dossier.over(v)
 
 
-def _takers(dossier: Dossier, v: Violation) -> list[Pair]:
-    """Return the pairs that a late read may come of: those the judge lists for the victim, and the
-    writer it found.
+Victim = tuple[int | None, int | None, int | None]
+"""Plan, program, buffer."""
+
+
+class Theft(NamedTuple):
+    """What late reads have in common that may come of the same pairs: those the judge lists for the
+    victim, and the writer it found, where that is of one run and not listed.
     """
-    others = set(dossier.over(v))
+
+    victim: Victim
+    more: tuple[Pair, ...]
+
+
+def _theft(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> Theft:
     pair = _pair(dossier, v)
-    if pair is not None and _within_run(dossier, v):
-        others |= {*pair.buffers} - {v.buffer}
-    return [pair for other in sorted(others) if (pair := Pair.of(v, other)) is not None]
+    fresh = pair is not None and pair in pairs and _within_run(dossier, v)
+    more = pair is not None and fresh and dossier.other_buffer(v) not in dossier.over(v)
+    return Theft((v.plan, v.program, v.buffer), (pair,) if more and pair is not None else ())
+
+
+def _listed_over(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> list[Pair]:
+    """Return the pairs that the judge lists for the victim of a read."""
+    found = (Pair.of(v, other) for other in sorted(dossier.over(v)))
+    return [pair for pair in found if pair is not None and pair in pairs]
+
+
+Reasons = Mapping[Change, tuple[tuple[int, int], frozenset[int]]]
+"""Changes by each of which a read may not be late, with the buffers of the pairs that each parts,
+in order of what comes first: the other buffer of the first of these pairs, the place in its answer.
+"""
+
+
+def _reasons(victim: Victim, pairs: Iterable[Pair], answers: Answers) -> Reasons:
+    """Return what the pairs of a victim come of, those in order of the other buffer."""
+    found: dict[Change, tuple[tuple[int, int], set[int]]] = {}
+    for pair in pairs:
+        other = pair.other if pair.buffer == victim[2] else pair.buffer
+        for place, change in enumerate(answers.get(pair, ())):
+            found.setdefault(change, ((other, place), set()))[1].update(pair.buffers)
+    return {change: (first, frozenset(buffers)) for change, (first, buffers) in found.items()}
+
+
+def _with_more(known: Reasons, theft: Theft, answers: Answers) -> Reasons:
+    """Return the reasons of a victim with those of what else took its bytes."""
+    more = _reasons(theft.victim, theft.more, answers)
+    if not more:
+        return known
+    found = dict(known)
+    for change, (first, buffers) in more.items():
+        before, old = known.get(change, (first, buffers))
+        found[change] = min(first, before), old | buffers
+    return dict(sorted(found.items(), key=lambda row: row[1][0]))
 
 
 # what a `same` carried ----------------------------------------------------------------------------
@@ -152,13 +198,11 @@ def _carried_from(
     wrote it, or wrote what is found there after the `same`.
     """
     program = dossier.program(v)
-    home, ops = program.values.buffer, program.ops
-    results = np.flatnonzero(home[ops.results[: ops.result_starts[v.op or 0]]] == v.buffer)
-    steps = np.searchsorted(ops.result_starts, results, side="right") - 1
-    writing = ~ops.is_kind(VIEW)[steps]
-    if not writing.any():
+    ops = program.ops
+    written = dossier.doings(program).written_before(v.buffer, v.op or 0)
+    if written is None:
         return None
-    place, step = int(results[writing][-1]), int(steps[writing][-1])
+    place, step = written
     later = dossier.share_bytes(v) and not (v.other_run == v.run and (v.other_op or 0) < step)
     if later or not program.same_ops[step]:
         return None
@@ -371,19 +415,21 @@ def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
 # which change for each late read ------------------------------------------------------------------
 
 
-def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Pair], answers: Answers) -> Iterable[Change]:
+def _why_late(
+    dossier: Dossier,
+    v: Violation,
+    taken: bool,  # noqa: FBT001 - whether any pair took the bytes
+    reasons: Reasons,
+    answers: Answers,
+) -> Iterable[Change]:
     """Return the changes by each of which a read would not be late."""
     if dossier.looked_late(v):
         return (Change(kind="late", program=v.program, buffer=v.buffer),)
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not dossier.lasts(v):
         if is_uploaded(dossier, v) and dossier.kind(v.want_run, v.want_op) == HOST_WRITE:
             return (upload_for(dossier, v),)
-        if is_uploaded(dossier, v) or not takers:
+        if is_uploaded(dossier, v) or not taken:
             return (Change(kind="state", program=v.program, buffer=v.buffer),)
-    reasons: dict[Change, list[Pair]] = defaultdict(list)
-    for pair in takers:
-        for change in answers.get(pair, ()):
-            reasons[change].append(pair)
     if not reasons:
         return (_elsewhere(dossier, v),)
     if len(reasons) == 1:
@@ -392,16 +438,15 @@ def _why_late(dossier: Dossier, v: Violation, takers: Sequence[Pair], answers: A
     if v.run is None or len(dossier.asked) >= QUESTIONS:
         return answers.get(found, reasons) if found is not None else reasons
     try:
-        enough = [change for change, pairs in reasons.items() if _spoils(dossier, v, v.run, pairs)]
+        enough = [change for change, (_, buffers) in reasons.items() if _spoils(dossier, v, v.run, buffers)]
     except SpentError:
         return answers.get(found, reasons) if found is not None else reasons
     return enough or reasons
 
 
-def _spoils(dossier: Dossier, v: Violation, run: int, pairs: Iterable[Pair]) -> bool:
-    """Whether a read is late with all buffers apart but those of some pairs."""
-    buffers = {buffer for pair in pairs for buffer in pair.buffers}
-    dossier.asked.add((run, tuple(sorted(buffers))))
+def _spoils(dossier: Dossier, v: Violation, run: int, buffers: frozenset[int]) -> bool:
+    """Whether a read is late with all buffers apart but these."""
+    dossier.asked.add((run, buffers))
     return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 
 

@@ -68,6 +68,18 @@ OP = {"name": "", "kind": "f", "operands": [0], "results": []}
 HOSTILE = {
     "a session that runs one program often": (lambda: document([OP] * 20_000, 1000), "ops of runs"),
     "a session of many runs": (lambda: document([OP], 100_000), "runs"),
+    "a session that often runs one op of many results": (
+        lambda: document([{**OP, "operands": [], "results": [0] * 200_000}], 100),
+        "ops of runs",
+    ),
+    "a text of two million brackets": (
+        lambda: b"# from tvm.script import ir as I\n@I.ir_module\nx = [" + b"()," * 700_000 + b"]",
+        "tokens",
+    ),
+    "a text of a million lines": (
+        lambda: b"# from tvm.script import ir as I\n@I.ir_module\n" + b"x\n" * 1_000_000,
+        "tokens",
+    ),
     "a list of operands as long as the file": (lambda: document([{**OP, "operands": [0] * 1_600_000}]), "operands"),
     "a snapshot that names one list a thousand times": (snapshot, "events"),
 }

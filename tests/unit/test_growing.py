@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from growing import GIBIBYTE, JSON, Cost, GrownKind, cost, search
+from growing import GIBIBYTE, JSON, Cost, GrownKind, Step, cost, line_of, played, recipe_of, search
 
 from allocsim.allowances import charge, metered
 from allocsim.errors import AllocsimError
@@ -84,6 +84,36 @@ def test_the_search_finds_a_reader_that_expands_without_charging(charged, breaks
     kind = GrownKind(JSON, (_calls,), _expanded(charged))
     found, _ = search(kind, tmp_path, 300, random.Random(2), turns=16, large=500_000, measured=_memory)
     assert any(one.cost.memory > GIBIBYTE or one.cost.answer == "bad" for one in found) == breaks, found[0]
+
+
+def test_a_recipe_is_a_line_that_makes_the_same_file() -> None:
+    """What is kept of a costly file makes it again, and so do paths, numbers and columns in it."""
+    tree = {"lists": [["a", "b"], ["c"]], "calls": [{"takes": [0, 1], "n": 3}, {"takes": [1], "n": 4}]}
+    recipe = (
+        Step("repeat", ("lists", 0), 0, 2, 3),
+        Step("fresh", ("calls",), 0, 1, 2),
+        Step("put", ("lists", 1), other=("lists", 0)),
+        Step("equal", ("calls",), other="takes"),
+        Step("number", ("calls", 1, "n"), other=1 << 40),
+    )
+    line = line_of("a kind", 1, recipe, nbytes=7)
+    kind, file, read, told = recipe_of(line)
+    assert (kind, file, told) == ("a kind", 1, {"nbytes": 7})
+    assert "\n" not in line
+    assert played(tree, read) == played(tree, recipe) != tree
+
+
+def _counted(run: Callable[[Path], None], path: Path, most: int) -> Cost:
+    return Cost("read", path.stat().st_size, len(json.loads(path.read_bytes())["lists"][0]) / 1000, 0)
+
+
+def test_what_was_kept_is_measured_again_before_the_search_and_grows_with_it(tmp_path: Path) -> None:
+    """The kept file is among those found with what it costs now, though no turn of the search could make it."""
+    kind = GrownKind(JSON, (_calls,), lambda _: None)
+    kept = (0, (Step("repeat", ("lists", 0), 0, 2, 50),))
+    found, again = search(kind, tmp_path, 300, random.Random(2), turns=0, large=30_000, measured=_counted, kept=[kept])
+    assert [(one.seed, one.recipe, one.cost.seconds) for one in again] == [(*kept, 0.102)]
+    assert found[0].recipe[0].times > 50
 
 
 def _memory(run: Callable[[Path], None], path: Path, most: int) -> Cost:

@@ -68,6 +68,9 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
 ACCESSES: Final = 8
 """Accesses of the programs for each of which a step more may be taken."""
 
+UNMEASURED: Final = Stats(ops=0, buffers=0, peak_bytes=0, lower_bound_bytes=0)
+"""The sizes of a document where nobody asks for them."""
+
 SCREENED: Final = Selector(COMPILED)
 
 __all__ = ["CHECKS", "KINDS", "Defects", "Report", "Stats", "Violation", "check", "defects"]
@@ -82,6 +85,7 @@ def check(
     kinds: KindsTable | None = None,
     strict: bool = False,
     unbounded: bool = False,
+    sizes: bool = True,
 ) -> Report:
     """Judge every run and every belief of a document.
 
@@ -98,6 +102,7 @@ def check(
         unbounded: look at everything that may be wrong, however long it takes; else no more steps
             are taken than `trial.WORK` and one for each `ACCESSES` accesses of the programs, and
             the report says what it has not looked at (`unexamined`).
+        sizes: whether `stats` are computed; else all of them are 0.
 
     Returns:
         All that was found. `clean` if there are no violations; then every read of every run finds
@@ -123,6 +128,7 @@ def check(
                 kinds=kinds,
                 strict=strict,
                 unbounded=unbounded,
+                sizes=sizes,
             )
             for end in (LOW, HIGH)
         )
@@ -131,7 +137,7 @@ def check(
     work = None if unbounded else steps_for(document)
     case = TrialDocument(document, PLAIN if plain else SCREENED, kinds, work)
     findings = Findings(limit, strict=strict)
-    return Report(**_judged(case, findings, of_each_kind=of_each_kind), stats=stats(case))
+    return Report(**_judged(case, findings, of_each_kind=of_each_kind), stats=stats(case) if sizes else UNMEASURED)
 
 
 def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> Defects:

@@ -31,7 +31,7 @@ from allocsim.judge.fast.s_overlap import believed_sharing
 from allocsim.judge.fast.s_tags import as_tagged, asks_tags, ties
 from allocsim.judge.fast.trial import Trial, TrialDocument
 from allocsim.judge.violations import Stats
-from allocsim.model import Bools, Plan, Problem
+from allocsim.model import Bools, Problem
 from allocsim.model.layout import LIMIT, Int64s
 
 
@@ -49,14 +49,9 @@ def stats(case: TrialDocument) -> Stats:
     return Stats(
         ops=sum(len(program.ops) for program in judged),
         buffers=sum(len(program.buffers) for program in judged),
-        peak_bytes=max((_peak(plan) for plan in plans.values()), default=0),
+        peak_bytes=max((plan.peak_bytes for plan in plans.values()), default=0),
         lower_bound_bytes=max((_lower_bound(case, trial) for trial in runs.values()), default=0),
     )
-
-
-def _peak(plan: Plan) -> int:
-    last = plan.offset + (plan.nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits
-    return sum(int(last[plan.arena == arena].max(initial=-1)) + 1 for arena in range(len(plan.program.arenas)))
 
 
 def _lower_bound(case: TrialDocument, trial: Trial) -> int:

@@ -16,14 +16,15 @@ met twice and none is missed. For many rectangles a screen says which pairs to c
 What this module does not see: buffers, ops, plans.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isqrt
 
 import numpy as np
 
 from allocsim.judge.fast.selector import Selector
-from allocsim.model import Bools
+from allocsim.model import Bools, Int32s
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
@@ -75,6 +76,16 @@ def distinct(column: Int64s) -> Int64s:
     fresh = np.ones(len(ordered), dtype=np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
     return ordered[fresh]
+
+
+def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
+    """Yield the rows of each number of a column but the negative ones, in order of number and
+    row.
+    """
+    rows = np.argsort(column, kind="stable")
+    ordered = column[rows]
+    cuts = np.flatnonzero(np.diff(ordered, prepend=-1) > 0)
+    yield from (rows[low:high] for low, high in pairwise([*cuts.tolist(), len(rows)]) if ordered[low] >= 0)
 
 
 def among(column: Int64s, others: Int64s) -> Bools:

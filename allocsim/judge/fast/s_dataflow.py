@@ -77,7 +77,7 @@ MOST: Final = 1 << 24
 FEW: Final = 64
 """Pieces looked at in each read from then on."""
 
-READ, MOVE, ACCESSES, PIECES_OF_A_STEP = 18, 5, 32, 8
+READ, MOVE, ACCESSES, PIECES_OF_A_STEP = 18, 5, 10, 8
 """Steps of a read that is looked at, and of what a `same` moves once a read is wrong; accesses, and
 pieces, of one step (`trial.WORK`).
 """

@@ -25,7 +25,7 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.judge.fast.intervals import conflicts, end_of
+from allocsim.judge.fast.intervals import by_number, conflicts, end_of
 from allocsim.judge.fast.s_overlap import permitted_pairs
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
@@ -106,8 +106,9 @@ class _Book:
         columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)
         found: list[tuple[int, int]] = []
         beyond = 0
-        for arena in range(len(plan.program.arenas)):
-            rows = columns[(plan.arena[columns[:, 0]] == arena) & (plan.nbytes[columns[:, 0]] > 0)]
+        filled = np.where(plan.nbytes[columns[:, 0]] > 0, plan.arena[columns[:, 0]], -1)
+        for members in by_number(filled):
+            rows = columns[members]
             low = plan.offset[rows[:, 0]]
             pairs = conflicts(
                 rows[:, 1],

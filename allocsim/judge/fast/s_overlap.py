@@ -31,7 +31,7 @@ from functools import partial
 import numpy as np
 
 from allocsim.judge.fast.accesses import believed_lifetimes
-from allocsim.judge.fast.intervals import among, conflicts, distinct, end_of
+from allocsim.judge.fast.intervals import among, by_number, conflicts, distinct, end_of
 from allocsim.judge.fast.owners import left_over
 from allocsim.judge.fast.s_in_place import as_planned, permitted
 from allocsim.judge.fast.s_tags import Copies, agreement, as_tagged, shares_tags, spans
@@ -97,8 +97,7 @@ def _meetings(case: TrialDocument, trial: Trial, most: int) -> _Meetings:
     count = len(trial.program.buffers)
     lefts, rights, cut = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], False
     arena, occupied = trial.plan.arena[lives.buffer], nbytes[lives.buffer] > 0
-    for space in range(len(trial.program.arenas)):
-        rows = np.flatnonzero((arena == space) & occupied)
+    for rows in by_number(np.where(occupied, arena, -1)):
         if len(rows) < 2:
             continue
         low = trial.plan.offset[lives.buffer[rows]]

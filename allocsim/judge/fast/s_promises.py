@@ -60,7 +60,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.judge.fast.accesses import believed_lifetimes
-from allocsim.judge.fast.intervals import TOP, among, conflicts, end_of
+from allocsim.judge.fast.intervals import TOP, among, by_number, conflicts, end_of
 from allocsim.judge.fast.owners import Range
 from allocsim.judge.fast.selector import Selector
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
@@ -185,8 +185,8 @@ class _Promises:
         handed = self._believed_pairs()
         count = len(plan.arena)
         pairs, steps, by_pin, beyond = [], [], [], 0
-        for arena in range(len(plan.program.arenas)):
-            rows = np.flatnonzero((plan.arena[buffer] == arena) & (problem.nbytes[buffer] > 0))
+        filled = np.where(problem.nbytes[buffer] > 0, plan.arena[buffer], -1)
+        for rows in by_number(filled):
             if len(rows) < 2:
                 continue
             low = plan.offset[buffer[rows]]

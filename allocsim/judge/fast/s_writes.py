@@ -93,11 +93,16 @@ def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect
     later = np.flatnonzero(pairs.left < pairs.right)
     left, right = rows[pairs.left[later]], rows[pairs.right[later]]
     order = np.lexsort((right, left))
+    left, right = left[order], right[order]
+    ops, starts = np.unique(accesses.write_op[left], return_index=True)  # rows follow the ops
     found: dict[int, _Defect] = {}
-    for first, second in zip(left[order].tolist(), right[order].tolist(), strict=True):
-        op, a, b = int(accesses.write_op[first]), int(value[first]), int(value[second])
-        if op not in found and _shared_bytes(trial, a, b):
-            found[op] = _Defect(kind="ResultsOverlap", op=op, value=a, other=b)
+    bounds = [*starts.tolist(), len(left)]
+    for op, low, high in zip(ops.tolist(), bounds[:-1], bounds[1:], strict=True):
+        for at in range(low, high):
+            a, b = int(value[left[at]]), int(value[right[at]])
+            if _shared_bytes(trial, a, b):
+                found[op] = _Defect(kind="ResultsOverlap", op=op, value=a, other=b)
+                break
     if pairs.total > len(pairs.left):
         if not found:
             rule = f"{pairs.total} pairs of results come near each other; at most {len(pairs.left)} can be told apart"

@@ -166,7 +166,8 @@ class _Rows:
 
         Raise DocumentError where it is none, negative or too large.
         """
-        if re.fullmatch(r"-?[0-9]{1,30}", text) is None:
+        plain = len(text) <= 30 and text.isascii() and text.isdecimal()
+        if not plain and re.fullmatch(r"-?[0-9]{1,30}", text) is None:
             raise self.refuse(column, f"{text[:40]!r} is no whole number")
         number = int(text)
         if abs(number) > LIMIT or (number < 0 and not signed):

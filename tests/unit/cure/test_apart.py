@@ -1,7 +1,12 @@
 """Every buffer in bytes of its own: where exactly, beside what is told, what lasts and what an arena holds."""
 
-import pytest
+import random
+from itertools import pairwise
 
+import pytest
+from steps import lines_run
+
+from allocsim.cure import apart
 from allocsim.cure.apart import all_apart
 from allocsim.model import OWN, Arena, Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
@@ -47,3 +52,84 @@ def test_what_lasts_lies_where_no_plan_of_the_session_has_anything_else():
     ((s, *rest), others) = offsets(Document.of(Run.of(first), Run.of(second)))
     assert s == 0
     assert sorted(rest) == sorted(others) == [64, 128]
+
+
+def lasting(rows):
+    """A session of two programs: states (bytes, alignment) that both may have, by name, and what passes."""
+    plans = []
+    for number, (states, passing, fixed) in enumerate(rows):
+        builder = ProgramBuilder(f"p{number}", arenas=(Arena(name="cpu", alignment=1),))
+        for name, nbytes, alignment in states:
+            builder.buffer(name, nbytes, alignment=alignment, role=Role.STATE)
+        for at, (nbytes, alignment) in enumerate(passing):
+            builder.buffer(f"t{at}", nbytes, alignment=alignment)
+        made = builder.build()
+        plans.append(plan_of(made, [0] * len(made.buffers), problem=belief(made, fixed=fixed, own=())))
+    return Document.of(*(Run.of(one) for one in plans))
+
+
+def byte_by_byte(document):
+    """What lasts where its first bytes are free, tried one address after another: nothing is shared with what is tested."""
+    taken, homes = set(), {}
+    for one in document.plans:
+        for b, at in one.problem.fixed.items():
+            taken.update(range(at, at + int(one.program.buffers.nbytes[b])))
+            if one.program.buffers.persistent[b]:
+                homes.setdefault(one.program.buffers.names[b], at)
+    rows = {}
+    for one in document.plans:
+        buffers = one.program.buffers
+        for b in range(len(buffers)):
+            if buffers.persistent[b]:
+                rows[buffers.names[b]] = int(buffers.alignment[b]), int(buffers.nbytes[b])
+    for name, (step, nbytes) in sorted(rows.items(), key=lambda row: row[1], reverse=True):
+        if name not in homes:
+            at = next(at for at in range(0, 10_000, step) if taken.isdisjoint(range(at, at + nbytes)))
+            homes[name] = at
+            taken.update(range(at, at + nbytes))
+    return homes
+
+
+def test_what_lasts_lies_in_the_lowest_bytes_that_are_free_in_all_plans():
+    for seed in range(300):
+        rng = random.Random(seed)
+        states = [(f"s{n}", rng.randint(1, 20), rng.choice((1, 2, 3, 4, 8, 16))) for n in range(rng.randint(1, 8))]
+        rows = []
+        for _ in range(2):
+            mine = [state for state in states if rng.random() < 0.8]
+            passing = [(rng.randint(1, 12), 4) for _ in range(3)]
+            fixed = {len(mine) + n: 20 * n + rng.randint(0, 8) for n in range(3) if rng.random() < 0.5}
+            rows.append((mine, passing, fixed))
+        document = lasting(rows)
+        sizes = {name: (nbytes, step) for name, nbytes, step in states}
+        found = {}
+        for made in all_apart(document):
+            buffers = made.program.buffers
+            found |= {buffers.names[b]: int(made.offset[b]) for b in range(len(buffers)) if buffers.persistent[b]}
+        wanted = byte_by_byte(document)
+        # of equal alignment and size either may come first
+        assert sorted((at, sizes[n]) for n, at in found.items()) == sorted((at, sizes[n]) for n, at in wanted.items())
+
+
+def test_of_many_alignments_the_last_lie_behind_all_others_and_apart(monkeypatch):
+    rows = [(f"s{n}", 3 + n % 5, 1 + n) for n in range(60)]
+    (made,) = all_apart(lasting([(rows, [], {})]))
+    ranges = sorted(zip(made.offset.tolist(), (made.offset + made.nbytes).tolist(), strict=True))
+    assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
+    assert all(at % (1 + n) == 0 for n, at in enumerate(made.offset.tolist()))
+    monkeypatch.setattr(apart, "ALIGNMENTS", 1000)
+    (tight,) = all_apart(lasting([(rows, [], {})]))
+    assert tight.peak_bytes <= made.peak_bytes
+
+
+@pytest.mark.parametrize("alignments", [(8,), (1, 2, 3, 4, 5, 6, 7, 8)])
+def test_four_times_as_many_buffers_take_no_more_than_six_times_the_steps(alignments):
+    """Lines of the module that are run, with holes between what is told: sixteen times as many where each looks at all."""
+
+    def lines(count):
+        states = [(f"s{n}", 1 + n % 50, alignments[n % len(alignments)]) for n in range(count)]
+        fixed = {count + n: 100 * n for n in range(count)}
+        document = lasting([(states, [(60, 1)] * count, fixed)])
+        return lines_run(apart, lambda: all_apart(document))
+
+    assert lines(400) < 6 * lines(100)

@@ -32,7 +32,7 @@ def test_a_judge_who_still_finds_the_fault_bears_out_no_cure():
     """Nothing but the rules differs: a judge under whom the fault never goes away leaves no cure."""
     document = native.loads(json.dumps(case("matmul-over-operand")).encode())
     report = STRICT.listed(document)
-    dossier = Dossier(Evidence(document=document), report, lambda _: report)
+    dossier = Dossier(Evidence(document=document), report, lambda _, **_rules: report)
     assert [cause.cure for cause in with_cures(dossier, found_in(dossier))[0]] == [None]
 
 

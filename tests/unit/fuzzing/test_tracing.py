@@ -63,3 +63,15 @@ def test_a_planner_of_the_shelf_is_its_belief_and_its_placement():
     names = [path.rpartition("/")[2] for path in own_files(find("greedy_by_size"))]
 
     assert names == ["exact.py", "greedy.py"]
+
+
+def test_the_data_base_of_branches_is_closed(planner, tmp_path, monkeypatch):
+    """Python 3.13 warns of one that is dropped open."""
+    coverage = pytest.importorskip("coverage")
+    closed, real = [], coverage.CoverageData.close
+    monkeypatch.setattr(
+        coverage.CoverageData, "close", lambda self, force=False: closed.append(force) or real(self, force=force)
+    )
+    (row,) = branches({f"{tmp_path / planner.split(':')[0]}.py:5:6"})
+    assert row.there_are == 4
+    assert closed[-1]  # one in memory is closed by force alone

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from allocsim.judge.fast import SCREENED, selector
 from allocsim.judge.fast import owners as segments
-from allocsim.judge.fast.intervals import TOP, Ranges, conflicts, end_of, join
+from allocsim.judge.fast.intervals import TOP, Ranges, by_number, conflicts, end_of, join
 from allocsim.judge.fast.owners import FLOOR, NEVER, OwnerAxis, merged, shared
 from allocsim.judge.fast.screens import rectangles
 
@@ -130,3 +130,10 @@ def test_ends_saturate_instead_of_wrapping():
     base = np.array([1 << 62, -(1 << 62), 5], dtype=np.int64)
     length = np.array([1 << 62, 1 << 62, 7], dtype=np.int64)
     assert end_of(base, length).tolist() == [TOP, 0, 12]
+
+
+def test_rows_of_each_number_come_in_order_and_those_below_zero_not_at_all():
+    column = np.array([3, -1, 0, 3, -2, 0, 7])
+    assert [rows.tolist() for rows in by_number(column)] == [[2, 5], [0, 3], [6]]
+    assert [rows.tolist() for rows in by_number(np.array([5, 5]))] == [[0, 1]]
+    assert list(by_number(np.array([-1]))) == list(by_number(column[:0])) == []

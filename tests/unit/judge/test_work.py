@@ -38,7 +38,7 @@ def _session(runs: int, *, late: bool, history: bool = False) -> Document:
 
 
 def test_a_right_session_takes_no_steps_for_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without machine code all is replayed, and that takes a step for 32 accesses."""
+    """Without machine code all is replayed, and that takes a step for ten accesses."""
     monkeypatch.setattr(fast, "WORK", 50)
     assert check(_session(100, late=False), plain=True).unexamined == ()
 

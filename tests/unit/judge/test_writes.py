@@ -1,8 +1,10 @@
 """What an op writes: on its operands only by an exact, declared alias; never on its other results, never into read-only memory."""
 
 import pytest
+from steps import lines_run
 
 from allocsim import check
+from allocsim.judge.fast import s_writes
 from allocsim.model import Document, Role, Run
 from allocsim.programs.builder import plan_of
 
@@ -169,3 +171,19 @@ def test_an_upload_left_out_writes_nothing(tiny):
     b.upload(one, one)
     plan = plan_of(b.build(), [0])
     assert [v.run for v in check(Document.of(Run.of(plan), Run.of(plan, skip=(0,)))).violations] == [0]
+
+
+def test_of_many_results_over_each_other_only_the_first_pair_is_looked_at(tiny):
+    """A record says which result first shares a byte with a later one: steps do not grow with the pairs."""
+
+    def lines(count):
+        b = tiny()
+        values = [b.value(f"v{i}", b.buffer(f"v{i}", 8), "f32", (2,)) for i in range(count)]
+        b.op("k", (), values)
+        taken = lines_run(s_writes, lambda: reports.append(b.judge([0] * count)))
+        (found,) = reports.pop().of_kind("ResultsOverlap")
+        assert (found.value, found.other_buffer) == (0, 1)
+        return taken
+
+    reports = []
+    assert lines(200) == lines(50)

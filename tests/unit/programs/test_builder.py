@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from steps import lines_run
 
 from allocsim import ProgramBuilder, plan_of, verify, verify_program
 from allocsim.errors import ModelError
+from allocsim.programs import builder as rows
 from allocsim.programs.dtype_names import FOREIGN, dtype_of
 
 
@@ -181,3 +183,16 @@ def test_every_name_of_numpys_own_means_its_size():
 def test_a_misspelt_dtype_is_told_what_it_is_near():
     with pytest.raises(ModelError, match="did you mean 'float32'"):
         ProgramBuilder("p").tensor("x", "flot32", (2,))
+
+
+def test_a_value_of_many_axes_takes_no_more_lines_than_one_of_one():
+    """Places are spelled and axes looked at one by one only where a number is wrong."""
+
+    def lines(shape):
+        builder = ProgramBuilder("p")
+        return lines_run(rows, lambda: builder.value("v", builder.buffer("b", 64), "f32", shape))
+
+    assert lines((4,)) == lines((1, 2, 1, 2, 1, 1, 1))
+    builder = ProgramBuilder("p")
+    with pytest.raises(ModelError, match=r"values\[0\]\.shape\[1\]: .* exceeds 2\^62"):
+        builder.value("v", builder.buffer("b", 64), "f32", (1, 1 << 63), strides=(1, 1))

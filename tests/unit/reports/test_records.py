@@ -1,16 +1,20 @@
 """Figures from the record of a run: losses, gradients, and memory by category."""
 
 import math
+import random
 import xml.etree.ElementTree as ET
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from steps import lines_run
 
+from reports import gradient_rows
 from reports.figures import by_category, gradient_ratio, loss_curves
 from reports.figures.style import render
 from reports.folder import pictures
+from reports.gradient_rows import rows_at, telling_step
 from reports.page import page
 
 FALLING = [8.0, 4.0, 2.0, 1.0]
@@ -195,3 +199,28 @@ def test_memory_is_said_at_the_fullest_step_of_each_side() -> None:
     assert ["", "activations", "2 KiB", "1 KiB", ""] in rows
     assert ["", "together", "3 KiB", "2 KiB", ""] in rows
     assert "memory" in pictures({"memory": MEMORY}, None)
+
+
+def _slowly(gradients):
+    """The first step with a wrong row, step by step over all rows."""
+    steps = list(dict.fromkeys(row.get("step") for row in gradients))
+    return next((at for at in steps if any(row.wrong for row in rows_at(gradients, at))), steps[0] if steps else None)
+
+
+def test_the_telling_step_is_the_first_that_is_wrong_and_takes_steps_for_each_row_alone():
+    """The same as by going over all rows for each step; twice as many steps take twice the lines."""
+    generator = random.Random(0)
+    for _ in range(500):
+        rows = [
+            {"step": generator.choice((0, 1, 2, 3, None)), "ratio": generator.choice((1, 1, 1, 2, None)), "cosine": 1}
+            for _ in range(generator.randint(0, 8))
+        ]
+        rows = [row if row["step"] is not None or generator.random() < 0.2 else {**row, "step": 4} for row in rows]
+        assert telling_step(rows) == _slowly(rows)
+
+    def lines(count):
+        return lines_run(
+            gradient_rows, lambda: telling_step([{"step": n, "ratio": 1, "cosine": 1} for n in range(count)])
+        )
+
+    assert lines(400) <= 2 * lines(200)

@@ -1,11 +1,13 @@
 """Rules of a line each: what a judgement costs, what names no buffer, which record is refused, and what a kernel's result is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from allocsim.cure import defects
+from allocsim.cure import defects, effort
 from allocsim.cure.changes import Change
-from allocsim.cure.effort import RUN, steps_of_a_judgement
+from allocsim.cure.effort import FEW, PART, RUN, steps_of_a_judgement
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import Violation, check
 from allocsim.model import Document, Run
@@ -21,14 +23,36 @@ from repro.small.words import belief, plan, program
 MADE = program("x = host.write; a = f x; b = g x; c = h b a; host.read c")
 
 
-def test_a_judgement_costs_its_ops_and_for_each_run_an_eighth_of_its_parts_and_half_of_what_is_listed():
+def test_a_judgement_costs_its_ops_and_for_each_run_and_plan_an_eighth_of_its_parts_and_half_of_what_is_listed():
     run = Run.of(plan(MADE, "x=0 a=64 b=64 c=192"))
     document = Document.of(run, run)
     report = check(document)
     assert len(report.violations) == 4
     assert (
-        steps_of_a_judgement(document, report) == 2 * (RUN + 5) + (4 + 5) // 8 + 2
-    )  # five ops; four buffers and five operands
+        steps_of_a_judgement(document, report) == 2 * (RUN + 5) + (4 + 5) // 8 + PART + 2
+    )  # five ops; four buffers and five operands; one plan
+    without = steps_of_a_judgement(document, replace(report, violations=()))
+    for listed, steps in ((2 * FEW, FEW), (2 * FEW + 2, FEW + 2), (10 * FEW, 9 * FEW)):
+        many = replace(report, violations=report.violations[:1] * listed)
+        assert steps_of_a_judgement(document, many) - without == steps
+
+
+def test_an_op_with_many_results_costs_as_many_ops():
+    made = program("x = host.write; a b c d e f g h = f x; host.read a")
+    document = Document.of(plan(made, ""))
+    assert len(made.ops) == 3
+    assert steps_of_a_judgement(document, check(document)) == RUN + 9 + (9 + 2) // 8 + PART
+
+
+def test_a_judgement_that_takes_too_long_is_not_begun(monkeypatch):
+    """However many steps are left; what was left undone is said."""
+    document = Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))
+    steps = steps_of_a_judgement(document)
+    for large, cut in ((steps, False), (steps - 1, True)):
+        monkeypatch.setattr(effort, "LARGE", large)
+        verdict = judge(Evidence(document=document))
+        assert bool(verdict.cure) is not cut
+        assert all(cause.sought is not cut for cause in verdict.causes)
 
 
 @pytest.mark.parametrize(("buffer", "name"), [(None, "it"), (0, "x"), (3, "c")])
@@ -101,7 +125,7 @@ def test_the_leading_violation_is_one_of_a_report_with_every_kind(monkeypatch):
 
     monkeypatch.setattr(defects, "check", judged)
     assert attribution.leading(Document.of(plan(MADE, "x=0 a=64 b=64 c=192"))) is not None
-    assert asked == [{"of_each_kind": True}]
+    assert asked == [{"of_each_kind": True, "sizes": True}]
 
 
 def test_what_nothing_accounts_for_has_no_class_and_no_party():

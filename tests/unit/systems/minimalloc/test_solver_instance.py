@@ -1,5 +1,6 @@
 """minimalloc's CSV, in and out: one convention of time at the door, and nothing lost on the way."""
 
+import re
 from contextlib import suppress
 
 import pytest
@@ -12,6 +13,7 @@ from allocsim.errors import DocumentError, OutputError, UnknownNameError
 from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Problem
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.systems.minimalloc import solver_instance
 from allocsim.systems.minimalloc.solver_instance import dumps, loads, looks_like
 
 HALF_OPEN = b"id,lower,upper,size\na,0,3,4\nb,2,9,8\n"
@@ -199,3 +201,22 @@ def test_every_planner_places_an_instance_by_its_problem(name):
 
     assert plan.offset[0] == 8
     assert check(Document.of(plan)).clean
+
+
+def test_plain_decimal_numbers_are_read_without_a_regular_expression(monkeypatch):
+    """Signs and what is no number are looked at more closely; other scripts' digits are none."""
+    asked = []
+
+    class Watched:
+        @staticmethod
+        def fullmatch(rule, text):
+            asked.append(text)
+            return re.fullmatch(rule, text)
+
+    monkeypatch.setattr(solver_instance, "re", Watched)
+    text = "id,lower,upper,size,offset\na,0,9,64,0\nb,2,5,64,-64\n"
+    solver_instance.loads(text.encode(), "x.csv")
+    assert asked == ["-64"]
+    for wrong in ("\u0664", "1_0", "+1", "9" * 31, "\u00b2"):
+        with pytest.raises(DocumentError, match="is no whole number"):
+            solver_instance.loads(text.replace("a,0", f"a,{wrong}").encode(), "x.csv")
