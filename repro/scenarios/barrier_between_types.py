@@ -1,0 +1,35 @@
+"""No barrier stands between two uses of one place whose elements differ in size."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="barrier-between-types",
+    title="no barrier stands between two uses of one place whose elements differ in size",
+    source="https://github.com/tile-ai/tilelang/pull/2293",
+    story=(
+        "Two buffers of shared memory, of f32 and of f8, take turns at one address. The pass that "
+        "sets barriers compared indices of elements, and took the same index of both for the same "
+        "thread's bytes; so it left out the barrier between the reads of one warp (stream 0) and "
+        "the writes of another (1)."
+    ),
+    sound=SmallDocument(
+        text=(
+            "x = host.write; a = load x; s = reduce a; b = cast x ~1 ^0 ^2; t = product b ~1; "
+            "r = add s t ^4; host.read r"
+        ),
+        slots="x=0 a=64 s=128 b=64 t=192 r=256",
+    ),
+    place="schedule",
+    change={
+        "text": (
+            "x = host.write; a = load x; s = reduce a; b = cast x ~1 ^0; t = product b ~1; r = add s t ^4; host.read r"
+        )
+    },
+    expected=(("C09", "plan"),),
+    reports={"H": "Race"},
+    not_run="R",
+    caught=(
+        "Happens-before over the warps, by bytes: where two buffers lie is compared, not which "
+        "element of each is asked for."
+    ),
+)

@@ -1,0 +1,24 @@
+"""A buffer's life ends where the scope that reads it opens."""
+
+from repro import SmallDocument, SmallScenario
+
+SCENARIO = SmallScenario(
+    name="scope-opening-kill",
+    title="a buffer's life ends where the scope that reads it opens",
+    source="https://github.com/tile-ai/tilelang-ascend/issues/1765",
+    story=(
+        "A buffer is killed as the scope ends in which it is used last. Scopes are listed by an "
+        "opening and a closing event, and the planner put the kill at the opening one. So a "
+        "buffer that is allocated in the scope, and written before the last read, takes its bytes."
+    ),
+    sound=SmallDocument(
+        text="x = host.write; a = f x; y = use a; b = g y; z = use2 a b; host.read z",
+        slots="a=0 y=64 b=128 z=192",
+    ),
+    place="belief",
+    change={"slots": "a=0 y=64 b=0 z=192", "believed": {"a": (1, 2)}},
+    expected=(("C01", "plan"),),
+    reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
+    not_run="H R",
+    caught="The lifetimes believed, compared with the accesses of the program: two reads lie behind the end.",
+)
