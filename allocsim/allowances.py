@@ -41,7 +41,7 @@ class Allowance:
 LIMITS: Final[dict[str, Allowance]] = {
     "op": Allowance(1 << 18, 24),
     "operand": Allowance(1 << 20, 8),
-    "value": Allowance(1 << 19, 20),
+    "value": Allowance(1 << 18, 24),
     "listed operand": Allowance(1 << 20, 8),
     "run": Allowance(1 << 16, 200),
     "op of a run": Allowance(1 << 22, 2),

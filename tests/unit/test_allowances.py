@@ -98,6 +98,21 @@ def test_what_repeats_or_shares_is_refused_at_once(name: str, tmp_path: Path) ->
     assert "\n" not in str(raised.value)
 
 
+def test_values_that_a_reader_makes_are_charged_one_by_one() -> None:
+    """A reader that makes a value in two lines of a loop is refused where its file means more than it may."""
+
+    @metered
+    def loads(data: bytes, _: str) -> None:
+        builder = ProgramBuilder("p")
+        home = builder.buffer("b", 4)
+        for _turn in range(int(data)):
+            builder.value("v", home, "f32", (1,))
+
+    loads(b"1000", "few")
+    with pytest.raises(DocumentError, match="many: means 262145 values or more; a file of 6 bytes may mean 262144"):
+        loads(b"300000", "many")
+
+
 def test_a_program_whose_calls_share_one_list_is_charged_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """The instructions of a real file are given a list of a thousand tensors: it is charged before it is opened."""
     real = pte_program.parse
