@@ -133,6 +133,7 @@ def _charge_once(dossier: Dossier, found: Found) -> None:
         for mend, rows in found.items()
         if mend.kind == "slot" and any(v.kind in BROKEN and v.plan == mend.plan for v in rows)
     ]
+    slots.sort(key=lambda slot: (-1, -1) if slot.buffer is None else dossier.rank(slot.plan or 0, slot.buffer))
     for slot in slots[:QUESTIONS]:
         later = [m for m, rows in found.items() if m.kind in AFTER_SLOTS and m.problem is None and rows]
         if not later:

@@ -13,7 +13,9 @@ from renumbering import shuffled
 from scenario_runs import ALL, small
 from strategies import documents
 
+from allocsim.model import Arena, Document
 from allocsim.outcomes import verdict_entry
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
 from allocsim.verdict.causes import cure_all
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin, load, save
@@ -124,3 +126,18 @@ def test_a_renumbered_belief_is_cured_by_the_same_changes_at_the_same_price():
         kinds = sorted((e.kind, int(start[e.buffer]) if e.buffer is not None else e.op) for e in found.changes)
         prices.add((tuple(kinds), found.nbytes, found.pin_all_bytes))
     assert len(prices) == 1
+
+
+def test_of_two_slots_that_do_not_fit_the_same_is_charged_with_what_is_between_them_whatever_their_numbers():
+    """Both lie beyond the end of the arena, and over each other."""
+    b = ProgramBuilder("p", arenas=(Arena(name="a", capacity=40),))
+    x = b.value("x", b.buffer("x", 8, alignment=16), "f32", (2,))
+    y = b.value("y", b.buffer("y", 12), "f16", (3,), strides=(4,))
+    b.op("host.write", (), (x,))
+    b.op("host.read", (x,), ())
+    b.op("column", (x,), (y,))
+    evidence = Evidence(document=Document.of(plan_of(b.build(), [56, 56])))
+    found = [judge(shuffled(evidence, seed)) for seed in range(6)]
+    assert {(verdict.cure_bytes, tuple(cause.places for cause in verdict.causes)) for verdict in found} == {
+        (-44, (1, 4))
+    }
