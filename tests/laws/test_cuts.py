@@ -24,11 +24,11 @@ def documents(first):
             continue
 
 
-def read_again(document):
+def read_again(document, *, sizes=True):
     """Judge a document as it is read from what is written of it."""
     again = loads(dumps(document))
     assert dumps(again) == dumps(document)
-    return listed(document)
+    return listed(document, sizes=sizes)
 
 
 @pytest.mark.parametrize(
