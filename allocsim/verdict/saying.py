@@ -54,12 +54,17 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
         ),
         places=len(violations),
         violations=tuple(violations),
-        wrong_bytes=sum(high - low for v in violations if v.kind in READ_WRONG for low, high in v.bytes),
+        wrong_bytes=wrong_bytes(violations),
         victim=parties[0],
         writer=parties[1],
         reader=parties[2],
         belief=_failed_belief(dossier, mend, v),
     )
+
+
+def wrong_bytes(violations: Sequence[Violation]) -> int:
+    """Return how many bytes are read wrong, over all places."""
+    return sum(high - low for v in violations if v.kind in READ_WRONG for low, high in v.bytes)
 
 
 def named_cause(dossier: Dossier, row: NamingRow, change: Change, text: str, first: FirstPlace, **more: Any) -> Cause:
@@ -220,4 +225,4 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     return f"the plan takes {earlier} to be over before {later} begins"
 
 
-__all__ = ["cause_of", "mend_words", "named_cause"]
+__all__ = ["cause_of", "mend_words", "named_cause", "wrong_bytes"]

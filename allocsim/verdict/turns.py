@@ -2,12 +2,15 @@
 
 A flat program has an op for each turn, and a document a program for each way, so that one wrong
 slot of the original is as many changes here. Whoever flattens says which ops are one, in the `meta`
-of each that is a turn: `{"turn_of": "add.3"}`, the name without the turn. Ways are programs of one
-name that say which they are (`path`); there, what has one name is one, where nothing else in its
-program has it. A buffer is otherwise the result of the turn that writes it first.
+of each that is a turn: `{"turn_of": "add.3"}`, the name without the turn. Names are those of one
+call (`allocsim.verdict.calls`): two loops may each have an op of that name. Ways are programs of
+one name whose `path` differs; there, what has one name is one, where nothing else in its program
+has it. A buffer is otherwise the result of the turn that writes it first.
 
-Causes are one where class, party, evidence and the change are, but for the turns and ways. The
-first in time speaks for all of them; each keeps its change, and a cure makes them all.
+Causes are one where class, party, evidence and the change are, but for the turns and ways: turns
+are of one program and one plan, and of a program that was planned several times the first plan goes
+with the first of the other ways. The first in time speaks for all of them; each keeps its change,
+and a cure makes them all.
 
 Complexity: O(ops + results) for each program that a change names, once.
 
@@ -15,14 +18,15 @@ What this module does not see: violations, and what a change does.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
 from allocsim.cure.changes import program_of
 from allocsim.model import Document, Program
-from allocsim.verdict.calls import is_label
+from allocsim.verdict.calls import OUTERMOST, calls, is_label
 from allocsim.verdict.records import Cause
+from allocsim.verdict.saying import wrong_bytes
 
 Name = tuple[str | int, ...]
 
@@ -31,23 +35,38 @@ def by_turns(document: Document, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, those of several turns or ways joined, in the order given."""
     names: Callable[[int], _Names] = cache(lambda number: _Names(document.programs[number]))
     index = {id(program): number for number, program in enumerate(document.programs)}
+    ways = _numbered((program.name, program.path) for program in document.programs)
+    plans = _numbered(id(plan.program) for plan in document.plans)
+    problems = _numbered(id(problem.program) for problem in document.problems)
     found: dict[object, list[Cause]] = defaultdict(list)
     for cause in causes:
-        known = names(index[id(program_of(cause.change, document))])
-        found[_key(known, cause) or id(cause)].append(cause)
+        number, change = index[id(program_of(cause.change, document))], cause.change
+        program = document.programs[number]
+        way = (program.name, ways[number]) if program.path else number
+        made = None if change.plan is None else plans[change.plan]
+        believed = None if change.problem is None else problems[change.problem]
+        key = _key(names(number), cause)
+        found[id(cause) if key is None else (way, made, believed, *key)].append(cause)
     return [_joined(rows) for rows in found.values()]
+
+
+def _numbered(things: Iterable[object]) -> list[int]:
+    """Return for each thing how many like it stand before it."""
+    count: Counter[object] = Counter()
+    found = []
+    for thing in things:
+        found.append(count[thing])
+        count[thing] += 1
+    return found
 
 
 def _joined(rows: list[Cause]) -> Cause:
     if len(rows) == 1:
         return rows[0]
     turns = tuple(sorted(rows, key=lambda cause: (cause.first.run or 0, cause.first.step or 0)))
+    violations = tuple({id(v): v for cause in turns for v in cause.violations}.values())
     return replace(
-        turns[0],
-        places=sum(cause.places for cause in turns),
-        violations=tuple({id(v): v for cause in turns for v in cause.violations}.values()),
-        wrong_bytes=sum(cause.wrong_bytes for cause in turns),
-        turns=turns,
+        turns[0], places=len(violations), violations=violations, wrong_bytes=wrong_bytes(violations), turns=turns
     )
 
 
@@ -59,7 +78,7 @@ def _key(names: "_Names", cause: Cause) -> tuple[object, ...] | None:
     if None in ops or None in buffers or not (ops or buffers):
         return None
     rest = (change.kind, change.op_kind, change.operand, change.result)
-    return cause.class_, cause.party, cause.evidence, names.program.name, rest, tuple(ops), tuple(buffers)
+    return cause.class_, cause.party, cause.evidence, rest, tuple(ops), tuple(buffers)
 
 
 class _Names:
@@ -67,29 +86,36 @@ class _Names:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._calls = calls(program)
         self._ops, self._buffers = Counter(program.ops.names), Counter(program.buffers.names)
+        self._in_call = Counter((self._calls.get(step), name) for step, name in enumerate(program.ops.names))
         self._made: dict[int, Name] = {}
         """Of each buffer, the turn that writes it first, and which of its results that is."""
         for step in sorted(program.ops.meta):
             turn = self._turn(step)
             if turn is not None:
                 for place, value in enumerate(program.ops[step].results):
-                    self._made.setdefault(int(program.values.buffer[value]), (turn, place))
+                    self._made.setdefault(int(program.values.buffer[value]), (*turn, place))
 
     def op(self, step: int) -> Name | None:
         """Return what an op is called; None where nobody said, or where others have its name."""
         if not 0 <= step < len(self.program.ops):
             return None
         turn = self._turn(step)
-        return self._own(self._ops, self.program.ops.names[step]) if turn is None else (turn,)
+        return self._own(self._ops, self.program.ops.names[step]) if turn is None else turn
 
     def buffer(self, buffer: int) -> Name | None:
         """Return what a buffer is called; None as for an op."""
         return self._made.get(buffer) or self._own(self._buffers, self.program.buffers.names[buffer])
 
-    def _turn(self, step: int) -> str | int | None:
-        said = self.program.ops.meta.get(step, {}).get("turn_of")
-        return said if is_label(said) else None
+    def _turn(self, step: int) -> Name | None:
+        """Return of what an op is a turn: its call, then the name; None of one that does not say,
+        or that shares its own name with an op of the same turn.
+        """
+        said, name = self.program.ops.meta.get(step, {}).get("turn_of"), self.program.ops.names[step]
+        if not is_label(said) or (said != name and self._in_call[self._calls.get(step), name] > 1):
+            return None
+        return *self._calls.get(step, OUTERMOST), said
 
     def _own(self, count: Counter[str], name: str) -> Name | None:
         return (name,) if self.program.path and count[name] == 1 else None

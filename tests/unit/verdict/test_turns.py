@@ -10,6 +10,8 @@ from allocsim.document import dumps
 from allocsim.judge.fast import check
 from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.programs.flattening import flat
+from allocsim.programs.routines import Definition, PathLoop, PathOp, PathRegion, Routine
 from allocsim.verdict import causes_of
 from allocsim.verdict.turns import by_turns
 
@@ -113,3 +115,35 @@ def test_the_first_way_in_time_speaks_for_all():
     moved = replace(one, first=replace(one.first, step=one.first.step + 5))
     (again,) = by_turns(two_programs("cond"), [other, moved])
     assert again.turns == (moved, other)
+
+
+def test_programs_of_one_name_that_are_no_ways_keep_their_causes_though_their_ops_are_turns():
+    """Two kernels of one name, of which each says of what its ops are turns."""
+    plans = [looped(turns, "fgh").plans[0] for turns in (2, 3)]
+    assert sorted(len(cause.turns) for cause in causes_of(loads(dumps(Document.of(*plans))))) == [2, 3]
+
+
+def test_two_plans_of_one_program_are_two_causes():
+    (plan,) = looped(2, "fgh").plans
+    other = replace(plan, offset=plan.offset + 512)
+    assert [len(cause.turns) for cause in causes_of(loads(dumps(Document.of(plan, other))))] == [2, 2]
+
+
+def test_loops_whose_ops_share_their_names_are_two_causes():
+    """Each has a body with an f, a g and an h."""
+    body = {
+        name: PathRegion(
+            items=(
+                PathOp(kind="f", results=(f"{name}a",), name="f"),
+                PathOp(kind="g", results=(f"{name}b",), name="g"),
+                PathOp(kind="h", operands=(f"{name}a", f"{name}b"), name="h"),
+            )
+        )
+        for name in "xy"
+    }
+    loops = tuple(PathLoop(name=f"loop {name}", body=region) for name, region in body.items())
+    four = {f"{name}{letter}": Definition("f32", (4,)) for name in "xy" for letter in "ab"}
+    program = flat(Routine(name="two", body=PathRegion(items=loops), definitions=four), {})
+    slots = [64 * (number // 2) for number in range(len(program.buffers))]
+    found = causes_of(Document.of(plan_of(program, slots)))
+    assert [(cause.class_, len(cause.turns)) for cause in found] == [("C01", 2), ("C01", 2)]
