@@ -34,6 +34,12 @@ NO_RACES: Final = Races(op=_NONE, other=_NONE, buffer=_NONE, other_buffer=_NONE)
 Node = tuple[int, int]
 """Run and op."""
 
+TIPS: Final = 8
+"""Nodes that whoever waits for a run waits for, at most."""
+
+GATHERS: Final = -1
+"""In place of an op: a node that is none, and waits for what stands behind its run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPair:
@@ -67,7 +73,7 @@ class Session:
 
     @classmethod
     def of(cls, case: TrialDocument) -> "Session":
-        """Return the order of a session's ops. O(nodes + waits)."""
+        """Return the order of a session's ops. O(nodes + runs named)."""
         trials, identities = case.trials, Identities(case.trials)
         late: dict[int, list[Node]] = defaultdict(list)
         for trial in trials:
@@ -78,6 +84,7 @@ class Session:
         for trial in trials:
             built.add(trial)
             built.read_late(late[trial.index], trial)
+            built.gather(trial)
         order = Order(
             stream=np.array(built.stream, dtype=np.int64),
             streams=built.streams,
@@ -160,15 +167,25 @@ class _Built:
             last[stream] = self._lay((run, step), held, [*self._within(trial, step), *([] if held >= 0 else start)])
         self._start.append(start)
         self._last.append(last)
-        self._tips.append(list(last.values() or start))
+        self._tips.append([*last.values()] or start)
 
     def read_late(self, reads: list[Node], behind: Trial) -> None:
         """Lay the late reads that come behind a run."""
+        laid = []
         for run, step in reads:
             held = self._held[run, step]
             waits = [*self._within(self.trials[run], step), *self._start[run], *([held] if held >= 0 else [])]
             waits += self._last[behind.index].values()
-            self._tips[behind.index].append(self._lay((run, step), -1, waits))
+            laid.append(self._lay((run, step), -1, waits))
+        if laid:
+            self._tips[behind.index] = [*self._tips[behind.index], *laid]
+
+    def gather(self, trial: Trial) -> None:
+        """Lay a node that waits for all that whoever waits for a run waits for, where that is much:
+        else runs that wait for it would each name all of it again.
+        """
+        if len(self._tips[trial.index]) > TIPS:
+            self._tips[trial.index] = [self._lay((trial.index, GATHERS), -1, self._tips[trial.index])]
 
     def _within(self, trial: Trial, step: int) -> list[int]:
         """Return the nodes of its run that an op waits for by name, less late reads."""
@@ -189,7 +206,8 @@ class _Built:
             self._last_of.append(number)
         self._last_of[stream] = number
         self.nodes.append(node)
-        self.place[node[0]][node[1]] = number
+        if node[1] != GATHERS:
+            self.place[node[0]][node[1]] = number
         self.stream.append(stream)
         self.previous.append(held)
         self.waits.append(waits)

@@ -15,7 +15,7 @@ from allocsim import check
 from allocsim.document import dumps
 from allocsim.judge import plain
 from allocsim.judge.fast import h_races as order
-from allocsim.judge.fast import selector
+from allocsim.judge.fast import h_sessions, selector
 from allocsim.judge.fast.h_clocks import Order, Touched, late_accesses
 from allocsim.judge.fast.h_pairs import _stabs
 from allocsim.judge.fast.h_races import SCHEDULE_LIMIT, exchanged
@@ -415,20 +415,23 @@ def sessions(draw):
 
 
 @settings(max_examples=300, deadline=None)
-@given(sessions())
-def test_the_order_of_a_session_is_happens_before_and_each_stream_a_chain_of_it(document):
+@given(sessions(), st.integers(0, 3))
+def test_the_order_of_a_session_is_happens_before_and_each_stream_a_chain_of_it(document, tips):
     """The order is compared with the oracle's, which was written from the specification alone."""
-    session = Session.of(TrialDocument(document, PLAIN))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(h_sessions, "TIPS", tips)
+        session = Session.of(TrialDocument(document, PLAIN))
     order, before = session.order, []
     for node, held in enumerate(order.previous.tolist()):
         direct = order.after[order.after_starts[node] : order.after_starts[node + 1]].tolist()
         before.append(set().union(*({one} | before[one] for one in [*direct, *([held] if held >= 0 else [])])))
     nodes, told = predecessors(read(json.loads(dumps(document))))
-    assert sorted(session.nodes) == sorted(nodes)
+    assert sorted(node for node in session.nodes if node[1] != h_sessions.GATHERS) == sorted(nodes)
     for node, found in zip(session.nodes, before, strict=True):
-        assert {session.nodes[one] for one in found} == {
-            nodes[one] for one in range(len(nodes)) if told[node] >> one & 1
-        }
+        if node[1] == h_sessions.GATHERS:
+            continue
+        known = {session.nodes[one] for one in found if session.nodes[one][1] != h_sessions.GATHERS}
+        assert known == {nodes[one] for one in range(len(nodes)) if told[node] >> one & 1}
     clocks = Clocks(OnTrial(plain.read(json.loads(dumps(document)))), range(len(document.runs)))
     for node in nodes:
         known = {other for other in nodes if other != node and clocks.before(other, node)}
@@ -441,6 +444,33 @@ def test_the_order_of_a_session_is_happens_before_and_each_stream_a_chain_of_it(
         for run, part in enumerate(session.parts)
         for step, node in enumerate(part.node.tolist())
     )
+
+
+@pytest.mark.parametrize("shape", ["fan", "empties", "late"])
+def test_what_many_runs_wait_for_is_named_once(shape):
+    """The waits are no more than a few for each run, whatever stands between many and many."""
+    b, empty = ProgramBuilder("p", arenas=BYTES), ProgramBuilder("empty", arenas=BYTES)
+    value = b.tensor("x", "u8", (4,))
+    b.op("f", (), (value,))
+    b.op(HOST_READ, (value,), ())
+    empty.tensor("y", "u8", (4,))
+    full, none = (plan_of(made.build(), {0: 0}) for made in (b, empty))
+
+    def run(plan, **more):
+        return Run(program=plan.program, plan=plan, **more)
+
+    n = 200
+    runs = {
+        "fan": [
+            *(run(full, after=()) for _ in range(n)),
+            run(none, after=tuple(range(n))),
+            *(run(full, after=(n,)) for _ in range(n)),
+        ],
+        "empties": [*(run(full, after=()) for _ in range(n)), *(run(none) for _ in range(n))],
+        "late": [*(run(full, read_after=n) for _ in range(n)), run(full), *(run(none) for _ in range(n)), run(full)],
+    }[shape]
+    session = Session.of(TrialDocument(replace(Document.of(full, none), session=tuple(runs)), PLAIN))
+    assert len(session.order.after) < 12 * n
 
 
 def test_runs_that_take_turns_are_as_many_streams_as_overlap():
