@@ -119,7 +119,7 @@ def train(
                 if ranks is not None:
                     where = "by MPI" if launched() else "simulated in this process"
                     print_line(f"each step by {ranks} ranks {where}, stage {zero or 0} of ZeRO")
-                for line in _memory(fitted):
+                for line in _memory(fitted) if ranks is None else ():  # that of validation says nothing of a rank
                     print_line(line)
             return 0
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from allocsim.errors import EngineError, NotInstalledError
+from allocsim.errors import AllocsimError, EngineError, NotInstalledError
 from allocsim.model import Plan
 from engine.kernels.binding import Array
 from engine.kernels.collective import Params, communicating, receive, summed
@@ -50,9 +50,25 @@ def mpi() -> Any:
     return MPI
 
 
+def agree(ranks: int, said: str) -> None:
+    """Raise EngineError unless this process is one of so many, and all say the same."""
+    world = mpi().COMM_WORLD
+    if world.size != ranks:
+        raise EngineError(f"{world.size} processes run a step for {ranks} ranks")
+    other = next((rank for rank, one in enumerate(world.allgather(said)) if one != said), None)
+    if other is not None:
+        raise EngineError(
+            f"rank {world.rank} and rank {other} begin with different settings, data or checkpoints; all read the "
+            "same files"
+        )
+
+
 @contextmanager
 def ending_together() -> Iterator[None]:
-    """End every rank, by one line that names this one, where something is raised here."""
+    """End every rank, by one line that names this one, where something is raised here.
+
+    The exit status is 2 for what allocsim refuses, else 1.
+    """
     world = mpi().COMM_WORLD
     try:
         yield
@@ -63,8 +79,9 @@ def ending_together() -> Iterator[None]:
         sys.stderr.write(f"allocsim: rank {world.rank} of {world.size} ended: {type(error).__name__}: {said}\n")
         sys.stderr.flush()
         if world.size > 1:
-            world.Abort(1)
-            os._exit(1)  # it may return before this process is ended
+            status = 2 if isinstance(error, AllocsimError) else 1
+            world.Abort(status)
+            os._exit(status)  # it may return before this process is ended
         raise
 
 
@@ -165,10 +182,11 @@ class MpiRank:
 
     def weights(self) -> dict[str, Array]:
         """Return whole weights and moments as they are now; every rank asks."""
-        mine, world = self.parts(), mpi().COMM_WORLD
-        gathered = {name: world.allgather(array) for name, array in sorted(mine.items())}
-        ranks = range(self.step.sharding.ranks)
-        return self.step.joined([{name: rows[rank] for name, rows in gathered.items()} for rank in ranks])
+        found: dict[str, Array] = {}
+        for name, mine in sorted(self.parts().items()):
+            held = self.of_all(mine) if name in self.step.shapes else [mine]  # what is no part is whole here
+            found |= self.step.joined([{name: array} for array in held])
+        return found
 
     def of_all(self, array: Array) -> list[Array]:
         """Return the arrays of all ranks, in their order; every rank asks."""
@@ -199,4 +217,4 @@ class MpiRank:
         self.close()
 
 
-__all__ = ["MpiGroup", "MpiRank", "ending_together", "launched", "mpi"]
+__all__ = ["MpiGroup", "MpiRank", "agree", "ending_together", "launched", "mpi"]

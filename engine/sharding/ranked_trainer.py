@@ -15,8 +15,10 @@ together, so that a checkpoint is that of one process and any number of ranks go
 What this module does not see: epochs, files, and who holds what.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,8 @@ from engine.autodiff import SEED
 from engine.graph import Tensor
 from engine.kernels.binding import Array
 from engine.models.trainable import Model
-from engine.sharding.mpi_ranks import MpiRank, launched
-from engine.sharding.sharded_step import MEAN, shard
+from engine.sharding.mpi_ranks import MpiRank, agree, launched
+from engine.sharding.sharded_step import MEAN, Sharding, shard
 from engine.sharding.simulation import Simulation
 from engine.training.index_limits import index_limits
 from engine.training.trainer import BatchOutcome, Build, Trainer
@@ -45,13 +47,19 @@ class RankedTrainer(Trainer):
         ones, graphs that change, a loss that is a sum, and a look at every result.
         """
         super().__init__(model, planner=planner, **settings)
-        asked = settings.get("graphs", "static"), self.period, self.loss.mean, bool(settings.get("watch"))
-        if asked != ("static", 1, True, False):
-            raise EngineError(
-                "over ranks graphs are static, a logical batch is one batch of all ranks, the loss is a mean, and "
-                "no result of an op is watched"
-            )
+        Sharding(zero=zero, ranks=ranks)  # refuses what is none
+        graphs = settings.get("graphs", "static")
+        for wrong, said in (
+            (graphs != "static", f"graphs are {graphs!r}; over ranks they are static"),
+            (self.period > 1, f"a logical batch is {self.period} batches; over ranks it is one, of all ranks"),
+            (not self.loss.mean, f"loss {self.loss.name!r} is a sum; over ranks a loss is a mean"),
+            (bool(settings.get("watch")), "every result is to be watched; that is done in one process, without ranks"),
+        ):
+            if wrong:
+                raise EngineError(said)
         self.ranks, self.zero = ranks, zero
+        self._gathered = 0
+        """The step of which whole weights and moments are here."""
         self._planner_name = planner
         self._step: _Step | None = None
 
@@ -84,10 +92,20 @@ class RankedTrainer(Trainer):
         """
         return super().document() if self._step is None else Document.of(self._step.plan)
 
+    def agree(self, place: Mapping[str, Any]) -> None:
+        """Raise EngineError where this process is one of several ranks that begin differently."""
+        if launched():
+            state = blake2b(json.dumps(place, sort_keys=True, default=str).encode())
+            for name, array in sorted({**self.weights, **self.states}.items()):
+                state.update(name.encode())
+                state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            agree(self.ranks, state.hexdigest())
+
     def gather(self) -> None:
         """Bring whole weights and moments here from the parts of the ranks; every rank asks."""
-        if self._step is None or not self._step.steps:
+        if self._step is None or self._gathered == self.steps:
             return
+        self._gathered = self.steps
         for name, array in self._step.weights().items():
             held = self.weights if name in self.weights else self.states
             if name in held:
@@ -151,11 +169,6 @@ class _Step:
     outputs: str
     classes: int
     limits: Mapping[str, tuple[int, str]]
-
-    @property
-    def steps(self) -> int:
-        """Steps made."""
-        return self.world.steps
 
     def run(self, offered: Sequence[Mapping[str, Array]], hyper: Mapping[str, float]) -> tuple[float, list[Array]]:
         """Make one step; return the mean loss, and the outputs of each rank."""

@@ -121,6 +121,7 @@ def fit(
         identity = checkpoint.identity(model, dataset, settings, about)
         if resume and save is not None and Path(save).exists():
             checkpoint.restore(save, trainer, course, identity, say)
+        trainer.agree({**identity, "epoch": course.epoch, "batch": course.batch, "step": trainer.steps})
 
         lookout = Lookout(settings.nonfinite, say, watching=settings.watch)
 

@@ -288,6 +288,9 @@ class Trainer:
         """Return every program that ran, with its plan."""
         return Document.of(*self.plans.values())
 
+    def agree(self, place: Mapping[str, Any]) -> None:
+        """Raise EngineError where other processes of this training begin elsewhere; here are none."""
+
     def gather(self) -> None:
         """Bring `weights` and `states` up to date, where they lie elsewhere; here they do not."""
 

@@ -119,9 +119,17 @@ def test_each_rank_draws_a_mask_of_its_own_that_of_its_turn_in_one_process():
 
 def test_what_is_not_spread_over_ranks_is_refused():
     model, data = mlp((2, 3, 2)), moons(40)
-    for more in ({"logical_batch": 40}, {"graphs": "dynamic"}, {"loss": "sum"}, {"watch": True}):
-        with pytest.raises(EngineError, match="over ranks graphs are static"):
+    for more, said in (
+        ({"logical_batch": 40}, "a logical batch is 2 batches"),
+        ({"graphs": "dynamic"}, "graphs are 'dynamic'"),
+        ({"loss": "sum"}, "loss 'sum' is a sum"),
+        ({"watch": True}, "without ranks"),
+    ):
+        with pytest.raises(EngineError, match=said):
             fit(model, data, Settings(batch=20, **more), trained_by=ranked(0))
+    for how, said in (({"ranks": 0, "zero": 0}, "at least one rank"), ({"ranks": 2, "zero": 4}, "zero is 4")):
+        with pytest.raises(EngineError, match=said):
+            fit(model, data, Settings(batch=20), trained_by=partial(RankedTrainer, **how))
     with pytest.raises(EngineError, match="20 rows is not 3 equal parts"):
         fit(model, data, Settings(batch=20), trained_by=ranked(0, ranks=3))
     assert any(not loss.mean for loss in LOSSES.values())
@@ -156,5 +164,22 @@ def test_real_ranks_train_to_the_bytes_of_the_simulation_and_one_writes(tmp_path
     for name in ("weights.safetensors", "checkpoint.safetensors", "losses.csv", "history.json"):
         assert (tmp_path / "real" / name).read_bytes() == (tmp_path / "simulated" / name).read_bytes(), name
     wrong = trained(tmp_path, "wrong", "--ranks", "4", by=(MPIEXEC, "-n", "2"))
-    assert wrong.returncode != 0
+    assert wrong.returncode == 2
     assert "2 processes run a step for 4 ranks" in wrong.stderr
+
+
+@pytest.mark.skipif(
+    MPIEXEC is None or importlib.util.find_spec("mpi4py") is None, reason="needs mpiexec and mpi4py (the extra ranks)"
+)
+def test_ranks_that_find_different_checkpoints_are_refused_at_once(tmp_path):
+    """Each has a folder of its own; one of them holds a checkpoint."""
+    for rank in "01":
+        (tmp_path / rank).mkdir()
+    assert trained(tmp_path / "0", "out", "--ranks", "2", "--steps", "5").returncode == 0
+    (tmp_path / "1/20.toml").write_text(CONFIG.format(batch=20))
+    alone = f"cd {tmp_path}/$PMI_RANK && exec {sys.executable} -m allocsim train 20.toml --ranks 2 --resume --out out"
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", "sh", "-c", alone], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert "begin with different settings, data or checkpoints" in done.stderr
