@@ -289,7 +289,7 @@ class Trainer:
         return Document.of(*self.plans.values())
 
     def agree(self, place: Mapping[str, Any]) -> None:
-        """Raise EngineError where other processes of this training begin elsewhere; here are none."""
+        """Raise EngineError where other processes of this training begin elsewhere."""
 
     def gather(self) -> None:
         """Bring `weights` and `states` up to date, where they lie elsewhere; here they do not."""
