@@ -14,7 +14,7 @@ from allocsim.document import dumps
 from allocsim.errors import AllocsimError, ModelError, UnknownNameError
 from allocsim.files.folders import replace_files, working_in
 from allocsim.model import Document
-from allocsim.online import CHOICES, Finding, Judge, Result, find, trace_of
+from allocsim.online import CHOICES, Finding, Judge, Result, find
 from allocsim.online.in_words import lines, script
 from allocsim.online.own_process import SECONDS, isolated
 from allocsim.programs.allocator_trace import trace
@@ -54,11 +54,10 @@ def fuzz_online(
             claims.enter_context(working_in(out))
         numbers = count(1)
 
-        def tell(finding: Finding) -> None:
+        def tell(finding: Finding, events: list[dict[str, Any]]) -> None:
             """Say and keep a finding as it comes: what ends the campaign does not lose it."""
             if as_json and out is None:
                 return
-            events = [] if finding.died else trace_of(judge, finding.sequence, again=True)
             document = _document(events)
             if not as_json:
                 _say(finding, seed, document)

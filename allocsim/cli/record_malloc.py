@@ -17,7 +17,7 @@ from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.errors import AllocsimError
 from allocsim.files.preloaded import log_at, logs_of
 from allocsim.files.signals import how_ended
-from allocsim.recordings.malloc_log import RECORDS, JudgedMalloc, as_entry, cut, judge
+from allocsim.recordings.malloc_log import RECORDS, ROOM, JudgedMalloc, as_entry, cut, judge
 from allocsim.recordings.malloc_recorder import started
 
 SHOWN = 20
@@ -34,7 +34,9 @@ def malloc(
     behind: Annotated[
         list[str] | None, typer.Option("--with", metavar="LIBRARY", help="A malloc to run it with.", show_default=False)
     ] = None,
-    records: Annotated[int, typer.Option("--records", min=1, help="Records that a log has room for.")] = RECORDS,
+    records: Annotated[
+        int, typer.Option("--records", min=1, max=ROOM, help="Records that a log has room for.")
+    ] = RECORDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A program's malloc: what it gives out and takes back, recorded and judged.
@@ -56,6 +58,9 @@ def malloc(
         judged = [judge(each) for each in logs]
     if not judged:
         raise AllocsimError(f"{source}: no malloc was called that could be seen")
+    found = {Path(one.allocator).name for one in judged}
+    if program and behind and not found & {Path(one).name for one in behind}:
+        raise AllocsimError(f"{source}: ran with the malloc of {', '.join(sorted(found))}, not of {', '.join(behind)}")
     if as_json:
         print_json({"source": source, "processes": [as_entry(one) for one in judged]})
     else:

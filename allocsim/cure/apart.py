@@ -63,10 +63,12 @@ def all_apart(document: Document) -> tuple[Plan, ...] | None:
             homes[n].setdefault(b, at)
 
     free: dict[int, list[tuple[Wanted, list[tuple[int, int]]]]] = defaultdict(list)
-    rows = [(max(_order(plans[n], sizes[n], b) for n, b in found), found) for found in _lasting(document)]
-    for (step, _), found in sorted(rows, key=lambda row: row[0], reverse=True):
+    rows = []
+    for found in _lasting(document):
+        step = max(_order(plans[n], sizes[n], b)[0] for n, b in found)
+        rows.append((step, max(int(sizes[n][b]) for n, b in found), found))
+    for step, most, found in sorted(rows, key=lambda row: row[:2], reverse=True):
         arena = int(plans[found[0][0]].program.buffers.arena[found[0][1]])
-        most = max(int(sizes[n][b]) for n, b in found)
         known = [told[n][b] for n, b in found if b in told[n]]
         if known:
             keep(found, arena, known[0], most)

@@ -160,15 +160,16 @@ class AskedCommand:
             return True
 
     def _death(self, question: bytes) -> AskedError:
-        while len(self._read) <= MOST and b"\n" not in self._read:
+        for _ in range(MOST >> 15):  # what others write for it may have no end
             before = len(self._read), self._said
             self._look(0)
-            if (len(self._read), self._said) == before:
+            if (len(self._read), self._said) == before or b"\n" in self._read:
                 break
         self.close()
         lines = self._said.decode(errors="backslashreplace").split("\n")
         last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-        half = f" after half an answer, {_shown(self._read)}" if self._read else ""
+        much = "an answer" if b"\n" in self._read else "half an answer"
+        half = f" after {much}, {_shown(self._read)}" if self._read else ""
         how = how_ended(self.process.returncode or 0)
         return AskedError("ends its process", f"{how}{half}, asked {_shown(question)}{f': {last}' if last else ''}")
 
@@ -182,7 +183,10 @@ def _end(process: "subprocess.Popen[bytes]", owner: int) -> None:
     if owner == os.getpid():
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)  # it has not been reaped: the number is its own
-        process.wait()
+        with contextlib.suppress(OSError):
+            process.kill()  # it may have left its group
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that this user may not end
+            process.wait(SECONDS)
 
 
 def _shown(line: bytes) -> str:

@@ -3,13 +3,15 @@
     with started(SOURCE, ["./program", "args"], "log", variable="ALLOCSIM_RECORD") as process: ...
 
 Contract: the source is compiled by the C compiler `cc` (or `$CC`) into a temporary folder for each
-call, so nothing is left behind; the program runs with standard input, output and error of its own.
-The variable names the log that the library writes as the program runs.
+call, which goes as the call ends; the program runs with standard input, output and error of its
+own. The variable names the log that the library writes as the program runs.
 
 What this module does not see: what the library does, and what its log means.
 """
 
+import glob
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -53,11 +55,14 @@ def started(
     name is there.
     """
     target = Path(log).resolve()
-    if target.exists():
-        raise EngineError(f"{log}: there is a file of that name already; a log is not written over")
+    if left := logs_of(target):
+        raise EngineError(f"{left[0]}: there is a file of that name already; a log is not written over")
     with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
         before = os.environ.get("LD_PRELOAD")
         libraries = [str(built(source, folder)), *behind, *([before] if before else [])]
+        odd = next((one for one in libraries[: 1 + len(behind)] if re.search(r"[\s:]", one)), None)
+        if odd is not None:
+            raise EngineError(f"{odd}: a path with a blank or a colon cannot be loaded before others")
         variables = {**os.environ, "LD_PRELOAD": ":".join(libraries), variable: str(target), **(more or {})}
         try:
             process = subprocess.Popen(list(command), env=variables)  # noqa: S603 - the user's own program
@@ -80,7 +85,7 @@ def log_at(path: Path | None) -> Iterator[Path]:
 def logs_of(log: str | Path) -> list[Path]:
     """Return the logs that a program left: one for each process of it that had something to say."""
     first = Path(log)
-    others = sorted(path for path in first.parent.glob(f"{first.name}.*") if path.suffix[1:].isdigit())
+    others = sorted(path for path in first.parent.glob(f"{glob.escape(first.name)}.*") if path.suffix[1:].isdigit())
     return [path for path in (first, *others) if path.exists()]
 
 

@@ -92,8 +92,10 @@ def children_of(process: int) -> list[int]:
 
 def end_all(process: int) -> None:
     """End all that a process has begun, and what these have."""
-    for child in children_of(process):
-        end_all(child)
+    begun = [process]
+    for one in begun:
+        begun += children_of(one)
+    for child in reversed(begun[1:]):
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
 

@@ -22,10 +22,13 @@ from typing import Any, Final
 from allocsim.errors import AllocsimError
 from allocsim.files.signals import adopt_orphans, die_with_parent, end_all, end_orphans, how_ended
 from allocsim.online.campaign import Finding, Judge, Result, campaign
+from allocsim.online.given_out import trace_of
 from allocsim.online.held_memory import Broken
 from allocsim.online.pools_by_command import COMMAND
 from allocsim.online.protocol import Abilities, find
 from allocsim.online.sequences import drawn
+
+Tell = Callable[[Finding, list[dict[str, Any]]], None]
 
 SECONDS: Final = 10.0
 """Wall time that one sequence may take, its shrinking apart."""
@@ -44,9 +47,12 @@ def isolated(
     options: dict[str, Any],
     *,
     seconds: float = SECONDS,
-    tell: Callable[[Finding], None] | None = None,
+    tell: Tell | None = None,
 ) -> Result:
     """Run `campaign(Judge(make=find(name)), **options)` in a child; `options` has those of both.
+
+    `tell` is called with each finding as it comes, and the events of its sequence run once more,
+    none where the process did not live through it.
 
     Raises AllocsimError as the campaign does.
     """
@@ -67,7 +73,7 @@ def isolated(
         if ended.key not in left["seen"]:
             whole.findings.append(ended)
             if tell is not None:
-                tell(ended)
+                tell(ended, [])
         first = ended.index + 1
         if options["examples"] is not None and first >= options["examples"]:
             return whole
@@ -83,7 +89,7 @@ class _Watched:
     options: dict[str, Any]
     whole: Result
     seconds: float
-    tell: Callable[[Finding], None] | None
+    tell: Tell | None
     since: float = 0.0
     """When it was last heard of."""
     seen: int = -1
@@ -104,10 +110,11 @@ class _Watched:
             case "broken":
                 self.shrinking = said
             case "finding":
+                finding, events = said
                 self.shrinking = None
-                self.whole.findings.append(said)
+                self.whole.findings.append(finding)
                 if self.tell is not None:
-                    self.tell(said)
+                    self.tell(finding, events)
             case _:
                 self.whole.add(said)
                 self.done = True
@@ -187,7 +194,10 @@ def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any, parent:
     try:
         judge = Judge(make=find(name), deterministic=options.pop("deterministic"), waste=options.pop("waste"))
         pipe.send(("abilities", judge.abilities()))
-        tell = lambda finding: pipe.send(("finding", finding))  # noqa: E731 - one line
+
+        def tell(finding: Finding) -> None:
+            pipe.send(("finding", (finding, [] if finding.died else trace_of(judge, finding.sequence, again=True))))
+
         found = lambda finding: pipe.send(("broken", finding))  # noqa: E731 - one line
         result = campaign(judge, **options, started=started, tell=tell, found=found)
     except AllocsimError as error:

@@ -15,7 +15,7 @@ address, or the numbers of pages with commas between.
 
 What they mean is in `allocsim.online.protocol`. A capacity of `none` is unbounded. Behind `ok` of
 `open` may stand names of optional questions (`realloc record_stream begin share write count trim
-evict`), `streams`, `keeps` and `page=BYTES`. Each `open` begins with a fresh pool; `close` comes
+evict`), `streams`, `keeps` and `page=BYTES`. Each `open` begins with a fresh pool; `close` may come
 when nothing more is asked of it. The command runs on, and another `open` may follow. `error WHY` is
 an answer to anything, and a finding.
 
@@ -28,7 +28,6 @@ is not. What else it may do wrong is in the header of `allocsim.files.asked_comm
 module does not see: whether an answer is right.
 """
 
-import contextlib
 import re
 import shlex
 import shutil
@@ -91,9 +90,12 @@ class _Commands:
         self.end_left()
         while self._idle:
             idle = self._idle.pop()
-            with contextlib.suppress(AskedError):  # it ended behind its last pool, or cannot have two
+            try:
                 if idle.alive:
                     return idle, idle.ask(question)
+            except AskedError as error:
+                if error.cause != "ends its process":  # behind its last pool, or it cannot have two
+                    raise
             idle.close()
         fresh = AskedCommand(self._arguments, seconds=self._seconds, folder=self._folder)
         self._running.add(fresh)

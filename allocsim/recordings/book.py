@@ -259,6 +259,8 @@ class PageBook:
 
 def _put(spans: Spans, low: int, high: int, what: Any) -> Spans:
     """Return spans in order with the cells `[low, high)` known as this; those given are used up."""
+    if low == high:
+        return spans
     if not spans or spans[-1][1] <= low:  # as sequences grow
         if spans and spans[-1][1] == low and spans[-1][2] == what:
             low = spans.pop()[0]

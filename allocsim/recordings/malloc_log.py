@@ -21,11 +21,12 @@ counted, not judged: it was there before the recorder or the fork. Where the pro
 of its own, memory that is given back twice is counted, too: another block may have lain there that
 was not seen. A log that was cut is judged up to the first record that is not whole.
 
-O(records x log blocks). What this module does not see: who uses memory, and memory that a library
-gives out under names of its own (`mallocx`, `mi_malloc`).
+O(records x log blocks). What this module does not see: who uses memory; what a library gives out,
+moves or takes back under names of its own (`mallocx`, `rallocx`, `mi_malloc`, `tc_malloc`), so that
+a program which calls these beside malloc is judged wrong; and a process that is parted without
+`fork` (`clone`), which writes into the log of the other.
 """
 
-import os
 import struct
 from bisect import bisect_left, insort
 from collections import Counter
@@ -37,6 +38,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import DocumentError
+from allocsim.files import replacing
 from allocsim.files.gate import content
 from allocsim.recordings.in_its_words import RecordedFault
 
@@ -55,6 +57,9 @@ RECORDS: Final = 1 << 22
 
 MOST: Final = 1 << 32
 """Bytes of a log."""
+
+ROOM: Final = (MOST - HEAD.size) // 32
+"""Records that a log has room for, at most."""
 
 PIECE: Final = 1 << 16
 """Records that are looked at together."""
@@ -110,7 +115,10 @@ def cut(log: str | Path) -> int:
     are. Raises DocumentError for what is no log.
     """
     _, made, room, _, _ = _head(content(log, begins=lambda _: False), log)
-    os.truncate(log, HEAD.size + 32 * min(made, room))
+    left = HEAD.size + 32 * min(made, room)
+    with replacing(log) as target, Path(log).open("rb") as whole, target.open("wb") as short:
+        while piece := whole.read(min(left, 1 << 20)):  # not in place: a process may still write into it
+            left -= short.write(piece)
     return int(min(made, room))
 
 

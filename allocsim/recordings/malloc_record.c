@@ -86,10 +86,7 @@ static void given(int what, void *p, size_t nbytes, uint64_t more) {
     note(what, p, nbytes, more);
 }
 
-static void *next(const char *name) {
-    void *found = dlsym(RTLD_NEXT, name);
-    return found;
-}
+static void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 static void find_real(void) {
     static _Thread_local bool looking;
@@ -102,6 +99,8 @@ static void find_real(void) {
     real_memalign = next("memalign");
     real_posix_memalign = next("posix_memalign");
     real_usable = next("malloc_usable_size");
+    Dl_info one, other; /* another library's knows nothing of these blocks */
+    if (real_usable && (!dladdr((void *)real_usable, &one) || !dladdr((void *)real_malloc, &other) || one.dli_fbase != other.dli_fbase)) real_usable = NULL;
     real_free = next("free");
     looking = false;
 }
@@ -112,6 +111,7 @@ static void open_log(void) {
     const char *most = getenv("ALLOCSIM_MALLOC_RECORDS");
     if (!path || !real_malloc) return;
     uint64_t room = most ? strtoull(most, NULL, 10) : 1u << 22;
+    if (!room || room > 1u << 27) return;
     char mine[4096];
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0 && errno == EEXIST) {
@@ -229,6 +229,25 @@ int posix_memalign(void **p, size_t alignment, size_t nbytes) {
 
 void *valloc(size_t nbytes) { return memalign((size_t)sysconf(_SC_PAGESIZE), nbytes); }
 
+void *pvalloc(size_t nbytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return memalign(page, (nbytes + page - 1) / page * page);
+}
+
+void *reallocarray(void *old, size_t count, size_t each) {
+    size_t nbytes;
+    if (!__builtin_mul_overflow(count, each, &nbytes)) return realloc(old, nbytes);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void cfree(void *p) { free(p); }
+void free_sized(void *p, size_t nbytes) { (void)nbytes, free(p); }
+void free_aligned_sized(void *p, size_t alignment, size_t nbytes) { (void)alignment, (void)nbytes, free(p); }
+/* jemalloc's, which programs call beside malloc */
+void sdallocx(void *p, size_t nbytes, int flags) { (void)nbytes, (void)flags, free(p); }
+void dallocx(void *p, int flags) { (void)flags, free(p); }
+
 /* C++: each operator by its name, the real one found when it is first called ----------------------- */
 
 static void *real_operator(const char *name, void **held) {
@@ -244,6 +263,9 @@ static void *real_operator(const char *name, void **held) {
 struct freeing { void *before; };
 static void freed(struct freeing *held) { being_freed = held->before; }
 
+/* the largest alignment that an object of just this size may need */
+static size_t of_size(size_t n) { return !n ? 1 : (n & -n) < 16 ? n & -n : 16; }
+
 /* what this library's own function is, whoever else has one of that name */
 #define MINE(name) extern __typeof__(name) mine##name __attribute__((alias(#name), visibility("hidden")));
 #define NEW(name, parameters, arguments, alignment)                                                  \
@@ -253,7 +275,7 @@ static void freed(struct freeing *held) { being_freed = held->before; }
         if (!real) return alignment ? memalign(alignment, n) : malloc(n ? n : 1);                    \
         last_given = NULL;                                                                           \
         void *p = real arguments;                                                                    \
-        if (p && p != last_given && !own_operators) given(ALLOC, p, n, alignment);                   \
+        if (p && p != last_given && !own_operators) given(ALLOC, p, n, alignment ? alignment : of_size(n)); \
         return p;                                                                                    \
     }                                                                                               \
     MINE(name)

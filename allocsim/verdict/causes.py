@@ -152,7 +152,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     singles: dict[int, Cure | None] = {}
     each = Effort(max(WORK - together.spent - dossier.effort.spent, 1))
     for cause in curable:
-        if each.over:
+        if each.over or each.cut:  # the next judgement would be refused, too
             break
         cure = _cure(dossier, [cause], causes, anew=False, effort=each)
         if cure is not None or not each.cut:

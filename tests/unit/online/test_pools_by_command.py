@@ -88,6 +88,11 @@ HANGS = {
     "closes its output": ("if word == 'alloc': os.close(1); time.sleep(1000)", "", "closes its output"),
     "closes all it has": ("if word == 'free': os.closerange(0, 3); time.sleep(1000)", "", "closes its output"),
     "asks on for ever": ("while word == 'free': say('record 0\\n'); sys.stdin.readline()", "", "the target"),
+    "leaves its group": (
+        "if word == 'free': os.setpgid(0, os.getpgid(os.getppid())); time.sleep(1000)",
+        "",
+        "hangs",
+    ),
     "is stopped": ("if word == 'free': os.kill(os.getpid(), 19)", "", "hangs"),
 }
 
@@ -325,6 +330,17 @@ def test_orphans_of_a_command_are_a_finding_and_end_with_the_campaign(tmp_path: 
     (finding,) = result.findings
     assert finding.broken.cause == ("the target hangs" if hangs else "the target leaves processes")
     assert all(ended(int(number)) for number in log.read_text().split())
+
+
+def test_what_the_command_line_runs_once_more_leaves_nothing_either(tmp_path: Path, capsys):
+    """The command itself adopts nobody: what shows a finding as a document is run in the campaign's process."""
+    log = tmp_path / "orphans"
+    arguments = line(pool(tmp_path, ORPHAN.format(log=str(log))))
+    assert main(["fuzz", "--online", f"cmd:{arguments}", "--examples", "2"]) == 1
+    assert "leaves processes" in capsys.readouterr().out
+    begun = log.read_text().split()
+    assert begun
+    assert all(ended(int(number)) for number in begun)
 
 
 def test_a_command_that_hangs_does_not_take_its_time_for_each_sequence(tmp_path: Path):

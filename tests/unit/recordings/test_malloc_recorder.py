@@ -6,12 +6,14 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from allocsim.cli import main
 from allocsim.errors import DocumentError
+from allocsim.files.patience import Limit
 from allocsim.recordings.malloc_log import HEAD, MAGIC, judge
 
 pytestmark = pytest.mark.skipif(
@@ -310,3 +312,70 @@ def test_misuse_ends_in_one_line(tmp_path: Path, capsys):
     ):
         assert main(["record", "malloc", *arguments]) == 2
         assert said in capsys.readouterr().err
+
+
+OTHER_NAMES = r"""
+#include <cstdlib>
+#include <malloc.h>
+#include <dlfcn.h>
+extern "C" void *reallocarray(void *, size_t, size_t);
+int main() {
+    auto sized = (void (*)(void *, size_t, int))dlsym(RTLD_DEFAULT, "sdallocx");
+    for (int i = 0; i < 200; i++) {
+        void *p = malloc(48);
+        p = reallocarray(p, 50, 40);
+        void *q = malloc(48);
+        void *page = pvalloc(100);
+        if (reallocarray(q, (size_t)-1, 16)) abort();
+        if (sized) sized(q, 48, 0); else free(q);
+        free(p);
+        free(page);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("library", MALLOCS)
+def test_other_names_by_which_memory_is_given_and_taken_back_are_seen(library: str, tmp_path: Path, capfd):
+    program = str(built(tmp_path, OTHER_NAMES, "-ldl"))
+    status, first, findings = recorded(capfd, *there(library), "--", program)
+    assert (status, findings) == (0, [])
+    assert first["records"] >= 200 * 8
+
+
+def test_a_malloc_that_was_not_loaded_is_told_and_not_judged_as_another(tmp_path: Path, capfd):
+    assert main(["record", "malloc", "--with", "libjemaloc.so.2", "--", "ls", "/"]) == 2
+    assert "not of libjemaloc.so.2" in capfd.readouterr().err
+    assert main(["record", "malloc", "--with", str(tmp_path / "a b.so"), "--", "true"]) == 2
+    assert "a blank or a colon" in capfd.readouterr().err
+
+
+def test_a_process_that_outlives_the_program_still_writes_into_its_log(tmp_path: Path, capfd):
+    """What is read is a copy: the file under the other's mapping keeps its length."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    source = (
+        "#include <cstdlib>\n#include <cstdio>\n#include <unistd.h>\n"
+        f'int main() {{ while (access("{go}", F_OK)) usleep(1000);\n'
+        "for (int i = 0; i < 5000; i++) free(malloc(10));\n"
+        f'fclose(fopen("{done}", "w")); }}'
+    )
+    program = built(tmp_path, source)
+    log = tmp_path / "log"
+    status = main(["record", "malloc", "-o", str(log), "--", "sh", "-c", f"{program} & sleep 0.3"])
+    go.touch()
+    limit = Limit(seconds=20.0, process=os.getpid())
+    while not done.exists() and limit.left():
+        time.sleep(0.01)
+    assert status == 0
+    assert done.exists()
+
+
+def test_logs_that_lie_there_are_not_taken_for_those_of_this_program(tmp_path: Path, capfd):
+    (tmp_path / "log.17").write_bytes(b"old")
+    assert main(["record", "malloc", "-o", str(tmp_path / "log"), "--", "true"]) == 2
+    assert "log.17" in capfd.readouterr().err
+    assert (tmp_path / "log.17").read_bytes() == b"old"
+
+
+def test_room_beyond_what_can_be_read_is_refused(capfd):
+    assert main(["record", "malloc", "--records", str(1 << 60), "--", "true"]) == 2
