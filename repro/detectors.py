@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from allocsim.allocators.planner import Allocator
-from allocsim.cure import CURABLE, Cure, cure_of
+from allocsim.cure import CURABLE, STEPS, Cure, cure_of
+from allocsim.cure.effort import Effort
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
 from allocsim.programs.streams import preferring
@@ -125,9 +126,10 @@ def _cure(
     minimal = len(chosen) <= LEFT_OUT
     for left_out in chosen if minimal and len(chosen) > 1 else ():
         fewer = charges_in(cause for cause in chosen if cause is not left_out)
-        made = cure_of(evidence.document, fewer, verdict.report, others=charges_in([left_out]), planner=planner)
+        effort, others = Effort(STEPS), charges_in([left_out])
+        made = cure_of(evidence.document, fewer, verdict.report, others=others, planner=planner, effort=effort)
         trials += 1
-        minimal &= made is None or not right(made)
+        minimal &= not effort.cut and (made is None or not right(made))
     record = CureRecord(
         elements=found.words,
         nbytes=found.nbytes,
