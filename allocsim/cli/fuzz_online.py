@@ -14,7 +14,7 @@ from allocsim.document import dumps
 from allocsim.errors import AllocsimError, ModelError, UnknownNameError
 from allocsim.files.folders import replace_files, working_in
 from allocsim.model import Document
-from allocsim.online import CHOICES, Finding, Judge, Result, find
+from allocsim.online import CHOICES, Finding, Result, find
 from allocsim.online.in_words import lines, script
 from allocsim.online.own_process import SECONDS, isolated
 from allocsim.programs.allocator_trace import trace
@@ -48,7 +48,7 @@ def fuzz_online(
         "seed": seed,
         "shrink": shrink,
     }
-    judge = Judge(make=find(target), **asked)
+    find(target)  # what is none is refused before a folder is claimed
     with ExitStack() as claims:
         if out is not None:
             claims.enter_context(working_in(out))
@@ -62,7 +62,7 @@ def fuzz_online(
             if not as_json:
                 _say(finding, seed, document)
             if out is not None:
-                files = {"test_smallest.py": script(finding, target, judge.waste).encode()}
+                files = {"test_smallest.py": script(finding, target, asked["waste"]).encode()}
                 if not finding.died:
                     files["events.jsonl"] = "".join(json.dumps(event) + "\n" for event in events).encode()
                 if document is not None:

@@ -24,6 +24,7 @@ from allocsim.programs.routines import (
     Where,
     base_of,
     definition_of,
+    op_meta,
 )
 
 
@@ -59,10 +60,6 @@ class _Place:
     def suffix(self) -> str:
         return "".join(f".{turn}" for turn in self.turns)
 
-    @property
-    def meta(self) -> dict[str, list[str]]:
-        return {"call": list(self.call)} if self.call else {}
-
 
 class _Flattening:
     """A path while its ops are written down."""
@@ -95,7 +92,7 @@ class _Flattening:
         label = (item.name or item.kind) + place.suffix
         operands = self.read(item.operands, scope, f"op {label!r}")
         results = [self.define(name, place, scope) for name in item.results]
-        meta = {**place.meta, **({"turn_of": item.name} if item.name and place.turns else {})}
+        meta = op_meta(place.call, item.name if place.turns else None)
         self.builder.op(item.kind, operands, results, name=label, in_place=item.in_place, meta=meta)
 
     def choice(self, item: PathChoice, place: _Place, scope: _Scope) -> None:
@@ -123,7 +120,7 @@ class _Flattening:
         if not names:
             return
         results = [self.define(name, place, scope) for name in names]
-        self.builder.same(values, results, name=label, meta=place.meta)
+        self.builder.same(values, results, name=label, meta=op_meta(place.call))
 
     def read(self, names: Sequence[str], scope: _Scope, reader: str) -> list[int]:
         """Return the values of names."""

@@ -6,7 +6,7 @@ What this module does not see: which paths are looked at (`allocsim.programs.pat
 is written down (`allocsim.programs.flattening`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,6 +90,11 @@ Where = tuple[str, ...]
 
 Taken = Mapping[Where, str]
 """The alternative taken of each choice."""
+
+
+def op_meta(call: Sequence[str], turn_of: str | None = None) -> dict[str, str | list[str]]:
+    """Return the `meta` of an op that was flattened: its call, and of what it is a turn."""
+    return {**({"call": list(call)} if call else {}), **({"turn_of": turn_of} if turn_of else {})}
 
 
 def base_of(routine: Routine, name: str) -> str:

@@ -50,11 +50,17 @@ def mpi() -> Any:
     return MPI
 
 
-def agree(ranks: int, said: str) -> None:
-    """Raise EngineError unless this process is one of so many, and all say the same."""
+def _world(ranks: int) -> Any:
+    """Return the communicator of all; EngineError unless there are as many processes as ranks."""
     world = mpi().COMM_WORLD
     if world.size != ranks:
         raise EngineError(f"{world.size} processes run a step for {ranks} ranks")
+    return world
+
+
+def agree(ranks: int, said: str) -> None:
+    """Raise EngineError unless this process is one of so many, and all say the same."""
+    world = _world(ranks)
     other = next((rank for rank, one in enumerate(world.allgather(said)) if one != said), None)
     if other is not None:
         raise EngineError(
@@ -156,9 +162,7 @@ class MpiRank:
 
         Raises EngineError unless there are as many processes as ranks.
         """
-        world = mpi().COMM_WORLD
-        if world.size != step.sharding.ranks:
-            raise EngineError(f"{world.size} processes run a step for {step.sharding.ranks} ranks")
+        world = _world(step.sharding.ranks)
         self.step, self.rank, self.steps = step, int(world.rank), 0
         groups = {name: self._group(name, world) for name in step.groups}
         hyper = step.hyper(1)

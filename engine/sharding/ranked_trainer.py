@@ -18,7 +18,6 @@ What this module does not see: epochs, files, and who holds what.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from engine.models.trainable import Model
 from engine.sharding.mpi_ranks import MpiRank, agree, launched
 from engine.sharding.sharded_step import MEAN, Sharding, shard
 from engine.sharding.simulation import Simulation
+from engine.training.checkpoint import digest
 from engine.training.index_limits import index_limits
 from engine.training.trainer import BatchOutcome, Build, Trainer
 
@@ -95,18 +95,14 @@ class RankedTrainer(Trainer):
     def agree(self, place: Mapping[str, Any]) -> None:
         """Raise EngineError where this process is one of several ranks that begin differently."""
         if launched():
-            state = blake2b(json.dumps(place, sort_keys=True, default=str).encode())
-            for name, array in sorted({**self.weights, **self.states}.items()):
-                state.update(name.encode())
-                state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            agree(self.ranks, state.hexdigest())
+            agree(self.ranks, digest({**self.weights, **self.states}, json.dumps(place, sort_keys=True, default=str)))
 
     def gather(self) -> None:
         """Bring whole weights and moments here from the parts of the ranks; every rank asks."""
         if self._step is None or self._gathered == self.steps:
             return
         self._gathered = self.steps
-        for name, array in self._step.weights().items():
+        for name, array in self._step.world.weights().items():
             held = self.weights if name in self.weights else self.states
             if name in held:
                 held[name][...] = array
@@ -177,10 +173,6 @@ class _Step:
             return float(found[MEAN][0]), self.world.of_all(found[self.outputs])
         given = self.world.run(offered, hyper=hyper)
         return float(given[0][MEAN][0]), [one[self.outputs] for one in given]
-
-    def weights(self) -> dict[str, Array]:
-        """Return whole weights and moments."""
-        return self.world.weights()
 
 
 __all__ = ["RankedTrainer"]

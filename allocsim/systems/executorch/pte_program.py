@@ -50,7 +50,7 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, VIEW, Arena, Document, Plan, Role
-from allocsim.programs.routines import TIMES, Where
+from allocsim.programs.routines import TIMES, Where, op_meta
 from allocsim.programs.ways import ways
 from allocsim.systems.executorch.pte_blocks import SIDES, Block, Branch, Loop, blocks
 from allocsim.systems.executorch.pte_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
@@ -430,10 +430,12 @@ class _Walk:
 
     def emit(self, kind: str, at: int | None, read: Any, made: Any, **op: Any) -> None:
         """Add an op where the walk stands."""
-        meta = {**({} if at is None else {"instruction": at}), **({"call": list(self.call)} if self.call else {})}
-        name = kind if at is None else f"{kind} {at}{self.suffix}"
-        meta |= {"turn_of": f"{kind} {at}"} if at is not None and self.suffix else {}
-        self.growing.builder.op(kind, read, made, name=name, meta=meta, **op)
+        if at is None:
+            self.growing.builder.op(kind, read, made, name=kind, meta=op_meta(self.call), **op)
+            return
+        name = f"{kind} {at}"
+        meta = {"instruction": at, **op_meta(self.call, name if self.suffix else None)}
+        self.growing.builder.op(kind, read, made, name=f"{name}{self.suffix}", meta=meta, **op)
 
 
 def _kept(method: Method) -> frozenset[int]:

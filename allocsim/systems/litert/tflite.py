@@ -40,7 +40,7 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, Arena, Document, Plan, Role
-from allocsim.programs.routines import TIMES, Where
+from allocsim.programs.routines import TIMES, Where, op_meta
 from allocsim.programs.ways import ways
 from allocsim.systems.litert.tflite_file import IDENTIFIER, Operator, Subgraph, parse
 from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
@@ -288,7 +288,7 @@ class _Walk:
 
     def emit(self, kind: str, name: str, read: Any, made: Any, **op: Any) -> None:
         """Add an op where the walk stands."""
-        meta = {**({"call": list(self.call)} if self.call else {}), **({"turn_of": name} if self.suffix else {})}
+        meta = op_meta(self.call, name if self.suffix else None)
         self.growing.builder.op(kind, read, made, name=f"{name}{self.suffix}", meta=meta, **op)
 
 

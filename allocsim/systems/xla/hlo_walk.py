@@ -34,7 +34,7 @@ from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Bools, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
-from allocsim.programs.routines import TIMES, Where
+from allocsim.programs.routines import TIMES, Where, op_meta
 from allocsim.systems.xla import hlo_in_place
 from allocsim.systems.xla.hlo_assignment import ALIGNMENT, Assignment
 from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with_sharing
@@ -459,7 +459,7 @@ class _Walk:
         self, kind: str, name: str, read: Any, made: Any, *, stream: int = 0, after: Iterable[int] = (), **op: Any
     ) -> int:
         """Add an op where the walk stands."""
-        meta = {**({"call": list(self.call)} if self.call else {}), **({"turn_of": name} if self.suffix else {})}
+        meta = op_meta(self.call, name if self.suffix else None)
         waits = [*after, *([self.latest] if stream and self.latest >= 0 else ())]
         at = self.growing.builder.op(
             kind, read, made, name=f"{name}{self.suffix}", stream=stream, after=waits, meta=meta, **op
