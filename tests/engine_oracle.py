@@ -101,6 +101,11 @@ def get_rows_back(dy, ids, *, rows):
     return hot @ dy
 
 
+def set_rows(dst, x, ids):
+    last = [max((t for t, at in enumerate(ids) if at == row), default=None) for row in range(len(dst))]
+    return np.stack([dst[row] if t is None else x[t] for row, t in enumerate(last)])
+
+
 def view_back(dy, *, shape, strides, offset=0):
     index = np.ravel(view(plain.arange(prod(shape)), shape=dy.shape, strides=strides, offset=offset)).astype(int)
     hot = plain.arange(prod(shape))[:, None] == index[None, :]
@@ -313,6 +318,7 @@ MEANING = {
     "soft_max": soft_max,
     "get_rows": lambda table, ids: table[ids],
     "get_rows_back": get_rows_back,
+    "set_rows": set_rows,
     "cross_entropy_loss": cross_entropy,
     "add_inplace": lambda acc, g: acc + g,
     "view_back": view_back,

@@ -128,6 +128,7 @@ def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> 
         rows: Mapping[str, int] = {
             "get_rows": first[0],
             "get_rows_back": result[0],
+            "set_rows": result[0],
             "gather": first[-1],
             "scatter": result[-1],
         }

@@ -101,6 +101,7 @@ def _columns_back(r: int, n: int) -> list[CallShapes]:
 CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "get_rows": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,))]),
     "get_rows_back": _each(lambda r, n: [_call((r, n), (r,), to=(r, n), indices=(1,), rows=r)]),
+    "set_rows": _each(lambda r, n: [_call((r, n), (r, n), (r,), to=(r, n), indices=(2,))]),
     "rms_norm": _rows(1, eps=1e-5),
     "rms_norm_back": _rows(2, eps=1e-5),
     "soft_max": _each(_soft_max),

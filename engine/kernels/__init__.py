@@ -87,6 +87,7 @@ def _table() -> dict[str, dict[str, Kernel]]:
     return {
         "get_rows": {"loop": Kernel(bind=rowwise.bind_get_rows)},
         "get_rows_back": {"loop": Kernel(bind=rowwise.bind_get_rows_back)},
+        "set_rows": {"loop": Kernel(bind=rowwise.bind_set_rows, in_place=_FIRST, note="on ggml's list with other rules")},
         "rms_norm": {"one_pass": Kernel(bind=rowwise.bind_rms_norm, in_place=_FIRST)},
         "rms_norm_back": {
             "one_pass": Kernel(bind=rowwise.bind_rms_norm_back("rms_norm_back"), in_place=_EVERY, note=fixed_norm),

@@ -90,6 +90,11 @@ def flat(array: Array) -> Array:
     return array.reshape(-1)
 
 
+def same_place(a: Array, b: Array) -> bool:
+    """Return whether two arrays of one shape are the same bytes, in the same order."""
+    return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides)
+
+
 def on_dense(bind: Bind) -> Bind:
     """Let `bind` assume C-contiguous arrays.
 

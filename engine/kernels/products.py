@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels import blas, tiles
-from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, scratch
+from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, same_place, scratch
 
 
 def blas_ready(matrix: Array) -> bool:
@@ -100,7 +100,7 @@ def bind_add_out_prod(*, tiled: bool) -> Bind:
         )
         require(fits and acc.dtype == a.dtype == b.dtype == out.dtype,
                 f"add_out_prod: {acc.dtype}{list(acc.shape)} and the product of {list(a.shape)} and {list(b.shape)} do not fit")  # fmt: skip
-        started = [] if _same_place(acc, out) else [(np.copyto, (out, acc))]
+        started = [] if same_place(acc, out) else [(np.copyto, (out, acc))]
         left, right = (x if blas.lead(x) else np.empty(x.shape, x.dtype) for x in (b.T, a))
         staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
         if tiled and tiles.chosen(left, right, out):
@@ -112,7 +112,3 @@ def bind_add_out_prod(*, tiled: bool) -> Bind:
         return in_turn, (*staged, *started, (np.matmul, (left, right, term)), (np.add, (out, term, out)))
 
     return bind
-
-
-def _same_place(a: Array, b: Array) -> bool:
-    return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides)

@@ -15,7 +15,19 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.kernels.binding import Array, Arrays, Bind, Call, flat, on_dense, require, rows, same_shapes
+from engine.kernels.binding import (
+    Array,
+    Arrays,
+    Bind,
+    Call,
+    flat,
+    in_turn,
+    on_dense,
+    require,
+    rows,
+    same_place,
+    same_shapes,
+)
 
 ROPE_MODES = {"normal": False, "neox": True}
 """Which elements of a head are a pair: (2i, 2i + 1), or (i, i + dims / 2)."""
@@ -279,6 +291,22 @@ def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arr
     fits = out.ndim == 2 and out.dtype == dy.dtype and out.shape == (params.get("rows", len(out)), source.shape[1])
     require(fits, f"get_rows_back: {dy.dtype}{list(dy.shape)} gives no {out.dtype}{list(out.shape)}")
     return call("get_rows_back", source, _indices("get_rows_back", ids, len(source)), out)
+
+
+@on_dense
+def bind_set_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    """(dst[V, D], x[T, D], ids[T]) -> dst with rows of x at ids.
+
+    In dst's own bytes, as a mutation has it, other rows are not touched.
+    """
+    (dst, x, ids), (out,) = operands, results
+    fits = dst.ndim == x.ndim == 2 and dst.shape == out.shape and dst.dtype == x.dtype == out.dtype
+    require(
+        fits and x.shape[1] == dst.shape[1],
+        f"set_rows: {dst.dtype}{list(dst.shape)} takes no rows of {x.dtype}{list(x.shape)}",
+    )
+    written = call("set_rows", x, _indices("set_rows", ids, len(x)), out)
+    return written if same_place(dst, out) else (in_turn, ((np.copyto, (out, dst)), written))
 
 
 def bind_step(name: str, hyper: int) -> Bind:

@@ -66,6 +66,7 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "uniform",
         "all_finite",
         "unscale",
+        "set_rows",
         "add_inplace",
         "add_out_prod",
         "opt_step_sgd",

@@ -2,6 +2,7 @@
 
 * `get_rows`: table[V, D], ids[T] -> [T, D].
 * `get_rows_back`: dy[T, D], ids[T] -> [rows, D]; rows that no id names are zero.
+* `set_rows`: dst[V, D], x[T, D], ids[T] -> dst, row ids[t] replaced by row t of x; over dst.
 * `rope`: x[T, H, hd], pos[T] -> [T, H, hd]; pair `i` of the first `dims` elements of each head
   turns by pos * base^(-2i/dims).
 * `soft_max`: x[.., n], mask -> softmax(x * scale + mask) over the last axis; the mask repeats into
@@ -36,6 +37,15 @@ def _get_rows_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (rows,) = checked_shape((params["rows"],), "rows")
     params["rows"] = rows
     return ResultLayout(shape=(rows, dy.shape[1]), dtype=floating(dy))
+
+
+def _set_rows(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    del params
+    dst, x, ids = sources
+    if len(dst.shape) != 2 or len(x.shape) != 2 or dst.shape[1] != x.shape[1]:
+        raise EngineError(f"{dst} and {x} must be matrices with rows of one length")
+    indices(ids, x.shape[0])
+    return ResultLayout(shape=dst.shape, dtype=floating(dst, x))
 
 
 def _rope(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -110,6 +120,7 @@ RULES = (
         derivatives={"dy": _get_rows_back_dy},
         constant=frozenset({"ids"}),
     ),
+    Rule(kind="set_rows", arguments=("dst", "x", "ids"), shape=_set_rows, mutates=0),
     Rule(
         kind="rope",
         arguments=("x", "pos"),

@@ -47,7 +47,7 @@ COMPUTES: Final[dict[str, str]] = {
     "pad": "x with new elements of value around it", "concat": "a, then b, along axis", "acc": "a with b added to the window from starts on",
     "set": "a with b in the window from starts on", "full": "value everywhere",
     "gather": "x at ids along axis", "scatter": "zeros of length along axis, dy added at ids",
-    "get_rows": "rows of table by ids", "get_rows_back": "zeros of rows rows, dy added at ids",
+    "get_rows": "rows of table by ids", "set_rows": "dst with rows of x at ids, over dst", "get_rows_back": "zeros of rows rows, dy added at ids",
     "sum_axes": "the sum over axes", "mean": "the mean over axes", "argmax": "the place of the first largest along axis, i32",
     "argsort": "the places along axis, the smallest first, of equals the first, NaN last, i32",
     "count_equal": "in how many places a and b agree, i32 [1]",

@@ -13,6 +13,7 @@ from engine.graph import Graph, Tensor
 
 _LIMITS: Final[dict[str, tuple[int, Callable[[Tensor], int]]]] = {
     "get_rows": (1, lambda node: node.sources[0].shape[0]),
+    "set_rows": (2, lambda node: node.sources[0].shape[0]),
     "gather": (1, lambda node: node.sources[0].shape[node.params["axis"]]),
     "scatter": (1, lambda node: int(node.params["length"])),
     "cross_entropy_classes": (1, lambda node: node.sources[0].shape[-1]),

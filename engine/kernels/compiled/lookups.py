@@ -59,6 +59,20 @@ def get_rows_back(dy: Any, ids: Any, out: Any) -> None:
 
 
 @kernel
+def set_rows(x: Any, ids: Any, out: Any) -> None:
+    """Write out[ids[t]] = x[t], in order of t; other rows stay.
+
+    An index out of range makes row 0 NaN. x: (T, D); out: (V, D).
+    """
+    for t in range(ids.size):
+        if 0 <= ids[t] < out.shape[0]:
+            copy(x[t], out[ids[t]])
+        else:
+            for i in range(out.shape[1]):
+                out[0, i] = np.nan
+
+
+@kernel
 def gather(x: Any, ids: Any, out: Any) -> None:
     """Write out[r, j] = x[r, ids[r, j]], NaN where the index is out of range. x: (rows, n).
 

@@ -93,6 +93,11 @@ def call(kind: str, n: int, seed: int = 0, dtype: str = "f8") -> Call:
             want = np.zeros((4, n))
             np.add.at(want, ids, x)
             return Call(operands=[x, ids], shape=(4, n), want=want, params={"rows": 4})
+        case "set_rows":
+            dst = np.concatenate([y, y[:1]])
+            want = dst.copy()
+            want[ids] = x  # of equal indices the last
+            return Call(operands=[dst, x, ids], shape=dst.shape, want=want)
         case "rms_norm":
             return Call(operands=[x], shape=x.shape, want=x / np.sqrt(mean_square), params={"eps": EPS})
         case "rms_norm_back":
@@ -608,6 +613,7 @@ def test_soft_max_of_masked_rows_is_exactly_zero_there():
 
 HIDING = {
     *("get_rows", "get_rows_back", "mul_mat", "out_prod"),
+    "set_rows",  # replaces rows
     *("gather", "im2col", "im2col_back", "avg_pool"),  # leave out what no index names and no window shows
     *("argmax", "argsort", "pool_index", "count_equal", "all_finite"),  # give indices, counts, flags
     *COMPARISONS,  # say what is true, and by IEEE 754 nothing but != is true of a NaN
@@ -674,14 +680,19 @@ def test_a_class_out_of_range_makes_the_loss_and_its_row_nan(bad):
 def test_an_index_out_of_range_gives_nan_and_no_wild_read(bad):
     """An index tensor overwritten by something else is visible in the result."""
     ids = np.array([0, bad, 1], np.int32)
-    table, rows, back = np.ones((3, 4), "f4"), np.zeros((3, 4), "f4"), np.zeros((3, 4), "f4")
-    for kind, operands, out in (("get_rows", (table, ids), rows), ("get_rows_back", (table, ids), back)):
+    table, rows, back, over = np.ones((3, 4), "f4"), *np.zeros((3, 3, 4), "f4")
+    for kind, operands, out in (
+        ("get_rows", (table, ids), rows),
+        ("get_rows_back", (table, ids), back),
+        ("set_rows", (over, table, ids), over),
+    ):
         function, args = kernel(kind).bind({"rows": 3}, operands, (out,))
         function(*args)
 
     assert np.isnan(rows[1]).all()
     assert (rows[[0, 2]] == 1).all()
     assert np.isnan(back[0]).all()
+    assert np.isnan(over[0]).all()
 
 
 def test_rope_back_undoes_rope():
