@@ -56,9 +56,9 @@ def trace(
     if lines.torn:
         judged.assumed["last lines, which are not whole, tell nothing"] += 1
     if as_json:
-        print_json(_record(lines.source, judged))
+        print_json(record_of_recording(lines.source, judged))
     else:
-        _say(lines.source, judged)
+        say_recording(lines.source, judged)
     return int(bool(judged.findings))
 
 
@@ -136,7 +136,8 @@ class _Lines:
         return DocumentError(self.source, f"line {line}{rest}", error.rule)
 
 
-def _say(source: str, judged: JudgedRecording) -> None:
+def say_recording(source: str, judged: JudgedRecording) -> None:
+    """Print what the judge says of a recording."""
     many = len(judged.findings)
     nothing = "nothing found in the windows that were judged, of" if judged.unjudged else "nothing found in"
     found = f"{many} finding{'s'[: many != 1]} in" if many else nothing
@@ -156,7 +157,8 @@ def _print(text: str, indent: str) -> None:
         print_line(line)
 
 
-def _record(source: str, judged: JudgedRecording) -> dict[str, Any]:
+def record_of_recording(source: str, judged: JudgedRecording) -> dict[str, Any]:
+    """Return the same as data."""
     keys = ("class", "party", "text", "cure", "event")
     return {
         "file": source,

@@ -62,7 +62,7 @@ _NEEDED: Final = {word: frozenset(needed) for word, (needed, _) in KEYS.items()}
 _ALLOWED: Final = {word: frozenset({"event", "meta", *needed, *more}) for word, (needed, more) in KEYS.items()}
 
 
-_NAMES: Final = frozenset({"block", "mark", "stream", "device", "role", "program", "kind", "name", "from", "to"})
+_NAMES: Final = frozenset({"block", "mark", "stream", "device", "role", "program", "kind", "name"})
 _NAME_TYPES: Final = frozenset({str, int, float, bool, type(None)})
 _LISTS: Final = frozenset({"reads", "writes"})
 """Keys whose values are looked up, and keys whose values are gone through."""

@@ -10,6 +10,10 @@ from typing import Final
 
 COMMANDS: Final = {
     "train": ("engine.commands.train:train", "train a model on the engine, resumable, all memory planned"),
+    "generate": (
+        "engine.commands.generate:generate_text",
+        "continue text with a llama, its cache judged while it runs",
+    ),
     "audit": ("engine.commands.audit:audit", "run kernels with their results over their operands"),
     "capture": ("engine.commands.capture:app", "program and plan out of a live real system"),
 }

@@ -2,8 +2,9 @@
 
 In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from),
 `weights.safetensors` (the trained weights), `history.json` (loss and accuracy of each epoch, what
-was planned) and `losses.csv` (the loss of each physical batch). The checkpoint is replaced
-atomically, the other three together; a
+was planned) and `losses.csv` (the loss of each physical batch); of a llama or GPT-2 also what other
+programs read (`engine.models.model_files`). The checkpoint is replaced atomically, the others
+together; a
 folder that holds a checkpoint is never trained over without `--resume`, and one that another
 command writes into is refused. The last two and the weights are written when training ends or is
 stopped.
@@ -13,7 +14,7 @@ training goes (`engine.training.loop`).
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,7 @@ def train(
             if not writes:
                 return 0
             history = _history(fitted)
-            _write(folder, fitted, history)
+            _write(folder, fitted, history, model.exported(fitted.weights))
             if as_json:
                 print_json(history)
             else:
@@ -191,7 +192,7 @@ def _history(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, fitted: Fitted, history: dict[str, Any]) -> None:
+def _write(folder: Path, fitted: Fitted, history: dict[str, Any], exported: Mapping[str, Content]) -> None:
     from safetensors.numpy import save
 
     rows = [
@@ -205,4 +206,4 @@ def _write(folder: Path, fitted: Fitted, history: dict[str, Any]) -> None:
         "losses.csv": ("\n".join(["epoch,part,batch,loss", *rows]) + "\n").encode(),
         "history.json": (json.dumps(history, indent=1) + "\n").encode(),
     }
-    replace_files(folder, files)
+    replace_files(folder, {**files, **exported})

@@ -31,7 +31,7 @@ Names: `token_embd`, `layer.3.attn_norm`, `layer.3.attn_q.weight`, `layer.3.attn
 data layout in memory, kernels, plans.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, Final, Literal
@@ -45,10 +45,13 @@ from engine.autodiff import SEED, backward
 from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
 from engine.models.labels import one_hot
-from engine.models.trainable import Model, Shapes
+from engine.models.trainable import KEY, Model, Shapes
 from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
+Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""q [rows, H, hd], k and v [rows, K, hd] of a layer, turned -> what attention makes of them, in the
+order of [rows, H, hd]."""
 
 HYPER: Final = "sgd.hp"
 """Parameter that holds learning rate and weight decay."""
@@ -91,6 +94,8 @@ class LlamaConfig:
     """Adapters are scaled by alpha / rank."""
     targets: tuple[str, ...] = ("q", "v")
     """Which of q, k, v, o, gate, up and down are adapted."""
+    dropout: float = 0.0
+    """Share of what adapters read that is left out in training, drawn anew each step."""
     full: bool = False
     """Whether every weight is trained, not only adapters or targets."""
     glu: Literal["swiglu", "silu"] = "swiglu"
@@ -112,6 +117,10 @@ class LlamaConfig:
             known = ", ".join(PROJECTIONS)
             raise EngineError(
                 f"rank {self.rank} and targets {self.targets}: at least one of {known}, and no negative rank"
+            )
+        if not 0 <= self.dropout < 1 or (self.dropout and not self.rank):
+            raise EngineError(
+                f"dropout {self.dropout} with rank {self.rank}: of what adapters read, at least 0 and below 1"
             )
         if self.glu not in ("swiglu", "silu") or self.dtype not in _DTYPES:
             raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
@@ -309,62 +318,100 @@ def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
     B and T are those of the batch.
     """
 
-    def sized(shapes: Shapes) -> LlamaConfig:
-        sequences, steps = shapes["tokens"]
-        return replace(config, batch=sequences, seq=steps)
+    def as_it_runs(config: LlamaConfig) -> Model:
+        def sized(shapes: Shapes) -> LlamaConfig:
+            sequences, steps = shapes["tokens"]
+            return replace(config, batch=sequences, seq=steps)
 
-    return Model(
-        name=f"llama-{config.layers}L",
-        build=lambda graph, shapes: _forward(graph, sized(shapes)),
-        parameters={name: array for name, array in parameters.items() if name != HYPER},
-        constants=lambda shapes: constants(sized(shapes)),
-    )
+        return Model(
+            name=f"llama-{config.layers}L",
+            build=lambda graph, shapes: _forward(graph, sized(shapes)),
+            parameters={name: array for name, array in parameters.items() if name != HYPER},
+            constants=lambda shapes: constants(sized(shapes)),
+        )
+
+    used = as_it_runs(replace(config, dropout=0.0))
+    return replace(as_it_runs(config), evaluation=used) if config.dropout else used
 
 
 def _forward(graph: Graph, config: LlamaConfig) -> Tensor:
-    rows = config.batch * config.seq
+    def mixed() -> Mix:
+        return _within_batch(config, graph.input("mask", (config.seq, config.seq), config.dtype))
+
+    return forward(graph, config, config.batch * config.seq, mixed)
+
+
+def forward(
+    graph: Graph,
+    config: LlamaConfig,
+    rows: int,
+    mixed: Callable[[], Mix],
+    picked: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Return the logits of `rows` positions; inputs `tokens` and `positions`, each [rows].
+
+    Args:
+        graph: takes inputs, parameters and nodes.
+        config: the sizes; `seq` and `batch` are not looked at.
+        rows: positions, of any number of sequences.
+        mixed: makes, once the inputs stand, what mixes positions.
+        picked: rows of the last layer that get logits; all by default.
+    """
     tokens = graph.input("tokens", (rows,), "i32")
     positions = graph.input("positions", (rows,), "i32")
-    mask = graph.input("mask", (config.seq, config.seq), config.dtype)
+    mix = mixed()
+    if config.dropout:
+        graph.input(KEY, (1,), "i32")
     table = graph.parameter("token_embd", (config.vocab, config.hidden), config.dtype, trainable=config.full)
     x = graph.op("get_rows", table, tokens, name="embd")
     for layer in range(config.layers):
         with graph.scope(f"layer.{layer}", layer=layer):
-            x = graph.op("add", x, _attention(graph, config, x, positions, mask), name="attn_residual")
+            x = graph.op("add", x, _attention(graph, config, x, positions, mix), name="attn_residual")
             x = graph.op("add", x, _feed_forward(graph, config, x), name="ffn_residual")
-    x = _norm(graph, config, x, "output_norm")
+    x = _norm(graph, config, x if picked is None else picked(x), "output_norm")
     if config.tied:
         return graph.op("mul_mat", table, x, name="logits")
     head = graph.parameter("output.weight", (config.vocab, config.hidden), config.dtype, trainable=config.full)
     return graph.op("mul_mat", head, x, name="logits")
 
 
-def _attention(graph: Graph, config: LlamaConfig, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-    size, rows = config.head_size, config.batch * config.seq
+def _attention(graph: Graph, config: LlamaConfig, x: Tensor, positions: Tensor, mix: Mix) -> Tensor:
+    size, rows = config.head_size, x.shape[0]
     h = _norm(graph, config, x, "attn_norm")
 
     def heads(target: str, count: int) -> Tensor:
         return graph.op("reshape", _project(graph, config, h, target, count * size), shape=(rows, count, size))
 
+    def rotated(target: str, count: int) -> Tensor:
+        return graph.op(
+            "rope", heads(target, count), positions, base=config.rope_theta, dims=size, name=f"{target}_rope"
+        )
+
+    mixed = mix(rotated("q", config.heads), rotated("k", config.kv_heads), heads("v", config.kv_heads))
+    merged = graph.op("cont", mixed, shape=(rows, config.hidden), name="kqv_merged")
+    return _project(graph, config, merged, "o", config.hidden)
+
+
+def _within_batch(config: LlamaConfig, mask: Tensor) -> Mix:
+    """Return what mixes the positions of each sequence of a batch, as training has them."""
+
     def arranged(x: Tensor, axes: tuple[int, int, int]) -> Tensor:
         """Return [T, heads, hd] permuted, each sequence for itself."""
         if config.batch == 1:
-            return graph.op("permute", x, axes=axes)
-        apart = graph.op("reshape", x, shape=(config.batch, config.seq, *x.shape[1:]))
-        return graph.op("permute", apart, axes=(0, *(axis + 1 for axis in axes)))
+            return x.graph.op("permute", x, axes=axes)
+        apart = x.graph.op("reshape", x, shape=(config.batch, config.seq, *x.shape[1:]))
+        return x.graph.op("permute", apart, axes=(0, *(axis + 1 for axis in axes)))
 
-    def rotated(target: str, count: int) -> Tensor:
-        turned = graph.op(
-            "rope", heads(target, count), positions, base=config.rope_theta, dims=size, name=f"{target}_rope"
+    def mix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, fused = arranged(q, (1, 0, 2)), arranged(k, (1, 0, 2)), config.attention == "fused"
+        mixed = (
+            attended(q, k, arranged(v, (1, 0, 2)), mask, causal=True)
+            if fused
+            else _by_parts(q, k, arranged(v, (1, 2, 0)), mask)
         )
-        return arranged(turned, (1, 0, 2))
+        return q.graph.op("permute", mixed, axes=(1, 0, 2) if config.batch == 1 else (0, 2, 1, 3))
 
-    q, k = rotated("q", config.heads), rotated("k", config.kv_heads)
-    v, fused = heads("v", config.kv_heads), config.attention == "fused"
-    mixed = _fused(q, k, arranged(v, (1, 0, 2)), mask) if fused else _by_parts(q, k, arranged(v, (1, 2, 0)), mask)
-    back = graph.op("permute", mixed, axes=(1, 0, 2) if config.batch == 1 else (0, 2, 1, 3))
-    merged = graph.op("cont", back, shape=(rows, config.hidden), name="kqv_merged")
-    return _project(graph, config, merged, "o", config.hidden)
+    return mix
 
 
 def _by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -376,9 +423,12 @@ def _by_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return graph.op("mul_mat", turned, weights, name="kqv")
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Return the same of v [.., T, hd], in one op."""
-    return q.graph.op("attention", q, k, v, mask, scale=1 / sqrt(q.shape[-1]), causal=True, name="kqv")
+def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, causal: bool = False) -> Tensor:
+    """Return softmax(q k^T / sqrt(hd) + mask) v in one op, [H, T, hd].
+
+    q is [H, T, hd], k and v [K, S, hd], mask [T, S]; with `causal` as `engine.ops.fused` has it.
+    """
+    return q.graph.op("attention", q, k, v, mask, scale=1 / sqrt(q.shape[-1]), causal=causal, name="kqv")
 
 
 def _feed_forward(graph: Graph, config: LlamaConfig, x: Tensor) -> Tensor:
@@ -412,6 +462,8 @@ def _project(graph: Graph, config: LlamaConfig, h: Tensor, target: str, width: i
     plain = _linear(graph, config, h, name, width, result=f"{name}.base")
     a = graph.parameter(f"{name}.lora_a", (config.rank, h.shape[-1]), config.dtype, trainable=True)
     b = graph.parameter(f"{name}.lora_b", (width, config.rank), config.dtype, trainable=True)
+    if config.dropout:
+        h = graph.op("dropout", h, graph.find(KEY), p=config.dropout, salt=a.index, name=f"{name}.lora_dropped")
     low = graph.op("mul_mat", a, h, name=f"{name}.lora_h")
     high = graph.op("mul_mat", b, low, name=f"{name}.lora_out")
     return graph.op(

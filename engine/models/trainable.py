@@ -31,6 +31,11 @@ def _nothing(shapes: Shapes) -> Mapping[str, Array]:
     return {}
 
 
+def _no_files(weights: Mapping[str, Array]) -> Mapping[str, bytes]:
+    del weights
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
     """A graph for any batch, and the weights it starts from."""
@@ -45,5 +50,7 @@ class Model:
     evaluation: "Model | None" = None
     """The model as it is used, with the same parameters: what predicts and validates; None where
     that is the model as it is trained."""
+    exported: Callable[[Mapping[str, Array]], Mapping[str, bytes]] = _no_files
+    """Trained weights -> files, by name, by which other programs read the model."""
     example: Mapping[str, Array] = field(default_factory=dict)
     """Column -> rows of one batch to be looked at with where nobody gives another; empty: none."""

@@ -154,13 +154,18 @@ def _gguf(path: Path) -> tuple[_Said, Tensors]:
 
 def _safetensors(path: Path) -> tuple[_Said, Tensors]:
     folder = path if path.is_dir() else path.parent
-    files = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
+    files = _model_files(path) if path.is_dir() else [path]
     if not files:
         raise EngineError(f"{path}: holds no *.safetensors")
     said = folder / "config.json"  # it says what the tensors are
     data = content(said, CEILINGS["settings"], refusal=_refused)
     sizes: dict[str, Any] = record_of(data, dict[str, Any], str(said), what="JSON object", refusal=_refused)
     return _Said(kind="safetensors", architecture=str(sizes.get("model_type", "")), sizes=sizes), _stored(files)
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """Return the files of a model in a folder: those named `model*.safetensors`, else all."""
+    return sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("*.safetensors"))
 
 
 def _stored(files: list[Path]) -> Tensors:
@@ -331,19 +336,31 @@ def _needed(weights: Mapping[str, Array], name: str) -> Array:
     return weights[name]
 
 
-def _pairwise(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
-    """Return q and k with the two halves of each head interleaved.
-
-    Rope by halves becomes rope by pairs.
-    """
+def _in_pairs(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
+    """Return q and k with the two halves of each head interleaved."""
     if not name.endswith(("attn_q.weight", "attn_k.weight")):
         return array
     q = name.endswith("attn_q.weight")
     heads = _whole(sizes, *(("num_attention_heads",) if q else ("num_key_value_heads", "num_attention_heads")))
-    rows, columns = array.shape if array.ndim == 2 else (0, 0)
+    rows = array.shape[0] if array.ndim == 2 else 0
     if heads < 1 or not rows or rows % (2 * heads):
         raise ValueError(f"{name} is {list(array.shape)}; {heads} heads cannot share its rows in pairs")
+    return pairwise(array, heads)
+
+
+def pairwise(array: Array, heads: int) -> Array:
+    """Return rows [heads * hd, n] with the two halves of each head interleaved.
+
+    Rope by halves becomes rope by pairs.
+    """
+    rows, columns = array.shape
     return array.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def halves(array: Array, heads: int) -> Array:
+    """Return what `pairwise` makes the same rows of."""
+    rows, columns = array.shape
+    return array.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def _transposed(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
@@ -415,7 +432,7 @@ ARCHITECTURES: Final[dict[tuple[str, str], Architecture]] = {
     ("gguf", "llama"): Architecture(names=_LLAMA_GGUF, config=_llama_gguf, expected=_llama_shapes),
     ("gguf", "gpt2"): Architecture(names=_GPT2_GGUF, config=_gpt2_gguf, expected=_gpt2_shapes),
     ("safetensors", "llama"): Architecture(
-        names=_LLAMA_HF, config=_llama_hf, expected=_llama_shapes, arranged=_pairwise, prefixes=("model.",)
+        names=_LLAMA_HF, config=_llama_hf, expected=_llama_shapes, arranged=_in_pairs, prefixes=("model.",)
     ),
     ("safetensors", "gpt2"): Architecture(
         names=_GPT2_HF, config=_gpt2_hf, expected=_gpt2_shapes, arranged=_transposed, prefixes=("transformer.",)

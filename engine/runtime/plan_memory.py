@@ -72,6 +72,33 @@ def block(nbytes: int) -> NDArray[np.uint8]:
     return raw[start : start + nbytes]
 
 
+class SharedBlock:
+    """A block that runtimes use in turn, as long as the longest needs it: for arenas in which
+    nothing outlives a run.
+    """
+
+    def __init__(self) -> None:
+        """Take nothing yet."""
+        self._memory = block(0)
+
+    def taken_once(self) -> Allocate:
+        """Return what gives a runtime this block for its first arena, and others blocks of their
+        own.
+        """
+        taken = False
+
+        def allocate(nbytes: int) -> Array:
+            nonlocal taken
+            if taken:
+                return block(nbytes)
+            taken = True
+            if len(self._memory) < nbytes:
+                self._memory = block(nbytes)
+            return self._memory[:nbytes]
+
+        return allocate
+
+
 def together(shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, Array]:
     """Return zeros of one dtype for each name, in one block, each at a multiple of
     `BLOCK_ALIGNMENT`.

@@ -29,6 +29,7 @@ to the file. The decoding is msgspec's. What this module does not see: how anyth
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +39,7 @@ import msgspec
 from allocsim.allocators import find_installed
 from allocsim.errors import AllocsimError, EngineError
 from allocsim.files import gate
-from engine.models import gpt2, llama, weights
+from engine.models import adapters, gpt2, llama, model_files, weights
 from engine.models.cnn import cnn
 from engine.models.mlp import mlp
 from engine.models.trainable import Model
@@ -126,11 +127,15 @@ class Gpt2(_KindTable, frozen=True, tag="gpt2"):
             found = weights.read(folder / self.weights)
             if not isinstance(found.config, gpt2.GPT2Config):
                 raise EngineError(f"{found.path}: holds {found.architecture}, not gpt2")
-            return gpt2.gpt2(found.config, found.weights)
+            return self._exporting(found.config, found.weights)
         config = gpt2.GPT2Config(
             layers=self.layers, channels=self.channels, heads=self.heads, vocab=self.vocab, positions=self.positions
         )
-        return gpt2.gpt2(config, gpt2.init_parameters(config, seed=self.seed))
+        return self._exporting(config, gpt2.init_parameters(config, seed=self.seed))
+
+    @staticmethod
+    def _exporting(config: gpt2.GPT2Config, given: Mapping[str, Any]) -> Model:
+        return replace(gpt2.gpt2(config, given), exported=partial(model_files.trained, config, given))
 
 
 class Llama(_KindTable, frozen=True, tag="llama"):
@@ -148,6 +153,10 @@ class Llama(_KindTable, frozen=True, tag="llama"):
     rank: int = 0
     alpha: float = 16.0
     targets: tuple[str, ...] = ("q", "v")
+    dropout: float = 0.0
+    """Share of what adapters read that is left out in training."""
+    adapter: str | None = None
+    """File or folder of adapters to go on from, with their rank, alpha and targets."""
     full: bool = True
     """Train every weight; else the adapters (or, without a rank, the targets)."""
     attention: str = "parts"
@@ -161,16 +170,29 @@ class Llama(_KindTable, frozen=True, tag="llama"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "full", "attention")}
+        config, given = self._chosen(folder)
+        if self.adapter is not None:
+            read = adapters.read(folder / self.adapter, replace(config, rank=0, dropout=0.0))
+            config = replace(config, rank=read.config.rank, alpha=read.config.alpha, targets=read.config.targets)
+            given = {**given, **read.weights}
+        model = llama.llama(config, given)
+        files = partial(model_files.trained, config, given, base=self.weights is None)
+        return replace(model, exported=files)
+
+    def _chosen(self, folder: Path) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
+        """Return the sizes and the weights to start from, before adapters of a file."""
+        chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "dropout", "full", "attention")}
+        if self.adapter is not None:
+            chosen |= {"rank": max(self.rank, 1)}  # those of the file take its place
         if self.weights is None:
             sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
             config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **chosen)
-            return llama.llama(config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02))
+            return config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02)
         found = weights.read(folder / self.weights)
         if not isinstance(found.config, llama.LlamaConfig):
             raise EngineError(f"{found.path}: holds {found.architecture}, not llama")
         config = replace(found.config, **chosen)
-        return llama.llama(config, {**llama.init_adapters(config, seed=self.seed), **found.weights})
+        return config, {**llama.init_adapters(config, seed=self.seed), **found.weights}
 
 
 class Cnn(_KindTable, frozen=True, tag="cnn"):
@@ -327,8 +349,8 @@ def about(config: Config) -> dict[str, Any]:
     What the model computes, and the schedule.
     """
     model = {
-        name: value for name, value in msgspec.to_builtins(config.model).items() if name != "weights"
-    }  # a path; they are hashed
+        name: value for name, value in msgspec.to_builtins(config.model).items() if name not in ("weights", "adapter")
+    }  # paths; what they hold is hashed
     return {"model table": model, "schedule": msgspec.to_builtins(config.schedule)}
 
 

@@ -42,7 +42,7 @@ from engine.models.trainable import KEY, Model, Shapes
 from engine.runtime import EXECUTORS, Observer, Runtime
 from engine.runtime.entrance import carried, planned
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
-from engine.runtime.plan_memory import NUMPY_DTYPES, Allocate, block
+from engine.runtime.plan_memory import NUMPY_DTYPES, SharedBlock, block
 from engine.training.dataset import LABELS
 from engine.training.index_limits import index_limits
 from engine.training.losses import LOSSES, Loss
@@ -180,7 +180,7 @@ class Trainer:
         self._measure = measure
         self._hyper: dict[str, Array] = {}
         self._made: dict[tuple[Build, tuple[tuple[str, tuple[int, ...]], ...]], BoundBuild] = {}
-        self._memory: Array = np.empty(0, dtype=np.uint8)
+        self._memory = SharedBlock()
 
     def run(self, build: Build, batch: Mapping[str, Array]) -> BatchOutcome:
         """Run one build on one physical batch.
@@ -373,7 +373,7 @@ class Trainer:
             parameters=frozen | {name: array for name, array in kept.items() if name in parameters},
             resident=kept,
             threads=self._threads,
-            allocate=self._sharing(),
+            allocate=self._memory.taken_once(),
             executor=self._executor,
         )
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
@@ -440,24 +440,6 @@ class Trainer:
     def _keep(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         """Take memory for a state that has none yet."""
         self.states.setdefault(name, _aligned(shape, NUMPY_DTYPES[dtype]))
-
-    def _sharing(self) -> Allocate:
-        """Return what gives a runtime's first arena the block all runtimes share.
-
-        Nothing in it outlives a run.
-        """
-        taken = False
-
-        def allocate(nbytes: int) -> Array:
-            nonlocal taken
-            if taken:
-                return block(nbytes)
-            taken = True
-            if len(self._memory) < nbytes:
-                self._memory = block(nbytes)
-            return self._memory[:nbytes]
-
-        return allocate
 
     def _number(self) -> int:
         """Return how many physical batches have been trained on."""

@@ -1,0 +1,65 @@
+"""Pages of a cache of keys and values: which sequence holds which, told as events that the judge
+reads.
+
+A cache has `count` pages of `cells` cells; cell c of page p is row p * cells + c of what each layer
+keeps. A page has as many holders as sequences count on it, and is given out again when the last has
+let go. Who writes into a page of several holders takes one of its own first.
+
+`tell` gets every event as `allocsim trace` has them (`allocsim.programs.allocator_trace`): the pool,
+`alloc` and `free` of a page's generations, holders counted by `ref` and `unref`.
+
+What this module does not see: keys, values, and in which cells of a page positions lie.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from allocsim.errors import EngineError
+
+DEVICE: Final = "cache"
+STREAM: Final = "engine"
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Pages:
+    """The pages that are free, and how many hold each of the others."""
+
+    def __init__(self, count: int, cells: int, nbytes: int, tell: Tell) -> None:
+        """Describe the pool: pages of `nbytes` bytes with `cells` cells each."""
+        if count < 1 or cells < 1:
+            raise EngineError(f"{count} pages of {cells} positions: at least one page of one position is needed")
+        self.count, self.cells = count, cells
+        self.free = list(range(count))[::-1]
+        self.holders = [0] * count
+        self._generation = [-1] * count
+        self._tell = tell
+        tell({"event": "pool", "page": nbytes, "device": DEVICE, "cells": cells, "pages": count})
+
+    def block(self, page: int) -> str:
+        """Return the name of a page as it is given out now."""
+        return f"{page}#{self._generation[page]}"
+
+    def take(self) -> int:
+        """Give a page out, to one holder. Raises EngineError where none is free."""
+        if not self.free:
+            raise EngineError(f"the cache of {self.count} pages with {self.cells} positions each is full")
+        page = self.free.pop()
+        self.holders[page] = 1
+        self._generation[page] += 1
+        self._tell({"event": "alloc", "block": self.block(page), "page": page, "device": DEVICE, "stream": STREAM})
+        return page
+
+    def hold(self, page: int) -> None:
+        """Count one more holder."""
+        self.holders[page] += 1
+        self._tell({"event": "ref", "block": self.block(page), "count": self.holders[page]})
+
+    def let_go(self, page: int) -> None:
+        """Count one holder less, and take the page back from the last."""
+        self.holders[page] -= 1
+        if self.holders[page]:
+            self._tell({"event": "unref", "block": self.block(page), "count": self.holders[page]})
+            return
+        self._tell({"event": "free", "block": self.block(page), "stream": STREAM})
+        self.free.append(page)
