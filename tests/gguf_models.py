@@ -5,11 +5,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+SMALL = (64, 96, 4, 2, 96)
+"""Hidden, feed-forward, query heads, key heads, vocabulary."""
 
-def write_model(path: Path, kind: str = "F32", *, experts: int = 0, layers: int = 2, words: bool = False) -> Path:
+
+def word(token: int) -> str:
+    """Return the text of a token of a model with words."""
+    return chr(30 + token) if 3 <= token < 96 else f"<{token}>"
+
+
+def write_model(
+    path: Path,
+    kind: str = "F32",
+    *,
+    experts: int = 0,
+    layers: int = 2,
+    words: bool = False,
+    sizes: tuple[int, ...] = SMALL,
+    tied: bool = False,
+) -> Path:
     """Write a llama of `kind` weights, each feed-forward one of so many experts, with a vocabulary or numbers alone; skip the test where gguf is missing."""
     gguf = pytest.importorskip("gguf")
-    embd, ff, heads, kv, vocab = 64, 96, 4, 2, 96
+    embd, ff, heads, kv, vocab = sizes
     head, quant, rng = embd // heads, gguf.GGMLQuantizationType[kind], np.random.default_rng(0)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(512)
@@ -23,7 +40,7 @@ def write_model(path: Path, kind: str = "F32", *, experts: int = 0, layers: int 
     writer.add_vocab_size(vocab)
     writer.add_tokenizer_model("llama" if words else "no_vocab")
     if words:
-        writer.add_token_list([b"<unk>", b"<s>", b"</s>", *(bytes([33 + n]) for n in range(vocab - 3))])
+        writer.add_token_list([b"<unk>", b"<s>", b"</s>", *(word(token).encode() for token in range(3, vocab))])
         writer.add_token_scores([0.0] * vocab)
         writer.add_token_types([2, 3, 3] + [1] * (vocab - 3))
     if experts:
@@ -39,7 +56,8 @@ def write_model(path: Path, kind: str = "F32", *, experts: int = 0, layers: int 
 
     add("token_embd", vocab, embd)
     add("output_norm", embd)
-    add("output", vocab, embd)
+    if not tied:
+        add("output", vocab, embd)
     for layer in (f"blk.{number}." for number in range(layers)):
         for name, shape in {
             "attn_norm": (embd,), "ffn_norm": (embd,), "attn_q": (heads * head, embd), "attn_k": (kv * head, embd),

@@ -14,6 +14,7 @@ COMMANDS: Final = {
         "engine.commands.generate:generate_text",
         "continue text with a llama, its cache judged while it runs",
     ),
+    "merge": ("engine.commands.merge:merge", "add adapters into the weights of their model"),
     "audit": ("engine.commands.audit:audit", "run kernels with their results over their operands"),
     "capture": ("engine.commands.capture:app", "program and plan out of a live real system"),
 }

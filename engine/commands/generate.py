@@ -14,7 +14,6 @@ What this module does not see: how a step runs (`engine.generation`).
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,8 +26,9 @@ from allocsim.document import dumps
 from allocsim.errors import EngineError
 from allocsim.files.folders import replace_files, working_in
 from engine.generation import Decoder, Generated, Sampling, generate
-from engine.models import adapters, weights
+from engine.models import adapters
 from engine.models.llama import LlamaConfig
+from engine.models.weights import read_llama
 
 BYTES = 256
 """Tokens of a model whose tokens are bytes."""
@@ -104,15 +104,12 @@ def generate_text(
 
 def _read(model: Path, adapter: Path | None) -> tuple[LlamaConfig, Mapping[str, Any]]:
     """Return sizes and weights; adapters of the model's own folder are laid over it unasked."""
-    found = weights.read(model)
-    if not isinstance(found.config, LlamaConfig):
-        raise EngineError(f"{model}: holds {found.architecture}; a llama is continued")
-    config = replace(found.config, rank=0)
+    found = read_llama(model)
     if adapter is None and (model / adapters.PEFT_CONFIG).exists():
         adapter = model
     if adapter is None:
-        return config, found.weights
-    read = adapters.read(adapter, config)
+        return found.config, found.weights
+    read = adapters.read(adapter, found.config)
     return read.config, {**found.weights, **read.weights}
 
 

@@ -32,7 +32,7 @@ from allocsim.allocators import Planner, find
 from allocsim.errors import EngineError
 from allocsim.model import Document, Plan, Role
 from allocsim.programs.fingerprints import fingerprint
-from engine.generation.pages import STREAM, Pages
+from engine.generation.pages import STREAM, Page, Pages
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, Mix, attended, forward
@@ -54,7 +54,7 @@ class Continued:
 
     name: str
     tokens: list[int]
-    pages: list[int] = field(default_factory=list)
+    pages: list[Page] = field(default_factory=list)
     cached: int = 0
     """How many tokens are in the cache, from the first on."""
 
@@ -133,7 +133,7 @@ class Decoder:
             low = number * self.cells
             self._tell(
                 "cell",
-                block=self.pool.block(page),
+                block=page.name,
                 sequence=twin.name,
                 position=low,
                 count=min(self.cells, twin.cached - low),
@@ -178,7 +178,7 @@ class Decoder:
 
     def cell(self, sequence: Continued, positions: Array) -> Array:
         """Return the row of the cache in which each position of a sequence lies."""
-        pages = np.array(sequence.pages, np.int32)
+        pages = np.array([page.number for page in sequence.pages], np.int32)
         found: Array = pages[positions // self.cells] * self.cells + positions % self.cells
         return found
 
@@ -230,14 +230,13 @@ class Decoder:
     def _make_room(self, sequence: Continued, stop: int) -> None:
         """Let a sequence have pages up to a length, and the page it writes into for itself."""
         number, used = divmod(sequence.cached, self.cells)
-        if used and self.pool.holders[sequence.pages[number]] > 1:
+        if used and self.pool.holders[sequence.pages[number].number] > 1:
             shared, own = sequence.pages[number], self.pool.take()
+            low, source = own.number * self.cells, shared.number * self.cells
             for rows in self.cache.values():
-                rows[own * self.cells : own * self.cells + used] = rows[
-                    shared * self.cells : shared * self.cells + used
-                ]
+                rows[low : low + used] = rows[source : source + used]
             part = {"sequence": sequence.name, "position": number * self.cells, "count": used}
-            parts = {name: {"block": self.pool.block(page), **part} for name, page in (("from", shared), ("to", own))}
+            parts = {name: {"block": page.name, **part} for name, page in (("from", shared), ("to", own))}
             self._tell("move", **parts, stream=STREAM, name=f"copy for {sequence.name}")
             self.pool.let_go(shared)
             sequence.pages[number] = own
@@ -262,10 +261,12 @@ class Decoder:
         breaks |= where.cell[1:] % self.cells == 0
         starts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
         for start, stop in zip(starts, [*starts[1:], len(where.cell)], strict=True):
-            page, slot = divmod(int(where.cell[start]), self.cells)
+            number, slot = divmod(int(where.cell[start]), self.cells)
+            one = work[where.sequence[start]][0]
+            page = next((page for page in one.pages if page.number == number), None)
             yield {
-                "block": self.pool.block(page),
-                "sequence": work[where.sequence[start]][0].name,
+                "block": self.pool.last(number).name if page is None else page.name,
+                "sequence": one.name,
                 "position": int(where.position[start]),
                 "count": stop - start,
                 "slot": slot,

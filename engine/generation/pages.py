@@ -12,6 +12,7 @@ What this module does not see: keys, values, and in which cells of a page positi
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from allocsim.errors import EngineError
@@ -20,6 +21,19 @@ DEVICE: Final = "cache"
 STREAM: Final = "engine"
 
 Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as it was given out once."""
+
+    number: int
+    generation: int
+
+    @property
+    def name(self) -> str:
+        """What events call it."""
+        return f"{self.number}#{self.generation}"
 
 
 class Pages:
@@ -36,30 +50,31 @@ class Pages:
         self._tell = tell
         tell({"event": "pool", "page": nbytes, "device": DEVICE, "cells": cells, "pages": count})
 
-    def block(self, page: int) -> str:
-        """Return the name of a page as it is given out now."""
-        return f"{page}#{self._generation[page]}"
-
-    def take(self) -> int:
+    def take(self) -> Page:
         """Give a page out, to one holder. Raises EngineError where none is free."""
         if not self.free:
             raise EngineError(f"the cache of {self.count} pages with {self.cells} positions each is full")
-        page = self.free.pop()
-        self.holders[page] = 1
-        self._generation[page] += 1
-        self._tell({"event": "alloc", "block": self.block(page), "page": page, "device": DEVICE, "stream": STREAM})
+        number = self.free.pop()
+        self.holders[number] = 1
+        self._generation[number] += 1
+        page = Page(number, self._generation[number])
+        self._tell({"event": "alloc", "block": page.name, "page": number, "device": DEVICE, "stream": STREAM})
         return page
 
-    def hold(self, page: int) -> None:
-        """Count one more holder."""
-        self.holders[page] += 1
-        self._tell({"event": "ref", "block": self.block(page), "count": self.holders[page]})
+    def last(self, number: int) -> Page:
+        """Return a page as it was given out last."""
+        return Page(number, self._generation[number])
 
-    def let_go(self, page: int) -> None:
+    def hold(self, page: Page) -> None:
+        """Count one more holder."""
+        self.holders[page.number] += 1
+        self._tell({"event": "ref", "block": page.name, "count": self.holders[page.number]})
+
+    def let_go(self, page: Page) -> None:
         """Count one holder less, and take the page back from the last."""
-        self.holders[page] -= 1
-        if self.holders[page]:
-            self._tell({"event": "unref", "block": self.block(page), "count": self.holders[page]})
+        self.holders[page.number] -= 1
+        if self.holders[page.number]:
+            self._tell({"event": "unref", "block": page.name, "count": self.holders[page.number]})
             return
-        self._tell({"event": "free", "block": self.block(page), "stream": STREAM})
-        self.free.append(page)
+        self._tell({"event": "free", "block": page.name, "stream": STREAM})
+        self.free.append(page.number)

@@ -66,8 +66,8 @@ def read(path: str | Path, config: LlamaConfig) -> AdapterFile:
     with refusing(str(path), "adapter", refusal=_refused):
         alpha, weights = load(place, config)
     ranks = {array.shape[0] for name, array in weights.items() if name.endswith(".lora_a")}
-    targets = {_TARGET_OF.get(name.split(".")[2], "") for name in weights}
-    if len(ranks) != 1 or "" in targets:
+    targets = {_TARGET_OF[name.split(".")[2]] for name in weights}
+    if len(ranks) != 1:
         raise EngineError(f"{path}: adapters of ranks {sorted(ranks)}; those of one rank are computed")
     (rank,) = ranks
     if not rank or not 0 < alpha < inf:
@@ -177,7 +177,7 @@ def _from_peft(folder: Path, config: LlamaConfig) -> tuple[float, dict[str, Arra
     for stored, array in load_file(folder / PEFT_WEIGHTS).items():
         found = re.fullmatch(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight", stored)
         ours = _HF.name_of(f"{found[1]}.weight") if found else ""
-        if not found or not ours:
+        if not found or not ours or ours.split(".")[-2] not in _TARGET_OF:
             raise EngineError(f"{folder}: tensor {stored!r} is no adapter of a llama")
         name = f"{ours.removesuffix('.weight')}.lora_{found[2].lower()}"
         weights[name] = _factor(config, name, array, pairwise)

@@ -18,7 +18,7 @@ graphs.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -90,6 +90,22 @@ def read(path: str | Path) -> WeightsFile:
     for ours, array in placed.items():
         array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
     return WeightsFile(path=str(path), architecture=name, config=config, weights=placed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LlamaFile:
+    """A llama read from a file: its sizes, without adapters, and every weight."""
+
+    config: LlamaConfig
+    weights: Mapping[str, Array]
+
+
+def read_llama(path: str | Path) -> LlamaFile:
+    """Return the llama in a file or a folder; EngineError as `read`, and for another architecture."""
+    found = read(path)
+    if not isinstance(found.config, LlamaConfig):
+        raise EngineError(f"{path}: holds {found.architecture}, not llama")
+    return LlamaFile(config=replace(found.config, rank=0), weights=found.weights)
 
 
 _refused: Final = refused_with(EngineError)

@@ -188,9 +188,7 @@ class Llama(_KindTable, frozen=True, tag="llama"):
             sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
             config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **chosen)
             return config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02)
-        found = weights.read(folder / self.weights)
-        if not isinstance(found.config, llama.LlamaConfig):
-            raise EngineError(f"{found.path}: holds {found.architecture}, not llama")
+        found = weights.read_llama(folder / self.weights)
         config = replace(found.config, **chosen)
         return config, {**llama.init_adapters(config, seed=self.seed), **found.weights}
 
