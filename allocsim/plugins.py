@@ -37,6 +37,8 @@ RELEASED_TOGETHER: Final = {
 
 KNOWN_COMMANDS: Final = {
     "train": "engine",
+    "generate": "engine",
+    "merge": "engine",
     "audit": "engine",
     "capture": "engine",
     "plot": "reports",

@@ -23,7 +23,7 @@ PROMPT = list(range(5, 37))
 
 def theirs(model: str, count: int) -> Found:
     """Generate by llama.cpp; milliseconds, and text."""
-    import xllamacpp
+    import xllamacpp  # noqa: PLC0415 - a process has one of the two sides
 
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.cpuparams.n_threads, params.n_parallel = model, 256, 1, 1
@@ -35,8 +35,8 @@ def theirs(model: str, count: int) -> Found:
 
 def ours(model: str, count: int) -> Found:
     """Generate here; milliseconds behind the first token, and text."""
-    from engine.generation import Decoder, generate
-    from engine.models.weights import read_llama
+    from engine.generation import Decoder, generate  # noqa: PLC0415 - as above
+    from engine.models.weights import read_llama  # noqa: PLC0415 - as above
 
     found, heard = read_llama(model), []
     with Decoder(found.config, found.weights, pages=16) as decoder:

@@ -1,13 +1,13 @@
-"""`allocsim generate MODEL`: continue text with a llama, its cache of keys and values judged while it
-runs.
+"""`allocsim generate MODEL`: continue text with a llama, its cache of keys and values judged while
+it runs.
 
 MODEL is a GGUF file, a folder of transformers or one that `allocsim train` wrote; `--adapter` lays
-trained adapters over it, the model's own folder being asked first. Text is bytes where the model
-has 256 tokens, else what the folder's `tokenizer.json` says (by the library `tokenizers`); `--tokens`
+trained adapters over it, those in the model's own folder unasked. Text is bytes where the model has
+256 tokens, else what the folder's `tokenizer.json` says (by the library `tokenizers`); `--tokens`
 takes numbers of any model.
 
-With `--out` the folder of results has `events.jsonl` (what was done to the cache, as `allocsim trace`
-reads it), `document.json` (programs and plans of the steps) and `tokens.json`.
+With `--out` the folder of results has `events.jsonl` (what was done to the cache, as
+`allocsim trace` reads it), `document.json` (programs and plans of the steps) and `tokens.json`.
 
 What this module does not see: how a step runs (`engine.generation`).
 """

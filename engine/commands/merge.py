@@ -1,7 +1,7 @@
 """`allocsim merge MODEL ADAPTER --out DIR`: adapters added into the weights of their model.
 
-DIR gets `config.json` and `model.safetensors`, as transformers writes them: a model without adapters
-that computes the same but for rounding. What this module does not see: how they are added
+DIR gets `config.json` and `model.safetensors`, as transformers writes them: a model without
+adapters that computes the same but for rounding. What this module does not see: how they are added
 (`engine.models.adapters`).
 """
 

@@ -32,7 +32,7 @@ from allocsim.allocators import Planner, find
 from allocsim.errors import EngineError
 from allocsim.model import Document, Plan, Role
 from allocsim.programs.fingerprints import fingerprint
-from engine.generation.pages import STREAM, Page, Pages
+from engine.generation.pages import STREAM, CachePage, Pages
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, Mix, attended, forward
@@ -54,7 +54,7 @@ class Continued:
 
     name: str
     tokens: list[int]
-    pages: list[Page] = field(default_factory=list)
+    pages: list[CachePage] = field(default_factory=list)
     cached: int = 0
     """How many tokens are in the cache, from the first on."""
 
@@ -118,7 +118,10 @@ class Decoder:
         self._bound: dict[tuple[int, int, int], Runtime] = {}
 
     def sequence(self, tokens: Sequence[int]) -> Continued:
-        """Return a new sequence. Raises EngineError for no tokens, or one that the model has not."""
+        """Return a new sequence.
+
+        Raises EngineError for no tokens, or one that the model has not.
+        """
         if not tokens or not all(0 <= token < self.config.vocab for token in tokens):
             raise EngineError(f"a sequence needs at least one token, each from 0 to {self.config.vocab - 1}")
         self.made += 1
@@ -306,9 +309,9 @@ def step_graph(config: LlamaConfig, *, rows: int, readings: int, outs: int, cell
     """Return the graph of a step, and its logits [outs, V].
 
     Inputs: `tokens`, `positions`, `cells` [rows] (where keys and values of each row are written),
-    `readings` [readings] (cells that are read), `mask` [rows, readings] (0, or -inf where a row does
-    not see a cell), `picked` [outs] (rows whose logits are wanted). States `layer.N.cache_k` and
-    `layer.N.cache_v` [cells, K * hd].
+    `readings` [readings] (cells that are read), `mask` [rows, readings] (0, or -inf where a row
+    does not see a cell), `picked` [outs] (rows whose logits are wanted). States `layer.N.cache_k`
+    and `layer.N.cache_v` [cells, K * hd].
     """
     graph = Graph(f"{config.layers}L.step.{rows}.{readings}")
     width = config.kv_heads * config.head_size

@@ -5,8 +5,8 @@ A cache has `count` pages of `cells` cells; cell c of page p is row p * cells + 
 keeps. A page has as many holders as sequences count on it, and is given out again when the last has
 let go. Who writes into a page of several holders takes one of its own first.
 
-`tell` gets every event as `allocsim trace` has them (`allocsim.programs.allocator_trace`): the pool,
-`alloc` and `free` of a page's generations, holders counted by `ref` and `unref`.
+`tell` gets every event as `allocsim trace` has them (`allocsim.programs.allocator_trace`): the
+pool, `alloc` and `free` of a page's generations, holders counted by `ref` and `unref`.
 
 What this module does not see: keys, values, and in which cells of a page positions lie.
 """
@@ -24,7 +24,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CachePage:
     """A page as it was given out once."""
 
     number: int
@@ -50,27 +50,27 @@ class Pages:
         self._tell = tell
         tell({"event": "pool", "page": nbytes, "device": DEVICE, "cells": cells, "pages": count})
 
-    def take(self) -> Page:
+    def take(self) -> CachePage:
         """Give a page out, to one holder. Raises EngineError where none is free."""
         if not self.free:
             raise EngineError(f"the cache of {self.count} pages with {self.cells} positions each is full")
         number = self.free.pop()
         self.holders[number] = 1
         self._generation[number] += 1
-        page = Page(number, self._generation[number])
+        page = CachePage(number, self._generation[number])
         self._tell({"event": "alloc", "block": page.name, "page": number, "device": DEVICE, "stream": STREAM})
         return page
 
-    def last(self, number: int) -> Page:
+    def last(self, number: int) -> CachePage:
         """Return a page as it was given out last."""
-        return Page(number, self._generation[number])
+        return CachePage(number, self._generation[number])
 
-    def hold(self, page: Page) -> None:
+    def hold(self, page: CachePage) -> None:
         """Count one more holder."""
         self.holders[page.number] += 1
         self._tell({"event": "ref", "block": page.name, "count": self.holders[page.number]})
 
-    def let_go(self, page: Page) -> None:
+    def let_go(self, page: CachePage) -> None:
         """Count one holder less, and take the page back from the last."""
         self.holders[page.number] -= 1
         if self.holders[page.number]:

@@ -217,7 +217,7 @@ def _gguf(config: LlamaConfig, factors: Mapping[str, Array]) -> bytes:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        return place.read_bytes()
+        return content(place, CEILINGS["stream"], refusal=_refused)
 
 
 def _from_gguf(path: Path, config: LlamaConfig) -> tuple[float, dict[str, Array]]:

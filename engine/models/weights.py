@@ -101,7 +101,10 @@ class LlamaFile:
 
 
 def read_llama(path: str | Path) -> LlamaFile:
-    """Return the llama in a file or a folder; EngineError as `read`, and for another architecture."""
+    """Return the llama in a file or a folder.
+
+    Raises EngineError as `read` does, and for another architecture.
+    """
     found = read(path)
     if not isinstance(found.config, LlamaConfig):
         raise EngineError(f"{path}: holds {found.architecture}, not llama")

@@ -170,27 +170,28 @@ class Llama(_KindTable, frozen=True, tag="llama"):
 
     def made(self, folder: Path) -> Model:
         """Return the model."""
-        config, given = self._chosen(folder)
-        if self.adapter is not None:
-            read = adapters.read(folder / self.adapter, replace(config, rank=0, dropout=0.0))
-            config = replace(config, rank=read.config.rank, alpha=read.config.alpha, targets=read.config.targets)
-            given = {**given, **read.weights}
-        model = llama.llama(config, given)
+        config, given = self._drawn() if self.weights is None else self._read(folder / self.weights, folder)
         files = partial(model_files.trained, config, given, base=self.weights is None)
-        return replace(model, exported=files)
+        return replace(llama.llama(config, given), exported=files)
 
-    def _chosen(self, folder: Path) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
-        """Return the sizes and the weights to start from, before adapters of a file."""
-        chosen = {name: getattr(self, name) for name in ("rank", "alpha", "targets", "dropout", "full", "attention")}
+    def _chosen(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("rank", "alpha", "targets", "dropout", "full", "attention")}
+
+    def _drawn(self) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
         if self.adapter is not None:
-            chosen |= {"rank": max(self.rank, 1)}  # those of the file take its place
-        if self.weights is None:
-            sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
-            config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **chosen)
-            return config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02)
-        found = weights.read_llama(folder / self.weights)
-        config = replace(found.config, **chosen)
-        return config, {**llama.init_adapters(config, seed=self.seed), **found.weights}
+            raise EngineError(f"adapter {self.adapter!r} lies over the weights of a file; weights names none")
+        sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
+        config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **self._chosen())
+        return config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02)
+
+    def _read(self, path: Path, folder: Path) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
+        found, chosen = weights.read_llama(path), self._chosen()
+        if self.adapter is None:
+            config = replace(found.config, **chosen)
+            return config, {**llama.init_adapters(config, seed=self.seed), **found.weights}
+        read = adapters.read(folder / self.adapter, found.config)
+        as_asked = {name: chosen[name] for name in ("dropout", "full", "attention")}
+        return replace(read.config, **as_asked), {**found.weights, **read.weights}
 
 
 class Cnn(_KindTable, frozen=True, tag="cnn"):

@@ -1,6 +1,7 @@
 """The examples of the engine's pages run as they stand, one after the other, and give what the comments beside them say."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -122,4 +123,27 @@ def test_the_configuration_of_the_training_page_trains(tmp_path, monkeypatch, ca
 
     assert main(["train", "text.toml", "--out", "out/text", "--steps", "3"]) == 0
     assert "3 steps" in capsys.readouterr().out
-    assert {path.name for path in Path("out/text").iterdir()} == {"checkpoint.safetensors", "weights.safetensors", "history.json", "losses.csv"}  # fmt: skip
+    assert {path.name for path in Path("out/text").iterdir()} == {
+        *("checkpoint.safetensors", "weights.safetensors", "history.json", "losses.csv"),
+        *("config.json", "model.safetensors"),
+    }
+
+
+def test_the_page_on_generation_runs_from_its_first_line_to_its_last(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("README.md").write_bytes((ROOT / "README.md").read_bytes()[:3000])
+    for text, name in zip(blocks("docs/generation.md", "toml"), ("text.toml", "lora.toml"), strict=True):
+        assert text.startswith(f"# {name}")
+        Path(name).write_text(text)
+    page = (ROOT / "docs" / "generation.md").read_text()
+    commands = re.findall(r"^    \$ allocsim (.*)$", page, re.MULTILINE)
+    said = []
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+        said.append(capsys.readouterr().out.splitlines())
+    printed = page.partition("    s0: ...\n")[2].splitlines()[:2]
+
+    assert len(commands) == 6
+    assert [line.strip() for line in printed] == said[1][-2:]
+    assert said[3][0] == said[5][0]  # merged or not
+    run("docs/generation.md", {})
