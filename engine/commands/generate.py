@@ -67,7 +67,7 @@ def generate_text(
 ) -> int:
     """Exit status: 0 generated, 1 the judge found something wrong with the cache, 2 bad input.
 
-    Example: allocsim generate out/text --prompt "The plan " --temperature 0.8
+    Example: allocsim generate out/text -p Once --temperature 0.8
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     config, parameters = _read(model, adapter)
