@@ -8,6 +8,7 @@ What this module does not see: files (`allocsim.document`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class Document:
         """The version of the document that all programs follow."""
         return self.programs[0].version if self.programs else NEWEST
 
-    @property
+    @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The session, or one run for each plan."""
         return self.session if self.session is not None else tuple(Run.of(plan) for plan in self.plans)

@@ -16,7 +16,7 @@ whose cure was not sought to the end says so (`sought`).
 What this module does not see: files and the terminal.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -142,8 +142,8 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     Where no cure of all is found, it is sought for those that have one each.
     """
     curable = [cause for cause in causes if cause.change.kind in CURABLE]
-    together = Effort(STEPS)
-    whole = _cure(dossier, curable, causes, effort=together)
+    together, sharing = Effort(STEPS), _sharing(causes)
+    whole = _cure(dossier, curable, sharing, effort=together)
     if len(curable) == 1:
         sought = whole is not None or not together.cut
         return tuple(
@@ -154,12 +154,12 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
     for cause in curable:
         if each.over or each.cut:  # the next judgement would be refused, too
             break
-        cure = _cure(dossier, [cause], causes, anew=False, effort=each)
+        cure = _cure(dossier, [cause], sharing, anew=False, effort=each)
         if cure is not None or not each.cut:
             singles[id(cause)] = cure
     if whole is None and not together.cut:
         whole = _cure(
-            dossier, [cause for cause in curable if singles.get(id(cause)) is not None], causes, effort=together
+            dossier, [cause for cause in curable if singles.get(id(cause)) is not None], sharing, effort=together
         )
     unsought = {id(cause) for cause in curable} - singles.keys()
     return tuple(
@@ -173,24 +173,36 @@ def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | 
     """
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
-    return _cure(dossier, [cause for cause in causes if cause.change.kind in CURABLE], causes, planner=planner)
+    return _cure(
+        dossier, [cause for cause in causes if cause.change.kind in CURABLE], _sharing(causes), planner=planner
+    )
+
+
+def _sharing(causes: Iterable[Cause]) -> Mapping[Key, Sequence[Cause]]:
+    """Return the causes that explain each violation."""
+    found: dict[Key, list[Cause]] = {}
+    for cause in causes:
+        for violation in cause.violations:
+            found.setdefault(key_of(violation), []).append(cause)
+    return found
 
 
 def _cure(
     dossier: Dossier,
     chosen: Sequence[Cause],
-    causes: Sequence[Cause],
+    sharing: Mapping[Key, Sequence[Cause]],
     *,
     planner: Allocator | None = None,
     anew: bool = True,
     effort: Effort | None = None,
 ) -> Cure | None:
     taken = {id(cause) for cause in chosen}
+    near = {id(one): one for cause in chosen for v in cause.violations for one in sharing[key_of(v)]}
     return cure_of(
         dossier.document,
         charges_in(chosen),
         dossier.report,
-        others=charges_in(cause for cause in causes if id(cause) not in taken),
+        others=charges_in(cause for at, cause in near.items() if at not in taken),
         planner=planner,
         anew=anew,
         judged=dossier.judged,

@@ -40,6 +40,9 @@ MAX_RUNS: Final = 1 << 25
 time.
 """
 
+MANY: Final = 64
+"""Reads of one op from which on it is asked whether it reads a value twice."""
+
 STRETCH: Final = 1 << 16
 """Rows of a script that are made Python numbers in one go: a bound on memory."""
 
@@ -180,6 +183,7 @@ class Script:
         write = np.arange(len(op)) >= len(accesses.read_op)
         order = np.argsort(2 * op + write, kind="stable")  # two sorted stretches: a merge
         order = order[(extents.low < extents.high)[value[order]]]
+        order = order[_read_once(op[order], value[order], write[order], len(extents.low))]
         op, value, write = op[order], value[order], write[order]
         strided = value[~extents.dense[value]]
         runs = int(np.diff(extents.holes.starts, append=0)[extents.holes.row[strided]].sum())
@@ -223,6 +227,16 @@ class Script:
             return zip(*(column[rows].tolist() for column in columns), strict=True)
 
         return chain.from_iterable(map(stretch, range(0, len(self), STRETCH)))
+
+
+def _read_once(op: Int64s, value: Int64s, write: Bools, values: int) -> Bools | slice:
+    """Return the rows without what an op reads a second time, where one reads `MANY` times."""
+    if not len(op) or np.bincount(op[~write], minlength=1).max() < MANY:
+        return slice(None)
+    kept = write.copy()
+    reads = np.flatnonzero(~write)
+    kept[reads[np.unique(op[reads] * values + value[reads], return_index=True)[1]]] = True
+    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ What this module does not see: what happens to the bytes afterwards (`dataflow`)
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,11 @@ from allocsim.judge.fast.s_in_place import PAIR_CAP, addresses
 from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import BYTES
+
+PAIRS_OF_A_STEP: Final = 150
+"""Pairs of results whose hulls meet that take a step together."""
+
+WHAT: Final = "whether results of an op overlap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,9 @@ def check_writes(case: TrialDocument, findings: Findings) -> None:
         known: dict[object, dict[str, list[_Defect]]] = {}
         for trial in case.trials:
             if trial.alike not in known:
+                if judge is _results and case.write_work.over:
+                    case.write_work.leave(WHAT, trial.index, len(case.trials))
+                    break
                 found = known[trial.alike] = defaultdict[str, list[_Defect]](list)
                 for defect in judge(case, trial, findings):
                     found[defect.kind].append(defect)
@@ -78,7 +87,7 @@ def _touching(case: TrialDocument, trial: Trial, findings: Findings) -> list[_De
     return found
 
 
-def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
+def _results(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect]:
     accesses, extents = trial.accesses.results, trial.accesses.extents
     several = np.bincount(accesses.write_op, minlength=len(trial.program.ops))[accesses.write_op] > 1
     value = accesses.write_value
@@ -90,6 +99,7 @@ def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect
     start = base[accesses.write_buffer[rows]]
     ranges = Ranges.laid(key, start, extents.low[value[rows]], extents.high[value[rows]])
     pairs = join(ranges, ranges, cap=PAIR_CAP + len(rows))
+    case.write_work.take((len(pairs.left) - len(rows)) // PAIRS_OF_A_STEP)
     later = np.flatnonzero(pairs.left < pairs.right)
     left, right = rows[pairs.left[later]], rows[pairs.right[later]]
     order = np.lexsort((right, left))
@@ -99,6 +109,10 @@ def _results(_: TrialDocument, trial: Trial, findings: Findings) -> list[_Defect
     bounds = [*starts.tolist(), len(left)]
     for op, low, high in zip(ops.tolist(), bounds[:-1], bounds[1:], strict=True):
         for at in range(low, high):
+            if case.write_work.over:
+                case.write_work.leave(WHAT, trial.index, len(case.trials), op)
+                return list(found.values())
+            case.write_work.take(1)
             a, b = int(value[left[at]]), int(value[right[at]])
             if _shared_bytes(trial, a, b):
                 found[op] = _Defect(kind="ResultsOverlap", op=op, value=a, other=b)

@@ -111,6 +111,8 @@ class TrialDocument:
         """For reads."""
         self.tag_work = Work(None if work is None else work // 4, self.work.unexamined)
         """For what buffers hold (`s_tags`)."""
+        self.write_work = Work(None if work is None else work // 2, self.work.unexamined)
+        """For results of one op that lie near each other (`s_writes`)."""
         self.selector = selector
         self.kinds = kinds
         self.unit = _unit(document)

@@ -108,6 +108,7 @@ def loads(
 
 def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
     """Return every branch, loops unrolled."""
+    charge("op of a run", len(block) + 1)  # loops within loops are a power of turns
     found: dict[Where, tuple[str, ...]] = {}
     for item in block:
         if isinstance(item, Branch):
