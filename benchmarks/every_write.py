@@ -194,6 +194,7 @@ ELSEWHERE = {
     "capture dumper -o": "`write_atomic`, as `convert`",
     "repro gallery -o": "`write_atomic`, as `report`",
     "diagnose --out": "the report's folder, as `repro`",
+    "generate --out, merge": "the folder of results, as `train`",
     "fuzz --online, fuzz ggml": "corpus and findings, as `fuzz`",
 }
 """Commands that write and are not tried here -> through what, and which one that is tried does so."""
