@@ -110,6 +110,18 @@ def test_a_move_hands_on_what_was_there():
     assert said([alloc("a"), alloc("b", 64), event("move", **{"from": "a", "to": "b"}, stream="main")]) != []
 
 
+def test_a_move_takes_parts():
+    """A copy on write takes the cells that are used; what was never moved is not there."""
+    start = [alloc("a"), use("f", writes=["a"]), alloc("b", 64)]
+    part = {"from": {"block": "a", "nbytes": 32}, "to": {"block": "b", "nbytes": 32}}
+    half, read = event("move", **part, stream="main"), {"block": "b", "nbytes": 32}
+    assert said([*start, half, event("free", block="a"), use("g", reads=[read])]) == []
+    assert said([*start, half, use("g", reads=[{**read, "offset": 32}])]) != []
+    for wrong in ([1], {"nbytes": 3}, None):
+        with pytest.raises(ModelError):
+            judge([*start, event("move", **{"from": wrong, "to": "b"})])
+
+
 def test_a_captured_program_runs_as_often_as_it_is_told():
     captured = [use("f", writes=["a"], program="g"), use("h", reads=["a"], writes=["b"], program="g", stream="side")]
     start = [alloc("a"), alloc("b", 64), *captured]
