@@ -31,7 +31,7 @@ from engine.training import checkpoint
 from engine.training.dataset import LABELS, Dataset
 from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryOfRun, MemoryRecord
-from engine.training.nonfinite_policy import Lookout, warn
+from engine.training.nonfinite_policy import Lookout, tell_unless_falling, warn
 from engine.training.schedules import Position, Schedule
 from engine.training.settings import Epoch, Settings, Split, TrainingState
 from engine.training.trainer import Trainer
@@ -94,8 +94,8 @@ def fit(
         stop_after: return after so many optimizer steps over all epochs, resumable.
         about: what else decides the course, by name and in plain values, say the parameters of the
             schedule: functions show none of it. A checkpoint made with other ones is refused.
-        say: called with one line where numbers are not finite and training goes on; a
-            RuntimeWarning by default.
+        say: called with one line where numbers are not finite and training goes on, and at the end
+            where the loss did not fall; a RuntimeWarning by default.
         trained_by: makes the trainer, say one over many ranks (`engine.sharding.ranked_trainer`).
 
     Raises:
@@ -160,6 +160,8 @@ def fit(
                 _shuffle(dataset, course, settings, split)
             saved()
         _account(trainer, course)
+        if course.epoch == settings.epochs:
+            tell_unless_falling([loss for done in course.history for loss in done.training.losses], say)
         return Fitted(
             weights={name: array.copy() for name, array in trainer.weights.items()},
             history=tuple(course.history),
@@ -167,6 +169,8 @@ def fit(
             plans=len(course.plans),
             peak_bytes=max(course.plans.values(), default=0),
             document=trainer.document(),
+            predictions=course.history[-1].validation.predictions if course.history else np.empty(0, np.int32),
+            held_out=course.order[split.training * settings.batch :][: split.validation * settings.batch].copy(),
             memory=dict(trainer.memory),
             memory_records=dict(course.memory),
         )
@@ -197,6 +201,11 @@ class Fitted:
     """Every program that ran (`Trainer.document`), with the plan it ran by and the belief that plan
     was made from.
     """
+    predictions: Array
+    """The class, i32, that each row held out got in the last epoch that this call ended; empty
+    where the loss knows no classes. `history[n].validation.predictions` has those of an epoch."""
+    held_out: Array
+    """Datapoints that validated, in the order of their rows in `predictions`."""
     memory: Mapping[str, MemoryOfRun]
     """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and as its first
     run here had it."""
@@ -232,7 +241,8 @@ def epoch(
         place = f"epoch {course.epoch + 1}, {which}, step {trainer.steps}"
         lookout.batch(place, outcome, given, rows, training=train)
         classes = trainer.loss.classes
-        return result.plus(outcome.loss, outcome.outputs if classes else None, given[LABELS] if classes else None)
+        outputs, labels = (outcome.outputs, given[LABELS]) if classes else (None, None)
+        return result.plus(outcome.loss, outputs, labels, keep=not train)
 
     while course.batch < split.training:
         if stop_after is not None and trainer.steps >= stop_after:
