@@ -14,6 +14,7 @@ from .front import kept_bytes as kept_bytes
 from .front import model as model
 from .front import no_grad as no_grad
 from .front import scope as scope
+from .front import state as state
 from .front import tensor as tensor
 from .front import vmap as vmap
 from .front.custom_ops import custom_op as custom_op

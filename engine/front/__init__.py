@@ -18,6 +18,7 @@ from engine.front.randomness import evaluation
 from engine.front.recorded_models import model
 from engine.front.recording import scope
 from engine.front.reverse import clear, kept_bytes
+from engine.front.states import state
 from engine.front.stepwise import detect_anomaly
 from engine.front.tensors import EagerTensor, no_grad, tensor
 
@@ -37,6 +38,7 @@ __all__ = [
     "model",
     "no_grad",
     "scope",
+    "state",
     "tensor",
     "vmap",
 ]

@@ -23,9 +23,7 @@ from engine.ops.shapes import counts, real, whole
 
 Shape = tuple[int, ...]
 _FINFO: Final[dict[np.dtype[Any], Any]] = {
-    dtype: (np if dtype.kind == "f" else ml_dtypes).finfo(dtype)
-    for dtype in DTYPES
-    if dtype.kind != "i"
+    dtype: (np if dtype.kind == "f" else ml_dtypes).finfo(dtype) for dtype in DTYPES if dtype.kind != "i"
 }
 _LARGEST: Final = {dtype: float(info.max) for dtype, info in _FINFO.items()}
 _EXACT: Final = {dtype: int(2 ** (info.nmant + 1)) for dtype, info in _FINFO.items()}

@@ -32,6 +32,8 @@ class ChangeableValue(EagerValue):
     """A value whose bytes can be changed; see the module header."""
 
     __slots__ = ()
+    kept = False
+    """Whether it is a state (`engine.front.states`), which a recorded model may write."""
 
     def add_(self, other: Any) -> Self:
         """Add in place."""
@@ -149,7 +151,7 @@ class ChangeableValue(EagerValue):
             raise EngineError(
                 f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
             )
-        if followed and isinstance(now, Recording) and old in now.given:
+        if followed and isinstance(now, Recording) and old in now.given and not self.kept:
             raise EngineError(
                 f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a "
                 "copy (x * 1.0)"

@@ -475,13 +475,13 @@ def alias(node: Node) -> Node:
     return made
 
 
-def history(end: Node) -> list[Node]:
-    """Return `end` and all it depends on, in the order of creation.
+def history(*ends: Node) -> list[Node]:
+    """Return `ends` and all they depend on, in the order of creation.
 
     What needs no gradient is a leaf. O(nodes log nodes).
     """
-    seen = {end}
-    stack = [end]
+    seen = set(ends)
+    stack = list(ends)
     while stack:
         for source in stack.pop().sources:
             if source not in seen:

@@ -3,7 +3,8 @@
 | tensor | holds |
 |---|---|
 | weight.NAME | a trained weight |
-| state.NAME | its moments (accumulators are empty between optimizer steps and are not saved) |
+| state.NAME | its moments, and states of the model (accumulators are empty between optimizer steps
+and are not saved) |
 | order | the datapoints in the order of this epoch |
 
 The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
@@ -92,7 +93,7 @@ def identity(
     `about`, and what can be seen. O(bytes of the weights and of the data).
     """
     state = blake2b(digest_size=16)
-    for name, array in sorted(model.parameters.items()):
+    for name, array in sorted({**model.parameters, **model.states}.items()):
         state.update(f"{name} {array.dtype.str} {array.shape}".encode())
         state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return {

@@ -164,6 +164,7 @@ def fit(
             tell_unless_falling([loss for done in course.history for loss in done.training.losses], say)
         return Fitted(
             weights={name: array.copy() for name, array in trainer.weights.items()},
+            states={name: array.copy() for name, array in trainer.states.items() if name in model.states},
             history=tuple(course.history),
             steps=trainer.steps,
             plans=len(course.plans),
@@ -191,6 +192,8 @@ class Fitted:
 
     weights: Mapping[str, Array]
     """Trained weight -> array."""
+    states: Mapping[str, Array]
+    """State that the model keeps -> array."""
     history: tuple[Epoch, ...]
     steps: int
     plans: int

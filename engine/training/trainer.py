@@ -96,7 +96,7 @@ class UnplannedBuild:
     loss: Tensor
     outputs: Tensor
     parameters: Mapping[str, Array]
-    """Weights to start from, and the hyper-parameters of the first step."""
+    """Weights and states to start from, and the hyper-parameters of the first step."""
     inputs: Mapping[str, Array]
     """What the host offers in each run: a batch, constants and the seed of the loss."""
 
@@ -166,7 +166,7 @@ class Trainer:
         self.weights: dict[str, Array] = {}
         """Trained weight -> its memory, as it is now."""
         self.states: dict[str, Array] = {}
-        """Moments and accumulators -> their memory."""
+        """Moments, accumulators and states of the model -> their memory."""
         self.plans: dict[str, Plan] = {}
         """Fingerprint -> plan; as many as were ever made."""
         self.memory: dict[str, MemoryOfRun] = {}
@@ -259,7 +259,12 @@ class Trainer:
             graph=graph,
             loss=loss,
             outputs=outputs,
-            parameters={name: given[name].copy() for name in parameters},
+            parameters={name: given[name].copy() for name in parameters}
+            | {
+                leaf.name: np.array(self.model.states[leaf.name])
+                for leaf in graph.leafs
+                if leaf.name in self.model.states
+            },
             inputs=self._inputs(
                 inputs, constants, batch, outputs.shape[-1], index_limits(graph), number=self._number()
             ),
@@ -311,11 +316,16 @@ class Trainer:
         The build `outputs` has no loss; the outputs stand in its place.
         """
         graph, loss, outputs = self.forward(build, shapes)
-        if build in EVALUATING:
-            return graph, loss, outputs
+        if build not in EVALUATING:
+            self._backward(graph, loss, build)
+        graph.write_states()
+        return graph, loss, outputs
+
+    def _backward(self, graph: Graph, loss: Tensor, build: Build) -> None:
+        """Append the backward pass of a build that trains, and what steps the weights."""
         gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
         if build == "gradient":
-            return graph, loss, outputs
+            return
         leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
         for weight, gradient in gradients.items():
             kept = {
@@ -324,7 +334,6 @@ class Trainer:
             }
             with graph.scope("new", layer=weight.layer, stage="update"):
                 graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
-        return graph, loss, outputs
 
     def forward(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
         """Return a build as `graph` does, less its backward pass and what steps the weights."""
@@ -417,7 +426,9 @@ class Trainer:
         return carried(self.plans[key], lowered.program)
 
     def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor], *, trains: bool) -> None:
-        """Take memory for weights and states that have none yet; states start as zeros."""
+        """Take memory for weights and states that have none yet; states start as the model says, or
+        as zeros.
+        """
         for name, leaf in parameters.items():
             if name in self.optimizer.leafs:
                 self._hyper.setdefault(name, np.zeros(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
@@ -439,7 +450,9 @@ class Trainer:
 
     def _keep(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         """Take memory for a state that has none yet."""
-        self.states.setdefault(name, _aligned(shape, NUMPY_DTYPES[dtype]))
+        if name not in self.states:
+            self.states[name] = _aligned(shape, NUMPY_DTYPES[dtype])
+            self.states[name][...] = self.model.states.get(name, 0)
 
     def _sharing(self) -> Allocate:
         """Return what gives a runtime's first arena the block all runtimes share.
