@@ -31,8 +31,11 @@ _EXACT: Final = {dtype: int(2 ** (info.nmant + 1)) for dtype, info in _FINFO.ite
 
 
 def number(what: str, value: object, dtype: np.dtype[Any]) -> float:
-    """Return a number to compute with beside a tensor of a dtype, which must hold it."""
+    """Return a number to compute with beside a tensor of a dtype, which must hold it; beside a
+    16-bit one float32 must, since that is what is computed in.
+    """
     found = real(what, value)
+    dtype = dtype if dtype.itemsize > 2 else np.dtype(np.float32)
     if abs(found) > _LARGEST.get(dtype, inf) and isfinite(found):
         raise EngineError(f"{what}: {found:g} is beyond {dtype}, whose largest number is {_LARGEST[dtype]:g}")
     return found
@@ -50,7 +53,9 @@ def held(what: str, given: Array, wanted: np.dtype[Any]) -> Array:
     if given.dtype.kind in "iu":
         _check_exact(what, given, made)
     elif given.dtype.kind == "f" and (lost := np.isinf(made) & np.isfinite(given)).any():
-        number(what, float(given[lost].flat[0]), wanted)
+        raise EngineError(
+            f"{what}: {given[lost].flat[0]:g} is beyond {wanted}, whose largest number is {_LARGEST[wanted]:g}"
+        )
     return made
 
 

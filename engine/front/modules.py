@@ -172,19 +172,28 @@ class Linear(Module):
 
 
 class Conv2d(Module):
-    """x[N, C, H, W] -> [N, F, OH, OW]; weight [F, C, KH, KW], bias [F]."""
+    """x[N, C, H, W] -> [N, F, OH, OW]; weight [F, C / groups, KH, KW], bias [F]."""
 
     def __init__(
-        self, inputs: int, filters: int, kernel: int, rng: np.random.Generator, *, stride: int = 1, padding: int = 0
+        self,
+        inputs: int,
+        filters: int,
+        kernel: int,
+        rng: np.random.Generator,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
     ) -> None:
-        """Draw the weight with standard deviation 1 / sqrt(C KH KW); the bias is 0."""
-        self.weight = _drawn(rng, (filters, inputs, kernel, kernel), inputs * kernel**2)
+        """Draw the weight with standard deviation 1 / sqrt(C / groups KH KW); the bias is 0."""
+        self.weight = _drawn(rng, (filters, inputs // groups, kernel, kernel), inputs // groups * kernel**2)
         self.bias = tensor(np.zeros(filters, np.float32), requires_grad=True)
-        self.stride, self.padding = stride, padding
+        self.how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
     def forward(self, x: EagerTensor) -> EagerTensor:
         """Return the cross-correlation with the filters."""
-        return fn.conv2d(x, self.weight, self.bias, stride=self.stride, padding=self.padding)
+        return fn.conv2d(x, self.weight, self.bias, **self.how)
 
 
 class Embedding(Module):

@@ -10,8 +10,8 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.front.axis_functions import var
-from engine.front.core_functions import op
-from engine.front.elementwise_functions import lerp, rsqrt
+from engine.front.core_functions import concat, op, split
+from engine.front.elementwise_functions import clone, lerp, rsqrt
 from engine.front.randomness import training
 from engine.front.tensors import EagerTensor, no_grad, operand
 from engine.ops.shapes import real, whole
@@ -86,22 +86,33 @@ def instance_norm(x: EagerTensor, gain: Any = None, bias: Any = None, *, eps: fl
 
 
 def conv_transpose2d(
-    x: EagerTensor, weight: EagerTensor, bias: Any = None, *, stride: int = 1, padding: int = 0, output_padding: int = 0
+    x: EagerTensor,
+    weight: EagerTensor,
+    bias: Any = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: int = 1,
 ) -> EagerTensor:
-    """Return the gradient of `conv2d` by its input: x[N, F, H, W], weight [F, C, KH, KW] ->
-    [N, C, (H - 1) stride - 2 padding + KH + output_padding, ..], plus `bias` [C].
+    """Return the gradient of `conv2d` by its input: x[N, F, H, W], weight [F, C / groups, KH, KW]
+    -> [N, C, (H - 1) stride - 2 padding + dilation (KH - 1) + 1 + output_padding, ..], plus `bias`
+    [C].
     """
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[0]:
         raise EngineError(
             f"conv_transpose2d of {x.shape} by {weight.shape}: [N, F, H, W] and [F, C, KH, KW] are needed"
         )
     sizes = [
-        (n - 1) * stride - 2 * padding + k + output_padding for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)
+        (n - 1) * stride - 2 * padding + dilation * (k - 1) + 1 + output_padding
+        for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)
     ]
+    how = {name: (value, value) for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation))}
     shape = (x.shape[0], weight.shape[1], *sizes)
-    return _scaled(
-        op("conv_2d_back_x", x, weight, shape=shape, stride=(stride, stride), padding=(padding, padding)), None, bias
-    )
+    parts = zip(split(x, groups, 1), split(weight, groups, 0), strict=True)
+    made = [op("conv_2d_back_x", clone(one), part, shape=shape, **how) for one, part in parts]
+    return _scaled(concat(made, 1) if groups > 1 else made[0], None, bias)
 
 
 __all__ = [

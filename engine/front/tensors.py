@@ -11,7 +11,8 @@ builds the engine's graph out of what was recorded, extends, plans and runs it
 (`engine.front.reverse`). There is one engine.
 
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
-shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
+shape (). float32 and float64 are computed with; float16 and bfloat16 have to be asked for, are
+computed with in float32 and rounded after each op, and promote as PyTorch's do; int32
 is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float32,
 numbers beside a tensor take the tensor's. `==`, `!=`, `<`, `<=`, `>`, `>=` compare element by
 element and give zeros and ones without history; tensors are keys by identity. Infinities
@@ -294,7 +295,7 @@ class EagerTensor(ChangeableValue):
     def astype(self, dtype: Any) -> "EagerTensor":
         """Return the numbers in another dtype, rounded to nearest even.
 
-        The gradient is cast back. float16 and bfloat16 are storage only.
+        The gradient is cast back.
         """
         try:
             wanted = DTYPES[dtype_of(dtype)]
@@ -418,7 +419,7 @@ def tensor(
     Args:
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
-        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a
+        dtype: float32 or float64; float16, bfloat16 or int32 (indices). That of a
             floating array by default, else float32.
         name: for messages.
 
@@ -483,7 +484,9 @@ _SWAPS = frozenset({"add", "mul", "equal", "not_equal"})
 
 
 def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
-    """Return an op of two operands that broadcast."""
+    """Return an op of two operands that broadcast; a number beside 16-bit ones is of f32."""
+    if isinstance(other, (int, float)) and a.dtype.itemsize == 2:
+        return binary(kind, a.astype(np.float32), other).astype(a.dtype)
     b = other if isinstance(other, EagerTensor) else operand(other, a)
     left, right, track = a._node, b._node, tracking.get()  # noqa: SLF001
     if left.shared is not None or right.shared is not None:
