@@ -6,8 +6,12 @@ from .front import clear as clear
 from .front import detect_anomaly as detect_anomaly
 from .front import diagnose as diagnose
 from .front import evaluation as evaluation
+from .front import grad as grad
 from .front import gradcheck as gradcheck
+from .front import gradgradcheck as gradgradcheck
 from .front import hessian as hessian
+from .front import hvp as hvp
+from .front import inference_mode as inference_mode
 from .front import jacobian as jacobian
 from .front import jvp as jvp
 from .front import kept_bytes as kept_bytes
@@ -16,6 +20,7 @@ from .front import no_grad as no_grad
 from .front import scope as scope
 from .front import state as state
 from .front import tensor as tensor
+from .front import vjp as vjp
 from .front import vmap as vmap
 from .front.custom_ops import custom_op as custom_op
 from .graph import Graph as Graph

@@ -10,7 +10,7 @@ method, `modules` layers, `custom_ops` ops of one's own.
 computed and remembered, `reverse` how a gradient is.
 """
 
-from engine.front.derivatives import hessian, jacobian, jvp, vmap
+from engine.front.derivatives import grad, gradgradcheck, hessian, hvp, inference_mode, jacobian, jvp, vjp, vmap
 from engine.front.diagnosing import diagnose
 from engine.front.differences import GradCheck, gradcheck
 from engine.front.modules import Module
@@ -30,8 +30,12 @@ __all__ = [
     "detect_anomaly",
     "diagnose",
     "evaluation",
+    "grad",
     "gradcheck",
+    "gradgradcheck",
     "hessian",
+    "hvp",
+    "inference_mode",
     "jacobian",
     "jvp",
     "kept_bytes",
@@ -40,5 +44,6 @@ __all__ = [
     "scope",
     "state",
     "tensor",
+    "vjp",
     "vmap",
 ]
