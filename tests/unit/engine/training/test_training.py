@@ -147,7 +147,7 @@ def test_sgd_decays_and_steps():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"optimizer": "adam"}, "optimizer 'adam' does not exist; did you mean adamw"),
+        ({"optimizer": "adan"}, "optimizer 'adan' does not exist; did you mean adam, adamw"),
         ({"loss": "hinge"}, "loss 'hinge' does not exist"),
         ({"graphs": "lazy"}, "kind of graphs 'lazy' does not exist"),
         ({"hyper": {"lr": 1.0}}, "adamw has no hyper-parameter 'lr'; there are alpha, beta1, beta2, eps, wd"),
