@@ -34,6 +34,7 @@ from engine.graph import Graph, Tensor
 from engine.models.trainable import Model
 from engine.training import config as configs
 from engine.training.dataset import Dataset
+from engine.training.step_rules import StepRules
 from engine.training.trainer import Trainer
 from repro.scenario import OwnTraining, Scenario
 
@@ -62,6 +63,7 @@ def trial(
     loss: str = "cross_entropy",
     optimizer: str = "sgd",
     hyper: Mapping[str, float] | None = None,
+    rules: StepRules | None = None,
     steps: int = 20,
     planned_batch: "Mapping[str, Array] | Dataset | None" = None,
     title: str = "",
@@ -76,6 +78,7 @@ def trial(
         optimizer: a name of `engine.training.optimizers.OPTIMIZERS`; what it changes from step to
             step (the bias correction of AdamW) stays as it is at the first.
         hyper: hyper-parameters that differ from the optimizer's defaults.
+        rules: what a step does beside its optimizer (`engine.training.step_rules`).
         steps: how many are trained.
         planned_batch: the batch that the plan is made for, where that is another one (a defect).
         title: one line for reports.
@@ -93,6 +96,7 @@ def trial(
         loss=loss,
         optimizer=optimizer,
         hyper=dict(hyper or {}),
+        rules=rules or StepRules(),
         steps=steps,
         planned_batch=other,
     )
@@ -175,6 +179,7 @@ def find_trained(path: Path, how: Mapping[str, Any], *, steps: int) -> Scenario:
         loss=settings.loss,
         optimizer=settings.optimizer,
         hyper=settings.hyper,
+        rules=settings,
         steps=steps,
         title=f"the training of {path.name}",
     )
@@ -185,8 +190,9 @@ def set_up_own(training: OwnTraining) -> OwnSetup:
 
     Raises EngineError where model, batch, loss and optimizer do not fit together.
     """
-    with Trainer(training.model, loss=training.loss, optimizer=training.optimizer, hyper=training.hyper) as trainer:
-        made = trainer.unplanned("optimizer", training.batch)
+    of = training
+    with Trainer(of.model, loss=of.loss, optimizer=of.optimizer, hyper=of.hyper, rules=of.rules) as trainer:
+        made = trainer.unplanned("optimizer", of.batch)
     return OwnSetup(
         graph=made.graph,
         loss=made.loss,

@@ -29,6 +29,7 @@ from allocsim.errors import ModelError
 from allocsim.model import Problem, Program
 from allocsim.verdict import CLASSES
 from engine.models.trainable import Model
+from engine.training.step_rules import StepRules
 from repro.small.answers import DETECTORS, REPORTABLE
 from repro.small.field_types import check_fields
 from repro.small.small_document import SmallDocument
@@ -84,6 +85,7 @@ class OwnTraining:
     """A name of `engine.training.optimizers.OPTIMIZERS`; what changes from step to step stays as it
     is at the first."""
     hyper: Mapping[str, float] = field(default_factory=dict)
+    rules: StepRules = field(default_factory=StepRules)
     steps: int = 20
     planned_batch: Mapping[str, NDArray[Any]] | None = None
     """The batch whose program the default plan is made for, where that is another one (fault:

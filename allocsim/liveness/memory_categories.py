@@ -6,7 +6,7 @@ workspace take, predicted from the program.
 | weights | parameters, with hyper-parameters and frozen ones |
 | inputs | what the host writes in each run |
 | gradients | of parameters, and the accumulators they add up in |
-| optimizer | all other states: moments |
+| optimizer | all other states: moments, averages, states of the model |
 | activations | other results of the forward pass |
 | workspace | other results of the backward pass and the update |
 

@@ -2,9 +2,9 @@
 
 In the folder of results: `checkpoint.safetensors` (what `--resume` goes on from),
 `weights.safetensors` (the trained weights), `history.json` (loss and accuracy of each epoch, what
-was planned) and `losses.csv` (the loss of each physical batch); of a llama or GPT-2 also what other
-programs read (`engine.models.model_files`). The checkpoint is replaced atomically, the others
-together; a
+was planned) and `losses.csv` (the loss of each physical batch); `averages.safetensors` where moving
+averages of the weights are kept; of a llama or GPT-2 also what other programs read
+(`engine.models.model_files`). The checkpoint is replaced atomically, the others together; a
 folder that holds a checkpoint is never trained over without `--resume`, and one that another
 command writes into is refused. The last two and the weights are written when training ends or is
 stopped.
@@ -189,6 +189,7 @@ def _history(fitted: Fitted) -> dict[str, Any]:
             {"training": dict(epoch.training.figures()), "validation": dict(epoch.validation.figures())}
             for epoch in fitted.history
         ],
+        "evaluations": [{"step": step, **found.figures()} for step, found in fitted.evaluations],
     }
 
 
@@ -206,4 +207,6 @@ def _write(folder: Path, fitted: Fitted, history: dict[str, Any], exported: Mapp
         "losses.csv": ("\n".join(["epoch,part,batch,loss", *rows]) + "\n").encode(),
         "history.json": (json.dumps(history, indent=1) + "\n").encode(),
     }
+    if fitted.averages:
+        files["averages.safetensors"] = save(dict(fitted.averages))
     replace_files(folder, {**files, **exported})

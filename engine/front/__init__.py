@@ -10,7 +10,7 @@ method, `modules` layers, `custom_ops` ops of one's own.
 computed and remembered, `reverse` how a gradient is.
 """
 
-from engine.front.derivatives import hessian, jacobian, jvp, vmap
+from engine.front.derivatives import grad, gradgradcheck, hessian, hvp, inference_mode, jacobian, jvp, vjp, vmap
 from engine.front.diagnosing import diagnose
 from engine.front.differences import GradCheck, gradcheck
 from engine.front.modules import Module
@@ -18,6 +18,7 @@ from engine.front.randomness import evaluation
 from engine.front.recorded_models import model
 from engine.front.recording import scope
 from engine.front.reverse import clear, kept_bytes
+from engine.front.states import state
 from engine.front.stepwise import detect_anomaly
 from engine.front.tensors import EagerTensor, no_grad, tensor
 
@@ -29,14 +30,20 @@ __all__ = [
     "detect_anomaly",
     "diagnose",
     "evaluation",
+    "grad",
     "gradcheck",
+    "gradgradcheck",
     "hessian",
+    "hvp",
+    "inference_mode",
     "jacobian",
     "jvp",
     "kept_bytes",
     "model",
     "no_grad",
     "scope",
+    "state",
     "tensor",
+    "vjp",
     "vmap",
 ]

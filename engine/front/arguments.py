@@ -2,23 +2,83 @@
 
 Every function returns what the engine works with, or raises EngineError in one line that names what
 was asked and what was given. Whole numbers are those of `engine.ops.rule`: 2.0 is none. Axes may
-count from the end.
+count from the end. A number that a dtype cannot hold is refused: a whole one that it would round,
+and a finite one that would become infinite.
 
 What this module does not see: tensors; `x` is the node that a message names, and a scalar's shape
 () stands beside it.
 """
 
 from collections.abc import Iterable
-from math import prod
-from typing import Any
+from math import inf, isfinite, prod
+from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.record import DTYPES, Node
-from engine.ops.shapes import counts, whole
+from engine.kernels.binding import Array
+from engine.ops.shapes import counts, real, whole
 
 Shape = tuple[int, ...]
+_FINFO: Final[dict[np.dtype[Any], Any]] = {
+    dtype: (np if dtype.kind == "f" else ml_dtypes).finfo(dtype) for dtype in DTYPES if dtype.kind != "i"
+}
+_LARGEST: Final = {dtype: float(info.max) for dtype, info in _FINFO.items()}
+_EXACT: Final = {dtype: int(2 ** (info.nmant + 1)) for dtype, info in _FINFO.items()}
+"""Dtype -> whole numbers up to this are held exactly."""
+
+
+def number(what: str, value: object, dtype: np.dtype[Any]) -> float:
+    """Return a number to compute with beside a tensor of a dtype, which must hold it; beside a
+    16-bit one float32 must, since that is what is computed in.
+    """
+    found = real(what, value)
+    dtype = dtype if dtype.itemsize > 2 else np.dtype(np.float32)
+    if abs(found) > _LARGEST.get(dtype, inf) and isfinite(found):
+        raise EngineError(f"{what}: {found:g} is beyond {dtype}, whose largest number is {_LARGEST[dtype]:g}")
+    return found
+
+
+def held(what: str, given: Array, wanted: np.dtype[Any]) -> Array:
+    """Return a copy of numbers in a dtype that holds them; O(elements)."""
+    if wanted.kind == "i":
+        _check_whole(what, given, wanted)
+        return np.array(given, wanted, order="C")
+    with np.errstate(over="ignore"):
+        made = np.array(given, wanted, order="C")
+    if given.dtype == wanted or wanted not in _LARGEST or not given.size:
+        return made
+    if given.dtype.kind in "iu":
+        _check_exact(what, given, made)
+    elif given.dtype.kind == "f" and (lost := np.isinf(made) & np.isfinite(given)).any():
+        raise EngineError(
+            f"{what}: {given[lost].flat[0]:g} is beyond {wanted}, whose largest number is {_LARGEST[wanted]:g}"
+        )
+    return made
+
+
+def _check_whole(what: str, given: Array, wanted: np.dtype[Any]) -> None:
+    if given.dtype.kind not in "fiu" or not given.size:
+        return
+    low, high, holds = given.min(), given.max(), np.iinfo(wanted)
+    if not holds.min <= low <= high <= holds.max:
+        raise EngineError(f"{what}: numbers run from {low} to {high}; {wanted} holds up to {holds.max}")
+    if given.dtype.kind == "f" and (given != np.trunc(given)).any():
+        raise EngineError(f"{what}: {given[given != np.trunc(given)].flat[0]} is no whole number")
+
+
+def _check_exact(what: str, given: Array, made: Array) -> None:
+    most = _EXACT[made.dtype]
+    if -most <= int(given.min()) and int(given.max()) <= most:
+        return
+    for whole_one, rounded in zip(given.reshape(-1).tolist(), made.reshape(-1).tolist(), strict=True):
+        if rounded != whole_one:
+            raise EngineError(
+                f"{what}: {made.dtype} holds whole numbers up to {most} exactly, and would make {rounded:.0f} of "
+                f"{whole_one}; int32 is for indices{'' if made.itemsize == 8 else ', float64 for more digits'}"
+            )
 
 
 def keeps(dtype: np.dtype[Any]) -> bool:

@@ -165,7 +165,10 @@ def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
             indexing.rows_at(node_of(table), _places("embedding", ids.reshape(-1)), ids.shape),
             (*ids.shape, table.shape[1]),
         )
-    return _made(indexing.rows(node_of(table), numbers("embedding", ids)))
+    rows = numbers("embedding", ids)
+    if rows.size and int(rows.min()) < 0:  # as a program would be refused it; table[ids] counts from the end
+        raise EngineError(f"embedding of {table.shape[0]} rows: {int(rows.min())} names none")
+    return _made(indexing.rows(node_of(table), rows))
 
 
 # norms, windows, attention

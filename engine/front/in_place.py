@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from allocsim.errors import EngineError
+from engine.front import indexing
 from engine.front.rebasing import base_of, kept_apart, pasted, reviewed, succeed
 from engine.front.record import Node, apply, constant, tracking
 from engine.front.recording import Recording, unread
@@ -32,6 +33,8 @@ class ChangeableValue(EagerValue):
     """A value whose bytes can be changed; see the module header."""
 
     __slots__ = ()
+    kept = False
+    """Whether it is a state (`engine.front.states`), which a recorded model may write."""
 
     def add_(self, other: Any) -> Self:
         """Add in place."""
@@ -65,23 +68,49 @@ class ChangeableValue(EagerValue):
         return self._replace(op, self._instead(self._laid(values, op)))
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        seen = self[key]  # type: ignore[index]
+        if self._is_unknown_mask(key):
+            self._replace("[...] =", self._masked(key, values))
+            return
+        items = indexing.items_of(key)
+        looked_up = any(isinstance(item, np.ndarray) for item in items)
+        seen = self if looked_up else self[items]  # type: ignore[index]
         node = seen._node  # noqa: SLF001 - of ours
         if (
-            isinstance(values, EagerValue)
+            not looked_up
+            and isinstance(values, EagerValue)
             and values.requires_grad == seen.requires_grad  # else the history changes, though no byte does
             and _same_bytes(values._node, node)  # noqa: SLF001 - `x[key] += y` lays y where it is
         ):
             return
-        if node.shared is not None and node.shared is self._node.shared:
+        if not looked_up and node.shared is not None and node.shared is self._node.shared:
             seen.copy_(values, op="[...] =")
         elif self._followed(values):
-            raise EngineError(
-                f"[...] = of {self._node}: an array of indices or a negative step looks elements up, where a gradient "
-                "flows; lay a slice, or scatter"
-            )
+            laid = indexing.laid_at(self._present(), self.shape, items, self._given(values, "[...] ="))
+            self._replace("[...] =", laid)
         else:
-            self.set_(key, values, op="[...] =")
+            self.set_(items, values, op="[...] =")
+
+    def _is_unknown_mask(self, key: Any) -> bool:
+        """Whether a key is a mask that follows from the columns of the model that is recorded."""
+        now = tracking.get()
+        known = now.known if isinstance(now, Recording) else ()
+        return isinstance(key, EagerValue) and key.dtype.kind == "f" and key._node in known  # noqa: SLF001 - of ours
+
+    def _masked(self, mask: Any, values: Any) -> Node:
+        """Return what the bytes are to hold where a mask of their leading axes is 1, of which
+        nobody knows how many these are.
+        """
+        rest = self.shape[mask.ndim :]
+        if mask.shape != self.shape[: mask.ndim]:
+            raise EngineError(f"[mask] = of {self._node}: the mask has shape {mask.shape}, not that of its axes")
+        if np.ndim(values) > len(rest):
+            raise EngineError(
+                f"[mask] = of {self._node}: how many rows a mask picks depends on its numbers while the model is "
+                f"recorded; lay what broadcasts to {rest}, or use where(mask, y, x)"
+            )
+        node = mask.detach().astype(self.dtype).reshape(*mask.shape, *(1,) * len(rest))._present()  # noqa: SLF001 - of ours
+        hit = apply("repeat", (node,), {"shape": self.shape or (1,)}, track=tracking.get())
+        return apply("where", (hit, self._laid(values, "[mask] ="), self._present()), track=tracking.get())
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
@@ -109,23 +138,28 @@ class ChangeableValue(EagerValue):
         known = now.known if isinstance(now, Recording) else ()
         return any(value.requires_grad or value._node in known for value in held)  # noqa: SLF001 - of ours
 
-    def _laid(self, values: Any, op: str) -> Node:
-        """Return a node of its own that holds `values`, of the shape and dtype of this tensor."""
-        full, mine = self.shape or (1,), self._node
+    def _given(self, values: Any, op: str) -> Node:
+        """Return a node of values in the dtype of this tensor, of the shape they have."""
         if not isinstance(values, EagerValue):
             try:
-                return constant(np.array(np.broadcast_to(values, full), mine.array.dtype, order="C"))
+                return constant(np.array(values, self._node.array.dtype, order="C", ndmin=1))
             except (TypeError, ValueError) as error:
-                raise EngineError(f"{op} of {mine}: {error}") from None
-        node, track = values._present(), tracking.get()  # noqa: SLF001 - of ours
-        if node.dtype != mine.dtype:
-            node = apply("cast", (node,), {"dtype": mine.dtype}, track=track)
+                raise EngineError(f"{op} of {self._node}: {error}") from None
+        node = values._present()  # noqa: SLF001 - of ours
+        if node.dtype == self._node.dtype:
+            return node
+        return apply("cast", (node,), {"dtype": self._node.dtype}, track=tracking.get())
+
+    def _laid(self, values: Any, op: str) -> Node:
+        """Return a node of its own that holds `values`, of the shape and dtype of this tensor."""
+        full, node, track = self.shape or (1,), self._given(values, op), tracking.get()
         if node.shape == full:
             return apply("cont", (node,), {"shape": None}, track=track)
         try:
+            np.broadcast_to(node.array, full)  # `repeat` would tile as well
             return apply("repeat", (node,), {"shape": full}, track=track)
-        except EngineError:
-            raise EngineError(f"{op} of {mine}: {node} does not broadcast to {self.shape}") from None
+        except (ValueError, EngineError):
+            raise EngineError(f"{op} of {self._node}: {node} does not broadcast to {self.shape}") from None
 
     def _instead(self, laid: Node) -> Node:
         """Return what is laid as a value that follows from what was there, with a gradient of
@@ -149,7 +183,7 @@ class ChangeableValue(EagerValue):
             raise EngineError(
                 f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
             )
-        if followed and isinstance(now, Recording) and old in now.given:
+        if followed and isinstance(now, Recording) and old in now.given and not self.kept:
             raise EngineError(
                 f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a "
                 "copy (x * 1.0)"

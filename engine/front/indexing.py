@@ -2,11 +2,12 @@
 
 Slices are views, indices are looked up, and both have derivatives.
 
-A key is numpy's: whole numbers, slices, `None`, `...`, and at most one array of whole numbers,
-which takes the place of its axis. Numbers and slices of positive steps are one `slice` and a
-`reshape`, which are views; a negative step, and an array, look up rows by `get_rows`, a copy, so
-that an element named twice gets the sum of both gradients. Negative numbers count from the end.
-Masks and several arrays are refused: `where` and `gather` say what is meant.
+A key is numpy's: whole numbers, slices, `None`, `...`, arrays of whole numbers and masks. Numbers
+and slices of positive steps are one `slice` and a `reshape`, which are views; a negative step, an
+array, several, and masks look up rows by `get_rows`, a copy, so that an element named twice gets
+the sum of both gradients. Negative numbers count from the end. A mask is an array of bool, or a
+tensor of zeros and ones, as comparisons give; how many rows it picks depends on its numbers, so in
+a recorded model it may be laid into (`x[mask] = y`) and not looked up.
 
 All functions take and return nodes; the shape of a scalar is (1,), as everywhere in the engine, and
 its shape () stands beside it.
@@ -20,20 +21,28 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.record import Eager, Node, composed, constant
+from engine.front.record import Eager, Node, composed, constant, tracking
+from engine.front.recording import Recording
 from engine.kernels.binding import Array
 from engine.ops import views
 from engine.ops.views import contiguous
 
 Shape = tuple[int, ...]
+Items = tuple[Any, ...]
+"""What a key is made of: whole numbers, slices, None, `...`, arrays of int64 or bool."""
 
 
 def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
     """Return `x[key]` and its shape; EngineError, with the key, for one that names no elements."""
+    items = items_of(key)
+    if scattered(items):
+        places, rest = _places(x, shape, items)
+        looked_at = rows(reshaped(x, (prod(shape[: len(shape) - len(rest)]), prod(rest))), places)
+        return reshaped(looked_at, (*places.shape, *rest)), (*places.shape, *rest)
     starts, lengths, steps = [0] * len(shape), list(shape), [1] * len(shape)
     left, looked = list[int](), list[tuple[int, Array]]()
     axis = 0
-    for item in _expanded(shape, key):
+    for item in _expanded(shape, items):
         if item is None:
             left.append(1)
             continue
@@ -68,6 +77,58 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
     return node, found
 
 
+def scattered(items: Items) -> bool:
+    """Whether a key names rows that lie anywhere: by several arrays, by a mask, or by an array and
+    a number apart from it.
+    """
+    arrays = [place for place, item in enumerate(items) if isinstance(item, np.ndarray)]
+    if len(arrays) != 1 or items[arrays[0]].dtype.kind == "b":
+        return bool(arrays)
+    fixed = [place for place, item in enumerate(items) if isinstance(item, (int, np.ndarray))]
+    return fixed != list(range(fixed[0], fixed[0] + len(fixed)))
+
+
+def laid_at(x: Node, shape: Shape, items: Items, values: Node) -> Node:
+    """Return x with the elements that a key names replaced by values, which broadcast to them; of
+    an element named twice the last is kept, as by numpy. A gradient flows to what was laid and to
+    what was left.
+    """
+    places, rest = _places(x, shape, items)
+    wanted = (*places.shape, *rest) or (1,)
+    try:
+        np.broadcast_to(values.array, wanted)  # `repeat` would tile as well
+        new = values if values.shape == wanted else Eager.op("repeat", values, shape=wanted)
+    except (ValueError, EngineError):
+        raise EngineError(f"[{_said(items)}] = of {x}: {values} does not broadcast to {list(wanted)}") from None
+    if not prod(wanted):
+        return Eager.op("cont", x)
+    count, width = prod(shape[: len(shape) - len(rest)]), prod(rest)
+    source, hit = np.zeros(count, np.int32), np.zeros((count, width), x.array.dtype)
+    source[places.reshape(-1)] = np.arange(places.size, dtype=np.int32)
+    hit[places.reshape(-1)] = 1
+    moved = rows_at(reshaped(new, (places.size, width)), constant(source), shape[: len(shape) - len(rest)])
+    return Eager.op("where", constant(hit.reshape(x.shape)), reshaped(moved, shape), x)
+
+
+def _places(x: Node, shape: Shape, items: Items) -> tuple[Array, Shape]:
+    """Return which rows a key names, by number, in the shape that numpy gives them, and the axes
+    that a row has: those behind the last one that the key restricts.
+    """
+    named = sum(item.ndim if _is_mask(item) else item is not None for item in items if item is not Ellipsis)
+    within = len(shape) if Ellipsis in [item for item in items if not isinstance(item, np.ndarray)] else named
+    if named > len(shape):
+        raise EngineError(f"[{_said(items)}] names {named} axes of {len(shape)}")
+    try:
+        found = np.arange(prod(shape[:within])).reshape(shape[:within])[items]
+    except (IndexError, ValueError) as error:
+        raise EngineError(f"[{_said(items)}] of {x}: {error}") from None
+    return np.asarray(found), shape[within:]
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype.kind == "b"
+
+
 def rows(table: Node, ids: Array) -> Node:
     """Return the rows of a matrix that ids of any shape name: [V, D] -> [*ids, D]."""
     flat = constant(np.ascontiguousarray(_within(table, 0, ids, table.shape[0]).reshape(-1), np.int32))
@@ -91,22 +152,21 @@ def reshaped(x: Node, shape: Shape) -> Node:
     return made
 
 
-def _expanded(shape: Shape, key: Any) -> Iterator[Any]:
+def items_of(key: Any) -> Items:
+    """Return what a key is made of: whole numbers, slices, None, `...`, arrays of int64 or bool.
+
+    Raises EngineError for what is no index, and for numbers that nobody knows yet.
+    """
+    return tuple(_item(item) for item in (key if isinstance(key, tuple) else (key,)))
+
+
+def _expanded(shape: Shape, items: Items) -> Iterator[Any]:
     """Give one item for each axis, and None for each new one."""
-    items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
+    key = items
     named = sum(item is not None and item is not Ellipsis for item in items)
     dots = sum(item is Ellipsis for item in items)
     if named > len(shape) or dots > 1:
         raise EngineError(f"[{_said(key)}] names {named} axes of {len(shape)}{' with several ...' if dots > 1 else ''}")
-    arrays = [place for place, item in enumerate(items) if isinstance(item, np.ndarray)]
-    if len(arrays) > 1:
-        raise EngineError(f"[{_said(key)}] has several arrays; look them up one after the other, or use gather")
-    fixed = [place for place, item in enumerate(items) if isinstance(item, (int, np.ndarray))]
-    if arrays and fixed != list(range(fixed[0], fixed[0] + len(fixed))):
-        raise EngineError(
-            f"[{_said(key)}] has a number apart from an array, which numpy reads in its own way; take one "
-            "after the other"
-        )
     rest = [slice(None)] * (len(shape) - named)
     for item in items if dots else (*items, Ellipsis):
         yield from rest if item is Ellipsis else (item,)
@@ -116,7 +176,14 @@ def _item(item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
-        raise EngineError(f"[{item}] is no index; where(condition, a, b) chooses by truth")
+        return np.asarray(item)
+    now = tracking.get()
+    if isinstance(now, Recording) and getattr(item, "_node", None) in now.known:
+        raise EngineError(
+            f"[{item._node}] follows from columns or parameters, and what it picks would be the same in every run "  # noqa: SLF001 - of ours
+            "of the recorded model; where(mask, x, y) and masked_fill(x, mask, value) keep the shape, gather and "
+            "embedding take tensors of indices"
+        )
     try:
         return index(item)
     except TypeError:
@@ -125,14 +192,13 @@ def _item(item: Any) -> Any:
         except (TypeError, ValueError) as error:
             raise EngineError(f"[{_said(item)}]: {error}") from None
     if found.dtype.kind == "b":
-        raise EngineError(
-            f"[{_said(item)}] is of bool; where(condition, a, b) chooses by truth, and set_(mask, values) lays "
-            "values there"
-        )
+        return found
+    if found.dtype.kind == "f" and hasattr(item, "requires_grad") and np.isin(found, (0.0, 1.0)).all():
+        return found != 0
     if found.dtype.kind not in "iu" and found.size:
         raise EngineError(
-            f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ... or an array "
-            "of whole numbers"
+            f"[{_said(item)}] is of {found.dtype}; an index is a whole number, a slice, None, ..., an array of "
+            "whole numbers, or a mask of bool or of zeros and ones"
         )
     return found.astype(np.int64)
 

@@ -13,8 +13,9 @@ net = Classifier(np.random.default_rng(0)) net.parameters()          # {"hidden.
 
 A module is thin. Its parameters are the tensors that want a gradient among its attributes, those of
 the modules among them, and of the lists, tuples and dicts of these; their names are the ways there,
-in the order of the attributes. A tensor that is found twice has the first of its names. Nothing is
-registered, and nothing else is state: any other attribute is what it is. `using` gives the same
+in the order of the attributes. A tensor that is found twice has the first of its names. What it
+keeps from run to run are the states among them (`engine.front.states`). Nothing is registered: any
+other attribute is what it is. `using` gives the same
 module over other tensors, which is how `engine.model` records one.
 
 While a model is recorded, what a module inside another computes stands under its name
@@ -23,7 +24,7 @@ While a model is recorded, what a module inside another computes stands under it
 What this module does not see: optimizers, graphs, plans.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from math import sqrt
 from typing import Any, Self
@@ -33,6 +34,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front import functions as fn
 from engine.front.recording import scope
+from engine.front.states import state
 from engine.front.tensors import EagerTensor, tensor
 
 
@@ -61,12 +63,19 @@ class Module:
 
         Raises EngineError where two have one name, or a module or collection holds itself.
         """
+        return self._held("parameters", lambda held: held.requires_grad and held.is_leaf)
+
+    def states(self) -> dict[str, EagerTensor]:
+        """Return the states (`engine.front.states`), by name; errors as of `parameters`."""
+        return self._held("states", lambda held: held.kept)
+
+    def _held(self, what: str, wanted: Callable[[EagerTensor], bool]) -> dict[str, EagerTensor]:
         seen: set[int] = set()
         found: dict[str, EagerTensor] = {}
         for name, held in _walk(self, "", ()):
-            if held.requires_grad and held.is_leaf and id(held) not in seen:
+            if wanted(held) and id(held) not in seen:
                 if name in found:
-                    raise EngineError(f"{type(self).__name__}: two parameters are called {name!r}; rename one of them")
+                    raise EngineError(f"{type(self).__name__}: two {what} are called {name!r}; rename one of them")
                 seen.add(id(held))
                 found[name] = held
         return found
@@ -77,16 +86,17 @@ class Module:
             parameter.zero_grad()
 
     def using(self, tensors: Mapping[str, EagerTensor]) -> Self:
-        """Return this module over other tensors, by the names of its parameters; it stays as it is.
+        """Return this module over other tensors, by the names of its parameters, and of its states
+        where some are given; it stays as it is.
 
         Raises EngineError unless there is one for each parameter, of its shape, and no other.
         """
-        mine = self.parameters()
-        if mine.keys() != tensors.keys():
-            odd = sorted(mine.keys() ^ tensors.keys())
+        mine, states = self.parameters(), self.states()
+        if odd := sorted((mine.keys() ^ tensors.keys()) - states.keys()):
             raise EngineError(
                 f"{type(self).__name__}: {', '.join(odd[:5])}: a parameter, or a tensor, without the other"
             )
+        mine |= {name: held for name, held in states.items() if name in tensors}
         for name, held in mine.items():
             if tensors[name].shape != held.shape:
                 raise EngineError(f"{name} of {type(self).__name__} has shape {held.shape}, not {tensors[name].shape}")
@@ -162,19 +172,28 @@ class Linear(Module):
 
 
 class Conv2d(Module):
-    """x[N, C, H, W] -> [N, F, OH, OW]; weight [F, C, KH, KW], bias [F]."""
+    """x[N, C, H, W] -> [N, F, OH, OW]; weight [F, C / groups, KH, KW], bias [F]."""
 
     def __init__(
-        self, inputs: int, filters: int, kernel: int, rng: np.random.Generator, *, stride: int = 1, padding: int = 0
+        self,
+        inputs: int,
+        filters: int,
+        kernel: int,
+        rng: np.random.Generator,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
     ) -> None:
-        """Draw the weight with standard deviation 1 / sqrt(C KH KW); the bias is 0."""
-        self.weight = _drawn(rng, (filters, inputs, kernel, kernel), inputs * kernel**2)
+        """Draw the weight with standard deviation 1 / sqrt(C / groups KH KW); the bias is 0."""
+        self.weight = _drawn(rng, (filters, inputs // groups, kernel, kernel), inputs // groups * kernel**2)
         self.bias = tensor(np.zeros(filters, np.float32), requires_grad=True)
-        self.stride, self.padding = stride, padding
+        self.how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
     def forward(self, x: EagerTensor) -> EagerTensor:
         """Return the cross-correlation with the filters."""
-        return fn.conv2d(x, self.weight, self.bias, stride=self.stride, padding=self.padding)
+        return fn.conv2d(x, self.weight, self.bias, **self.how)
 
 
 class Embedding(Module):
@@ -228,6 +247,33 @@ class GroupNorm(Module):
     def forward(self, x: EagerTensor) -> EagerTensor:
         """Return the normed groups."""
         return fn.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)
+
+
+class BatchNorm(Module):
+    """x[N, channels, ..] less a mean, over a deviation, for each channel; weight and bias
+    [channels].
+
+    Trained: those of what is given, and the states `mean` and `variance` [channels] move towards
+    them by `momentum` (the variance unbiased, as PyTorch's). In evaluation: by these states.
+    """
+
+    def __init__(self, channels: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        """Start from weights and variances of 1, biases and means of 0."""
+        self.weight, self.bias = _filled(channels, 1.0), _filled(channels, 0.0)
+        self.mean, self.variance = (state(np.full(channels, value, np.float32)) for value in (0.0, 1.0))
+        self.momentum, self.eps = momentum, eps
+
+    def forward(self, x: EagerTensor) -> EagerTensor:
+        """Return the normed channels."""
+        return fn.batch_norm(
+            x,
+            self.weight,
+            self.bias,
+            mean=self.mean,
+            variance=self.variance,
+            momentum=self.momentum,
+            eps=self.eps,
+        )
 
 
 class Dropout(Module):
@@ -326,6 +372,7 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Eag
 
 
 __all__ = [
+    "BatchNorm",
     "Conv2d",
     "Dropout",
     "Embedding",

@@ -1,7 +1,7 @@
 """Norms over channels, and the convolution turned round, with PyTorch's names and formulas.
 
-Channels are axis 1. Statistics are those of what is given, or numbers that are: running ones are
-kept by whoever calls (`x.mean`, `var`), not here.
+Channels are axis 1. Statistics are those of what is given, or numbers that are; running ones are
+states of whoever calls (`engine.front.states`).
 
 What this module does not see: nodes' history, plans, kernels.
 """
@@ -10,9 +10,10 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.front.axis_functions import var
-from engine.front.core_functions import op
-from engine.front.elementwise_functions import rsqrt
-from engine.front.tensors import EagerTensor, operand
+from engine.front.core_functions import concat, op, split
+from engine.front.elementwise_functions import clone, lerp, rsqrt
+from engine.front.randomness import training
+from engine.front.tensors import EagerTensor, no_grad, operand
 from engine.ops.shapes import real, whole
 
 
@@ -30,21 +31,42 @@ def batch_norm(
     *,
     mean: Any = None,
     variance: Any = None,
+    momentum: float | None = None,
     eps: float = 1e-5,
 ) -> EagerTensor:
     """Return x[N, C, ..] less its mean over all axes but C, over the root of the variance there.
 
-    With `mean` and `variance` [C] given, by these, as in evaluation. Times `gain`, plus `bias` [C].
+    With `mean` and `variance` [C] given, by these, as in evaluation. With a `momentum` they are
+    running ones: tensors that a model which is trained moves by that share towards what it found
+    (the variance unbiased), and reads in evaluation. Times `gain`, plus `bias` [C].
     """
     if x.ndim < 2 or (mean is None) != (variance is None):
         raise EngineError(f"batch_norm of shape {x.shape}: [N, C, ..] is needed, and both statistics or none")
     axes = (0, *range(2, x.ndim))
     form = (1, -1, *(1,) * (x.ndim - 2))
-    if mean is None:
+    moving = momentum is not None and training()
+    if mean is None or moving:
         middle, spread = x.mean(axes, keepdims=True), var(x, axes, correction=0, keepdims=True)
+        if mean is not None:
+            _move(mean, variance, (middle, spread), real("momentum", momentum), x.size // max(1, x.shape[1]))
     else:
         middle, spread = (operand(given, x).reshape(*form) for given in (mean, variance))
     return _scaled((x - middle) * rsqrt(spread + real("batch_norm", eps)), gain, bias)
+
+
+def _move(
+    mean: EagerTensor, variance: EagerTensor, found: tuple[EagerTensor, EagerTensor], share: float, count: int
+) -> None:
+    """Move running statistics [C] by a share towards the mean and biased variance of `count`
+    numbers a channel.
+    """
+    if count < 2 or not 0 <= share <= 1:
+        raise EngineError(
+            f"batch_norm: {count} number a channel and momentum {share}; a variance takes two, a share is 0 to 1"
+        )
+    with no_grad():
+        for running, new in ((mean, found[0]), (variance, found[1] * (count / (count - 1)))):
+            running.copy_(lerp(running, new.reshape(*running.shape), share))
 
 
 def group_norm(x: EagerTensor, groups: int, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> EagerTensor:
@@ -64,22 +86,33 @@ def instance_norm(x: EagerTensor, gain: Any = None, bias: Any = None, *, eps: fl
 
 
 def conv_transpose2d(
-    x: EagerTensor, weight: EagerTensor, bias: Any = None, *, stride: int = 1, padding: int = 0, output_padding: int = 0
+    x: EagerTensor,
+    weight: EagerTensor,
+    bias: Any = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: int = 1,
 ) -> EagerTensor:
-    """Return the gradient of `conv2d` by its input: x[N, F, H, W], weight [F, C, KH, KW] ->
-    [N, C, (H - 1) stride - 2 padding + KH + output_padding, ..], plus `bias` [C].
+    """Return the gradient of `conv2d` by its input: x[N, F, H, W], weight [F, C / groups, KH, KW]
+    -> [N, C, (H - 1) stride - 2 padding + dilation (KH - 1) + 1 + output_padding, ..], plus `bias`
+    [C].
     """
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[0]:
         raise EngineError(
             f"conv_transpose2d of {x.shape} by {weight.shape}: [N, F, H, W] and [F, C, KH, KW] are needed"
         )
     sizes = [
-        (n - 1) * stride - 2 * padding + k + output_padding for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)
+        (n - 1) * stride - 2 * padding + dilation * (k - 1) + 1 + output_padding
+        for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)
     ]
+    how = {name: (value, value) for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation))}
     shape = (x.shape[0], weight.shape[1], *sizes)
-    return _scaled(
-        op("conv_2d_back_x", x, weight, shape=shape, stride=(stride, stride), padding=(padding, padding)), None, bias
-    )
+    parts = zip(split(x, groups, 1), split(weight, groups, 0), strict=True)
+    made = [op("conv_2d_back_x", clone(one), part, shape=shape, **how) for one, part in parts]
+    return _scaled(concat(made, 1) if groups > 1 else made[0], None, bias)
 
 
 __all__ = [

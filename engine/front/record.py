@@ -37,6 +37,7 @@ from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     from engine.ops.rule import Sources
+from engine.ops.shapes import FLOATS, STORED
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
@@ -371,6 +372,8 @@ def apply(
     else:
         key = (kind, *[source.laid for source in sources])
     known = _recipes.get(key)
+    if known is None and any(source.laid.name in STORED for source in sources) and not _moves(kind, sources, params):
+        return _widened(kind, sources, params, track)
     recipe, layout = known if known is not None else _learn(key, kind, sources, dict(params or {}))
     laid, shared = recipe.result, None
     if laid is None:
@@ -392,6 +395,34 @@ def apply(
             if source.needs_grad and flowing:
                 return Node(array, laid, shared, recipe, sources, True)
     return Node(array, laid, shared)
+
+
+def _moves(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None) -> bool:
+    """Whether an op takes these operands as they are, 16-bit ones among them."""
+    try:
+        OPS[kind].shape(cast("Sources", sources), dict(params or {}))
+    except (EngineError, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None, track: bool | Keeper) -> Node:  # noqa: FBT001 - as of `apply`
+    """Compute an op of 16-bit operands in f32, and round its result once to what they promote to.
+
+    As PyTorch promotes: a 16-bit dtype beside a wider one is the wider one, f16 beside bf16 is f32.
+    """
+    floats = {source.dtype for source in sources} & {*STORED, *FLOATS}
+    wide = next((dtype for dtype in FLOATS if dtype in floats), None)
+    target = wide or (floats.pop() if len(floats) == 1 else "f32")
+    computed = wide or "f32"
+    given = tuple(
+        apply("cast", (source,), {"dtype": computed}, track=track) if source.dtype in STORED else source
+        for source in sources
+    )
+    made = apply(kind, given, params, track=track)
+    return (
+        made if made.dtype != computed or target == computed else apply("cast", (made,), {"dtype": target}, track=track)
+    )
 
 
 def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[CallRecipe, ResultLayout]:
@@ -475,13 +506,13 @@ def alias(node: Node) -> Node:
     return made
 
 
-def history(end: Node) -> list[Node]:
-    """Return `end` and all it depends on, in the order of creation.
+def history(*ends: Node) -> list[Node]:
+    """Return `ends` and all they depend on, in the order of creation.
 
     What needs no gradient is a leaf. O(nodes log nodes).
     """
-    seen = {end}
-    stack = [end]
+    seen = set(ends)
+    stack = list(ends)
     while stack:
         for source in stack.pop().sources:
             if source not in seen:

@@ -37,13 +37,14 @@ from engine.front.modules import Module
 from engine.front.randomness import evaluation
 from engine.front.record import DTYPES, Node, constant, history, tracking
 from engine.front.recording import Recording
+from engine.front.states import state
 from engine.front.tensors import EagerTensor, tensor
 from engine.graph import Graph, Tensor
 from engine.kernels.binding import Array
 from engine.models.trainable import KEY, Model, Shapes
 
 Forward = Callable[..., EagerTensor]
-"""(parameters by name, *columns) -> outputs."""
+"""(parameters and states by name, *columns) -> outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +55,15 @@ class _Recorded:
     outputs: Node
     columns: Mapping[str, Node]
     parameters: Mapping[str, Node]
+    states: Mapping[str, Node]
+    writes: Mapping[str, Node]
+    """State -> what it holds after a run, of those that are written."""
     constants: Mapping[Node, str]
+
+    @property
+    def order(self) -> list[Node]:
+        """All that the outputs and the states to come depend on, in the order of creation."""
+        return history(self.outputs, *self.writes.values())
 
 
 def model(
@@ -64,6 +73,7 @@ def model(
     name: str = "",
     dtypes: Mapping[str, Any] | None = None,
     frozen: Iterable[str] = (),
+    states: Mapping[str, Any] | None = None,
     example: Mapping[str, Any] | None = None,
 ) -> Model:
     """Return a function of tensors as a model that is trained, planned and judged like any other.
@@ -76,6 +86,8 @@ def model(
         name: of the model; that of the function by default.
         dtypes: column -> dtype, where that is not float32; int32 for class numbers and tokens.
         frozen: parameters that are not trained.
+        states: name -> array that it starts from: what the function is given beside its parameters
+            and may write (`engine.front.states`). Of a module its own.
         example: columns of one batch, `labels` among them if the loss takes some: what the model is
             diagnosed with where no other batch is given.
 
@@ -89,28 +101,40 @@ def model(
     if isinstance(function, Module):
         if parameters is not None:
             raise EngineError(f"{named} is a module and has its own parameters; none are given")
-        parameters, columns = (
-            function.parameters(),
-            _names(named, list(signature(function.forward).parameters.values())),
-        )
+        if states is not None:
+            raise EngineError(f"{named} is a module and has its own states; none are given")
+        parameters, states = function.parameters(), function.states()
+        columns = _names(named, list(signature(function.forward).parameters.values()))
         forward = _using(function)
     else:
         forward, columns = function, _columns(named, function)
     if parameters is None:
         raise EngineError(f"{named} is a function; its parameters are to be given by name")
     arrays = {key: _array(f"parameter {key!r} of {named}", value) for key, value in parameters.items()}
+    kept = {key: _array(f"state {key!r} of {named}", value) for key, value in (states or {}).items()}
+    if twice := sorted(arrays.keys() & kept.keys()):
+        raise EngineError(f"{named}: {', '.join(twice)} is given as a parameter and as a state")
     kinds = dict(dtypes or {})
     still = frozenset(frozen)
     for what, given, known in (("column", kinds, columns), ("parameter", still, arrays)):
         if stranger := next((key for key in given if key not in known), None):
             raise UnknownNameError(f"{what} of {named}", stranger, known)
     recordings = [
-        _Recordings(named=named, forward=forward, columns=columns, arrays=arrays, frozen=still, dtypes=kinds, used=used)
+        _Recordings(
+            named=named,
+            forward=forward,
+            columns=columns,
+            arrays=arrays,
+            states=kept,
+            frozen=still,
+            dtypes=kinds,
+            used=used,
+        )
         for used in (True, False)
     ]
     shown = {key: np.asarray(rows) for key, rows in (example or {}).items()}
     as_used, as_trained = (
-        Model(name=named, build=made.build, constants=made.constants_of, parameters=arrays, example=shown)
+        Model(name=named, build=made.build, constants=made.constants_of, parameters=arrays, states=kept, example=shown)
         for made in recordings
     )
     return replace(as_trained, evaluation=as_used)
@@ -124,6 +148,7 @@ class _Recordings:
     forward: Forward
     columns: tuple[str, ...]
     arrays: Mapping[str, Array]
+    states: Mapping[str, Array]
     frozen: frozenset[str]
     dtypes: Mapping[str, Any]
     used: bool
@@ -154,7 +179,7 @@ class _Recordings:
     def _made(self, key: tuple[tuple[str, tuple[int, ...]], ...]) -> _Recorded:
         blank = {column: np.zeros(shape, _dtype(column, self.dtypes)) for column, shape in key}
         with evaluation(self.used):
-            return _recorded(self.named, self.forward, self.arrays, self.frozen, blank)
+            return _recorded(self, blank)
 
 
 def _check_repeats(named: str, first: _Recorded, second: _Recorded) -> None:
@@ -163,7 +188,7 @@ def _check_repeats(named: str, first: _Recorded, second: _Recorded) -> None:
     Their difference comes from outside: from numpy's random numbers, a clock, a counter. It would
     be a constant of the program, the same in every step.
     """
-    ops, again = ([(node.kind, node.recipe.params) for node in history(made.outputs) if node.recipe is not None] for made in (first, second))  # fmt: skip
+    ops, again = ([(node.kind, node.recipe.params) for node in made.order if node.recipe is not None] for made in (first, second))  # fmt: skip
     values, others = ({key: node.array.tobytes() for node, key in made.constants.items()} for made in (first, second))
     if ops != again or values != others:
         what = "other ops" if ops != again else "other numbers in a constant"
@@ -209,17 +234,20 @@ def _dtype(column: str, kinds: Mapping[str, Any]) -> np.dtype[Any]:
     return dtype_of(kinds.get(column, np.float32))
 
 
-def _recorded(
-    named: str, function: Forward, arrays: Mapping[str, Array], frozen: frozenset[str], blank: Mapping[str, Array]
-) -> _Recorded:
-    parameters = {key: tensor(array, key not in frozen, name=key) for key, array in arrays.items()}
+def _recorded(asked: _Recordings, blank: Mapping[str, Array]) -> _Recorded:
+    named = asked.named
+    parameters = {key: tensor(array, key not in asked.frozen, name=key) for key, array in asked.arrays.items()}
+    states = {key: state(array, name=key) for key, array in asked.states.items()}
     columns = {key: tensor(array, dtype=array.dtype, name=key) for key, array in blank.items()}
     key = constant(np.zeros(1, np.int32))
+    started = {name: value._node for name, value in states.items()}  # noqa: SLF001 - of ours
     given = {value._node: name for name, value in (*parameters.items(), *columns.items())} | {key: KEY}  # noqa: SLF001 - of ours
+    given |= {node: name for name, node in started.items()}
     recording = Recording(given, key)
     token = tracking.set(recording)
     try:
-        outputs = function(parameters, **columns)
+        outputs = asked.forward({**parameters, **states}, **columns)
+        ended = {name: value._present() for name, value in states.items()}  # noqa: SLF001 - of ours
     finally:
         tracking.reset(token)
     if not isinstance(outputs, EagerTensor):
@@ -229,7 +257,8 @@ def _recorded(
         raise EngineError(f"{named} returned {end}, which no op makes of its columns and parameters")
     constants: dict[Node, str] = {}
     names: dict[tuple[Any, ...], str] = {}
-    for node in history(end):
+    writes = {name: node for name, node in ended.items() if node is not started[name]}
+    for node in history(end, *writes.values()):
         if node.recipe is None and node not in given:
             if node.stale:
                 raise EngineError(f"{named}: {node.storage.changes.by} changed {node} in place after it was used")
@@ -240,13 +269,15 @@ def _recorded(
         outputs=end,
         columns={name: value._node for name, value in columns.items()} | {KEY: key},  # noqa: SLF001 - of ours
         parameters={key: value._node for key, value in parameters.items()},  # noqa: SLF001 - of ours
+        states=started,
+        writes=writes,
         constants=constants,
     )
 
 
 def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
     """Add what was recorded to a graph, op by op."""
-    recording, order = found.recording, history(found.outputs)
+    recording, order = found.recording, found.order
     layers: dict[Node, int | None] = {}
     for node in order:
         for source in node.sources:
@@ -259,6 +290,8 @@ def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
     for key, node in found.parameters.items():
         with graph.scope(layer=layers.get(node)):
             made[node] = graph.parameter(key, node.shape, node.dtype, trainable=key not in frozen)
+    for key, node in found.states.items():
+        made[node] = graph.state(key, node.shape, node.dtype)
     shared: dict[str, Tensor] = {}
     for node, key in found.constants.items():
         if key not in shared:
@@ -277,6 +310,7 @@ def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
                 added = graph.op("stop_gradient", added)
         made[node] = added
         graph.expand(added)  # in the order of what was typed, which is that in which gradients add up
+    graph.writes.update({made[found.states[key]]: made[node] for key, node in found.writes.items()})
     return made[found.outputs]
 
 

@@ -37,13 +37,21 @@ def detect_anomaly() -> Iterator[None]:
 
 def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
     """Return (leaf, its gradient as a node) for each leaf `end` depends on that needs one, and for
-    each result that keeps its own.
+    each result that keeps its own; errors as of `all_gradients`.
+    """
+    found = all_gradients(end, seed)
+    wanted = (node for node in history(end) if node.recipe is None or node.leaf_of is not None)
+    return [(node, found[node]) for node in wanted if node.needs_grad and node in found]
+
+
+def all_gradients(end: Node, seed: Node) -> dict[Node, Node]:
+    """Return the gradient, as a node, of every value that `end` depends on and that needs one.
 
     Raises EngineError if a derivative is missing, a value it needs was changed in place, a hook
     answers what does not fit, or something is not finite where that is looked for.
     """
     if end.recipe is None:
-        return [(end, seed)]
+        return {end: seed}
     order, looking = history(end), anomalies.get()
     if looking:
         _check_values(order)
@@ -57,8 +65,7 @@ def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
             if looking:
                 _check_gradient(node, source, found[node], more)
             found[source] = more if source not in found else summed(found[source], more)
-    wanted = (node for node in order if node.recipe is None or node.leaf_of is not None)
-    return [(node, found[node]) for node in wanted if node.needs_grad and node in found]
+    return found
 
 
 def hooked(node: Node, gradient: Node) -> Node:
@@ -101,4 +108,4 @@ def _check_gradient(node: Node, source: Node, came: Node, more: Node) -> None:
         )
 
 
-__all__ = ["anomalies", "detect_anomaly", "hooked", "recorded_gradients"]
+__all__ = ["all_gradients", "anomalies", "detect_anomaly", "hooked", "recorded_gradients"]

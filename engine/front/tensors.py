@@ -11,7 +11,8 @@ builds the engine's graph out of what was recorded, extends, plans and runs it
 (`engine.front.reverse`). There is one engine.
 
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
-shape (). float32 and float64 are computed with; float16 and bfloat16 are storage (`astype`), int32
+shape (). float32 and float64 are computed with; float16 and bfloat16 have to be asked for, are
+computed with in float32 and rounded after each op, and promote as PyTorch's do; int32
 is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float32,
 numbers beside a tensor take the tensor's. `==`, `!=`, `<`, `<=`, `>`, `>=` compare element by
 element and give zeros and ones without history; tensors are keys by identity. Infinities
@@ -44,7 +45,7 @@ from numpy.typing import ArrayLike
 
 from allocsim.errors import EngineError
 from engine.front import indexing
-from engine.front.arguments import Shape, dtype_of, keeps, lengths, one_axis, several_axes
+from engine.front.arguments import Shape, dtype_of, held, keeps, lengths, number, one_axis, several_axes
 from engine.front.broadcasting import broadcast, meet, product
 from engine.front.in_place import ChangeableValue
 from engine.front.indexing import reshaped
@@ -138,7 +139,7 @@ class EagerTensor(ChangeableValue):
 
     def __mul__(self, other: Any) -> "EagerTensor":
         if isinstance(other, (int, float)):
-            return _unary("scale", self, s=real("*", other))
+            return _unary("scale", self, s=number("*", other, self.dtype))
         return binary("mul", self, other)
 
     def __truediv__(self, other: Any) -> "EagerTensor":
@@ -161,6 +162,9 @@ class EagerTensor(ChangeableValue):
     def __pos__(self) -> "EagerTensor":
         return self
 
+    def __abs__(self) -> "EagerTensor":
+        return self.abs()
+
     def __pow__(self, exponent: Any) -> "EagerTensor":
         if isinstance(exponent, np.ndarray | np.number) and exponent.ndim == 0:
             exponent = exponent.item()
@@ -176,6 +180,12 @@ class EagerTensor(ChangeableValue):
 
     def __rmod__(self, other: Any) -> "EagerTensor":
         return remainder(operand(other, self), self)
+
+    def __floordiv__(self, other: Any) -> "EagerTensor":
+        return _unary("floor", self / other)
+
+    def __rfloordiv__(self, other: Any) -> "EagerTensor":
+        return _unary("floor", other / self)
 
     def __and__(self, other: Any) -> "EagerTensor":
         return (self != 0.0) * (operand(other, self) != 0.0)
@@ -285,7 +295,7 @@ class EagerTensor(ChangeableValue):
     def astype(self, dtype: Any) -> "EagerTensor":
         """Return the numbers in another dtype, rounded to nearest even.
 
-        The gradient is cast back. float16 and bfloat16 are storage only.
+        The gradient is cast back.
         """
         try:
             wanted = DTYPES[dtype_of(dtype)]
@@ -409,12 +419,13 @@ def tensor(
     Args:
         data: a number, nested sequences of them, or an array.
         requires_grad: whether `backward` shall leave a gradient in it.
-        dtype: float32 or float64; float16, bfloat16 (storage) or int32 (indices). That of a
+        dtype: float32 or float64; float16, bfloat16 or int32 (indices). That of a
             floating array by default, else float32.
         name: for messages.
 
     Raises:
-        EngineError: no numbers, another dtype, or a gradient is wanted of whole numbers.
+        EngineError: no numbers, another dtype, a number that the dtype does not hold, or a gradient
+            is wanted of whole numbers.
     """
     try:
         given = np.asarray(data)
@@ -427,7 +438,7 @@ def tensor(
         )
         if given.dtype.kind not in "fiub" and given.dtype not in DTYPES:
             raise EngineError(f"{name or 'tensor'}: {given.dtype} is no dtype of real numbers")
-        array = np.array(_whole(given, wanted, name), wanted, order="C")
+        array = held(name or "tensor", given, wanted)
     except (TypeError, ValueError) as error:
         raise EngineError(f"{name or 'tensor'}: {error}") from None
     if array.dtype not in DTYPES:
@@ -435,25 +446,13 @@ def tensor(
     if requires_grad and array.dtype.kind == "i":
         raise EngineError(f"{name or 'tensor'}: whole numbers have no gradient; give a floating dtype")
     shape = array.shape
-    held = array if shape else np.full(1, array)
-    node = Node(held, ArrayLayout.of(held), needs_grad=requires_grad)
+    laid = array if shape else np.full(1, array)
+    node = Node(laid, ArrayLayout.of(laid), needs_grad=requires_grad)
     node.name = name
     made = EagerTensor(node, shape)
     if requires_grad:
         node.leaf_of = made
     return made
-
-
-def _whole(given: Array, wanted: np.dtype[Any], name: str) -> Array:
-    """Return an array as it is; raise EngineError where int32 is wanted and does not hold it."""
-    if wanted.kind != "i" or given.dtype.kind not in "fiu" or not given.size:
-        return given
-    low, high, held = given.min(), given.max(), np.iinfo(wanted)
-    if not held.min <= low <= high <= held.max:
-        raise EngineError(f"{name or 'tensor'}: numbers run from {low} to {high}; {wanted} holds up to {held.max}")
-    if given.dtype.kind == "f" and (given != np.trunc(given)).any():
-        raise EngineError(f"{name or 'tensor'}: {given[given != np.trunc(given)].flat[0]} is no whole number")
-    return given
 
 
 def operand(value: Any, beside: EagerTensor) -> EagerTensor:
@@ -464,7 +463,7 @@ def operand(value: Any, beside: EagerTensor) -> EagerTensor:
     if isinstance(value, EagerTensor):
         return value
     if isinstance(value, (int, float)):
-        return EagerTensor(constant(np.array([real("a number", value)], beside.dtype)), ())
+        return EagerTensor(constant(np.array([number("a number", value, beside.dtype)], beside.dtype)), ())
     return tensor(value, dtype=None if isinstance(value, np.ndarray) and keeps(value.dtype) else beside.dtype)
 
 
@@ -485,7 +484,9 @@ _SWAPS = frozenset({"add", "mul", "equal", "not_equal"})
 
 
 def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
-    """Return an op of two operands that broadcast."""
+    """Return an op of two operands that broadcast; a number beside 16-bit ones is of f32."""
+    if isinstance(other, (int, float)) and a.dtype.itemsize == 2:
+        return binary(kind, a.astype(np.float32), other).astype(a.dtype)
     b = other if isinstance(other, EagerTensor) else operand(other, a)
     left, right, track = a._node, b._node, tracking.get()  # noqa: SLF001
     if left.shared is not None or right.shared is not None:

@@ -48,6 +48,8 @@ class Graph:
         """Every tensor a backward pass reached -> its gradient."""
         self.accumulators: dict[Tensor, Tensor] = {}
         """Parameter -> the state its gradient adds up in."""
+        self.writes: dict[Tensor, Tensor] = {}
+        """State -> what it is to hold when the run is over (`write_states`)."""
         self.passes = 0
         """Backward passes so far."""
         self._reached: set[Tensor] = set()
@@ -148,6 +150,18 @@ class Graph:
             if tensor.graph is not self:
                 raise EngineError(f"{tensor} belongs to graph {tensor.graph.name!r}, not {self.name!r}")
             self._visit(tensor)
+
+    def write_states(self) -> None:
+        """Append what lays the new values of all states over the old ones: nothing may follow that
+        reads an old one. O(states).
+        """
+        with self.scope("next", stage="update"):
+            copied = [
+                (state, self.op("cont", value) if value.storage.is_leaf else value)
+                for state, value in self.writes.items()
+            ]
+            self.expand(*(value for _, value in copied))
+            self.expand(*(self.op("cpy", value, state, name=state.name) for state, value in copied))
 
     def unused(self, stem: str) -> str:
         """Return `stem`, with a number behind it where the scope has that name already.

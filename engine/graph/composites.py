@@ -86,39 +86,56 @@ def conv2d(
     stride: int | Pair = 1,
     padding: int | Pair = 0,
     dilation: int | Pair = 1,
+    groups: int = 1,
 ) -> Tensor:
     """Return the cross-correlation of images with filters: `conv_2d`, and the sum with the bias.
 
     Args:
         x: [N, C, H, W].
-        weight: [F, C, KH, KW].
+        weight: [F, C / groups, KH, KW].
         bias: [F], added to every pixel.
         stride: of the windows, for rows and columns.
         padding: zeros around the image.
         dilation: distance of neighbouring elements of a window.
+        groups: parts of the channels and of the filters, each of which sees its own part alone; a
+            `conv_2d` for each.
 
     Returns:
         [N, F, OH, OW].
     """
     op = x.graph.op
-    if len(x.shape) != 4 or len(weight.shape) != 4 or x.shape[1] != weight.shape[1]:
-        raise EngineError(f"conv2d of {x} with {weight}: [N, C, H, W] and [F, C, KH, KW] are needed, C being the same")
+    if len(x.shape) != 4 or len(weight.shape) != 4 or x.shape[1] != weight.shape[1] * groups:
+        raise EngineError(
+            f"conv2d of {x} with {weight}: [N, C, H, W] and [F, C / groups, KH, KW] are needed, groups being {groups}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise EngineError(f"conv2d of {x} with {weight}: the bias {bias} must have shape ({weight.shape[0]},)")
-    y = op("conv_2d", x, weight, stride=stride, padding=padding, dilation=dilation)
+    parts = zip(split(x, groups, 1), split(weight, groups, 0), strict=True) if groups > 1 else ((x, weight),)
+    made = [op("conv_2d", contiguous(a), b, stride=stride, padding=padding, dilation=dilation) for a, b in parts]
+    y = concat(made, 1) if groups > 1 else made[0]
     return y if bias is None else op("add", y, op("reshape", contiguous(bias), shape=(*bias.shape, 1, 1)))
 
 
 def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int = 1, padding: int = 0, dilation: int = 1
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
 ) -> Tensor:
-    """Return the cross-correlation of x[N, C, L] with weight[F, C, K]: [N, F, OL]. See `conv2d`."""
+    """Return the cross-correlation of x[N, C, L] with weight[F, C / groups, K]: [N, F, OL].
+
+    See `conv2d`.
+    """
     op = x.graph.op
     if len(x.shape) != 3 or len(weight.shape) != 3:
         raise EngineError(f"conv1d of {x} with {weight}: [N, C, L] and [F, C, K] are needed")
     image = op("reshape", contiguous(x), shape=(*x.shape[:2], 1, x.shape[2]))
     filters = op("reshape", contiguous(weight), shape=(*weight.shape[:2], 1, weight.shape[2]))
-    y = conv2d(image, filters, bias, stride=(1, stride), padding=(0, padding), dilation=(1, dilation))
+    y = conv2d(image, filters, bias, stride=(1, stride), padding=(0, padding), dilation=(1, dilation), groups=groups)
     return op("reshape", y, shape=(*y.shape[:2], y.shape[3]))
 
 

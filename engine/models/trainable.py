@@ -7,6 +7,9 @@ Inputs that are no columns (positions, masks) get the arrays of `constants`, and
 the step. Everything marked
 `trainable` is trained. A name that the graph asks for and `parameters` lacks is an error; one of
 `parameters` that the graph does not ask for stays as it is, and a warning names it.
+
+A model may keep states: `graph.state(name, ...)` reads one, and `graph.writes[state] = tensor` says
+what it holds after the run. What it holds before the first is in `states`, or zeros.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,6 +48,8 @@ class Model:
     """Adds inputs and nodes, returns the outputs; called once for each graph that is made."""
     parameters: Mapping[str, Array]
     """Weight -> array; training copies those that it changes."""
+    states: Mapping[str, Array] = field(default_factory=dict)
+    """State -> array it starts from."""
     constants: Callable[[Shapes], Mapping[str, Array]] = _nothing
     """Inputs that are the same for every batch of these shapes."""
     evaluation: "Model | None" = None

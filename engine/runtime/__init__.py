@@ -78,7 +78,7 @@ class Runtime:
             plan: a plan of `lowered.program`; for a plan made for another program, make one of this
                 program from its slots.
             parameters: name -> array for every parameter of the graph, of its shape and dtype,
-                C-contiguous.
+                C-contiguous; and for states that do not start as zeros.
             resident: name -> array for trainable parameters and states that are to lie in the
                 caller's memory: neither copied nor zeroed, changed by every run. Their slots must
                 be outside the arenas.
@@ -284,7 +284,7 @@ class Runtime:
     def _place(self, parameters: dict[str, Array], resident: dict[str, Array]) -> list[tuple[NDArray[np.uint8], int]]:
         """Return (memory, offset) for each buffer, with persistent content laid in buffer order."""
         buffers, plan = self.lowered.program.buffers, self.plan
-        leafs = {tensor.name: tensor for tensor in self.lowered.graph.leafs if tensor.role == Role.PARAMETER}
+        leafs = {leaf.name: leaf for leaf in self.lowered.graph.leafs if leaf.role in (Role.PARAMETER, Role.STATE)}
         for name in parameters:
             if name not in leafs:
                 raise EngineError(f"{name!r} is no parameter of {self.lowered.graph!r}")
@@ -299,7 +299,8 @@ class Runtime:
                     raise EngineError(f"{name!r} is resident, but its slot is in an arena of {plan!r}")
                 blocks.append((shared[name], 0))
                 continue
-            data = _content(leafs[name], parameters) if buffers.role[index] == Role.PARAMETER else None
+            given = buffers.role[index] == Role.PARAMETER or name in parameters
+            data = _content(leafs[name], parameters) if given else None
             if arena >= 0:
                 blocks.append((self.arenas[arena], offset))
             elif data is not None and buffers.read_only[index]:

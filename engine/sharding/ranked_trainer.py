@@ -51,6 +51,8 @@ class RankedTrainer(Trainer):
         graphs = settings.get("graphs", "static")
         for wrong, said in (
             (graphs != "static", f"graphs are {graphs!r}; over ranks they are static"),
+            (bool(self.rules.said), f"{', '.join(self.rules.said)}: a rule of the step that ranks do not have"),
+            (bool(model.states), "the model keeps states, which each rank would write by its own rows"),
             (self.period > 1, f"a logical batch is {self.period} batches; over ranks it is one, of all ranks"),
             (not self.loss.mean, f"loss {self.loss.name!r} is a sum; over ranks a loss is a mean"),
             (bool(settings.get("watch")), "every result is to be watched; that is done in one process, without ranks"),

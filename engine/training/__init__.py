@@ -13,6 +13,7 @@ and their meaning are those of ggml's ggml-opt.
 |---|---|
 | `losses.py`, `optimizers.py`, `schedules.py` | a new row |
 | `dataset.py` | what a batch is taken from |
+| `step_rules.py` | what a step does beside its optimizer: clipping, groups, loss scale, averages |
 | `trainer.py` | one step: graphs, plans, memory |
 | `settings.py`, `loop.py` | settings and position; epochs |
 | `measured_memory.py` | memory of a run by category, as measured; `allocsim.liveness.memory_categories` predicts it |
@@ -30,6 +31,7 @@ from engine.training.nonfinite_policy import NotFiniteError
 from engine.training.optimizers import OPTIMIZERS
 from engine.training.schedules import SCHEDULES, Position, constant, cosine, linear
 from engine.training.settings import Epoch, Settings, Split, TrainingState
+from engine.training.step_rules import StepRules, WeightGroup
 from engine.training.trainer import GRAPHS, BatchOutcome, Trainer, UnreachedParameterWarning
 
 __all__ = [
@@ -48,9 +50,11 @@ __all__ = [
     "Position",
     "Settings",
     "Split",
+    "StepRules",
     "Trainer",
     "TrainingState",
     "UnreachedParameterWarning",
+    "WeightGroup",
     "constant",
     "cosine",
     "epoch",

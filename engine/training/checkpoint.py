@@ -3,7 +3,8 @@
 | tensor | holds |
 |---|---|
 | weight.NAME | a trained weight |
-| state.NAME | its moments (accumulators are empty between optimizer steps and are not saved) |
+| state.NAME | its moments, and states of the model (accumulators are empty between optimizer steps
+and are not saved) |
 | order | the datapoints in the order of this epoch |
 
 The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
@@ -45,9 +46,9 @@ from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
 DIGEST: Final = "allocsim.digest"
-VERSION: Final = 3
-_READ: Final = (2, VERSION)
-"""Version 2 has no account of memory, and does not say where it was made."""
+VERSION: Final = 4
+_READ: Final = (2, 3, VERSION)
+"""Version 2 has no account of memory, and does not say where it was made; 3 has no evaluations."""
 _MISSING: Final = 1
 """The version that had no digest."""
 
@@ -71,6 +72,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     plans: dict[str, Count] = {}
     memory: dict[str, MemoryRecord] = {}
     made_on: dict[str, str] = {}
+    evaluations: list[tuple[Count, _Packed]] = []
 
 
 def made_on() -> dict[str, str]:
@@ -92,7 +94,7 @@ def identity(
     `about`, and what can be seen. O(bytes of the weights and of the data).
     """
     state = blake2b(digest_size=16)
-    for name, array in sorted(model.parameters.items()):
+    for name, array in sorted({**model.parameters, **model.states}.items()):
         state.update(f"{name} {array.dtype.str} {array.shape}".encode())
         state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return {
@@ -106,6 +108,8 @@ def identity(
         "loss": settings.loss,
         "optimizer": settings.optimizer,
         "hyper-parameters": dict(sorted(settings.hyper.items())),
+        **settings.said,
+        **{name: value for name in ("evaluate_every", "patience") if (value := getattr(settings, name))},
         "shuffle": settings.shuffle,
         "seed": settings.seed,
         **(about or {}),
@@ -137,6 +141,7 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
         "plans": course.plans,
         "memory": course.memory,
         "made_on": made_on(),
+        "evaluations": [[step, _packed(found)] for step, found in course.evaluations],
     }
     tensors["order"] = course.order
     text = json.dumps(said)
@@ -177,6 +182,7 @@ def restore(
     course.epoch, course.batch = said.epoch, said.batch
     course.result = _unpacked(said.result)
     course.history[:] = [Epoch(training=_unpacked(one), validation=_unpacked(two)) for one, two in said.history]
+    course.evaluations[:] = [(step, _unpacked(found)) for step, found in said.evaluations]
     course.order = order
     course.plans, course.memory = dict(said.plans), dict(said.memory)
     here = made_on()

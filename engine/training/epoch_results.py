@@ -6,7 +6,7 @@ labels' class, with the standard error of a share. NaN means: not known.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan, sqrt
 from typing import Any, Self
 
@@ -26,18 +26,36 @@ class EpochResult:
     """Rows classified as their labels say."""
     summed: bool = False
     """Whether the loss of several batches is their sum."""
+    found: tuple[NDArray[Any], ...] = field(default=(), repr=False, compare=False)
+    """The class that each row of a batch got, i32, by batch, where they are kept."""
 
-    def plus(self, loss: float, outputs: NDArray[Any] | None = None, labels: NDArray[Any] | None = None) -> Self:
+    def plus(
+        self,
+        loss: float,
+        outputs: NDArray[Any] | None = None,
+        labels: NDArray[Any] | None = None,
+        *,
+        keep: bool = False,
+    ) -> Self:
         """Return the result with one more physical batch.
 
-        `outputs` [.., classes] and `labels` class numbers or weights of each row.
+        `outputs` [.., classes] and `labels` class numbers or weights of each row; `keep` the
+        classes found, 4 bytes a row.
         """
-        rows = hits = 0
+        rows, hits, kept = 0, 0, self.found
         if outputs is not None and labels is not None:
             found = outputs.argmax(-1).reshape(-1)
             wanted = labels if labels.dtype.kind in "iu" else labels.reshape(outputs.shape).argmax(-1)
             rows, hits = len(found), int(np.count_nonzero(found == wanted.reshape(-1)))
-        return type(self)(losses=(*self.losses, loss), rows=self.rows + rows, hits=self.hits + hits, summed=self.summed)
+            kept = (*kept, found.astype(np.int32)) if keep else kept
+        return type(self)(
+            losses=(*self.losses, loss), rows=self.rows + rows, hits=self.hits + hits, summed=self.summed, found=kept
+        )
+
+    @property
+    def predictions(self) -> NDArray[Any]:
+        """The class that each row got, i32, in the order of the rows; empty where none are kept."""
+        return np.concatenate(self.found) if self.found else np.empty(0, np.int32)
 
     @property
     def loss(self) -> float:

@@ -31,7 +31,7 @@ from engine.training import checkpoint
 from engine.training.dataset import LABELS, Dataset
 from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryOfRun, MemoryRecord
-from engine.training.nonfinite_policy import Lookout, warn
+from engine.training.nonfinite_policy import Lookout, tell_unless_falling, warn
 from engine.training.schedules import Position, Schedule
 from engine.training.settings import Epoch, Settings, Split, TrainingState
 from engine.training.trainer import Trainer
@@ -57,6 +57,8 @@ class BatchProgress:
 
 OnBatch = Callable[[BatchProgress], None]
 OnEpoch = Callable[[int, Epoch], None]
+BEST: Final = "best."
+"""What the name of a weight begins with, as it was at the lowest evaluation; one of the states."""
 CHECKPOINT_EVERY: Final = 100
 """Optimizer steps between checkpoints by default; the end of an epoch always makes one."""
 
@@ -94,8 +96,8 @@ def fit(
         stop_after: return after so many optimizer steps over all epochs, resumable.
         about: what else decides the course, by name and in plain values, say the parameters of the
             schedule: functions show none of it. A checkpoint made with other ones is refused.
-        say: called with one line where numbers are not finite and training goes on; a
-            RuntimeWarning by default.
+        say: called with one line where numbers are not finite and training goes on, and at the end
+            where the loss did not fall; a RuntimeWarning by default.
         trained_by: makes the trainer, say one over many ranks (`engine.sharding.ranked_trainer`).
 
     Raises:
@@ -115,6 +117,7 @@ def fit(
         seed=settings.seed,
         watch=settings.watch,
         measure=True,
+        rules=settings,
     ) as trainer:
         split = Split.of(len(dataset), settings)
         course = _begin(dataset, settings, trainer)
@@ -136,7 +139,7 @@ def fit(
             if trainer.steps % max(1, save_every) == 0:
                 saved()
 
-        while course.epoch < settings.epochs:
+        while course.epoch < settings.epochs and not course.ends(settings):
             done = epoch(
                 trainer,
                 dataset,
@@ -160,13 +163,21 @@ def fit(
                 _shuffle(dataset, course, settings, split)
             saved()
         _account(trainer, course)
+        if course.epoch == settings.epochs:
+            tell_unless_falling([loss for done in course.history for loss in done.training.losses], say)
+        best = {name.removeprefix(BEST): array for name, array in trainer.states.items() if name.startswith(BEST)}
         return Fitted(
-            weights={name: array.copy() for name, array in trainer.weights.items()},
+            weights={name: array.copy() for name, array in {**trainer.weights, **best}.items()},
+            averages={name: array.copy() for name, array in trainer.averages.items()},
+            evaluations=tuple(course.evaluations),
+            states={name: array.copy() for name, array in trainer.states.items() if name in model.states},
             history=tuple(course.history),
             steps=trainer.steps,
             plans=len(course.plans),
             peak_bytes=max(course.plans.values(), default=0),
             document=trainer.document(),
+            predictions=course.history[-1].validation.predictions if course.history else np.empty(0, np.int32),
+            held_out=course.order[split.training * settings.batch :][: split.validation * settings.batch].copy(),
             memory=dict(trainer.memory),
             memory_records=dict(course.memory),
         )
@@ -186,7 +197,14 @@ class Fitted:
     """What training came to."""
 
     weights: Mapping[str, Array]
-    """Trained weight -> array."""
+    """Trained weight -> array; with `patience` those of the lowest evaluation."""
+    averages: Mapping[str, Array]
+    """Weight -> its moving average, where there is one."""
+    evaluations: tuple[tuple[int, EpochResult], ...]
+    """Optimizer steps made -> what was found on what is held out, with `evaluate_every` or
+    `patience`."""
+    states: Mapping[str, Array]
+    """State that the model keeps -> array."""
     history: tuple[Epoch, ...]
     steps: int
     plans: int
@@ -197,6 +215,11 @@ class Fitted:
     """Every program that ran (`Trainer.document`), with the plan it ran by and the belief that plan
     was made from.
     """
+    predictions: Array
+    """The class, i32, that each row held out got in the last epoch that this call ended; empty
+    where the loss knows no classes. `history[n].validation.predictions` has those of an epoch."""
+    held_out: Array
+    """Datapoints that validated, in the order of their rows in `predictions`."""
     memory: Mapping[str, MemoryOfRun]
     """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and as its first
     run here had it."""
@@ -219,10 +242,11 @@ def epoch(
 ) -> Epoch | None:
     """Train over the first part of the order from where `course` is, then validate on the rest.
 
-    Returns None if stopped before its end.
+    Returns None if stopped before its end by `stop_after`; where evaluations end training, what
+    there is.
     """
-    per_epoch = split.training // settings.period
     lookout = lookout or Lookout(settings.nonfinite, warn, watching=settings.watch)
+    tell = on_batch or _nobody
 
     def measured(result: EpochResult, batch: int, *, train: bool) -> EpochResult:
         rows = course.order[batch * settings.batch : (batch + 1) * settings.batch]
@@ -232,28 +256,60 @@ def epoch(
         place = f"epoch {course.epoch + 1}, {which}, step {trainer.steps}"
         lookout.batch(place, outcome, given, rows, training=train)
         classes = trainer.loss.classes
-        return result.plus(outcome.loss, outcome.outputs if classes else None, given[LABELS] if classes else None)
+        outputs, labels = (outcome.outputs, given[LABELS]) if classes else (None, None)
+        return result.plus(outcome.loss, outputs, labels, keep=not train)
+
+    def validated() -> EpochResult:
+        found = EpochResult(summed=not trainer.loss.mean)
+        for index in range(split.validation):
+            found = measured(found, split.training + index, train=False)
+            tell(_progress(course, split, settings, trainer, found, training=False))
+        return found
 
     while course.batch < split.training:
         if stop_after is not None and trainer.steps >= stop_after:
             return None
         if schedule is not None and trainer.pending == 0:
-            position = Position(
-                epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=settings.epochs * per_epoch
-            )
-            trainer.hyper = trainer.optimizer.checked({**settings.hyper, **schedule(position)})
+            _schedule(schedule, trainer, course, settings, split)
         course.result = measured(course.result, course.batch, train=True)
         course.batch += 1
-        if on_batch is not None:
-            on_batch(_progress(course, split, settings, trainer, course.result, training=True))
-        if trainer.pending == 0 and after_step is not None and course.batch < split.training:
+        tell(_progress(course, split, settings, trainer, course.result, training=True))
+        if trainer.pending or course.batch == split.training:
+            continue
+        if settings.evaluate_every and trainer.steps % settings.evaluate_every == 0:
+            found = validated()
+            if _ends(found, trainer, course, settings):
+                return Epoch(training=course.result, validation=found)
+        if after_step is not None:
             after_step()
-    validated = EpochResult(summed=not trainer.loss.mean)
-    for index in range(split.validation):
-        validated = measured(validated, split.training + index, train=False)
-        if on_batch is not None:
-            on_batch(_progress(course, split, settings, trainer, validated, training=False))
-    return Epoch(training=course.result, validation=validated)
+    found = validated()
+    _ends(found, trainer, course, settings)
+    return Epoch(training=course.result, validation=found)
+
+
+def _nobody(progress: BatchProgress) -> None:
+    del progress
+
+
+def _schedule(schedule: Schedule, trainer: Trainer, course: TrainingState, settings: Settings, split: Split) -> None:
+    """Tell the trainer the hyper-parameters of the next step."""
+    steps = settings.epochs * (split.training // settings.period)
+    position = Position(epoch=course.epoch, epochs=settings.epochs, step=trainer.steps, steps=steps)
+    trainer.hyper = trainer.optimizer.checked({**settings.hyper, **schedule(position)})
+
+
+def _ends(found: EpochResult, trainer: Trainer, course: TrainingState, settings: Settings) -> bool:
+    """Keep what an evaluation found, and the weights where it is the lowest; return whether
+    training ends.
+    """
+    if not settings.evaluate_every and not settings.patience:
+        return False
+    course.evaluations.append((trainer.steps, found))
+    if settings.patience and course.stale() == 0:
+        used = {**trainer.weights, **trainer.averages}
+        for name, array in used.items():
+            trainer.states[BEST + name] = array.copy()
+    return course.ends(settings)
 
 
 def _begin(dataset: Dataset, settings: Settings, trainer: Trainer) -> TrainingState:

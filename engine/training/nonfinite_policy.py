@@ -20,7 +20,7 @@ What this module does not see: graphs, plans.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Literal, get_args
 
@@ -36,6 +36,10 @@ NONFINITE: Final[tuple[str, ...]] = get_args(Nonfinite)
 
 UNSEEN: Final = "resume with watch = true, which names the op that makes the first"
 BEFORE: Final = "a weight or a state was not finite before"
+ROUNDING: Final = 1e-5
+"""Share of a loss by which sums of the same numbers in other orders may differ."""
+ENOUGH: Final = 40
+"""Batches below which a loss that does not fall may be chance, and nothing is said."""
 
 
 class NotFiniteError(EngineError):
@@ -85,6 +89,21 @@ class Lookout:
         if not self._said:
             self._said = True
             self._say(words)
+
+
+def tell_unless_falling(losses: Sequence[float], say: Callable[[str], object]) -> None:
+    """Say in one line that the last quarter of a training's losses is on average no lower than the
+    first, of a training of `ENOUGH` physical batches or more.
+    """
+    share = len(losses) // 4
+    if len(losses) < ENOUGH:
+        return
+    first, last = (float(np.mean(part)) for part in (losses[:share], losses[-share:]))
+    if last > first - ROUNDING * abs(first):
+        say(
+            f"the loss did not fall: {first:.4g} on average over the first {share} batches, {last:.4g} over the last; "
+            "perhaps the rate alpha is too large or too small, or the labels do not belong to the data"
+        )
 
 
 def warn(words: str) -> None:

@@ -4,6 +4,7 @@ What this module does not see: models, graphs, files.
 """
 
 from dataclasses import dataclass, field
+from math import inf, isnan
 
 import msgspec
 import numpy as np
@@ -14,13 +15,15 @@ from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryRecord
 from engine.training.nonfinite_policy import Nonfinite
 from engine.training.optimizers import Hyper
+from engine.training.step_rules import StepRules
 from engine.training.trainer import Graphs
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(StepRules, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How to train; EngineError for what cannot be.
 
-    A configuration file has the same fields (`engine.training.config`).
+    A configuration file has the same fields (`engine.training.config`). Those of the step are in
+    `engine.training.step_rules`.
     """
 
     epochs: int = 1
@@ -36,7 +39,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Hyper-parameters that differ from the optimizer's defaults."""
     shuffle: bool = True
     seed: int = 0
-    """Of the shuffling."""
+    """Of the shuffling, and of what the model draws."""
+    evaluate_every: int = 0
+    """Optimizer steps between evaluations on what is held out, beside that at the end of an epoch;
+    0 for none."""
+    patience: int = 0
+    """Evaluations in a row without a lower loss after which training ends, with the weights of the
+    lowest; 0 for never."""
     graphs: Graphs = "static"
     planner: str = "ggml"
     executor: str = "calls"
@@ -51,6 +60,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""
+        super().__post_init__()
+        for name in ("evaluate_every", "patience"):
+            if getattr(self, name) < 0:
+                raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 0")
+        if (self.evaluate_every or self.patience) and not self.validation:
+            raise EngineError("evaluate_every and patience ask for a share of the data to validate on: validation")
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -93,6 +108,17 @@ class TrainingState:
     """Fingerprint of each program that ran -> bytes of its plan; earlier commands' among them."""
     memory: dict[str, MemoryRecord] = field(default_factory=dict)
     """Build -> its memory by category, as the first run of the course had it."""
+    evaluations: list[tuple[int, EpochResult]] = field(default_factory=list)
+    """Optimizer steps made, and what was found on what is held out."""
+
+    def stale(self) -> int:
+        """Return how many evaluations there have been since the lowest loss."""
+        losses = [inf if isnan(found.loss) else found.loss for _, found in self.evaluations]
+        return len(losses) - 1 - losses.index(min(losses)) if losses else 0
+
+    def ends(self, settings: Settings) -> bool:
+        """Return whether so many evaluations in a row found no lower loss that training ends."""
+        return bool(settings.patience) and self.stale() >= settings.patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

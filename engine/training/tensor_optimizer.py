@@ -8,23 +8,27 @@ front.
 
 It does what the trainer's program does, op by op: the same updates by the same kernels, to the same
 bits. `hyper` may be changed between steps; `states` are the moments, by name, and may be looked at.
-A parameter without a gradient is left as it is, with its moments.
+A parameter without a gradient is left as it is, with its moments. One of 16 bits has a master in
+float32, which is stepped and rounded.
 
 What this module does not see: losses, graphs, plans.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
-from engine.front.record import Node, constant
+from engine.front.record import Eager, Node, constant, tracking
 from engine.front.tensors import EagerTensor
 from engine.kernels import KERNELS
 from engine.ops import OPS
+from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.training.optimizers import OPTIMIZERS
+from engine.training.step_rules import AVERAGE, SCALE, SKIPPED, StepRules, StepUpdate
 
 Array = NDArray[Any]
 
@@ -32,7 +36,9 @@ Array = NDArray[Any]
 class TensorOptimizer:
     """Parameters, hyper-parameters and moments; calling it makes a step."""
 
-    def __init__(self, parameters: Mapping[str, EagerTensor], name: str, hyper: Mapping[str, float]) -> None:
+    def __init__(
+        self, parameters: Mapping[str, EagerTensor], name: str, hyper: Mapping[str, float], rules: StepRules
+    ) -> None:
         """Start before the first step; errors as of `optimizer`."""
         if name not in OPTIMIZERS:
             raise UnknownNameError("optimizer", name, OPTIMIZERS)
@@ -40,71 +46,131 @@ class TensorOptimizer:
             if not isinstance(parameter, EagerTensor) or not (parameter.requires_grad and parameter.is_leaf):
                 raise EngineError(f"{key!r} is no leaf that wants a gradient; an optimizer steps those")
         self.row = OPTIMIZERS[name]
+        self.update = StepUpdate(self.row, rules)
         self.parameters = dict(parameters)
         self.hyper: dict[str, float] = self.row.checked(hyper)
         """Hyper-parameter -> value, for the next step."""
         self.steps = 0
         """Steps made."""
         self.states: dict[str, Array] = {
-            f"{prefix}.{key}": np.zeros_like(parameter.data)
+            f"{prefix}.{key}": np.zeros(parameter.shape, _wide(parameter.dtype))
             for key, parameter in self.parameters.items()
             for prefix in self.row.states
         }
-        """Moment -> its numbers; zeros at the start."""
+        """State -> its numbers: moments, which start as zeros, averages, float32 masters of 16-bit
+        parameters, the scale of the loss."""
+        masters = {key: p.data.astype(_wide(p.dtype)) for key, p in self.parameters.items()}
+        self.states |= {
+            _MASTER + key: array for key, array in masters.items() if self.parameters[key].dtype.itemsize < 4
+        }
+        self.states |= {name: np.array(array) for name, array in self.update.starts(masters).items()}
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is to be multiplied by before `backward`; 1 without that rule."""
+        return float(self.states[SCALE][0]) if SCALE in self.states else 1.0
+
+    @property
+    def averages(self) -> dict[str, Array]:
+        """Parameter -> its moving average, where the rules want one."""
+        found = {name.removeprefix(AVERAGE): array for name, array in self.states.items() if name.startswith(AVERAGE)}
+        return {name: array.copy() for name, array in found.items()}
 
     def __call__(self) -> tuple[str, ...]:
         """Change every parameter by its gradient; return the names of those that had none."""
         self.hyper = self.row.checked(self.hyper)
         self.steps += 1
-        told = self.row.values(self.hyper, self.steps)
-        left = []
-        for key, parameter in self.parameters.items():
-            if parameter.grad is None:
-                left.append(key)
-                continue
-            node = parameter._present()  # noqa: SLF001 - as the methods that change a tensor
-            given = {name: constant(np.array(values, node.array.dtype)) for name, values in told.items()}
-            given |= {
-                prefix: constant(self.states[f"{prefix}.{key}"].reshape(node.shape)) for prefix in self.row.states
-            }
-            update = cast("Callable[..., Node]", self.row.update)
+        skipped = int(self.states[SKIPPED][0]) if SKIPPED in self.states else 0
+        now = _Now(self.update.values(self.hyper, self.steps, skipped), self.states)
+        given = {key: p for key, p in self.parameters.items() if p.grad is not None}
+        token = tracking.set(False)
+        try:
+            pairs = {key: self._pair(key, parameter) for key, parameter in given.items()}
             with np.errstate(all="ignore"):
-                update(_Now, node, parameter.grad._present(), given)  # noqa: SLF001 - as above
+                self.update.build(now, pairs, now.state(SCALE, (1,), "f32") if SCALE in self.states else None)
+        finally:
+            tracking.reset(token)
+        for state, value in now.writes.items():
+            state.array[...] = value.array
+        for key, parameter in given.items():
+            node = parameter._present()  # noqa: SLF001 - as the methods that change a tensor
+            if _MASTER + key in self.states:
+                node.array[...] = self.states[_MASTER + key].reshape(node.shape)
             parameter._changed(f"a step of {self.row.name}")  # noqa: SLF001 - as above
             parameter._present()  # noqa: SLF001 - as above
-        return tuple(left)
+        return tuple(key for key in self.parameters if key not in given)
+
+    def _pair(self, key: str, parameter: EagerTensor) -> tuple[Node, Node]:
+        """Return what is stepped, a master where the parameter is of 16 bits, and its gradient."""
+        node, gradient = parameter._present(), parameter.grad  # noqa: SLF001 - as above
+        assert gradient is not None
+        if _MASTER + key not in self.states:
+            return node, gradient._present()  # noqa: SLF001 - as above
+        return constant(self.states[_MASTER + key].reshape(node.shape)), gradient.astype(np.float32)._present()  # noqa: SLF001 - as above
+
+
+_MASTER: Final = "master."
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
 
 
 class _Now:
-    """A graph whose ops are done when they are added: what an optimizer's row is told to build
-    in.
-    """
+    """A graph whose ops are done when they are added, with states in the memory of an optimizer."""
 
-    @staticmethod
-    def op(kind: str, *operands: Node, name: str = "", **params: Any) -> Node:
-        """Do an op that writes over an operand, and return that."""
+    def __init__(self, told: Mapping[str, tuple[float, ...]], states: dict[str, Array]) -> None:
+        self._told, self._states = told, states
+        self._held: dict[str, Node] = {}
+        self.writes: dict[Node, Node] = {}
+        """State -> what it is to hold when the step is over."""
+
+    def op(self, kind: str, *operands: Node, name: str = "", **params: Any) -> Node:
+        """Do an op; one that writes over an operand returns that."""
         del name
         place = OPS[kind].mutates
-        assert place is not None
+        if place is None:
+            return Eager.op(kind, *operands, **params)
         arrays = tuple(operand.array for operand in operands)
         function, arguments = next(iter(KERNELS[kind].values())).bind(params, arrays, (arrays[place],))
         function(*arguments)
         return operands[place]
 
+    def parameter(self, name: str, shape: tuple[int, ...], dtype: str) -> Node:
+        """Return what the host says of a step."""
+        return constant(np.array(self._told[name], NUMPY_DTYPES[dtype]).reshape(shape))
+
+    def state(self, name: str, shape: tuple[int, ...], dtype: str) -> Node:
+        """Return a state, zeros where there was none; one node for each."""
+        if name not in self._held:
+            array = self._states.setdefault(name, np.zeros(shape, NUMPY_DTYPES[dtype]))
+            self._held[name] = constant(array.reshape(shape))
+        return self._held[name]
+
+    def scope(self, prefix: str = "", **_: Any) -> AbstractContextManager[None]:
+        """Return a context: nothing has a name here."""
+        del prefix
+        return nullcontext()
+
+    def expand(self, *_: Node) -> None:
+        """Do nothing: all is done."""
+
 
 def optimizer(
-    parameters: Mapping[str, EagerTensor] | Iterable[EagerTensor], name: str = "adamw", **hyper: float
+    parameters: Mapping[str, EagerTensor] | Iterable[EagerTensor], name: str = "adamw", **given: Any
 ) -> TensorOptimizer:
     """Return an optimizer of tensors; calling it makes a step.
 
     Args:
         parameters: leaves that want a gradient, by name (as `Module.parameters()`), or in an order.
         name: a name of `engine.training.optimizers.OPTIMIZERS`.
-        hyper: hyper-parameters that differ from the row's defaults.
+        given: hyper-parameters that differ from the row's defaults, and rules of the step
+            (`engine.training.step_rules.StepRules`) by name: `clip_norm=1.0`,
+            `groups=[WeightGroup(match="*.bias", hyper={"wd": 0.0})]`, `average=0.999`, `loss_scale=2.0**16`.
 
     Raises:
-        EngineError: something else than a leaf that wants a gradient, a tensor given twice, or a
-            hyper-parameter out of range.
+        EngineError: something else than a leaf that wants a gradient, a tensor given twice, a
+            hyper-parameter or rule out of range, or one that a step at the front does not have.
         UnknownNameError: no such optimizer.
     """
     named = parameters if isinstance(parameters, Mapping) else {str(i): p for i, p in enumerate(parameters)}
@@ -112,7 +178,16 @@ def optimizer(
     for key, parameter in named.items():
         if (known := first.setdefault(id(parameter), key)) != key:
             raise EngineError(f"parameters {known!r} and {key!r} are one tensor; a step would change it twice")
-    return TensorOptimizer(named, name, hyper)
+    rules: dict[str, Any] = {
+        key: tuple(value) if key == "groups" else value for key, value in given.items() if key in _RULES
+    }
+    if unfit := sorted({"weights", "checkpoint"} & given.keys()):
+        raise EngineError(f"{', '.join(unfit)}: a rule of recorded models; at the front 16-bit leaves keep a master")
+    hyper = {key: value for key, value in given.items() if key not in _RULES}
+    return TensorOptimizer(named, name, hyper, StepRules(**rules))
+
+
+_RULES: Final = frozenset(StepRules.__struct_fields__)
 
 
 __all__ = ["TensorOptimizer", "optimizer"]

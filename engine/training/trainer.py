@@ -35,6 +35,7 @@ from allocsim.errors import EngineError, PlannerError, UnknownNameError
 from allocsim.model import Document, Plan, Role
 from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
+from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.models.labels import check_classes, one_hot
@@ -48,6 +49,7 @@ from engine.training.index_limits import index_limits
 from engine.training.losses import LOSSES, Loss
 from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
+from engine.training.step_rules import AVERAGE, SCALE, SKIPPED, NarrowGraph, StepRules, StepUpdate
 
 Array = NDArray[Any]
 Build = Literal["outputs", "forward", "gradient", "optimizer"]
@@ -96,7 +98,7 @@ class UnplannedBuild:
     loss: Tensor
     outputs: Tensor
     parameters: Mapping[str, Array]
-    """Weights to start from, and the hyper-parameters of the first step."""
+    """Weights and states to start from, and the hyper-parameters of the first step."""
     inputs: Mapping[str, Array]
     """What the host offers in each run: a batch, constants and the seed of the loss."""
 
@@ -119,6 +121,7 @@ class Trainer:
         seed: int = 0,
         watch: bool = False,
         measure: bool = False,
+        rules: StepRules | None = None,
     ) -> None:
         """Lay the weights and start from step 0.
 
@@ -138,9 +141,10 @@ class Trainer:
                 (`engine.runtime.nonfinite`).
             measure: measure the memory of the first run of each build (`memory`), to the same
                 numbers.
+            rules: what a step does beside its optimizer (`engine.training.step_rules`).
 
         Raises:
-            EngineError: a hyper-parameter or the period is out of range; a weight is missing or of
+            EngineError: a rule, a hyper-parameter or the period is out of range; a weight is missing or of
                 another shape.
             UnknownNameError: no such loss, optimizer, planner or executor.
         """
@@ -157,6 +161,8 @@ class Trainer:
         self.model = model
         self.loss: Loss = LOSSES[loss]
         self.optimizer: Optimizer = OPTIMIZERS[optimizer]
+        self.rules = rules or StepRules()
+        self.update = StepUpdate(self.optimizer, self.rules)
         self.hyper = self.optimizer.checked(hyper or {})
         self.period = period
         self.steps = 0
@@ -166,7 +172,7 @@ class Trainer:
         self.weights: dict[str, Array] = {}
         """Trained weight -> its memory, as it is now."""
         self.states: dict[str, Array] = {}
-        """Moments and accumulators -> their memory."""
+        """Moments, accumulators and states of the model -> their memory."""
         self.plans: dict[str, Plan] = {}
         """Fingerprint -> plan; as many as were ever made."""
         self.memory: dict[str, MemoryOfRun] = {}
@@ -252,18 +258,28 @@ class Trainer:
         parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
         self._lay(parameters, {}, trains=build not in EVALUATING)
         self._tell(1)
-        given = {**self.model.parameters, **self._hyper, **self.weights}
+        given, starts = {**self.model.parameters, **self._hyper, **self.weights}, self._starts()
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
         constants = self._constants(build, shapes, loss, inputs)
         return UnplannedBuild(
             graph=graph,
             loss=loss,
             outputs=outputs,
-            parameters={name: given[name].copy() for name in parameters},
+            parameters={name: given[name].copy() for name in parameters}
+            | {
+                leaf.name: np.array(starts[leaf.name], NUMPY_DTYPES[leaf.dtype])
+                for leaf in graph.leafs
+                if leaf.role == Role.STATE and leaf.name in starts
+            },
             inputs=self._inputs(
                 inputs, constants, batch, outputs.shape[-1], index_limits(graph), number=self._number()
             ),
         )
+
+    @property
+    def averages(self) -> dict[str, Array]:
+        """Weight -> its moving average, where the rules want one."""
+        return {name.removeprefix(AVERAGE): array for name, array in self.states.items() if name.startswith(AVERAGE)}
 
     def gradients(self) -> dict[str, Array]:
         """Return weight -> what its accumulator holds now.
@@ -311,24 +327,44 @@ class Trainer:
         The build `outputs` has no loss; the outputs stand in its place.
         """
         graph, loss, outputs = self.forward(build, shapes)
-        if build in EVALUATING:
-            return graph, loss, outputs
-        gradients = backward(graph, loss, accumulate=build == "gradient" or self.period > 1)
-        if build == "gradient":
-            return graph, loss, outputs
-        leafs = {name: graph.parameter(name, (size,), loss.dtype) for name, size in self.optimizer.leafs.items()}
-        for weight, gradient in gradients.items():
-            kept = {
-                prefix: graph.state(f"{prefix}.{weight.name}", weight.shape, weight.dtype)
-                for prefix in self.optimizer.states
-            }
-            with graph.scope("new", layer=weight.layer, stage="update"):
-                graph.expand(self.optimizer.update(graph, weight, gradient, {**leafs, **kept}))
+        if build not in EVALUATING:
+            self._backward(graph, loss, build)
+        graph.write_states()
         return graph, loss, outputs
+
+    def _backward(self, graph: Graph, loss: Tensor, build: Build) -> None:
+        """Append the backward pass of a build that trains, and what steps the weights."""
+        scaled = self.rules.loss_scale is not None
+        scale = graph.state(SCALE, (1,), loss.dtype) if scaled else None
+        seed = None
+        if scale is not None:
+            seed = graph.op("mul", graph.input(SEED, (1,), loss.dtype), scale, name="loss_grad.scaled")
+        gradients = backward(
+            graph,
+            loss,
+            seed=seed,
+            accumulate=build == "gradient" or self.period > 1,
+            checkpoints=self._checkpoints(graph),
+        )
+        if build == "optimizer":
+            self.update.build(graph, {w.name: (w, gradient) for w, gradient in gradients.items()}, scale)
+
+    def _checkpoints(self, graph: Graph) -> tuple[Tensor, ...] | None:
+        """Return the forward values that backward may read, None for all."""
+        if not self.rules.checkpoint:
+            return None
+        found = crossing(graph, self.rules.checkpoint)
+        if not found:
+            raise EngineError(
+                f"checkpoint is {self.rules.checkpoint}, and nothing that leaves a layer of model {self.model.name!r} "
+                "could be kept: engine.scope(layer=...) marks layers"
+            )
+        return found
 
     def forward(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
         """Return a build as `graph` does, less its backward pass and what steps the weights."""
-        graph = Graph(f"{self.model.name}.{build}")
+        name, narrow = f"{self.model.name}.{build}", self.rules.weights
+        graph = Graph(name) if narrow == "f32" else NarrowGraph(name, narrow)
         outputs = self._as_it_runs(build).build(graph, shapes)
         if build == "outputs":
             graph.expand(outputs)
@@ -362,11 +398,8 @@ class Trainer:
         states = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.STATE}
         self._lay(parameters, states, trains=build not in EVALUATING)
         frozen = {name: array for name, array in {**self.model.parameters, **self._hyper}.items() if name in parameters}
-        kept = {
-            name: array
-            for name, array in {**self.weights, **self.states}.items()
-            if name in parameters or name in states
-        }
+        held = {**self.weights, **self.states, **(self.averages if build in EVALUATING else {})}
+        kept = {name: array for name, array in held.items() if name in parameters or name in states}
         runtime = Runtime(
             lowered,
             plan,
@@ -417,9 +450,11 @@ class Trainer:
         return carried(self.plans[key], lowered.program)
 
     def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor], *, trains: bool) -> None:
-        """Take memory for weights and states that have none yet; states start as zeros."""
+        """Take memory for weights and states that have none yet; states start as the model says, or
+        as zeros.
+        """
         for name, leaf in parameters.items():
-            if name in self.optimizer.leafs:
+            if name in self.update.leafs:
                 self._hyper.setdefault(name, np.zeros(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
                 continue
             if name not in self.model.parameters:
@@ -430,6 +465,10 @@ class Trainer:
                     raise EngineError(f"{name!r} is {array.dtype}{list(array.shape)}; {leaf} is needed")
                 self.weights[name] = _aligned(leaf.shape, array.dtype)
                 self.weights[name][...] = array
+        averaged = parameters.items() if self.rules.average is not None else ()
+        for name, leaf in averaged:
+            if name in self.weights:
+                self._keep(AVERAGE + name, leaf.shape, leaf.dtype)
         for name, leaf in states.items():
             self._keep(name, leaf.shape, leaf.dtype)
         for name in sorted(set(self.model.parameters) - set(parameters) - set(self.weights)) if trains else ():
@@ -439,14 +478,21 @@ class Trainer:
 
     def _keep(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         """Take memory for a state that has none yet."""
-        self.states.setdefault(name, _aligned(shape, NUMPY_DTYPES[dtype]))
+        if name not in self.states:
+            self.states[name] = _aligned(shape, NUMPY_DTYPES[dtype])
+            self.states[name][...] = self._starts().get(name, 0)
+
+    def _starts(self) -> dict[str, Array]:
+        """Return what states begin with that do not begin with zeros."""
+        return {**self.model.states, **self.update.starts(self.weights)}
 
     def _number(self) -> int:
         """Return how many physical batches have been trained on."""
         return self.steps * self.period + self.pending
 
     def _tell(self, step: int) -> None:
-        for name, values in self.optimizer.values(self.hyper, step).items():
+        skipped = int(self.states[SKIPPED][0]) if SKIPPED in self.states else 0
+        for name, values in self.update.values(self.hyper, step, skipped).items():
             if name in self._hyper:
                 self._hyper[name][...] = values
 

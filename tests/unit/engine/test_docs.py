@@ -31,8 +31,11 @@ def test_the_front_page(capsys):
     space = run("docs/front.md", {})
     said = capsys.readouterr().out.splitlines()
 
-    assert (space["slope"].item(), said[:3]) == (108, ["[0.8 1.6]", "[  0. 400. 600.]", "108.0"])
-    assert said[3].startswith("within tolerance: 6 entries")
+    assert (space["slope"].item(), said[:4]) == (
+        108,
+        ["[0.8 1.6]", "[  0. 400. 600.]", "[3. 0. 7.] [1. 0. 3.]", "108.0"],
+    )
+    assert said[4].startswith("within tolerance: 6 entries")
 
 
 def test_every_row_of_the_five_texts_is_shown():

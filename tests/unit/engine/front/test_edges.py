@@ -1,9 +1,12 @@
 """Values at the edges: comparisons, powers, infinities, indices. Each is what numpy, or the limit, says."""
 
 import operator
+import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import engine
 from allocsim.errors import EngineError
@@ -171,3 +174,44 @@ def test_an_op_of_ones_own_keeps_its_promise_in_place_at_each_shape_that_is_used
             unsafe(tensor(np.ones((3, 20))))
     finally:
         forget("cube_in_place")
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda: tensor(np.array([2**40 + 1])), "1099511627777"),
+        (lambda: tensor([3, -(2**24) - 1]), "-16777217"),
+        (lambda: tensor(np.array([2**60 + 1]), dtype="float64"), str(2**60 + 1)),
+        (lambda: tensor([0.0, 1e300]), "1e+300 is beyond float32"),
+        (lambda: tensor(np.array([70000.0]), dtype="float16"), "beyond float16"),
+        (lambda: tensor([1.0]) * 1e300, "1e+300 is beyond float32"),
+        (lambda: tensor([1.0]) + 1e39, "1e+39 is beyond float32"),
+        (lambda: fn.embedding(tensor(np.ones((3, 2))), [-1]), "-1 names none"),
+    ],
+)
+def test_a_number_that_a_dtype_does_not_hold_is_refused_in_one_line(made, says):
+    with pytest.raises(EngineError, match=re.escape(says)) as raised:
+        made()
+    assert "\n" not in str(raised.value)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5), st.sampled_from(["float16", "float32", "float64"]))
+def test_whole_numbers_are_kept_exactly_or_refused(whole, dtype):
+    try:
+        kept = tensor(np.array(whole, np.int64), dtype=dtype).numpy().tolist()
+    except EngineError:
+        assert any(abs(number) > 2 ** (np.finfo(dtype).nmant + 1) for number in whole)
+    else:
+        assert kept == whole
+
+
+def test_infinities_given_are_kept():
+    assert tensor([np.inf, -np.inf]).numpy().tolist() == [np.inf, -np.inf]
+    assert (tensor([1.0]) * np.inf).item() == np.inf
+
+
+def test_whole_quotients_are_numpys():
+    a, b = np.array([-7.0, 7.0, 5.5]), np.array([2.0, -2.0, 0.5])
+    assert np.array_equal((tensor(a) // tensor(b)).numpy(), a // b)
+    assert np.array_equal((9.0 // tensor(b)).numpy(), 9.0 // b)
+    assert abs(tensor(-2.0)).item() == 2.0

@@ -309,8 +309,6 @@ def test_16_bit_storage_rounds_values_and_gradients_and_is_summed_wide(dtype, rn
     assert narrow == {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}[dtype]
     assert np.array_equal(stored.numpy(), x.numpy().astype(narrow))
     assert np.array_equal(x.grad.numpy(), np.full((2, 3), float(narrow.type(4 + 2**-7))))
-    with pytest.raises(EngineError, match="must be f32 or all f64"):
-        stored * stored
 
 
 def test_whole_numbers_become_what_they_meet_unless_int32_is_asked_for():
@@ -450,10 +448,10 @@ IMAGES, FILTERS = tensor(np.ones((1, 2, 4, 4))), tensor(np.ones((3, 2, 2, 2)))
         (lambda x: x[0, 0, 0], "names 3 axes of 2"),
         (lambda x: x[..., ...], r"with several \.\.\."),
         (lambda x: x[0.5], "is of float64"),
-        (lambda x: x[True], r"where\(condition, a, b\) chooses by truth"),
-        (lambda x: x[[True, False]], r"is of bool; .* set_\(mask, values\)"),
-        (lambda x: x[[0], [1]], "several arrays"),
-        (lambda x: x[None][0, :, [1]], "a number apart from an array"),
+        (lambda x: x[[True, False, True]], "boolean"),
+        (lambda x: x[[0, 1], [0, 1, 1]], "could not be broadcast"),
+        (lambda x: x[[0], [7]], "index 7 is out of bounds"),
+        (lambda x: x[tensor([0.5])], "is of float32"),
         (lambda x: x.softmax(2), "axis 2 does not name"),
         (lambda x: x.max(-3), "axis -3 does not name"),
         (lambda x: x[:0].argmax(0), "no elements along axis 0"),

@@ -131,7 +131,7 @@ def test_a_step_is_a_change_in_place_that_backward_knows_of():
     [
         (lambda: engine.optimizer([tensor([1.0])]), EngineError, "no leaf that wants a gradient"),
         (lambda: engine.optimizer([tensor([1.0], True) * 2.0]), EngineError, "no leaf that wants a gradient"),
-        (lambda: engine.optimizer([], "adam"), UnknownNameError, "optimizer 'adam' does not exist"),
+        (lambda: engine.optimizer([], "adan"), UnknownNameError, "optimizer 'adan' does not exist"),
         (lambda: engine.optimizer([], "sgd", beta=1.0), EngineError, "no hyper-parameter 'beta'"),
         (lambda: engine.model(Classifier(), {}), EngineError, "has its own parameters"),
         (lambda: engine.model(lambda p, data: data), EngineError, "its parameters are to be given"),

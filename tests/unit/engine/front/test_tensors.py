@@ -476,7 +476,7 @@ def test_what_cannot_be_differentiated_in_place_is_refused():
         (lambda: unseen.mul_(x[:1]), r"taken under no_grad\(\) of what has a gradient"),
         (lambda: turned[:1].mul_(x[:1]), "does not lie densely"),
         (lambda: y.set_(0, 1.0), r"set_ of .* has no derivative"),
-        (lambda: y.__setitem__(np.array([0, 1]), x), "an array of indices"),
+        (lambda: y.__setitem__(np.array([0, 1]), tensor([1.0, 2.0, 3.0])), "does not broadcast"),
         (lambda: y.copy_(tensor([[1.0, 2.0]] * 3)), "does not broadcast"),
         (lambda: y.add_([[1.0, 2.0], [3.0, 4.0]]), r"result has shape \(2, 2\)"),
     ):  # fmt: skip

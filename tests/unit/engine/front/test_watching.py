@@ -225,8 +225,8 @@ def test_what_does_not_depend_has_zeros_and_what_is_several_comes_as_several():
 def test_a_function_is_mapped_over_rows():
     x = leaf(*range(6)).detach().reshape(2, 3)
     np.testing.assert_array_equal(vmap(lambda row: row.sum())(x), [3, 12])
-    np.testing.assert_array_equal(vmap(lambda column: column.sum(), axis=1)(x), [3, 5, 7])
-    with pytest.raises(EngineError, match="rows along axis 0"):
+    np.testing.assert_array_equal(vmap(lambda column: column.sum(), in_axes=1)(x), [3, 5, 7])
+    with pytest.raises(EngineError, match="rows along 0"):
         vmap(lambda a, b: a)(x, x[:1])
 
 

@@ -143,7 +143,7 @@ def test_numbers_that_do_not_fit_are_refused(how, says):
 def test_a_graph_with_a_backward_pass_and_an_unknown_optimizer_are_refused():
     graph, loss = steps.perceptron(2).forward()
     with pytest.raises(UnknownNameError, match="optimizer"):
-        shard(graph, loss, zero=3, ranks=2, optimizer="adam")
+        shard(graph, loss, zero=3, ranks=2, optimizer="adan")
     backward(graph, loss)
     with pytest.raises(EngineError, match="has a backward pass already"):
         shard(graph, loss, zero=3, ranks=2)

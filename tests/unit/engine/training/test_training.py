@@ -147,7 +147,7 @@ def test_sgd_decays_and_steps():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"optimizer": "adam"}, "optimizer 'adam' does not exist; did you mean adamw"),
+        ({"optimizer": "adan"}, "optimizer 'adan' does not exist; did you mean adam, adamw"),
         ({"loss": "hinge"}, "loss 'hinge' does not exist"),
         ({"graphs": "lazy"}, "kind of graphs 'lazy' does not exist"),
         ({"hyper": {"lr": 1.0}}, "adamw has no hyper-parameter 'lr'; there are alpha, beta1, beta2, eps, wd"),
@@ -490,6 +490,24 @@ def test_a_warning_is_said_once_and_training_goes_on():
     assert not said
     with pytest.raises(UnknownNameError, match="value of nonfinite 'stopp' does not exist; did you mean stop"):
         fit(MODEL, DATA, replace(SETTINGS, nonfinite="stopp"))
+
+
+@pytest.mark.parametrize(("alpha", "told"), [(0.0, True), (0.05, False)])
+def test_a_loss_that_does_not_fall_is_told_once(alpha, told):
+    said = []
+    settings = replace(SETTINGS, epochs=8, logical_batch=5, hyper={"alpha": alpha})
+    fit(MODEL, DATA, settings, say=said.append)
+    assert [line.startswith("the loss did not fall") for line in said] == [True] * told
+
+
+def test_predictions_of_what_is_held_out_are_kept_in_the_result():
+    found = fit(MODEL, DATA, SETTINGS)
+    with Trainer(MODEL, graphs="shapes") as trainer:
+        trainer.adopt(found.weights, {})
+        outputs = trainer.predict({"data": DATA.columns["data"][found.held_out]})
+    assert np.array_equal(found.predictions, outputs.argmax(-1))
+    labels = DATA.columns["labels"][found.held_out]
+    assert np.mean(found.predictions == labels) == found.history[-1].validation.accuracy
 
 
 def test_validation_that_is_not_finite_only_warns():

@@ -1,0 +1,52 @@
+"""States: tensors that a model keeps from one run to the next and writes itself.
+
+    class Counter(Module):
+        def __init__(self):
+            self.seen = state(np.zeros(1))
+
+        def forward(self, data):
+            with no_grad():
+                self.seen.add_(1.0)
+            return data * self.seen
+
+Running statistics, moving averages and caches are states. They are neither trained nor constants:
+what changes them in place (`copy_`, `add_`, `x[...] = y`) is, in a recorded model, part of the
+program. There the new value is laid over the old one at the end of the run, when nothing reads the
+old one any more, and the next run begins with it. States start from what they were made of, lie
+outside of the arenas, are judged across runs by detector R, saved in checkpoints, and shared by all
+builds of a trainer: what training writes, `predict` reads.
+
+A state holds numbers without history. What is written is computed under `no_grad()`, or detached.
+
+What this module does not see: graphs, trainers.
+"""
+
+from typing import Any, Self
+
+from allocsim.errors import EngineError
+from engine.front.record import Node
+from engine.front.tensors import EagerTensor, tensor
+
+
+class State(EagerTensor):
+    """A tensor that a model keeps; see the module header."""
+
+    __slots__ = ()
+    kept = True
+
+    def _replace(self, op: str, made: Node) -> Self:
+        if made.needs_grad:
+            raise EngineError(
+                f"{op} of state {self._node}: {made} has a gradient's history, which would grow from run to run; "
+                "compute it under no_grad(), or detach() it"
+            )
+        return super()._replace(op, made)
+
+
+def state(data: Any, *, dtype: Any = None, name: str = "") -> State:
+    """Return a state that starts from a copy of `data`; arguments and errors as of `tensor`."""
+    made = tensor(data, dtype=dtype, name=name)
+    return State(made._node, made.shape)  # noqa: SLF001 - of ours
+
+
+__all__ = ["State", "state"]

@@ -1,0 +1,121 @@
+"""16-bit numbers at the front: computed in float32, rounded once after each op, promoted as PyTorch promotes them."""
+
+import operator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import engine
+from allocsim.errors import EngineError
+from engine import tensor
+from engine.front import functions as fn
+from engine.training import Trainer
+
+HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+DRAW = np.random.default_rng(8)
+A, B = (DRAW.normal(0, 3, (4, 3)).astype(np.float32) for _ in range(2))
+CALLS = [
+    ("exp", lambda x: x.exp()),
+    ("tanh", lambda x: x.tanh()),
+    ("sigmoid", lambda x: x.sigmoid()),
+    ("sqrt", lambda x: x.abs().sqrt()),
+    ("sum", lambda x: x.sum()),
+    ("mean", lambda x: x.mean(1)),
+    ("max", lambda x: x.max(0)),
+    ("softmax", lambda x: x.softmax()),
+]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("op", [operator.add, operator.sub, operator.mul, operator.truediv, operator.lt])
+def test_an_op_is_the_float32_op_of_the_numbers_stored_rounded_once(dtype, op):
+    a, b = (tensor(x).astype(dtype) for x in (A, B))
+    wide = op(*(x.numpy().astype(np.float32) for x in (a, b)))
+    found = op(a, b)
+    assert found.dtype == HALVES[dtype]
+    assert np.array_equal(found.numpy(), wide.astype(HALVES[dtype]))
+    number = op(a, 0.1)  # 0.1 itself, not what the dtype would make of it
+    assert number.dtype == HALVES[dtype]
+    wide = op(a.numpy().astype(np.float32), np.float32(0.1))
+    assert np.array_equal(number.numpy(), wide.astype(HALVES[dtype]))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
+def test_functions_are_those_of_float32_rounded_and_so_are_gradients(dtype, name, call):
+    x = tensor(A).astype(dtype)
+    wide = call(tensor(x.numpy().astype(np.float32)))
+    assert np.array_equal(call(x).numpy(), wide.numpy().astype(HALVES[dtype]))
+    leaf, beside = tensor(x.numpy(), True), tensor(x.numpy().astype(np.float32), True)
+    call(leaf).sum().backward()
+    call(beside).sum().backward()
+    assert leaf.grad.dtype == HALVES[dtype]
+    close = {"float16": 2e-3, "bfloat16": 2e-2}[dtype]
+    np.testing.assert_allclose(leaf.grad.numpy().astype("f4"), beside.grad.numpy(), rtol=close, atol=close)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("float16", "float16", "float16"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+        ("float16", "bfloat16", "float32"),
+        ("float16", "float32", "float32"),
+        ("bfloat16", "float64", "float64"),
+    ],
+)
+def test_dtypes_promote_as_pytorchs(one, other, both):
+    a, b = tensor(A, dtype=one), tensor(B, dtype=other)
+    for found in (a + b, b * a, a @ b.T, fn.where(a > b, a, b) if one == other else a - b):
+        assert found.dtype == np.dtype(HALVES.get(both, both))
+
+
+def test_what_is_mixed_without_a_rule_is_still_refused():
+    with pytest.raises(EngineError, match="must be f32 or all f64"):
+        tensor(A) + tensor(B, dtype="float64")
+    with pytest.raises(EngineError, match="1e\\+39 is beyond float32"):
+        tensor(A).astype("float16") * 1e39
+    with pytest.raises(EngineError, match="70000 is beyond float16"):
+        tensor([70000.0], dtype="float16")
+    assert np.isinf((tensor([300.0], dtype="float16") * 300.0).item())  # what overflows is infinite
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_model_in_16_bits_is_recorded_trained_and_judged(dtype):
+    def narrow(p, data):
+        return (data.astype(dtype) @ p["w"].astype(dtype)).tanh().astype("float32")
+
+    weights = {"w": np.eye(3, dtype=np.float32)}
+    net = engine.model(narrow, weights, example={"data": A})
+    with Trainer(net, loss="sum", optimizer="sgd", hyper={"alpha": 0.0}) as trainer:
+        outputs = trainer.run("gradient", {"data": A}).outputs
+        leaf = tensor(weights["w"], True)
+        typed = narrow({"w": leaf}, tensor(A))
+        typed.sum().backward()
+        assert np.array_equal(outputs, typed.numpy())
+        assert np.array_equal(trainer.gradients()["w"], leaf.grad)
+    assert engine.diagnose(net, loss="sum", steps=2).verdict.sound
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_values_and_dtypes_are_pytorchs(dtype):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    kinds = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+    for other in (dtype, "float32", "bfloat16"):
+        ours = [tensor(A, dtype=dtype), tensor(B, dtype=other)]
+        theirs = [torch.tensor(A).to(kinds[dtype]), torch.tensor(B).to(kinds[other])]
+        for op in (operator.add, operator.mul, operator.truediv, torch.maximum):
+            found = fn.maximum(*ours) if op is torch.maximum else op(*ours)
+            wanted = op(*theirs)
+            assert str(wanted.dtype) == f"torch.{found.dtype}"
+            assert np.array_equal(found.numpy().astype("f4"), wanted.float().numpy())
+    for ours, theirs in (
+        (lambda x: x * 0.1, lambda x: x * 0.1),
+        (lambda x: x + 0.5, lambda x: x + 0.5),  # PyTorch rounds 0.1 to float16 before it adds
+        (lambda x: x.sum(), lambda x: x.sum()),
+        (lambda x: x.mean(0), lambda x: x.mean(0)),
+        (lambda x: x.relu(), torch.relu),
+    ):
+        found, wanted = ours(tensor(A, dtype=dtype)), theirs(torch.tensor(A).to(kinds[dtype]))
+        assert np.array_equal(found.numpy().astype("f4"), wanted.float().numpy())

@@ -1,0 +1,237 @@
+"""What a model keeps from run to run: written by its own ops, saved, judged, the same however it is run."""
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import engine
+from allocsim.allocators import ALLOCATORS
+from allocsim.errors import EngineError
+from allocsim.model import Plan, Role
+from engine import Module, no_grad, state, tensor
+from engine.front import functions as fn
+from engine.front.modules import BatchNorm, Linear
+from engine.front.rebasing import CopyWarning
+from engine.sharding.ranked_trainer import RankedTrainer
+from engine.training import Dataset, Model, Settings, Trainer, fit
+
+ROWS = np.random.default_rng(5).normal(1.0, 3.0, (24, 4)).astype(np.float32)
+CLASSES = (np.arange(24) % 3).astype(np.int32)
+
+
+class Normed(Module):
+    def __init__(self):
+        draw = np.random.default_rng(1)
+        self.hidden, self.norm, self.out = Linear(4, 6, draw), BatchNorm(6, momentum=0.3), Linear(6, 3, draw)
+
+    def forward(self, data):
+        return self.out(fn.dropout(self.norm(self.hidden(data)).relu(), 0.1))
+
+
+def summing(p, data):
+    """Adds each batch to what it has seen, and multiplies by what it had seen before."""
+    with no_grad():
+        now = p["seen"] * 1.0
+        p["seen"].add_(data.sum(0))
+    return data * p["w"] * now
+
+
+def stepping(model, **more):
+    return Trainer(model, loss="sum", optimizer="sgd", **{"hyper": {"alpha": 0.0}, **more})
+
+
+def test_running_statistics_move_as_the_formula_says_and_are_used_in_evaluation():
+    norm = BatchNorm(4, momentum=0.25)
+    with stepping(engine.model(norm), graphs="shapes") as trainer:
+        mean, variance = np.zeros(4), np.ones(4)
+        for rows in (ROWS[:5], ROWS[5:12], ROWS[12:]):
+            outputs = trainer.step({"x": rows}).outputs
+            np.testing.assert_allclose(outputs, (rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5), atol=1e-5)
+            mean += 0.25 * (rows.mean(0) - mean)
+            variance += 0.25 * (rows.var(0, ddof=1) - variance)
+        np.testing.assert_allclose(trainer.states["mean"], mean, rtol=1e-5)
+        np.testing.assert_allclose(trainer.states["variance"], variance, rtol=1e-5)
+        kept = {name: array.copy() for name, array in trainer.states.items()}
+        predicted = trainer.predict({"x": ROWS})
+        np.testing.assert_allclose(predicted, (ROWS - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5)
+        assert all(np.array_equal(kept[name], trainer.states[name]) for name in kept)
+
+
+def test_what_is_typed_moves_the_same_states_to_the_same_bits():
+    net = Normed()
+    with Trainer(engine.model(Normed()), optimizer="sgd", hyper={"alpha": 0.1}, graphs="shapes") as trainer:
+        trainer.step({"data": ROWS, "labels": CLASSES})
+        with no_grad():
+            net.norm(net.hidden(tensor(ROWS)))
+        for name, held in net.states().items():
+            assert np.array_equal(held, trainer.states[name])
+        tensors = {name: tensor(array) for name, array in {**trainer.weights, **trainer.states}.items()}
+        with engine.evaluation():
+            typed = net.using(tensors)(tensor(ROWS))
+        assert np.array_equal(typed, trainer.predict({"data": ROWS}))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"planner": "reference"},
+        {"planner": "greedy_by_size", "executor": "tape"},
+        {"graphs": "dynamic"},
+        {"graphs": "shapes"},
+    ],
+)
+def test_neither_plans_nor_executors_nor_graphs_change_a_bit_of_a_state(how):
+    found = []
+    for more in ({}, how):
+        with stepping(engine.model(Normed()), hyper={"alpha": 0.1}, **more) as trainer:
+            for start in (0, 8, 16):
+                trainer.step({"data": ROWS[start : start + 8]})
+            found.append({**trainer.states, **trainer.weights})
+    assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7])
+def test_states_are_saved_and_a_resumed_run_has_the_same(tmp_path, stop):
+    net, data = engine.model(Normed()), Dataset.of(ROWS, CLASSES)
+    settings = Settings(epochs=3, batch=4, logical_batch=4, validation=0.34, seed=7, hyper={"alpha": 0.05})
+    whole = fit(net, data, settings)
+    fit(net, data, settings, save=tmp_path / "state", stop_after=stop)
+    resumed = fit(net, data, settings, save=tmp_path / "state", resume=True)
+    assert whole.history == resumed.history
+    assert whole.states.keys() == {"norm.mean", "norm.variance"}
+    for one, other in ((whole.weights, resumed.weights), (whole.states, resumed.states)):
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_other_states_to_start_from_are_another_run(tmp_path):
+    data, settings = Dataset.of(ROWS, CLASSES), Settings(loss="sum", batch=4)
+    made = [engine.model(summing, {"w": np.ones(4)}, states={"seen": np.full(4, start)}, dtypes={"data": "float64"}) for start in (0.0, 1.0)]  # fmt: skip
+    fit(made[0], data, settings, save=tmp_path / "state", stop_after=1)
+    with pytest.raises(EngineError, match="initial weights"):
+        fit(made[1], data, settings, save=tmp_path / "state", resume=True)
+
+
+def test_a_state_is_read_as_it_was_before_the_run_by_gradients_too():
+    net = engine.model(summing, {"w": np.ones(4, np.float32)}, states={"seen": np.full(4, 2.0, np.float32)})
+    with Trainer(net, loss="sum", optimizer="sgd", hyper={"alpha": 1.0}) as trainer:
+        first = trainer.step({"data": ROWS[:6]})
+        assert np.array_equal(first.outputs, ROWS[:6] * 2.0)
+        np.testing.assert_allclose(trainer.weights["w"], 1 - 2.0 * ROWS[:6].sum(0), rtol=1e-5)
+        seen = 2.0 + ROWS[:6].sum(0)
+        np.testing.assert_allclose(trainer.states["seen"], seen, rtol=1e-6)
+        second = trainer.step({"data": ROWS[6:12]})
+        np.testing.assert_allclose(second.outputs, ROWS[6:12] * (1 - 2.0 * ROWS[:6].sum(0)) * seen, rtol=1e-4)
+
+
+def test_states_that_change_places_are_both_read_first():
+    def swapped(p, data):
+        with no_grad():
+            old = p["a"] * 1.0
+            p["a"].copy_(p["b"])
+            p["b"].copy_(old)
+        return data * p["w"]
+
+    net = engine.model(swapped, {"w": np.ones(4)}, states={"a": np.zeros(4), "b": np.arange(4.0)}, dtypes={"data": "float64"})  # fmt: skip
+    with stepping(net) as trainer:
+        for turn in (1, 2, 3):
+            trainer.step({"data": ROWS})
+            assert np.array_equal(trainer.states["b" if turn % 2 == 0 else "a"], np.arange(4.0))
+            assert not trainer.states["a" if turn % 2 == 0 else "b"].any()
+
+
+def test_a_part_of_a_cache_is_written_and_read_by_predictions():
+    def cached(p, data):
+        with no_grad():
+            p["cache"][1:3] = data
+        return (p["cache"] * p["w"]).sum(0, keepdims=True)
+
+    net = engine.model(cached, {"w": np.float32(2.0).reshape(1)}, states={"cache": np.ones((4, 4), np.float32)})
+    with stepping(net) as trainer:
+        with pytest.warns(CopyWarning):
+            found = trainer.predict({"data": ROWS[:2]})
+        assert np.array_equal(trainer.states["cache"], np.concatenate([np.ones((1, 4)), ROWS[:2], np.ones((1, 4))]))
+        np.testing.assert_allclose(found, 2 * trainer.states["cache"].sum(0, keepdims=True), rtol=1e-6)
+
+
+def test_a_graph_of_the_engine_may_keep_states_as_well():
+    def build(graph, shapes):
+        x = graph.input("data", shapes["data"])
+        seen = graph.state("seen", shapes["data"][1:])
+        graph.writes[seen] = graph.op("add", seen, graph.op("sum_axes", x, axes=(0,)))
+        return graph.op("mul", x, graph.parameter("w", shapes["data"][1:], trainable=True))
+
+    net = Model(name="counting", build=build, parameters={"w": np.ones(4, np.float32)})
+    with stepping(net) as trainer:
+        for start in (0, 6):
+            trainer.step({"data": ROWS[start : start + 6]})
+        np.testing.assert_allclose(trainer.states["seen"], ROWS[:12].sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda p, data: p["seen"].copy_((data * p["w"]).sum(0)), "compute it under no_grad(), or detach() it"),
+        (lambda p, data: data.add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: p["seen"].set_(0, 1.0), "reads its numbers"),
+    ],
+)
+def test_what_a_state_cannot_hold_is_one_line(write, says):
+    def written(p, data):
+        write(p, data)
+        return data * p["w"]
+
+    net = engine.model(written, {"w": np.ones(4, np.float32)}, states={"seen": np.zeros(4, np.float32)})
+    with stepping(net) as trainer, pytest.raises(EngineError) as raised:
+        trainer.step({"data": ROWS})
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_misuse_of_states_is_one_line():
+    with pytest.raises(EngineError, match="as a parameter and as a state"):
+        engine.model(summing, {"w": np.ones(4), "seen": np.ones(4)}, states={"seen": np.ones(4)})
+    with pytest.raises(EngineError, match="has its own states"):
+        engine.model(Normed(), states={"a": np.ones(1)})
+    with pytest.raises(EngineError, match="a variance takes two"):
+        BatchNorm(4)(tensor(ROWS[:1]))
+    with pytest.raises(EngineError, match="keeps states"):
+        RankedTrainer(engine.model(Normed()), ranks=2, zero=0)
+    assert state([1.0]).detach().numpy().tolist() == [1.0]
+
+
+def test_default_pinned_and_reference_runs_agree_and_nothing_is_found():
+    net = engine.model(Normed(), example={"data": ROWS, "labels": CLASSES})
+    found = engine.diagnose(net, steps=3, hyper={"alpha": 0.1})
+    assert found.verdict.sound
+    assert found.modes["default"].loss == found.modes["pinned"].loss == found.modes["reference"].loss
+
+
+@pytest.fixture
+def overlaid(monkeypatch):
+    """A planner that lets the first state share the bytes of the largest result."""
+
+    def plan(program, constraints):
+        made = ALLOCATORS["greedy_by_size"].plan(program, constraints)
+        buffers = program.buffers
+        victim = int(np.flatnonzero(buffers.role == Role.STATE)[0])
+        inside = np.flatnonzero((made.arena == 0) & ~buffers.persistent)
+        guest = int(inside[np.argmax(buffers.nbytes[inside])])
+        arena, offset = made.arena.copy(), made.offset.copy()
+        arena[victim], offset[victim] = 0, made.offset[guest]
+        return Plan(program=program, arena=arena, offset=offset, nbytes=made.nbytes, source="overlaid")
+
+    module = ModuleType("overlaid_planner")
+    module.plan = plan
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return f"{module.__name__}:plan"
+
+
+def test_a_planner_that_gives_a_states_bytes_away_is_convicted(overlaid):
+    net = engine.model(summing, {"w": np.ones(4, np.float32)}, states={"seen": np.ones(4, np.float32)}, example={"data": ROWS})  # fmt: skip
+    sound = engine.diagnose(net, loss="sum", steps=3, hyper={"alpha": 1e-3})
+    assert sound.verdict.sound
+    found = engine.diagnose(net, loss="sum", steps=3, hyper={"alpha": 1e-3}, allocator=overlaid)
+    assert {cause.party for cause in found.verdict.causes} == {"plan"}
+    assert "seen" in found.verdict.text
