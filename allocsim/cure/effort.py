@@ -68,7 +68,8 @@ def steps_of_a_judgement(document: Document, report: Report | None = None) -> in
     belief, an eighth for each of the buffers and operands, and half of what is listed: all but
     `FEW`, where that is more.
 
-    An op with many results costs as many ops, one with many operands half as many. Without a report nothing is listed.
+    An op with many results costs as many ops, one with many operands half as many. Without a
+    report nothing is listed.
     """
     listed = 0 if report is None else len(report.violations)
     runs = document.runs
