@@ -75,8 +75,7 @@ _MAPS: Final = ("sigmoid", "softplus", "erf", "gelu", "gelu_erf")
 
 
 def _products(bind: Callable[..., Bind], **described: Any) -> dict[str, Kernel]:
-    blas = bind(tiled=False)
-    return {"tiles": Kernel(bind=bind(tiled=True), threaded=blas, **described), "blas": Kernel(bind=blas, **described)}
+    return {name: Kernel(bind=bind(tiled=name == "tiles"), **described) for name in ("tiles", "blas")}
 
 
 def _table() -> dict[str, dict[str, Kernel]]:
@@ -150,8 +149,8 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "avg_pool": {"numpy": Kernel(bind=windows.bind_avg_pool)},
         "avg_pool_back": {"numpy": Kernel(bind=windows.bind_avg_pool_back)},
         "pool_index": {"loop": Kernel(bind=windows.bind_pool_index)},
-        "attention": {"blocks": Kernel(bind=fused.bind_attention, threaded=partial(fused.bind_attention, tiled=False))},
-        "attention_back": {"blocks": Kernel(bind=fused.bind_attention_back, threaded=partial(fused.bind_attention_back, tiled=False))},
+        "attention": {"blocks": Kernel(bind=fused.bind_attention)},
+        "attention_back": {"blocks": Kernel(bind=fused.bind_attention_back)},
         "uniform": {"philox": Kernel(bind=indexed.bind_uniform)},
         "dropout": {"philox": Kernel(bind=indexed.bind_dropout, in_place=_FIRST, note="ggml has none")},
         "cast": {"numpy": Kernel(bind=moving.bind_cast)},

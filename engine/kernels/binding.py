@@ -47,9 +47,6 @@ class Kernel:
     bind: Bind
     """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes
     the kernel cannot run."""
-    threaded: Bind | None = None
-    """What to bind instead where a run may use several threads, for a kernel that uses one; the
-    bits may differ."""
     in_place: Pairs = ()
     """Declared alias pairs (operand position, result position): what the author promises."""
     overlap: Literal["declared", "any", "unknown"] = "declared"

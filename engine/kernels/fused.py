@@ -86,22 +86,22 @@ class Products(NamedTuple):
         return self.call(left, right, share), (np.add, (out, share, out))
 
 
-def _by_tiles(tiled: bool, q: Array) -> bool:  # noqa: FBT001 - as below
-    """Return whether tiles are asked for and are quick here."""
-    return tiled and q.dtype == np.float32 and tiles.wide()
+def _by_tiles(q: Array) -> bool:
+    """Return whether tiles are quick here."""
+    return bool(q.dtype == np.float32 and tiles.wide())
 
 
-def _products(tiled: bool, q: Array, k: Array, v: Array, rows: int) -> Products:  # noqa: FBT001 - one of two ways
+def _products(q: Array, k: Array, v: Array, rows: int) -> Products:
     """Return how the products of a call are made: `rows` is the most query rows of a block."""
-    if not _by_tiles(tiled, q):
+    if not _by_tiles(q):
         return Products(None)
     sides = (rows, k.shape[-2], q.shape[-1], v.shape[-1])
     return Products(tiles.room(max(sides), max(sides)))
 
 
-def _parts(q: Array, k: Array, v: Array, units: int, *, tiled: bool, products: int) -> int:
+def _parts(q: Array, k: Array, v: Array, units: int, *, products: int) -> int:
     """Return into how many parts a call is cut: one where BLAS multiplies, with its own threads."""
-    if not _by_tiles(tiled, q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS:
+    if not _by_tiles(q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS:
         return 1
     return parts(q.size * k.shape[-2] * products, units)
 
@@ -156,7 +156,7 @@ def _slopes(held: Array, slopes: Array, block: slice, seen: int, scale: Any) -> 
     return ds, rowwise.call("soft_max_back", ds, weights, scale, ds)
 
 
-def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays, *, tiled: bool = True) -> Call:
+def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e].
 
     Params scale, causal (default no).
@@ -173,7 +173,7 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays,
     most = blocks[0][0].stop if blocks else 0
 
     def done(kept: slice) -> Call:
-        held, products = scratch((most * k.shape[-2],), q.dtype), _products(tiled, q, k, v, most)
+        held, products = scratch((most * k.shape[-2],), q.dtype), _products(q, k, v, most)
         rated = {block.start: _weights(held, block, seen, part, scale) for block, seen, part in blocks}
         turns: list[Call] = []
         for head, group, block, seen, _ in units[kept]:
@@ -185,12 +185,12 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays,
             ]
         return in_turn(*turns)
 
-    count = _parts(q, k, v, len(units), tiled=tiled, products=2)
+    count = _parts(q, k, v, len(units), products=2)
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
 
-def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays, *, tiled: bool = True) -> Call:
+def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other.
 
     Params scale, causal (default no).
@@ -217,7 +217,7 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
     units = list(groups.items())
 
     def done(kept: slice) -> Call:
-        size, products = (most * k.shape[-2],), _products(tiled, q, k, v, most)
+        size, products = (most * k.shape[-2],), _products(q, k, v, most)
         held, slopes = scratch(size, q.dtype), scratch(size, q.dtype)
         shares = scratch(k.shape[-2:], q.dtype), scratch(v.shape[-2:], q.dtype)
         rated = [
@@ -244,6 +244,6 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
                 ]
         return in_turn(*turns)
 
-    count = _parts(q, k, v, len(units), tiled=tiled, products=5)
+    count = _parts(q, k, v, len(units), products=5)
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

@@ -11,8 +11,8 @@ A matrix whose axes both step by more than an element is copied into scratch, bo
 depend on shapes, orientation, processor and BLAS threads, not on placement.
 
 Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 bits; BLAS),
-chosen when bound, by layout and sizes alone. Tiles use one thread, so a run that may use several
-binds BLAS (`Kernel.threaded`).
+chosen when bound, by layout and sizes alone. Tiles are shared between the threads that a run may
+use, to the same bits; what BLAS does may differ in last digits with its threads.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
         sources = tuple(x if blas_ready(x) else scratch(x.shape, x.dtype) for x in (right, left))
         target = out if out.strides[-1] == out.itemsize and blas_ready(out) else scratch(out.shape, out.dtype)
         y, x, z = _grouped(kind, sources[0], sources[1], target)
-        product = tiles.call(x, y, z) if tiled and tiles.chosen(x, y, z) else (np.matmul, (x, y, z))
+        product = tiles.shared_call(x, y, z) if tiled and tiles.chosen(x, y, z) else (np.matmul, (x, y, z))
         before = [(np.copyto, (s, o)) for s, o in zip(sources, (right, left), strict=True) if s is not o]
         if not before and target is out:
             return product
@@ -104,7 +104,7 @@ def bind_add_out_prod(*, tiled: bool) -> Bind:
         left, right = (x if blas.lead(x) else np.empty(x.shape, x.dtype) for x in (b.T, a))
         staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
         if tiled and tiles.chosen(left, right, out):
-            return in_turn, (*staged, *started, tiles.call(left, right, out, add=True))
+            return in_turn, (*staged, *started, tiles.shared_call(left, right, out, add=True))
         how = blas.product(left, right, out)
         if how is not None:
             return in_turn, (*staged, *started, (blas.add_product, (left, right, out, how)))

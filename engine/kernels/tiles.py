@@ -5,7 +5,7 @@ The tiles are in `engine.kernels.compiled.products`.
 All is decided when a kernel is bound, by layouts, sizes and the processor. Importing this loads no
 numba.
 
-What this module does not see: ops, and how many threads a run may use.
+What this module does not see: ops.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import numpy as np
 
 from allocsim import processor
 from engine.kernels.binding import Array, Call, scratch
+from engine.kernels.threads import cut, parts, together
 
 COLUMNS: Final = 48
 """Fewest columns: the width of a tile."""
@@ -83,6 +84,18 @@ def call(left: Array, right: Array, out: Array, *, add: bool = False, packed: Ar
     arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]
     args = (*arrays, room(*left.shape[-2:]) if packed is None else packed, add)
     return _multiply(), args
+
+
+def shared_call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
+    """Return the same call by as many threads as are allowed, each with columns of its own.
+
+    Columns are cut at multiples of `COLUMNS`; the bits are those of one thread.
+    """
+    columns = out.shape[-1]
+    count = parts(out.size * left.shape[-1], columns // COLUMNS)
+    kept = [slice(COLUMNS * piece.start, COLUMNS * piece.stop) for piece in cut(columns // COLUMNS, count)]
+    kept[-1] = slice(kept[-1].start, columns)
+    return together([call(left, right[..., some], out[..., some], add=add) for some in kept])
 
 
 @lru_cache(maxsize=1)

@@ -27,7 +27,6 @@ What this module does not see: what makes a plan sound (`allocsim.judge`) and wh
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -83,9 +82,8 @@ class Runtime:
                 caller's memory: neither copied nor zeroed, changed by every run. Their slots must
                 be outside the arenas.
             threads: BLAS threads of this process until `close`, and those of kernels that use as
-                many (`engine.kernels.threads`); None leaves them alone. With one, kernels that use
-                one thread may be bound; with more or None those that BLAS runs (`Kernel.threaded`):
-                last digits depend on it.
+                many (`engine.kernels.threads`); None leaves them alone. Where BLAS multiplies, last
+                digits may depend on it; all other kernels have the same bits.
             allocate: where memory comes from, once for each arena in order, then for each buffer
                 outside them that is not used where it is; zeroed blocks by default. The runtime
                 does not check what is written outside a block.
@@ -105,7 +103,7 @@ class Runtime:
             raise EngineError(f"{plan!r} is not a plan of {lowered.program!r}: made for {made}, not for {runs}")
         self.lowered = lowered
         self.plan = plan if suspect else admit(plan)
-        self.kernels = _for(lowered.kernels, threads)
+        self.kernels = lowered.kernels
         """For each step the kernel that runs it, None where nothing runs."""
         self._allocate = allocate or block
         self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
@@ -329,17 +327,6 @@ def _content(leaf: Tensor, parameters: Mapping[str, Array]) -> Array:
     if not data.flags.c_contiguous:
         raise EngineError(f"parameter {leaf} is given as an array that is not C-contiguous")
     return data
-
-
-def _for(kernels: tuple[Kernel | None, ...], threads: int | None) -> tuple[Kernel | None, ...]:
-    """Return the kernels as a run with that many threads wants them.
-
-    Those that were one stay one.
-    """
-    if threads == 1:
-        return kernels
-    known = {id(k): k if k is None or k.threaded is None else replace(k, bind=k.threaded) for k in kernels}
-    return tuple(known[id(kernel)] for kernel in kernels)
 
 
 def _bind_calls(runtime: Runtime) -> tuple[Call, ...]:

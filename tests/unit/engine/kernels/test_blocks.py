@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.kernels import KERNELS
+from engine.kernels import KERNELS, tiles
 from engine.kernels import convolution as direct
 
 
@@ -35,14 +35,15 @@ def attention(q, k, v, grad, mask, *, scale):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("way", ["bind", "threaded"])
-def test_attention_of_several_blocks_is_that_of_numpy(way, causal):
+@pytest.mark.parametrize("wide", [False, True])
+def test_attention_of_several_blocks_is_that_of_numpy(monkeypatch, wide, causal):
     """Blocks of a length that does not divide the rows; heads of a group add up into one gradient."""
+    monkeypatch.setattr(tiles, "wide", lambda: wide)
     q, k, v, grad = normal(2, 150, 64), normal(1, 600, 64), normal(1, 600, 48), normal(2, 150, 48)
     mask = np.where(np.tri(150, 600, 450) == 1, 0, -np.inf).astype("f4") if causal else normal(150, 600)
     params, want = {"scale": 0.2, "causal": causal}, attention(q, k, v, grad, mask, scale=0.2)
     for kind, operands, wanted in (("attention", (q, k, v, mask), want[0]), ("attention_back", (grad, q, k, v, mask), want[1])):  # fmt: skip
-        found = done(getattr(KERNELS[kind]["blocks"], way), params, operands, wanted.shape)
+        found = done(KERNELS[kind]["blocks"].bind, params, operands, wanted.shape)
         np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
 
 

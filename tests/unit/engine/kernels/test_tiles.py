@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from allocsim.allocators import find
 from engine.graph import Graph
 from engine.graph.lowering import lower
-from engine.kernels import KERNELS, tiles
+from engine.kernels import KERNELS, threads, tiles
 from engine.kernels.compiled import entry, products, registers
 from engine.runtime import Runtime
 
@@ -213,30 +213,54 @@ def program(rows, k, n):
     return lower(graph, reads=(y,))
 
 
-def test_a_run_of_several_threads_takes_blas_and_one_of_one_takes_tiles(monkeypatch):
-    """Tiles use one thread, so they are bound where one is asked for; the two agree to rounding."""
+def test_a_run_has_the_same_bits_by_any_number_of_threads(monkeypatch):
+    """Each thread has columns of its own, cut where tiles begin."""
     monkeypatch.setattr(tiles, "wide", lambda: True)
-    lowered = program(32, 96, 64)
+    monkeypatch.setattr(threads, "SHARE", 1 << 12)
+    lowered = program(32, 96, 250)
     plan = find("ggml").plan(lowered.program)
     rng = np.random.default_rng(4)
-    w, x = rng.standard_normal((64, 96)).astype("f4"), rng.standard_normal((32, 96)).astype("f4")
+    w, x = rng.standard_normal((250, 96)).astype("f4"), rng.standard_normal((32, 96)).astype("f4")
     found = {}
-    for threads, executor in [(1, "calls"), (1, "tape"), (2, "calls"), (2, "tape"), (None, "calls")]:
-        with Runtime(lowered, plan, parameters={"w": w}, threads=threads, executor=executor) as runtime:
+    for count, executor in [(1, "calls"), (1, "tape"), (2, "calls"), (2, "tape"), (None, "calls")]:
+        with Runtime(lowered, plan, parameters={"w": w}, threads=count, executor=executor) as runtime:
             step = next(s for s, kernel in enumerate(runtime.kernels) if kernel is not None)
-            assert (runtime.call(step)[0] is not np.matmul) == (threads == 1)
-            found[threads, executor] = runtime.run({"x": x})["y"]
+            if count is not None:
+                assert (runtime.call(step)[0] is threads.at_once) == (count > 1)
+            found[count, executor] = runtime.run({"x": x})["y"].tobytes()
 
-    assert found[1, "calls"].tobytes() == found[1, "tape"].tobytes()
-    assert found[2, "calls"].tobytes() == found[2, "tape"].tobytes()
-    np.testing.assert_allclose(found[1, "calls"], found[2, "calls"], atol=2e-5)
+    assert len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize("columns", [48, 96, 97, 143, 480, 1001])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("size", [(8, 16), (64, 576), (200, 90)])
+@pytest.mark.parametrize("add", [False, True])
+def test_columns_cut_between_threads_have_the_bits_of_the_whole(monkeypatch, columns, turned, size, add):
+    rows, terms = size
+    rng = np.random.default_rng(columns + terms)
+    left = rng.standard_normal((rows, terms)).astype("f4")
+    right = (
+        rng.standard_normal((columns, terms)).astype("f4").T
+        if turned
+        else rng.standard_normal((terms, columns)).astype("f4")
+    )
+    start = rng.standard_normal((rows, columns)).astype("f4")
+    found = []
+    for count in (1, 2, 3, 7):
+        monkeypatch.setattr(tiles, "parts", lambda _, units, count=count: max(min(count, units), 1))
+        out = start.copy()
+        function, args = tiles.shared_call(left, right, out, add=add)
+        function(*args)
+        found.append(out.tobytes())
+
+    assert len(set(found)) == 1
 
 
 @pytest.mark.parametrize("kind", ["mul_mat", "out_prod", "add_out_prod"])
 def test_both_variants_are_there_and_declare_the_same(kind):
-    """`blas` can be asked for by name, and is what tiles become with several threads."""
+    """`blas` can be asked for by name."""
     kernels = KERNELS[kind]
 
     assert list(kernels) == ["tiles", "blas"]
-    assert kernels["tiles"].threaded is kernels["blas"].bind
-    assert replace(kernels["tiles"], bind=kernels["blas"].bind, threaded=None) == kernels["blas"]
+    assert replace(kernels["tiles"], bind=kernels["blas"].bind) == kernels["blas"]
