@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 
 unexport PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles the packages from their text: half a second of it, for `--help` too
 
-.PHONY: repro test quick campaigns lint types proof venv venv-locked lock bench clean
+.PHONY: repro test quick campaigns lint types docs proof venv venv-locked lock bench clean
 
 repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
 	$(BIN)/allocsim repro run ggml-1501 --out out/ggml-1501
@@ -27,6 +27,9 @@ lint: venv      ## style, and what may import what
 
 types: venv     ## types
 	$(BIN)/mypy
+
+docs: venv      ## the documentation as a site, in out/site/site; dead links fail
+	$(BIN)/python docs/site/build.py
 
 proof:          ## the proof, and the checker that is made from it; needs coq and ocaml-nox of Debian
 	$(MAKE) -C proof

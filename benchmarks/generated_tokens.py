@@ -1,6 +1,6 @@
 """Tokens a second of `allocsim generate` and of llama.cpp, from one GGUF file in float32, on one thread, taking turns.
 
-    python benchmarks/generation.py [--tokens 64] [--pairs 5] [--layers 30]
+    python benchmarks/generated_tokens.py [--tokens 64] [--pairs 5] [--layers 30]
 
 The model has the shape of SmolLM2-135M and drawn weights (`tests/gguf_models.py`). Each side continues the same 32 tokens greedily; the prompt and what is
 done once (loading, planning, binding) do not count: llama.cpp says the time of its generation itself (`predicted_ms`), here it is that of the steps behind
