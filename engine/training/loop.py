@@ -126,7 +126,7 @@ def fit(
             checkpoint.restore(save, trainer, course, identity, say)
         trainer.agree({**identity, "epoch": course.epoch, "batch": course.batch, "step": trainer.steps})
 
-        lookout = Lookout(settings.nonfinite, say, watching=settings.watch)
+        lookout = Lookout(settings.nonfinite, say, watching=settings.watch, ranks=trainer.ranks > 1)
 
         def saved() -> None:
             trainer.gather()

@@ -35,6 +35,7 @@ Nonfinite = Literal["stop", "warn", "ignore"]
 NONFINITE: Final[tuple[str, ...]] = get_args(Nonfinite)
 
 UNSEEN: Final = "resume with watch = true, which names the op that makes the first"
+APART: Final = "resume in one process, without ranks and with watch = true, which names the op that makes the first"
 BEFORE: Final = "a weight or a state was not finite before"
 ROUNDING: Final = 1e-5
 """Share of a loss by which sums of the same numbers in other orders may differ."""
@@ -52,11 +53,13 @@ class NotFiniteError(EngineError):
 class Lookout:
     """Looks at one run of training, and speaks once."""
 
-    def __init__(self, nonfinite: Nonfinite, say: Callable[[str], object], *, watching: bool) -> None:
+    def __init__(
+        self, nonfinite: Nonfinite, say: Callable[[str], object], *, watching: bool, ranks: bool = False
+    ) -> None:
         if nonfinite not in NONFINITE:
             raise UnknownNameError("value of nonfinite", nonfinite, NONFINITE)
         self._nonfinite = nonfinite
-        self._unknown = BEFORE if watching else UNSEEN
+        self._unknown = BEFORE if watching else APART if ranks else UNSEEN
         self._say = say
         self._said = False
 

@@ -177,6 +177,8 @@ class Trainer:
         """Fingerprint -> plan; as many as were ever made."""
         self.memory: dict[str, MemoryOfRun] = {}
         """Build -> what its first run held; only of a trainer that measures."""
+        self.ranks = 1
+        """How many make a step together."""
         self.writes = True
         """Whether this process is the one that writes results."""
         self._graphs = graphs

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import engine
+from allocsim.cli import main
 from allocsim.errors import EngineError
 from allocsim.judge.fast import check
 from engine.front import functions as fn
@@ -183,3 +184,24 @@ def test_ranks_that_find_different_checkpoints_are_refused_at_once(tmp_path):
     )
     assert done.returncode == 2
     assert "begin with different settings, data or checkpoints" in done.stderr
+
+
+def test_numbers_that_are_not_finite_over_ranks_advise_what_can_be_done(tmp_path, monkeypatch, capsys):
+    """The advice is followed: one process goes on from the ranks' checkpoint, and names the op."""
+    monkeypatch.chdir(tmp_path)
+    text = """
+        model = {kind = "mlp", sizes = [2, 16, 2]}
+        data = {kind = "moons", points = 64}
+        [training]
+        epochs = 4
+        batch = 8
+        save_every = 1
+        optimizer = "sgd"
+        hyper = {alpha = 3e19}
+    """
+    (tmp_path / "nan.toml").write_text(text)
+    assert main(["train", "nan.toml", "--out", "o", "--ranks", "2"]) == 1
+    assert "without ranks and with watch = true" in capsys.readouterr().err
+    (tmp_path / "nan.toml").write_text(text + "watch = true\n")
+    assert main(["train", "nan.toml", "--out", "o", "--resume"]) == 1
+    assert "infinity first made by mul_mat" in capsys.readouterr().err
