@@ -11,17 +11,19 @@ What this package does not see: how violations are found, causes and cures.
 """
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from allocsim.diagnostics.asked_facts import AskedFacts, DocumentFacts
+from allocsim.diagnostics.asked_facts import AskedFacts
 from allocsim.diagnostics.sentences import names_of, sentence
 from allocsim.judge.violations import Defects, Report, Violation
-from allocsim.model import Document
+
+if TYPE_CHECKING:
+    from allocsim.model import Document
 
 Found = TypeVar("Found", bound=Defects)
 
 
-def check(document: Document, **options: Any) -> Report:
+def check(document: "Document", **options: Any) -> Report:
     """Judge every run and every belief of a document; arguments, errors and cost are those of
     `allocsim.judge.fast.check`.
 
@@ -32,9 +34,15 @@ def check(document: Document, **options: Any) -> Report:
     return told(judged(document, **options), document)
 
 
-def told(report: Found, document: Document) -> Found:
+def told(report: Found, document: "Document") -> Found:
     """Return a report with a sentence and names in each of its records. O(records)."""
-    facts = DocumentFacts(document)
+    from allocsim.diagnostics.document_facts import DocumentFacts  # noqa: PLC0415 - numpy, and here alone
+
+    return worded(report, DocumentFacts(document))
+
+
+def worded(report: Found, facts: AskedFacts) -> Found:
+    """Return the same from facts of any kind."""
     return replace(
         report,
         violations=tuple(in_words(facts, v) for v in report.violations),
@@ -47,4 +55,4 @@ def in_words(facts: AskedFacts, v: Violation) -> Violation:
     return replace(v, message=sentence(facts, v), names=names_of(facts, v))
 
 
-__all__ = ["AskedFacts", "DocumentFacts", "check", "in_words", "names_of", "sentence", "told"]
+__all__ = ["AskedFacts", "check", "in_words", "names_of", "sentence", "told", "worded"]

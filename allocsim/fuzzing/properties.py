@@ -23,7 +23,8 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.diagnostics import DocumentFacts, sentence
+from allocsim.diagnostics import sentence
+from allocsim.diagnostics.document_facts import DocumentFacts
 from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase

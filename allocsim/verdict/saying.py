@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocsim.cure.changes import Change, program_of
-from allocsim.diagnostics import DocumentFacts, sentence
+from allocsim.diagnostics import sentence
+from allocsim.diagnostics.document_facts import DocumentFacts
 from allocsim.judge.fast import Violation
 from allocsim.model import Program
 from allocsim.verdict.dossier import Dossier

@@ -1,0 +1,10 @@
+"""A page that judges a document in the browser: the document is read there and goes nowhere.
+
+| file | |
+|---|---|
+| `in_browser.py` | what the page asks of Python: a text in, findings out; standard library alone |
+| `static_files.py` | the files of the page, and a server of them |
+| `index.html`, `page.js`, `worker.js`, `page.css` | the page, and the thread in which Python runs |
+
+`allocsim serve` is the command.
+"""
