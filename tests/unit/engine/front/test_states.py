@@ -59,6 +59,25 @@ def test_running_statistics_move_as_the_formula_says_and_are_used_in_evaluation(
         assert all(np.array_equal(kept[name], trainer.states[name]) for name in kept)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5), (2, 4, 3, 3)])
+def test_a_batch_norm_is_pytorchs_over_steps_and_in_evaluation(shape):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ours = BatchNorm(4, momentum=0.2)
+    theirs = {2: torch.nn.BatchNorm1d, 3: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d}[len(shape)](4, momentum=0.2)
+    draw = np.random.default_rng(0)
+    for _ in range(4):
+        rows = draw.normal(2.0, 3.0, shape).astype(np.float32)
+        x, y = tensor(rows, True), torch.tensor(rows, requires_grad=True)
+        weights = draw.normal(size=shape).astype(np.float32)
+        (ours(x) * weights).sum().backward()
+        (theirs(y) * torch.tensor(weights)).sum().backward()
+        np.testing.assert_allclose(x.grad, y.grad.numpy(), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(ours.mean, theirs.running_mean.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(ours.variance, theirs.running_var.numpy(), rtol=1e-5)
+    with engine.evaluation():
+        np.testing.assert_allclose(ours(tensor(rows)), theirs.eval()(torch.tensor(rows)).detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_typed_moves_the_same_states_to_the_same_bits():
     net = Normed()
     with Trainer(engine.model(Normed()), optimizer="sgd", hyper={"alpha": 0.1}, graphs="shapes") as trainer:

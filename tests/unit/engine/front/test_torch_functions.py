@@ -304,6 +304,33 @@ for st, pd, op in ((1, 0, 0), (2, 1, 1), (3, 2, 0)):
         A(3, 2, 3, 3),
         A(2),
     )
+for gr, di in ((2, 1), (4, 2), (1, 2)):
+    c(
+        f"conv2d groups {gr} dilation {di}",
+        lambda x, w, b, gr=gr, di=di: fn.conv2d(x, w, b, stride=2, padding=2, dilation=di, groups=gr),
+        lambda x, w, b, gr=gr, di=di: F.conv2d(x, w, b, 2, 2, di, gr),
+        A(2, 4, 6, 5),
+        A(8, 4 // gr, 3, 2),
+        A(8),
+    )
+    c(
+        f"conv1d groups {gr} dilation {di}",
+        lambda x, w, b, gr=gr, di=di: fn.conv1d(x, w, b, padding=1, dilation=di, groups=gr),
+        lambda x, w, b, gr=gr, di=di: F.conv1d(x, w, b, 1, 1, di, gr),
+        A(2, 4, 9),
+        A(8, 4 // gr, 3),
+        A(8),
+    )
+    c(
+        f"ct groups {gr} dilation {di}",
+        lambda x, w, b, gr=gr, di=di: fn.conv_transpose2d(
+            x, w, b, stride=2, padding=1, output_padding=1, groups=gr, dilation=di
+        ),
+        lambda x, w, b, gr=gr, di=di: F.conv_transpose2d(x, w, b, 2, 1, 1, gr, di),
+        A(2, 4, 4, 5),
+        A(4, 8 // gr, 3, 2),
+        A(8),
+    )
 
 
 GRADIENT = {
