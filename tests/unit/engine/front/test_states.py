@@ -15,7 +15,7 @@ from engine.front import functions as fn
 from engine.front.modules import BatchNorm, Linear
 from engine.front.rebasing import CopyWarning
 from engine.sharding.ranked_trainer import RankedTrainer
-from engine.training import Dataset, Model, Settings, Trainer, fit
+from engine.training import Dataset, Model, Settings, StepRules, Trainer, fit
 
 ROWS = np.random.default_rng(5).normal(1.0, 3.0, (24, 4)).astype(np.float32)
 CLASSES = (np.arange(24) % 3).astype(np.int32)
@@ -229,12 +229,13 @@ def test_default_pinned_and_reference_runs_agree_and_nothing_is_found():
 
 @pytest.fixture
 def overlaid(monkeypatch):
-    """A planner that lets the first state share the bytes of the largest result."""
+    """A planner that lets the state called `victim` share the bytes of the largest result."""
 
     def plan(program, constraints):
         made = ALLOCATORS["greedy_by_size"].plan(program, constraints)
         buffers = program.buffers
-        victim = int(np.flatnonzero(buffers.role == Role.STATE)[0])
+        victim = list(buffers.names).index(module.victim)
+        assert buffers.role[victim] == Role.STATE
         inside = np.flatnonzero((made.arena == 0) & ~buffers.persistent)
         guest = int(inside[np.argmax(buffers.nbytes[inside])])
         arena, offset = made.arena.copy(), made.offset.copy()
@@ -244,13 +245,16 @@ def overlaid(monkeypatch):
     module = ModuleType("overlaid_planner")
     module.plan = plan
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return f"{module.__name__}:plan"
+    return module
 
 
-def test_a_planner_that_gives_a_states_bytes_away_is_convicted(overlaid):
+@pytest.mark.parametrize("victim", ["seen", "average.w", "loss_scale.value", "b.w"])
+def test_a_planner_that_gives_a_states_bytes_away_is_convicted(overlaid, victim):
+    """One of the model, the average of a weight, the scale of the loss, a velocity."""
     net = engine.model(summing, {"w": np.ones(4, np.float32)}, states={"seen": np.ones(4, np.float32)}, example={"data": ROWS})  # fmt: skip
-    sound = engine.diagnose(net, loss="sum", steps=3, hyper={"alpha": 1e-3})
-    assert sound.verdict.sound
-    found = engine.diagnose(net, loss="sum", steps=3, hyper={"alpha": 1e-3}, allocator=overlaid)
+    how = {"loss": "sum", "optimizer": "momentum", "steps": 3, "hyper": {"alpha": 1e-3}, "rules": StepRules(average=0.5, loss_scale=64.0)}  # fmt: skip
+    overlaid.victim = victim
+    assert engine.diagnose(net, **how).verdict.sound
+    found = engine.diagnose(net, **how, allocator=f"{overlaid.__name__}:plan")
     assert {cause.party for cause in found.verdict.causes} == {"plan"}
-    assert "seen" in found.verdict.text
+    assert victim in found.verdict.text
