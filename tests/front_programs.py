@@ -109,6 +109,16 @@ BINARY = {
     ),  # of equals the first has the gradient here, both half of it there
     "where": (lambda a, b: fn.where(a > 0.1, a, b), lambda a, b: torch.where(a > 0.1, a, b)),
 }
+(
+    UNARY,
+    BINARY,
+) = (  # an op of PyTorch's on a transposed tensor is laid like it, the front's densely: then a reshape is a view on one side alone
+    {
+        name: (ours, theirs if name == "detach" else lambda *x, theirs=theirs: theirs(*x).contiguous())
+        for name, (ours, theirs) in table.items()
+    }
+    for table in (UNARY, BINARY)
+)
 AXIS = {
     "sum": (lambda x, d: x.sum(d), lambda x, d: x.sum(d)),
     "mean": (lambda x, d: x.mean(d, keepdims=True), lambda x, d: x.mean(d, keepdim=True)),
@@ -165,6 +175,11 @@ def _without(x, y):
         return x * y
 
 
+def _lay_masked(x, y):
+    x[x > 0.2] = y
+    return x
+
+
 KEYED = {"lay": _lay, "add_at": _add_at, "mul_at": _mul_at}
 TABLES = {**UNARY, **BINARY, **AXIS, **LAST, **VIEWS, **PLACE}
 TABLES |= {
@@ -172,8 +187,11 @@ TABLES |= {
 }
 TABLES["matmul"] = (lambda a, b: a @ b, torch.matmul)
 TABLES["concat"] = (lambda a, b, d: fn.concat([a, b], axis=d), lambda a, b, d: torch.cat([a, b], d))
+TABLES["pairs"] = (lambda x, key: x[key], lambda x, key: x[key])
+TABLES["masked"] = (lambda x, y: x[x > 0.2] * y, lambda x, y: x[x > 0.2] * y)
+TABLES["lay_masked"] = (_lay_masked, _lay_masked)
 TABLES["rows"] = (lambda x, ids: x[np.array(ids)], lambda x, ids: x[torch.tensor(ids)])
-HISTORY = frozenset({"hook", "retain", *PLACE, *KEYED})
+HISTORY = frozenset({"hook", "retain", "lay_masked", *PLACE, *KEYED})
 """Steps that a pure function does not have."""
 
 
@@ -183,7 +201,7 @@ def draw(rng, shapes, torches, *, pure):
     x, shape = torches[pick], shapes[pick]
     other = int(rng.choice([i for i, s in enumerate(shapes) if _meets(s, shape)]))
     kind = rng.choice(["unary", "binary", "axis", "last", "view", "place", "keyed", "history", "matmul", "concat", "rows"],
-                      p=[0.2, 0.16, 0.08, 0.04, 0.16, 0.12, 0.1, 0.05, 0.04, 0.03, 0.02])  # fmt: skip
+                      p=[0.17, 0.16, 0.08, 0.04, 0.16, 0.12, 0.1, 0.05, 0.04, 0.03, 0.05])  # fmt: skip
     if kind == "unary":
         return str(rng.choice(list(UNARY))), (pick,), ()
     if kind == "binary":
@@ -201,14 +219,16 @@ def draw(rng, shapes, torches, *, pure):
         same = [i for i, s in enumerate(shapes) if s == shape]
         return "concat", (pick, int(rng.choice(same))), (int(rng.integers(len(shape))),)
     if kind == "rows" and len(shape) == 2 and shape[0]:
-        return "rows", (pick,), (tuple(rng.integers(0, shape[0], 3).tolist()),)
+        return _looked_up(rng, pick, shape, shapes)
     if pure or (kind in {"place", "keyed"} and x.is_leaf and x.requires_grad):
         return "scaled", (pick,), ()
     into = [i for i, s in enumerate(shapes) if _lays(s, shape)]
     if kind == "place":
         return str(rng.choice(list(PLACE))), (pick, int(rng.choice(into))), ()
+    if kind == "keyed" and shape and rng.random() < 0.2:
+        return "lay_masked", (pick, int(rng.choice([i for i, s in enumerate(shapes) if s == ()] or [pick]))), ()
     if kind == "keyed" and shape:
-        key = _key(rng, shape)
+        key = _apart(rng, shape) if len(shape) == 2 and rng.random() < 0.25 else _key(rng, shape)
         seen = tuple(np.empty(shape)[key].shape)
         into = [i for i, s in enumerate(shapes) if _lays(s, seen)]
         return (str(rng.choice(list(KEYED))), (pick, int(rng.choice(into))), (key,)) if into else ("neg", (pick,), ())
@@ -216,6 +236,23 @@ def draw(rng, shapes, torches, *, pure):
         name = str(rng.choice(["hook", "retain", "no_grad"]))
         return name, (pick, other) if name == "no_grad" else (pick,), (0.5,) if name == "hook" else ()
     return "scaled", (pick,), ()
+
+
+def _looked_up(rng, pick, shape, shapes):
+    """Rows by number, elements by two arrays that may name one twice, or by a mask of the numbers."""
+    which = rng.random()
+    if which < 0.3:
+        return "rows", (pick,), (tuple(rng.integers(0, shape[0], 3).tolist()),)
+    if which < 0.7:
+        return "pairs", (pick,), (tuple(rng.integers(-n, n, 4).tolist() for n in shape),)
+    numbers = [i for i, s in enumerate(shapes) if s == ()]
+    return ("masked", (pick, int(rng.choice(numbers))), ()) if numbers else ("neg", (pick,), ())
+
+
+def _apart(rng, shape):
+    """Two arrays that name elements once: of one that is laid twice PyTorch says nothing."""
+    flat = rng.permutation(int(np.prod(shape)))[:3]
+    return tuple(part.tolist() for part in np.unravel_index(flat, shape))
 
 
 def _meets(a, b):

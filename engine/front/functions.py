@@ -7,23 +7,33 @@
     loss = fn.cross_entropy(fn.dropout(hidden.reshape(len(hidden), -1), 0.1, seed=7) @ w, classes)
 
 `core_functions` has those that are rows of the table of ops; `elementwise_functions`,
-`axis_functions`, `norm_functions` and `loss_functions` those that are made of these. Names are
+`axis_functions`, `norm_functions`, `shape_functions` and `loss_functions` those that are made of
+these. Names are
 those of PyTorch, axes and shapes numpy's.
 """
 
 # ruff: noqa: F403 - each module says in its `__all__` what it gives
 
-from engine.front import axis_functions, core_functions, elementwise_functions, loss_functions, norm_functions
+from engine.front import (
+    axis_functions,
+    core_functions,
+    elementwise_functions,
+    loss_functions,
+    norm_functions,
+    shape_functions,
+)
 from engine.front.axis_functions import *
 from engine.front.core_functions import *
 from engine.front.elementwise_functions import *
 from engine.front.loss_functions import *
 from engine.front.norm_functions import *
+from engine.front.shape_functions import *
 
 __all__ = (
     core_functions.__all__
     + elementwise_functions.__all__
     + axis_functions.__all__
     + norm_functions.__all__
+    + shape_functions.__all__
     + loss_functions.__all__
 )

@@ -8,7 +8,8 @@
 
 All views and detached twins see a change; where a gradient flows, views have the history of the
 changed base (`engine.front.rebasing`, which tells what was copied for it). A gradient that is kept
-(`retain_grad`) is that of the latest value; a hook stays with the value it was hung on. A leaf that
+(`retain_grad`) is that of the latest value; a hook stays with the value it was hung on, and on a
+leaf with the leaf. A leaf that
 wants a gradient changes only under `no_grad()` or through a detached twin. Under `no_grad()` the
 way of a gradient stays as it is, whatever the bytes become.
 

@@ -100,9 +100,9 @@ def laid_at(x: Node, shape: Shape, items: Items, values: Node) -> Node:
         new = values if values.shape == wanted else Eager.op("repeat", values, shape=wanted)
     except (ValueError, EngineError):
         raise EngineError(f"[{_said(items)}] = of {x}: {values} does not broadcast to {list(wanted)}") from None
-    if not prod(wanted):
-        return Eager.op("cont", x)
     count, width = prod(shape[: len(shape) - len(rest)]), prod(rest)
+    if not places.size or not width:  # what is given is an operand all the same; and -0.0 - 0.0 is -0.0
+        return Eager.op("sub", x, Eager.op("sum", new))
     source, hit = np.zeros(count, np.int32), np.zeros((count, width), x.array.dtype)
     source[places.reshape(-1)] = np.arange(places.size, dtype=np.int32)
     hit[places.reshape(-1)] = 1

@@ -157,7 +157,7 @@ class EagerValue:
             self._node = alias(node)
         else:
             self._node = Node(node.array, node.laid, node.storage, needs_grad=node.needs_grad)
-            self._node.name = node.name
+            self._node.name, self._node.hooks = node.name, node.hooks  # of the leaf, whatever it holds
             self._node.leaf_of = node.leaf_of
         succeed(node, self._node)
         return self._node
@@ -176,7 +176,7 @@ class EagerValue:
         in its place. A pass with a hook on a result runs op by op, without a plan; on leaves hooks
         are asked after the planned pass. Returns what takes the hook away again.
         """
-        node = self._node_with_gradient("register_hook")
+        node = based(self._node_with_gradient("register_hook"))
         shape, kind = self.shape, type(self)
 
         def asked(gradient: Node) -> Node | None:

@@ -158,6 +158,16 @@ def test_a_shape_that_depends_on_the_batch_is_refused_with_its_cure(function, sa
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("key", [np.zeros(3, bool), ([], []), (slice(0), [0, 1])])
+def test_what_is_laid_nowhere_changes_nothing_and_has_a_gradient_of_zero(key):
+    x = tensor(np.array([[-0.0, 1.0], [np.nan, 2.0], [3.0, 4.0]]))
+    before, y = x.numpy(), tensor(7.0, requires_grad=True, dtype="float64")
+    x[key] = y
+    assert x.numpy().tobytes() == before.tobytes()
+    x[1:, 1].sum().backward()
+    assert y.grad.item() == 0
+
+
 def test_what_is_laid_is_never_tiled():
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True) * 1.0
     for lay in (lambda: x.copy_(tensor([1.0, 2.0], True)), lambda: x.__setitem__([0, 1, 2, 3], tensor([1.0, 2.0], True))):  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 
 import engine
 from allocsim.errors import EngineError
-from engine import gradcheck, tensor
+from engine import gradcheck, gradgradcheck, tensor
 from engine.front import functions as fn
 from engine.front.modules import Gru, LayerNorm, Lstm
 from engine.training import Dataset, Settings, fit
@@ -213,6 +213,28 @@ TABLE = {
         lambda x: (x - x.mean(2, keepdims=True)) / np.sqrt(x.var(2, keepdims=True) + 1e-5),
         Z,
     ),
+    "expand": (lambda x: fn.expand(x, 2, -1, -1), lambda x: np.broadcast_to(x, (2, 3, 4)), X),
+    "repeat_interleave": (lambda x: fn.repeat_interleave(x, 2, 1), lambda x: x.repeat(2, 1), X),
+    "swapaxes": (lambda x: fn.swapaxes(x, 0, -1), lambda x: x.swapaxes(0, -1), Z),
+    "movedim": (lambda x: fn.movedim(x, 0, -1), lambda x: np.moveaxis(x, 0, -1), Z),
+    "masked_select": (lambda x: fn.masked_select(x, X > 0), lambda x: x[X > 0], X),
+    "tensordot": (lambda a, b: fn.tensordot(a, b, 1), lambda a, b: np.tensordot(a, b, 1), Z, drawn(4, 2)),
+    "kron": (fn.kron, np.kron, drawn(2, 2), drawn(1, 3)),
+    "addmm": (lambda x, a, b: fn.addmm(x, a, b, alpha=2.0), lambda x, a, b: x + 2 * a @ b, drawn(3, 2), X, drawn(4, 2)),
+    "diff": (fn.diff, np.diff, X),
+    "softmin": (fn.softmin, lambda x: np.exp(-x) / np.exp(-x).sum(-1, keepdims=True), X),
+    "median": (fn.median, lambda x: np.sort(x)[:, 1], X),
+    "quantile": (lambda x: fn.quantile(x, 0.4, 0), lambda x: np.quantile(x, 0.4, 0), X),
+    "pixel_shuffle": (
+        lambda x: fn.pixel_shuffle(x, 2),
+        lambda x: x.reshape(1, 2, 2, 2, 1, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 2, 2, 6),
+        drawn(1, 8, 1, 3),
+    ),
+    "index_add": (
+        lambda x, v: fn.index_add(x, 1, [0, 2, 0], v),
+        lambda x, v: x + v @ np.eye(4)[[0, 2, 0]],
+        *(X, drawn(3, 3)),
+    ),
 }  # fmt: skip
 """Name -> (the function, numpy's, inputs that lie beside no kink)."""
 
@@ -234,8 +256,16 @@ def test_first_derivatives_are_those_of_finite_differences(name):
 SMOOTH = (
     *("log1p", "erf", "rsqrt", "tan", "sinh", "asin", "atan", "atan2", "hypot", "logaddexp", "elu", "selu"),
     *("log_sigmoid", "mish", "glu", "var", "std", "logsumexp", "prod", "cumprod", "cdist", "batch_norm", "focal_loss"),
-    "gaussian_nll_loss",
+    *("gaussian_nll_loss", "softmin"),
 )
+LINEAR = ("expand", "repeat_interleave", "movedim", "masked_select", "tensordot", "kron", "addmm", "diff", "median", "quantile", "pixel_shuffle", "index_add")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_products_with_what_is_linear_have_second_derivatives(name):
+    """The derivative is linear in what comes back, and that is differentiated too."""
+    function, _, *inputs = TABLE[name]
+    assert gradgradcheck(lambda *given: function(*given) ** 2, *inputs, rtol=1e-4, atol=1e-6).ok
 
 
 @pytest.mark.parametrize("name", SMOOTH)
@@ -339,6 +369,16 @@ REFUSED = [
     (lambda x: fn.nll_loss(x, [0, 1, 9]), "class numbers run"),
     (lambda x: fn.glu(fn.tril(x)[:, :3]), "halves"),
     (lambda x: fn.interpolate(x, (2, 2), mode="cubic"), "nearest or bilinear"),
+    (lambda x: fn.swapaxes(x, 0, 2), "axis 2"),
+    (lambda x: fn.movedim(x, 0, 5), "axis 5"),
+    (lambda x: fn.arange(0, 3, 0), "arange"),
+    (lambda x: fn.full((2, -1), 0.0), "full: negative"),
+    (lambda x: fn.quantile(x, 1.5), "no share"),
+    (lambda x: fn.median(x[:0], 0), "no elements"),
+    (lambda x: fn.kron(x, x[0]), "one rank"),
+    (lambda x: fn.tensordot(x, x, 1), "do not meet"),
+    (lambda x: fn.pixel_shuffle(x, 2), "N, C, H, W"),
+    (lambda x: fn.masked_select(x, [True, False]), "broadcast"),
 ]
 
 

@@ -15,7 +15,7 @@ from engine.front import functions as fn
 from engine.front.modules import BatchNorm, Linear
 from engine.front.rebasing import CopyWarning
 from engine.sharding.ranked_trainer import RankedTrainer
-from engine.training import Dataset, Model, Settings, Trainer, fit
+from engine.training import Dataset, Model, Settings, StepRules, Trainer, fit
 
 ROWS = np.random.default_rng(5).normal(1.0, 3.0, (24, 4)).astype(np.float32)
 CLASSES = (np.arange(24) % 3).astype(np.int32)
@@ -57,6 +57,25 @@ def test_running_statistics_move_as_the_formula_says_and_are_used_in_evaluation(
         predicted = trainer.predict({"x": ROWS})
         np.testing.assert_allclose(predicted, (ROWS - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5)
         assert all(np.array_equal(kept[name], trainer.states[name]) for name in kept)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5), (2, 4, 3, 3)])
+def test_a_batch_norm_is_pytorchs_over_steps_and_in_evaluation(shape):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ours = BatchNorm(4, momentum=0.2)
+    theirs = {2: torch.nn.BatchNorm1d, 3: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d}[len(shape)](4, momentum=0.2)
+    draw = np.random.default_rng(0)
+    for _ in range(4):
+        rows = draw.normal(2.0, 3.0, shape).astype(np.float32)
+        x, y = tensor(rows, True), torch.tensor(rows, requires_grad=True)
+        weights = draw.normal(size=shape).astype(np.float32)
+        (ours(x) * weights).sum().backward()
+        (theirs(y) * torch.tensor(weights)).sum().backward()
+        np.testing.assert_allclose(x.grad, y.grad.numpy(), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(ours.mean, theirs.running_mean.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(ours.variance, theirs.running_var.numpy(), rtol=1e-5)
+    with engine.evaluation():
+        np.testing.assert_allclose(ours(tensor(rows)), theirs.eval()(torch.tensor(rows)).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_typed_moves_the_same_states_to_the_same_bits():
@@ -210,12 +229,13 @@ def test_default_pinned_and_reference_runs_agree_and_nothing_is_found():
 
 @pytest.fixture
 def overlaid(monkeypatch):
-    """A planner that lets the first state share the bytes of the largest result."""
+    """A planner that lets the state called `victim` share the bytes of the largest result."""
 
     def plan(program, constraints):
         made = ALLOCATORS["greedy_by_size"].plan(program, constraints)
         buffers = program.buffers
-        victim = int(np.flatnonzero(buffers.role == Role.STATE)[0])
+        victim = list(buffers.names).index(module.victim)
+        assert buffers.role[victim] == Role.STATE
         inside = np.flatnonzero((made.arena == 0) & ~buffers.persistent)
         guest = int(inside[np.argmax(buffers.nbytes[inside])])
         arena, offset = made.arena.copy(), made.offset.copy()
@@ -225,13 +245,16 @@ def overlaid(monkeypatch):
     module = ModuleType("overlaid_planner")
     module.plan = plan
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return f"{module.__name__}:plan"
+    return module
 
 
-def test_a_planner_that_gives_a_states_bytes_away_is_convicted(overlaid):
+@pytest.mark.parametrize("victim", ["seen", "average.w", "loss_scale.value", "b.w"])
+def test_a_planner_that_gives_a_states_bytes_away_is_convicted(overlaid, victim):
+    """One of the model, the average of a weight, the scale of the loss, a velocity."""
     net = engine.model(summing, {"w": np.ones(4, np.float32)}, states={"seen": np.ones(4, np.float32)}, example={"data": ROWS})  # fmt: skip
-    sound = engine.diagnose(net, loss="sum", steps=3, hyper={"alpha": 1e-3})
-    assert sound.verdict.sound
-    found = engine.diagnose(net, loss="sum", steps=3, hyper={"alpha": 1e-3}, allocator=overlaid)
+    how = {"loss": "sum", "optimizer": "momentum", "steps": 3, "hyper": {"alpha": 1e-3}, "rules": StepRules(average=0.5, loss_scale=64.0)}  # fmt: skip
+    overlaid.victim = victim
+    assert engine.diagnose(net, **how).verdict.sound
+    found = engine.diagnose(net, **how, allocator=f"{overlaid.__name__}:plan")
     assert {cause.party for cause in found.verdict.causes} == {"plan"}
-    assert "seen" in found.verdict.text
+    assert victim in found.verdict.text

@@ -304,6 +304,59 @@ for st, pd, op in ((1, 0, 0), (2, 1, 1), (3, 2, 0)):
         A(3, 2, 3, 3),
         A(2),
     )
+ids = r.integers(0, 3, (4, 5))
+for name, f, g, xs in (
+    ("expand", lambda x: fn.expand(x, 2, -1, 4), lambda x: x.expand(2, -1, 4), (A(3, 1),)),
+    ("repeat_interleave", lambda x: fn.repeat_interleave(x, 2, 1), lambda x: x.repeat_interleave(2, 1), (A(2, 3),)),
+    ("repeat_interleave all", lambda x: fn.repeat_interleave(x, 3), lambda x: x.repeat_interleave(3), (A(2, 3),)),
+    ("swapaxes", lambda x: fn.swapaxes(x, 0, -1), lambda x: x.swapaxes(0, -1), (A(2, 3, 4),)),
+    ("movedim", lambda x: fn.movedim(x, 0, -1), lambda x: x.movedim(0, -1), (A(2, 3, 4),)),
+    ("masked_select", lambda x: fn.masked_select(x, x > 0.0), lambda x: x.masked_select(x > 0), (A(3, 4),)),
+    ("scatter_add", lambda x, v: fn.scatter_add(x, 0, ids, v), lambda x, v: x.scatter_add(0, T(ids), v), (A(3, 5), A(4, 5))),
+    ("index_add", lambda x, v: fn.index_add(x, 1, [0, 2, 0], v), lambda x, v: x.index_add(1, T([0, 2, 0]), v), (A(2, 4), A(2, 3))),
+    ("tensordot", lambda a, b: fn.tensordot(a, b, 2), lambda a, b: torch.tensordot(a, b, 2), (A(2, 3, 4), A(3, 4, 5))),
+    ("kron", fn.kron, torch.kron, (A(2, 3), A(4, 2))),
+    ("addmm", lambda x, a, b: fn.addmm(x, a, b, beta=0.5, alpha=2.0), lambda x, a, b: torch.addmm(x, a, b, beta=0.5, alpha=2.0), (A(2, 4), A(2, 3), A(3, 4))),
+    ("diff", lambda x: fn.diff(x, 0), lambda x: torch.diff(x, dim=0), (A(4, 3),)),
+    ("softmin", lambda x: fn.softmin(x, 0), lambda x: F.softmin(x, 0), (A(4, 3),)),
+    ("median", lambda x: fn.median(x, 1), lambda x: x.median(1).values, (A(3, 6),)),
+    ("quantile", lambda x: fn.quantile(x, 0.3, 0), lambda x: x.quantile(0.3, 0), (A(6, 3),)),
+    ("pixel_shuffle", lambda x: fn.pixel_shuffle(x, 2), lambda x: F.pixel_shuffle(x, 2), (A(2, 8, 3, 2),)),
+    ("take_along_dim", lambda x: fn.take_along_dim(x, ids[:, :3], 1), lambda x: x.take_along_dim(T(ids[:, :3]), 1), (A(4, 3),)),
+    ("hstack", lambda a, b: fn.hstack([a, b]), lambda a, b: torch.hstack([a, b]), (A(2, 3), A(2, 1))),
+    ("cosine_embedding_loss", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], margin=0.1), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), margin=0.1), (A(3, 4), A(3, 4))),
+    ("arange", lambda x: x * fn.arange(1, 7, 2, dtype="float64"), lambda x: x * torch.arange(1, 7, 2), (A(3),)),
+    ("linspace", lambda x: x * fn.linspace(0, 1, 3, dtype="float64"), lambda x: x * torch.linspace(0, 1, 3, dtype=torch.float64), (A(3),)),
+    ("made", lambda x: x @ fn.eye(3, dtype="float64") + fn.ones((2, 3), dtype="float64") + fn.full((3,), 2.0, dtype="float64") + fn.zeros((1,), dtype="float64"), lambda x: x @ torch.eye(3).double() + 3, (A(2, 3),)),
+):  # fmt: skip
+    c(name, f, g, *xs)
+for gr, di in ((2, 1), (4, 2), (1, 2)):
+    c(
+        f"conv2d groups {gr} dilation {di}",
+        lambda x, w, b, gr=gr, di=di: fn.conv2d(x, w, b, stride=2, padding=2, dilation=di, groups=gr),
+        lambda x, w, b, gr=gr, di=di: F.conv2d(x, w, b, 2, 2, di, gr),
+        A(2, 4, 6, 5),
+        A(8, 4 // gr, 3, 2),
+        A(8),
+    )
+    c(
+        f"conv1d groups {gr} dilation {di}",
+        lambda x, w, b, gr=gr, di=di: fn.conv1d(x, w, b, padding=1, dilation=di, groups=gr),
+        lambda x, w, b, gr=gr, di=di: F.conv1d(x, w, b, 1, 1, di, gr),
+        A(2, 4, 9),
+        A(8, 4 // gr, 3),
+        A(8),
+    )
+    c(
+        f"ct groups {gr} dilation {di}",
+        lambda x, w, b, gr=gr, di=di: fn.conv_transpose2d(
+            x, w, b, stride=2, padding=1, output_padding=1, groups=gr, dilation=di
+        ),
+        lambda x, w, b, gr=gr, di=di: F.conv_transpose2d(x, w, b, 2, 1, 1, gr, di),
+        A(2, 4, 4, 5),
+        A(4, 8 // gr, 3, 2),
+        A(8),
+    )
 
 
 GRADIENT = {

@@ -268,3 +268,34 @@ def test_names_are_those_of_the_package():
         assert callable(getattr(engine, name))
     with no_grad():
         assert not (leaf(1.0) * 2.0).requires_grad
+
+
+# hooks, and bytes that change in place
+
+
+def test_a_hook_on_a_leaf_stays_through_steps_of_an_optimizer():
+    """What an optimizer changes under no_grad() is the same leaf, and so it is through a detached twin."""
+    x = leaf(1.0, 2.0)
+    remove = x.register_hook(lambda gradient: gradient * 0.5)
+    for _ in range(3):
+        x.zero_grad()
+        (x * 2.0).sum().backward()
+        assert x.grad.numpy().tolist() == [1, 1]
+        with no_grad():
+            x -= x.grad
+        x.detach().mul_(0.5)
+    remove()
+    x.zero_grad()
+    (x * 2.0).sum().backward()
+    assert x.grad.numpy().tolist() == [2, 2]
+
+
+@pytest.mark.filterwarnings("ignore::engine.front.rebasing.CopyWarning")
+def test_a_hook_on_a_tensor_that_was_changed_through_a_view_is_asked_after_the_next_change():
+    x = leaf(1.0, 2.0, 3.0)
+    y = x * 1.0
+    y[:1] *= 4.0
+    y.register_hook(lambda gradient: gradient * 0.5)
+    y[1:2] += x[:1]
+    y.sum().backward()
+    assert x.grad.numpy().tolist() == [2 + 1, 0.5, 0.5]

@@ -1,0 +1,237 @@
+"""Making tensors, moving their elements, and products by axes, with PyTorch's names.
+
+What is made takes `dtype` (float32 by default) and no gradient. Axes and shapes are numpy's.
+
+What this module does not see: nodes' history, plans, kernels.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from allocsim.errors import EngineError
+from engine.front.arguments import one_axis
+from engine.front.axis_functions import index_select, sort
+from engine.front.core_functions import concat, gather, scatter
+from engine.front.tensors import EagerTensor, operand, tensor
+from engine.ops.shapes import counts, real, whole
+
+
+def zeros(shape: Sequence[int], *, dtype: Any = np.float32) -> EagerTensor:
+    """Return zeros of a shape."""
+    return full(shape, 0.0, dtype=dtype)
+
+
+def ones(shape: Sequence[int], *, dtype: Any = np.float32) -> EagerTensor:
+    """Return ones of a shape."""
+    return full(shape, 1.0, dtype=dtype)
+
+
+def full(shape: Sequence[int], value: float, *, dtype: Any = np.float32) -> EagerTensor:
+    """Return one number in every place of a shape."""
+    return tensor(_numbers("full", np.full, counts("full", shape), value), dtype=dtype)
+
+
+def eye(rows: int, columns: int | None = None, *, dtype: Any = np.float32) -> EagerTensor:
+    """Return ones on the diagonal, zeros elsewhere."""
+    return tensor(_numbers("eye", np.eye, whole("eye", rows), columns), dtype=dtype)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, *, dtype: Any = np.float32) -> EagerTensor:
+    """Return numbers from `start` (0, where one is given) to below `stop`, `step` apart."""
+    first, last = (0, start) if stop is None else (start, stop)
+    return tensor(_numbers("arange", np.arange, first, last, step), dtype=dtype)
+
+
+def linspace(start: float, stop: float, count: int, *, dtype: Any = np.float32) -> EagerTensor:
+    """Return `count` numbers at equal distances, both ends among them."""
+    return tensor(_numbers("linspace", np.linspace, start, stop, whole("linspace", count)), dtype=dtype)
+
+
+def expand(x: EagerTensor, *shape: int) -> EagerTensor:
+    """Return x broadcast to a shape, in which -1 keeps a length."""
+    given = counts("expand", shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape)
+    own = (1,) * (len(given) - x.ndim) + x.shape
+    return x.broadcast_to(*(n if want == -1 else want for want, n in zip(given, own, strict=False)))
+
+
+def repeat_interleave(x: EagerTensor, count: int, axis: int | None = None) -> EagerTensor:
+    """Return each element along an axis `count` times in turn; of all elements without one."""
+    flat, place = (x.reshape(-1), 0) if axis is None else (x, axis)
+    place, times = _axis(flat, place), whole("repeat_interleave", count)
+    return index_select(flat, place, _numbers("repeat_interleave", np.repeat, np.arange(flat.shape[place]), times))
+
+
+def swapaxes(x: EagerTensor, one: int, other: int) -> EagerTensor:
+    """Return a view with two axes exchanged."""
+    order, a, b = list(range(x.ndim)), _axis(x, one), _axis(x, other)
+    order[a], order[b] = b, a
+    return x.transpose(*order)
+
+
+def movedim(x: EagerTensor, source: int, place: int) -> EagerTensor:
+    """Return a view with one axis at another place, the others in their order."""
+    moved = _axis(x, source)
+    order = [axis for axis in range(x.ndim) if axis != moved]
+    order.insert(_axis(x, place), moved)
+    return x.transpose(*order)
+
+
+def masked_select(x: EagerTensor, mask: Any) -> EagerTensor:
+    """Return the elements where a mask is not 0, in one dimension; at the prompt alone."""
+    chosen = _numbers("masked_select", np.broadcast_to, np.asarray(mask) != 0, x.shape)
+    found: EagerTensor = x[chosen]
+    return found
+
+
+def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
+    """Return x with each element of values added at its index along an axis; ids and values are
+    shaped like x but for that axis.
+    """
+    added: EagerTensor = x + scatter(values, ids, x.shape[_axis(x, axis)], axis)
+    return added
+
+
+def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
+    """Return x with the rows of values along an axis added to those that ids [n] name."""
+    form = [1] * x.ndim
+    form[_axis(x, axis)] = -1
+    places = _numbers("index_add", np.broadcast_to, np.reshape(ids, form), values.shape)
+    return scatter_add(x, axis, places, values)
+
+
+def tensordot(a: EagerTensor, b: EagerTensor, axes: int = 2) -> EagerTensor:
+    """Return the sum of products over the last `axes` axes of a and the first of b."""
+    shared = whole("tensordot", axes)
+    if not 0 <= shared <= min(a.ndim, b.ndim) or a.shape[a.ndim - shared :] != b.shape[:shared]:
+        raise EngineError(f"tensordot over {shared} axes: shapes {a.shape} and {b.shape} do not meet")
+    size = prod(b.shape[:shared])
+    made: EagerTensor = a.reshape(-1, size) @ b.reshape(size, -1)
+    return made.reshape(*a.shape[: a.ndim - shared], *b.shape[shared:])
+
+
+def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
+    """Return the Kronecker product of two tensors of one rank."""
+    if a.ndim != b.ndim:
+        raise EngineError(f"kron of shapes {a.shape} and {b.shape}: one rank is needed")
+    apart = [tuple(n for m, k in zip(x.shape, other, strict=True) for n in ((m, 1) if x is a else (1, k)))
+             for x, other in ((a, b.shape), (b, b.shape))]  # fmt: skip
+    made: EagerTensor = a.reshape(*apart[0]) * b.reshape(*apart[1])
+    return made.reshape(*(m * k for m, k in zip(a.shape, b.shape, strict=True)))
+
+
+def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, alpha: float = 1.0) -> EagerTensor:
+    """Return beta x + alpha a @ b."""
+    made: EagerTensor = x * beta + (a @ b) * alpha
+    return made
+
+
+def diff(x: EagerTensor, axis: int = -1) -> EagerTensor:
+    """Return each element less the one before it along an axis."""
+    before = (slice(None),) * _axis(x, axis)
+    made: EagerTensor = x[(*before, slice(1, None))] - x[(*before, slice(None, -1))]
+    return made
+
+
+def softmin(x: EagerTensor, axis: int = -1) -> EagerTensor:
+    """Return softmax(-x)."""
+    return (-x).softmax(axis)
+
+
+def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
+    """Return the middle element along an axis, of two the lower; its gradient goes there."""
+    place = _axis(x, axis)
+    return _ordered(x, place, (x.shape[place] - 1) // 2)
+
+
+def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
+    """Return what lies at a share, from 0 to 1, of the ordered elements along an axis, between two
+    in proportion.
+    """
+    if not 0 <= real("quantile", share) <= 1:
+        raise EngineError(f"quantile: {share} is no share from 0 to 1")
+    axis = _axis(x, axis)
+    place = share * (x.shape[axis] - 1)
+    low, high = (_ordered(x, axis, int(end(place))) for end in (np.floor, np.ceil))
+    made: EagerTensor = low + (high - low) * float(place - np.floor(place))
+    return made
+
+
+def _ordered(x: EagerTensor, axis: int, number: int) -> EagerTensor:
+    """Return the element with this number along an axis, in order."""
+    if not x.shape[axis]:
+        raise EngineError(f"shape {x.shape} has no elements along axis {axis}")
+    found: EagerTensor = index_select(sort(x, axis)[0], axis, [number])
+    return found.reshape(*x.shape[:axis], *x.shape[axis + 1 :])
+
+
+def pixel_shuffle(x: EagerTensor, factor: int) -> EagerTensor:
+    """Return x[N, C f f, H, W] as images [N, C, H f, W f] of which each pixel was f f channels."""
+    f = whole("pixel_shuffle", factor)
+    if x.ndim != 4 or f < 1 or x.shape[1] % f**2:
+        raise EngineError(f"pixel_shuffle of shape {x.shape}: [N, C, H, W] is needed, {f} x {f} dividing C")
+    n, channels, h, w = x.shape
+    parts = x.reshape(n, channels // f**2, f, f, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return parts.reshape(n, channels // f**2, h * f, w * f)
+
+
+def take_along_dim(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
+    """Return the elements at ids along an axis, as `gather`."""
+    return gather(x, ids, axis)
+
+
+def cosine_embedding_loss(one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0) -> EagerTensor:
+    """Return the mean over rows of 1 - cos where the target is 1, max(0, cos - margin) where -1."""
+    from engine.front.axis_functions import cosine_similarity  # noqa: PLC0415 - beside it
+
+    near = cosine_similarity(one, other)
+    like = (operand(target, near) + 1.0) * 0.5
+    made: EagerTensor = ((1.0 - near) * like + (near - margin).relu() * (1.0 - like)).mean()
+    return made
+
+
+def hstack(tensors: Sequence[EagerTensor]) -> EagerTensor:
+    """Return tensors beside each other: along axis 1, or 0 where that is the only one."""
+    return concat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
+
+
+def _axis(x: EagerTensor, axis: int) -> int:
+    return one_axis(x._node, x.ndim, axis)  # noqa: SLF001 - of ours
+
+
+def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of numpy's makes; EngineError for what it refuses."""
+    try:
+        return function(*arguments)
+    except (TypeError, ValueError, ZeroDivisionError, MemoryError) as error:
+        raise EngineError(f"{what}: {error}") from None
+
+
+__all__ = [
+    "addmm",
+    "arange",
+    "cosine_embedding_loss",
+    "diff",
+    "expand",
+    "eye",
+    "full",
+    "hstack",
+    "index_add",
+    "kron",
+    "linspace",
+    "masked_select",
+    "median",
+    "movedim",
+    "ones",
+    "pixel_shuffle",
+    "quantile",
+    "repeat_interleave",
+    "scatter_add",
+    "softmin",
+    "swapaxes",
+    "take_along_dim",
+    "tensordot",
+    "zeros",
+]
