@@ -416,9 +416,10 @@ def _layout(operand: Operand) -> tuple[str, tuple[int, ...]]:
     return operand.dtype, (*operand.ne, 1, 1, 1)[:4]
 
 
-PAIR_WEIGHT: Final = 4
-"""How often a pair of op and source is the turn of a seed, for once that an op is: a race wants
-more than one graph."""
+PAIR_WEIGHTS: Final = (4, 4, 12)
+"""How often a pair of op and source is the turn of a seed, for once that an op is, by the number of
+the source, the last for all behind: a race wants more than one graph, and what is unsafe over a
+third source is mostly one, which threads show now and then."""
 
 
 @cache
@@ -426,7 +427,9 @@ def turns() -> tuple[tuple[str, int | None], ...]:
     """Return what seeds in a row take turns with: each pair of op and source in place, and each op.
     Any run of so many seeds has them all.
     """
-    pairs = [turn for turn in sorted(pair_cases()) for _ in range(PAIR_WEIGHT)]
+    pairs = [
+        (op, slot) for op, slot in sorted(pair_cases()) for _ in range(PAIR_WEIGHTS[min(slot, len(PAIR_WEIGHTS) - 1)])
+    ]
     ops = [(op, None) for op in sorted(table_cases())]
     step = len(pairs) // max(len(ops), 1) + 1
     mixed = [one for at, op in enumerate(ops) for one in (op, *pairs[at * step : (at + 1) * step])]
