@@ -452,3 +452,6 @@ BROKEN = {
     for name, family in FAMILIES.items()
     for fault, promise in family.FAULTS.items()
 }
+
+BROKEN_STEP = BROKEN["classes.pops_and_keeps"][0]
+"""One that a training step shows wrong, by a name that a command can be given."""
