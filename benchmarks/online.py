@@ -2,20 +2,23 @@
 
     python benchmarks/online.py [--examples 5000] [--out FILE]
 
-For each sound allocator of the tests and of the shelf, the
-sequences and calls, what was (wrongly) found, and sequences and calls a CPU second; for each
-planted fault the number of the first sequence that finds it.
+For each sound allocator of the tests and of the shelf, the sequences and calls, what was (wrongly)
+found, and sequences and calls a CPU second; for each planted fault the number of the first sequence
+that finds it; and one sequence of 200 calls for each of the examples, against a tenth of it.
 """
 
 import time
+from random import Random
 
 from harness import Found, run
 
 from online_allocators import BROKEN, SOUND
 
-from allocsim.online import SHELF, Judge, campaign, drawn, find
+from allocsim.online import SHELF, Call, Judge, Sequence, campaign, drawn, find
 
 SEED = 29
+LONG = ("tlsf", "classes", "streams")
+"""Allocators whose calls take the same time however many came before."""
 
 
 def sound(examples: int) -> dict[str, dict[str, float]]:
@@ -31,6 +34,35 @@ def sound(examples: int) -> dict[str, dict[str, float]]:
             "accusations": len(result.findings),
             "sequences_per_cpu_second": round(result.sequences / seconds),
             "calls_per_cpu_second": round(result.calls / seconds),
+        }
+    return rows
+
+
+def long(count: int) -> dict[str, dict[str, float]]:
+    """Return the CPU seconds of one sequence of so many calls, and of a tenth of them: 512 blocks of
+    four sizes are held, each is used, and which one is freed is drawn.
+    """
+    rows = {}
+    for name in LONG:
+        make, streams = SOUND.get(name) or find(name), 2 if name == "streams" else 1
+        seconds = []
+        for many in (count // 10, count):
+            random, calls, live = Random(SEED), list[Call](), list[int]()  # noqa: S311 - nothing secret
+            while len(calls) < many:
+                handle = len(calls)
+                calls.append(("alloc", handle, random.choice((64, 256, 1000, 4096)), 64, handle % streams))
+                calls.append(("use", handle % streams, (handle,), True))
+                live.append(handle)
+                if len(live) > 512:
+                    calls.append(("free", live.pop(random.randrange(512)), True))
+            sequence = Sequence(shape="long", capacity=1 << 26, alignment=64, streams=streams, calls=tuple(calls))
+            began = time.process_time()
+            assert Judge(make=make).judge(sequence, again=False) is None
+            seconds.append(time.process_time() - began)
+        rows[name] = {
+            "calls": count,
+            "cpu_seconds": round(seconds[1], 2),
+            "times_a_tenth": round(seconds[1] / seconds[0], 1),
         }
     return rows
 
@@ -59,6 +91,7 @@ def measure(*, examples: int = 5000) -> Found:
     return {
         "seed": SEED,
         "sound": honest,
+        "long": long(200 * examples),
         "broken": planted,
         "accusations": sum(row["accusations"] for row in honest.values()),
         "missed": [name for name, first in planted.items() if first is None],

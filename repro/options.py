@@ -49,6 +49,9 @@ class EngineOptions(RunSizes):
     fixed: bool = False
     """Run the repaired twin."""
     allocator: str = "ggml"
+    online: str | None = None
+    """An allocator that gives out memory while steps run (`allocsim.online.find`), in place of a
+    planner; of a model of one's own."""
     modes: tuple[str, ...] = ()
     """Further modes to compare with the reference (`repro.mode_words`); none: no comparison."""
     weights: str | None = None

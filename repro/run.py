@@ -5,6 +5,9 @@ runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`). Kernels of
 in a child first (`engine.p_sanitizer.foreign`); where they break what they declare, or their
 process, that is the evidence, and nothing is trained.
 
+With `options.online` memory is given out while the steps run (`repro.online_runs`), and there is no
+plan before: the three runs differ in what is given back.
+
 What this module does not see: the terminal, files, and figures.
 """
 
@@ -20,6 +23,7 @@ from engine.p_sanitizer import foreign
 from engine.training.measured_memory import MemoryOfRun
 from repro import mode_words
 from repro.detectors import LOCKSTEP_RUNS, ask
+from repro.online_runs import train_online
 from repro.options import EngineOptions
 from repro.pipeline import MODES, prepare, train_three
 from repro.run_records import GradientRatio, TrainingSummary, agree, by_name, run_entry
@@ -79,6 +83,9 @@ class EngineResult:
 
 def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = silent) -> EngineResult:
     """Run a scenario and return its evidence and verdict; errors as of `repro.pipeline.prepare`."""
+    if options.online is not None:
+        evidence, modes = train_online(scenario, options, progress)
+        return EngineResult(scenario=scenario, options=options, evidence=evidence, verdict=judge(evidence), modes=modes)
     experiment = prepare(scenario, options)
     workload = experiment.workload
     plan = experiment.plans["default"]

@@ -4,6 +4,11 @@
 `fault`, the name of one, and differs from its sound form at that place alone.
 """
 
+import mmap
+import os
+import signal
+import struct
+import threading
 from collections import defaultdict
 from functools import partial
 from typing import ClassVar
@@ -436,6 +441,89 @@ class Patient(FirstFit):
         super().free(address, stream)
 
 
+class Forked(FirstFit):
+    """Goes on in a forked child with its own copy."""
+
+    FAULTS: ClassVar = {
+        "begins_anew": "forked", "raises_in_child": "forked", "ends_child": "forked", "hangs_in_child": "forked",
+        "one_book_for_both": "disjoint",
+    }  # fmt: skip
+    realloc = None
+    forks = True
+
+    def __init__(self, capacity, alignment, device, fault=""):
+        super().__init__(capacity, alignment, device)
+        self.fork_fault, self.process = fault, os.getpid()
+        self.book = mmap.mmap(-1, 16) if fault == "one_book_for_both" else None  # shared with every child
+
+    def alloc(self, nbytes, alignment, stream, tag):
+        if self.book is not None:
+            top, out = struct.unpack("<qq", self.book[:])
+            low = up(top, alignment)
+            if low + nbytes > self.end:
+                return None
+            self.book[:] = struct.pack("<qq", low + nbytes, out + 1)
+            return low
+        if os.getpid() != self.process:
+            if self.fork_fault == "begins_anew":
+                self.free_list, self.process = [(0, self.end)], os.getpid()
+            if self.fork_fault == "raises_in_child":
+                raise RuntimeError("this pool is another process's")
+            if self.fork_fault == "ends_child":
+                os._exit(3)
+            if self.fork_fault == "hangs_in_child":
+                signal.pause()
+        return super().alloc(nbytes, alignment, stream, tag)
+
+    def free(self, address, stream):
+        if self.book is None:
+            super().free(address, stream)
+            return
+        top, out = struct.unpack("<qq", self.book[:])
+        self.book[:] = struct.pack("<qq", top if out > 1 else 0, max(out - 1, 0))
+
+
+class Threaded(FirstFit):
+    """Any thread may call it."""
+
+    FAULTS: ClassVar = {
+        "list_for_each": "disjoint", "lost_elsewhere": "returned", "raises_elsewhere": "answers", "only_for_who_freed": "returned",
+    }  # fmt: skip
+    realloc = None
+    threads = True
+
+    def __init__(self, capacity, alignment, device, fault=""):
+        super().__init__(capacity, alignment, device)
+        self.thread_fault, self.own, self.owner = fault, threading.local(), {}
+
+    def alloc(self, nbytes, alignment, stream, tag):
+        if self.thread_fault == "list_for_each":
+            whole, self.free_list = self.free_list, getattr(self.own, "free_list", [(0, self.end)])
+            found = super().alloc(nbytes, alignment, stream, tag)
+            self.own.free_list, self.free_list = self.free_list, whole
+            return found
+        kept = getattr(self.own, "kept", [])
+        for low in kept:
+            if self.sizes[low] >= nbytes and low % alignment == 0:
+                kept.remove(low)
+                return low
+        found = super().alloc(nbytes, alignment, stream, tag)
+        self.owner[found] = threading.get_ident()
+        return found
+
+    def free(self, address, stream):
+        elsewhere = self.owner.get(address) != threading.get_ident()
+        if self.thread_fault == "raises_elsewhere" and elsewhere:
+            raise RuntimeError("freed on another thread")
+        if self.thread_fault == "lost_elsewhere" and elsewhere:
+            return
+        if self.thread_fault == "only_for_who_freed" and elsewhere:
+            self.own.kept = [*getattr(self.own, "kept", []), address]
+            return
+        if self.thread_fault != "list_for_each":
+            super().free(address, stream)
+
+
 FAMILIES = {
     "first_fit": FirstFit,
     "classes": Classes,
@@ -443,6 +531,8 @@ FAMILIES = {
     "streams": Streams,
     "waits": Waits,
     "pages": Pages,
+    "forked": Forked,
+    "threaded": Threaded,
 }
 
 SOUND = {**FAMILIES, "stack_of_pages": partial(Pages, lifo=True), "guarded": Guarded, "patient": Patient}
@@ -452,3 +542,6 @@ BROKEN = {
     for name, family in FAMILIES.items()
     for fault, promise in family.FAULTS.items()
 }
+
+BROKEN_STEP = BROKEN["classes.pops_and_keeps"][0]
+"""One that a training step shows wrong, by a name that a command can be given."""

@@ -81,6 +81,10 @@ def diagnose(
             help="Of a model: the planner under test, a name or package.module:function.", show_default="ggml"
         ),
     ] = None,
+    online: Annotated[
+        str | None,
+        typer.Option(metavar="TARGET", help="Of a model: who gives out memory while steps run, as of `fuzz --online`."),
+    ] = None,
     modes: Annotated[
         str | None, typer.Option(metavar="MODE,...", help="Of a model: compare these too, as `repro run` does.")
     ] = None,
@@ -95,11 +99,15 @@ def diagnose(
     Example: allocsim diagnose plan.json
     """
     asked = {
-        "data": data, "loss": loss, "optimizer": optimizer, "steps": steps, "allocator": allocator,
+        "data": data, "loss": loss, "optimizer": optimizer, "steps": steps, "allocator": allocator, "online": online,
         "modes": None if modes is None else tuple(filter(None, modes.split(","))),
         "pin_leafs": pin_leafs or None, "threads": threads,
     }  # fmt: skip
     given = {key: value for key, value in asked.items() if value is not None}
+    if allocator is not None and online is not None:
+        raise typer.BadParameter(
+            f"--allocator {allocator} plans before a step, --online {online} answers while it runs"
+        )
     if is_model(target):
         for_files = {
             "--explain": explain != 1,

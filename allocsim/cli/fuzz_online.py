@@ -119,12 +119,13 @@ def _summary(result: Result, asked: dict[str, Any]) -> tuple[str, str]:
     many = len(result.findings)
     shapes = ", ".join(f"{count} {shape}" for shape, count in sorted(result.shapes.items()))
     words = ", ".join(f"{count} {word}" for word, count in sorted(result.words.items()))
+    never = [f"{word}s" for word in ("fork", "thread") if not result.words[word]] + ["bad calls"]
     held = ", ".join(name for name, chosen in asked.items() if chosen) or "none"
     found = f"{many} finding{'s'[: many != 1]}" if many else "nothing found"
     stopped = f"; {result.stopped}" if result.stopped else ""
     return (
         f"{found} in {result.sequences} sequences of {result.calls} calls: {shapes or 'none'}{stopped}",
-        f"  drawn: {words or 'none'}; held to by choice: {held}; never drawn: forks, threads, bad calls",
+        f"  drawn: {words or 'none'}; held to by choice: {held}; never drawn: {', '.join(never)}",
     )
 
 

@@ -83,6 +83,7 @@ class Result:
         self.calls += len(sequence.calls)
         self.shapes[sequence.shape] += 1
         self.words.update(call[0] for call in sequence.calls)
+        self.words.update(call[2][0] for call in sequence.calls if call[0] == "thread")
 
     def add(self, other: "Result") -> None:
         """Count what another campaign drew; its findings are not taken over."""
@@ -251,7 +252,8 @@ def run_once(driver: Driver, sequence: Sequence) -> tuple[int, int]:
 
 def passes(sequence: Sequence) -> int:
     """Return how often a sequence is run on one target where memory may leak."""
-    return PASSES + sum(call[0] in {"alloc", "realloc"} for call in sequence.calls)
+    inner = (call[2] if call[0] == "thread" else call for call in sequence.calls)
+    return PASSES + sum(call[0] in {"alloc", "realloc"} for call in inner)
 
 
 def smallest(finding: Finding, judge: Judge) -> Finding:
@@ -286,6 +288,9 @@ def smallest(finding: Finding, judge: Judge) -> Finding:
 
 def _smaller(call: Call) -> Iterator[Call]:
     """Yield forms of a call that are easier to read."""
+    if call[0] == "thread":
+        yield call[2]
+        yield from (("thread", 1, inner) for inner in _smaller(call[2]))
     if call[0] == "alloc":
         for nbytes in (64, 1024):
             if call[2] > nbytes:

@@ -16,7 +16,7 @@ events: what the one says is held against the other.
 O(streams) a call. What this module does not see: memory, and allocators.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 class Device:
@@ -54,6 +54,16 @@ class Device:
     def ordered(self, stream: int, number: int, before: int) -> bool:
         """Return whether an op of a stream comes before the next op of the stream `before`."""
         return stream == before or number <= self._clocks[before][stream] or number <= self._known[stream]
+
+    def before(self, stream: int) -> Sequence[int]:
+        """Return how many ops of each stream come before the next op of this one, as far as its own
+        waits and ops say.
+        """
+        return self._clocks[stream]
+
+    def done(self, stream: int) -> int:
+        """Return how many ops the stream has done."""
+        return self._done[stream]
 
     def record(self, stream: int) -> int:
         """Mark what the stream has been given so far; return the mark.

@@ -21,6 +21,8 @@ does nothing, so every part of a sequence is a sequence.
 | `use stream handles` | an op on a stream reads or writes them |
 | `begin step stream handles`, `end step` | a step in flight uses them; the host sees it end |
 | `count h` | how many hold it |
+| `thread n call` | another thread makes the call, which is done before the next |
+| `fork` | a child goes on with a copy of all: it asks for as much as is held, and frees all |
 | `trim`, `evict nbytes`, `synchronize stream`, `advance stream` | as their names say |
 
 The driver is a caller that keeps its promises: it puts every use behind the `alloc` and behind uses
@@ -41,6 +43,7 @@ from typing import Any, Final
 from allocsim.errors import AskedError
 from allocsim.model.layout import LIMIT
 from allocsim.online.device import Device
+from allocsim.online.elsewhere import Threads, in_child
 from allocsim.online.held_memory import Broken, HeldBlock, HeldMemory
 from allocsim.online.protocol import Abilities, Make
 
@@ -83,6 +86,9 @@ class Driver:
         self._steps: dict[int, int] = {}
         self.sound = True
         """Whether no promise has been broken so far."""
+        self._threads = Threads()
+        self._thread_now: int | None = None
+        """The thread that makes the call; None: this one."""
         self._given = 0
         self._broken: HeldBlock | None = None
         """The block that breaks a promise, once one does."""
@@ -269,6 +275,32 @@ class Driver:
     def _advance(self, stream: int) -> None:
         self.device.advance(stream)
 
+    def _thread(self, number: int, call: Call) -> None:
+        self._thread_now = number if self.abilities.threads else None
+        try:
+            getattr(self, f"_{call[0]}")(*call[1:])
+        finally:
+            self._thread_now = None
+
+    def _fork(self) -> None:
+        broken = in_child(self._as_child) if self.abilities.forks else None
+        if broken is not None:
+            raise BrokenPromiseError(broken)
+
+    def _as_child(self) -> Broken | None:
+        """Ask for what is held once more, and free all."""
+        self._threads.forked()
+        self.events = None
+        try:
+            for number, blocks in enumerate(list(self.holds.values()), 1):
+                nbytes = sum(block.high - block.low for block in blocks)
+                self._alloc(-number, nbytes, blocks[0].alignment, blocks[0].stream)
+            for handle in list(self.holds):
+                self._free(handle, told=False)
+        except BrokenPromiseError as error:
+            return error.broken
+        return None
+
     # what they are made of ------------------------------------------------------------------------
 
     def _got(self, handle: int, nbytes: int, alignment: int, stream: int) -> list[HeldBlock] | None:
@@ -388,6 +420,8 @@ class Driver:
     def _answer(self, word: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the target's answer; what it raises is a broken promise."""
         try:
+            if self._thread_now is not None:
+                return self._threads.call(self._thread_now, function, arguments)
             return function(*arguments)
         except BrokenPromiseError:
             raise

@@ -20,6 +20,7 @@ WORDS: Final = {
     "count": "count the holders of h{0}",
     "evict": "evict {0} bytes",
     "synchronize": "the host waits for stream {0}",
+    "fork": "a child that is forked asks for as much as is held, and frees all",
     "advance": "stream {0} does what it was given",
 }
 
@@ -40,6 +41,8 @@ def lines(finding: Finding, seed: int) -> list[str]:
 def said(call: Call) -> str:
     """Return a call in words."""
     word, *arguments = call
+    if word == "thread":
+        return f"on thread {arguments[0]}: {said(arguments[1])}"
     if word in {"use", "begin"}:
         handles = ", ".join(f"h{handle}" for handle in (arguments[1] if word == "use" else arguments[2]))
         return (

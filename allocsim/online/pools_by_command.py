@@ -60,6 +60,9 @@ _CALLS: Final = {
 _DEVICE: Final = {"record": 1, "passed": 1, "wait": 2, "synchronize": 1, "copy": 3}
 """What the device is asked, with how many numbers."""
 
+STARTING: Final = 6
+"""Times as long as any other that the first answer of a command may take: it imports first."""
+
 
 def command(line: str, *, seconds: float = SECONDS) -> Callable[[int | None, int, Device], "PoolByCommand"]:
     """Return what makes targets of a command.
@@ -97,9 +100,10 @@ class _Commands:
                 if error.cause != "ends its process":  # behind its last pool, or it cannot have two
                     raise
             idle.close()
-        fresh = AskedCommand(self._arguments, seconds=self._seconds, folder=self._folder)
+        fresh = AskedCommand(self._arguments, seconds=self._seconds * STARTING, folder=self._folder)
         self._running.add(fresh)
-        return fresh, fresh.ask(question)
+        answer, fresh.seconds = fresh.ask(question), self._seconds
+        return fresh, answer
 
     def back(self, asked: AskedCommand) -> None:
         """Keep one for the next pool."""

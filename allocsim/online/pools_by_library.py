@@ -121,6 +121,7 @@ class _Malloc:
 
     keeps = True
     unbounded = True
+    threads = forks = True
 
     def __init__(self, found: Any, device: Device) -> None:
         self._found = found

@@ -20,6 +20,9 @@ An allocator of pages has an attribute `page`, the bytes of one; its answers are
 numbers. One whose `alloc` takes streams seriously says so by `record_stream` or by an attribute
 `streams = True`; every other one gives out memory for one stream. Steps run on any stream.
 
+One that any thread may call says `threads = True`; one that a forked child may go on with says
+`forks = True` (`allocsim.online.elsewhere`).
+
 One that never joins again what it once split says `keeps = True`: after a sequence it need not give
 the largest block that a fresh one gives, but the same calls must not need more memory each time.
 
@@ -64,6 +67,10 @@ class Abilities:
     """Whether memory that was split once may stay split."""
     unbounded: bool = False
     """Whether it gives out memory of the process, whatever capacity it is made with."""
+    threads: bool = False
+    """Whether any thread may call it."""
+    forks: bool = False
+    """Whether a forked child may go on with its copy."""
 
     @classmethod
     def of(cls, target: Any) -> "Abilities":
@@ -76,14 +83,16 @@ class Abilities:
         if isinstance(page, bool) or not isinstance(page, int) or page < 0:
             raise AllocsimError(f"page is {page!r}; an integer of bytes, or none, is needed")
         streams = "record_stream" in calls or bool(getattr(target, "streams", False))
-        keeps, unbounded = (bool(getattr(target, name, False)) for name in ("keeps", "unbounded"))
-        return cls(calls=calls, page=page, streams=streams, keeps=keeps, unbounded=unbounded)
+        said = {name: bool(getattr(target, name, False)) for name in ("keeps", "unbounded", "threads", "forks")}
+        return cls(calls=calls, page=page, streams=streams, **said)
 
 
 class _FromShelf:
     """An allocator of the shelf (`allocsim.allocators.driven_online`), which is told sizes again
     on free.
     """
+
+    threads = forks = True
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner

@@ -210,7 +210,10 @@ class _Trace:
     def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
         found = []
         for position, part in enumerate(event.get(side, ())):
-            row = part if isinstance(part, Mapping) else {"block": part}
+            if type(part) is tuple:  # cells of a page
+                row: Mapping[str, Any] = {"block": part[0], "offset": part[1], "nbytes": part[2]}
+            else:
+                row = part if isinstance(part, Mapping) else {"block": part}
             try:
                 block = self._block(row)
                 offset = number_of(row, "offset", 0)

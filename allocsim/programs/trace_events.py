@@ -23,7 +23,7 @@ O(parts) an event. What this module does not see: what events add up to.
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
@@ -88,6 +88,12 @@ class PagePool(NamedTuple):
     """How many there are, where that was told."""
 
 
+Cells = tuple[Any, int, int, Any, int, int, int, Any]
+"""A part that names positions, in plain words: block, offset, nbytes, sequence, first position,
+first cell, count, content (None where it was not told). A tuple: a recording has millions.
+"""
+
+
 def checked(event: Any) -> Mapping[str, Any]:
     """Return an event that has the keys of its word. Raises ModelError for any other."""
     if type(event) is not dict and not isinstance(event, Mapping):
@@ -138,8 +144,8 @@ class Lowering:
 
     def __init__(self) -> None:
         self.pools: dict[Any, PagePool] = {}
-        self._pages: dict[Any, PagePool] = {}
-        """Block -> the pool that it is a page of."""
+        self._pages: dict[Any, tuple[int, int]] = {}
+        """Block -> cells of the page that it is, and bytes of each."""
         self._programs: dict[Any, list[dict[str, Any]]] = {}
         self._runs = 0
         self._typed = False
@@ -194,7 +200,8 @@ class Lowering:
         device = key_of(event, "device", 0)
         if device not in self.pools or "address" in event or "nbytes" in event:
             raise ModelError("page", "needs a device that a pool describes, and neither address nor nbytes")
-        pool = self._pages[key_of(event, "block")] = self.pools[device]
+        pool = self.pools[device]
+        self._pages[key_of(event, "block")] = pool.cells, pool.page // pool.cells
         page, nbytes = number_of(event, "page"), pool.page
         found = {key: value for key, value in event.items() if key != "page"}
         return ({**found, "address": page * nbytes, "nbytes": nbytes},)
@@ -209,14 +216,17 @@ class Lowering:
             found = {key: value for key, value in event.items() if key != "program"}
             self._programs.setdefault(key_of(event, "program"), []).append(found)
             return ()
-        mark, use = event.get("mark"), event
-        if mark is not None or self._typed:
-            use = dict(event)
-            use.pop("mark", None)
-            for side in ("reads", "writes"):
-                parts = use.get(side)
-                if parts and isinstance(parts, list | tuple):
-                    use[side] = self._parts(parts, side)
+        mark, use = event.get("mark"), None if "mark" not in event else dict(event)
+        for side in ("reads", "writes") if self._typed else ():
+            parts = event.get(side)
+            if parts and isinstance(parts, list | tuple):
+                plain = self._parts(parts, side)
+                if plain is not parts:
+                    use = dict(event) if use is None else use
+                    use[side] = plain
+        if use is None:
+            return (event,)
+        use.pop("mark", None)
         if mark is None:
             return (use,)
         return use, {"event": "record", "mark": key_of(event, "mark"), "stream": event.get("stream", 0)}
@@ -242,34 +252,39 @@ class Lowering:
         return (event,)
 
     def _cell(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-        return (self._cells_of(event),)
+        cells = self._cells(event)
+        return ({**event, "slot": cells[5], "count": cells[6]},)
 
-    def _parts(self, parts: Sequence[Any], side: str) -> list[Any]:
-        """Return parts with offset and bytes of their cells; what has no position as it is."""
-        found: list[Any] = []
+    def _parts(self, parts: Any, side: str) -> Any:
+        """Return parts with the bytes of their cells, what has no position as it is; the same list
+        where no part has one.
+        """
+        found, number = parts, 0
         try:
-            for part in parts:
-                typed = type(part) is not str and isinstance(part, Mapping) and "position" in part
-                found.append(self._cells_of(part) if typed else part)
+            for number, part in enumerate(parts):
+                if (type(part) is dict or isinstance(part, Mapping)) and "position" in part:
+                    found = list(parts) if found is parts else found
+                    found[number] = self._cells(part)
         except ModelError as error:
-            raise error.within(f"{side}[{len(found)}]") from None
+            raise error.within(f"{side}[{number}]") from None
         return found
 
-    def _cells_of(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        pool = self._pages.get(key_of(part, "block"))
-        if pool is None:
-            raise ModelError("block", f"{shown(part['block'])} is no page that was given out")
-        key_of(part, "sequence")
-        position, count = part["position"], part.get("count", 1)
+    def _cells(self, part: Mapping[str, Any]) -> Cells:
+        name, sequence, position = part["block"], part.get("sequence"), part["position"]
+        if type(name) is not str or type(sequence) is not str:
+            name, sequence = key_of(part, "block"), key_of(part, "sequence")
+        known = self._pages.get(name)
+        if known is None:
+            raise ModelError("block", f"{shown(name)} is no page that was given out")
+        cells, cell = known
+        count = part.get("count", 1)
         if not (type(position) is type(count) is int and position >= 0 and count >= 0):
             position, count = number_of(part, "position"), number_of(part, "count", 1)
-        cells = pool.cells
         slot = number_of(part, "slot") if "slot" in part else position % cells
         if slot + count > cells or position > LIMIT:
             number_of(part, "position")
             raise ModelError("count", f"cells [{slot}, {slot + count}) are not within the {cells} of a page")
-        cell = pool.page // cells
-        return {**part, "count": count, "slot": slot, "offset": slot * cell, "nbytes": count * cell}
+        return name, slot * cell, count * cell, sequence, position, slot, count, part.get("content")
 
 
 def pairs_of(event: Mapping[str, Any]) -> Any:
@@ -328,4 +343,4 @@ def shown(thing: Any) -> str:
     return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 
 
-__all__ = ["KEYS", "Lowering", "PagePool", "checked", "key_of", "meta_of", "number_of", "pairs_of", "shown"]
+__all__ = ["KEYS", "Cells", "Lowering", "PagePool", "checked", "key_of", "meta_of", "number_of", "pairs_of", "shown"]

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocsim.programs.trace_events import PagePool, number_of
+from allocsim.programs.trace_events import Cells, PagePool, number_of
 from allocsim.recordings.screen import STEP, Screen
 
 BROKEN: Final[dict[str, tuple[str, str, str]]] = {
@@ -61,6 +61,9 @@ class BookFault:
 Spans = list[tuple[int, int, Any]]
 """Cells `[low, high)` and what is known of each of them; no two share a cell."""
 
+KEPT: Final = 10_000
+"""Pages of which none is dropped."""
+
 NOTHING: Final = object()
 """What is known of a cell that is in no span."""
 
@@ -85,6 +88,8 @@ class PageBook:
         self._screen = screen
         self._pools = pools
         self._pages: dict[Any, _Page] = {}
+        self._kept = KEPT
+        """Pages that were known when some were last dropped."""
         self._out: Counter[Any] = Counter()
         """Device -> pages that are out."""
         self._coming: dict[tuple[Any, int], int] = {}
@@ -211,23 +216,26 @@ class PageBook:
         self._count_on(page, event["sequence"], low, high, event["position"] - low)
 
     def _use(self, event: Mapping[str, Any]) -> None:
-        for part in event.get("reads", ()):
-            if type(part) is dict and "position" in part:
-                self._read(part)
-        for part in event.get("writes", ()):
-            if type(part) is dict and "position" in part:
-                self._write(part)
+        for side, done in (("reads", self._read), ("writes", self._write)):
+            parts = event.get(side)
+            if parts:
+                for part in parts:
+                    if type(part) is tuple:
+                        done(part)
 
-    def _read(self, part: Mapping[str, Any]) -> None:
-        name, sequence, low = part["block"], part["sequence"], part["slot"]
-        page = self._page(name)
-        high, base = low + part["count"], part["position"] - low
-        known = page.positions.get(sequence, [])
-        if known and known[-1][2] == base and known[-1][0] <= low and high <= known[-1][1]:
-            return
+    def _read(self, part: Cells) -> None:
+        name, _, _, sequence, position, low, count, _ = part
+        page = self._pages.get(name) or self._page(name)
+        high, base = low + count, position - low
+        known = page.positions.get(sequence)
+        if known:
+            start, stop, at = known[-1]
+            if at == base and start <= low and high <= stop:
+                return
+        known = known or []
         if all(found == base for found in _within(known, low, high)):
             return
-        what = f"positions [{part['position']}, {part['position'] + part['count']}) of {sequence} are read in {name}"
+        what = f"positions [{position}, {position + count}) of {sequence} are read in {name}"
         if sequence in page.lost:
             self._tell("rewritten", name, f"{what}; event {page.lost[sequence]} wrote over them for another sequence")
         else:
@@ -237,24 +245,32 @@ class PageBook:
 
     def _count_on(self, page: _Page, sequence: Any, low: int, high: int, base: int) -> None:
         page.positions[sequence] = _put(page.positions.get(sequence, []), low, high, base)
-        page.lost.pop(sequence, None)
+        if page.lost:
+            page.lost.pop(sequence, None)
 
-    def _write(self, part: Mapping[str, Any]) -> None:
-        name, sequence, low = part["block"], part["sequence"], part["slot"]
-        page = self._page(name)
-        high, base = low + part["count"], part["position"] - low
-        page.content = _put(page.content, low, high, part.get("content"))
-        for other, spans in page.positions.items():
-            if other != sequence and any(start < high and low < stop for start, stop, _ in spans):
-                page.positions[other] = _without(spans, low, high)
-                page.lost[other] = self._screen.events // STEP
-        self._count_on(page, sequence, low, high, base)
+    def _write(self, part: Cells) -> None:
+        name, _, _, sequence, position, low, count, content = part
+        page = self._pages.get(name) or self._page(name)
+        high, base = low + count, position - low
+        page.content = _put(page.content, low, high, content)
+        mine = page.positions.get(sequence)
+        if mine is None or len(page.positions) > 1:
+            for other, spans in page.positions.items():
+                if other != sequence and any(start < high and low < stop for start, stop, _ in spans):
+                    page.positions[other] = _without(spans, low, high)
+                    page.lost[other] = self._screen.events // STEP
+            self._count_on(page, sequence, low, high, base)
+        else:
+            page.positions[sequence] = _put(mine, low, high, base)
 
     def forget(self) -> None:
-        """Drop pages whose names are not known any more."""
+        """Drop pages whose names are not known any more, once they may be half of all."""
         known = self._screen
+        if len(self._pages) < 2 * self._kept:
+            return
         for name in [name for name in self._pages if name not in known.blocks and name not in known.gone]:
             del self._pages[name]
+        self._kept = max(len(self._pages), KEPT)
 
 
 def _put(spans: Spans, low: int, high: int, what: Any) -> Spans:
@@ -263,8 +279,9 @@ def _put(spans: Spans, low: int, high: int, what: Any) -> Spans:
         return spans
     if not spans or spans[-1][1] <= low:  # as sequences grow
         if spans and spans[-1][1] == low and spans[-1][2] == what:
-            low = spans.pop()[0]
-        spans.append((low, high, what))
+            spans[-1] = spans[-1][0], high, what
+        else:
+            spans.append((low, high, what))
         return spans
     return _joined([*_without(spans, low, high), (low, high, what)])
 

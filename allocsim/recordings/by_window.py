@@ -92,17 +92,19 @@ class _Judging:
 
     def judged(self, events: Iterable[Mapping[str, Any]]) -> JudgedRecording:
         plain, screen, size = self.lowering.plain, self.screen, self.size
-        add, book, kept = screen.add, self.book.words, self._events
+        words, book, kept = screen.words, self.book.words, self._events
         number = -1
         try:
             for number, event in enumerate(events):
                 screen.events = number * STEP
                 for one in plain(checked(event)):
-                    asked = book.get(one["event"])
-                    if asked is not None:
-                        asked(one)
+                    word = one["event"]
+                    if word in book:
+                        book[word](one)
                     kept.append((screen.events, one))
-                    add(one)
+                    if word in words:
+                        words[word](one)
+                    screen.events += 1
                 if len(kept) >= size:
                     self._close()
         except DocumentError:  # of the file that gives the events, which has its own places
@@ -147,7 +149,7 @@ class _Judging:
         self.screen.late.clear()
         self._events.clear()
         self._first = self.screen.events
-        self.screen.forget_marks()
+        self.screen.forget()
         self.book.forget()
         self._carried = Carried.of(self.screen)
 

@@ -45,7 +45,8 @@ class Carried:
         for places in screen.places.values():
             for _, owner in places.values():
                 held[owner] = None
-                held.update(dict.fromkeys(owner.behind or ()))
+                if owner.behind is not None:
+                    held.update(dict.fromkeys(owner.behind))
         order = screen.order
         return cls(
             rows=tuple(map(_row, held)),
@@ -132,8 +133,10 @@ class _Waits:
 
 
 def _row(held: RecordedBlock) -> Row:
-    mine = held.whole, held.parts and held.parts.copy(), held.readers and held.readers.copy()
-    return held.number, held.name, held.size, held.alloc, held.free, tuple(held.told or ()), mine
+    if held.row is None:
+        mine = held.whole, held.parts and held.parts.copy(), held.readers and held.readers.copy()
+        held.row = held.number, held.name, held.size, held.alloc, held.free, tuple(held.told or ()), mine
+    return held.row  # type: ignore[no-any-return]
 
 
 def _uses(size: int, whole: Use | None, parts: Any, readers: Any) -> Iterator[tuple[Use, int, int, bool]]:

@@ -23,7 +23,7 @@ Ends = tuple[int, int]
 class RecordedBlock:
     """A block, from its alloc until nothing later can meet it."""
 
-    __slots__ = ("alloc", "behind", "free", "front", "high", "lasting", "low", "name", "number", "only", "parts", "reach", "readers", "size", "told", "whole")  # fmt: skip
+    __slots__ = ("alloc", "behind", "free", "front", "high", "lasting", "low", "name", "number", "only", "parts", "reach", "readers", "row", "size", "told", "whole")  # fmt: skip
 
     def __init__(self, name: Any, low: int, nbytes: int, number: int, alloc: Mapping[str, Any]) -> None:
         self.name = name
@@ -48,6 +48,8 @@ class RecordedBlock:
         """The one stream that has used it; -1 before any, None once there were several."""
         self.front: Front | None = None
         """The last of its uses by stream, once it was asked for and as long as none came since."""
+        self.row: Any = None
+        """What is carried of it into a later window (`carried`), as long as nothing changed it."""
         self.told: list[tuple[int, Mapping[str, Any]]] | None = None
         """Events `record_stream` and `returned`."""
 
@@ -58,12 +60,6 @@ class RecordedBlock:
         if self.parts:
             yield from self.parts.values()
         yield from self.readers.values()
-
-    def used(self, stream: int) -> None:
-        """Note that an op of a stream uses it."""
-        self.front = None
-        if self.only != stream:
-            self.only = stream if self.only == -1 else None
 
     def last(self) -> Front:
         """Return the last of the uses that still matter, by stream."""

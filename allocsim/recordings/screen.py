@@ -23,7 +23,7 @@ and positions (`allocsim.recordings.book`).
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -38,6 +38,8 @@ GONE: Final = 100_000
 """Blocks that were given back whose names are still known."""
 
 STEP: Final = 1 << 20
+
+SAID: Final = 10_000
 
 MARKS: Final = 4096
 """Marks that are kept whatever they order: a stream that nobody met yet may wait for them."""
@@ -73,6 +75,8 @@ class Screen:
         self.late_marks: list[int] = []
         """Numbers of events that name a mark which was dropped, or never recorded."""
         self._lows: dict[Any, list[int]] = {}
+        self._said: dict[tuple[Any, Any, Any], tuple[Any, Any, Any]] = {}
+        """Kind, name and stream of uses, each once; up to `SAID`."""
         self.words = {
             "alloc": self._alloc,
             "free": self._free,
@@ -85,14 +89,9 @@ class Screen:
             "returned": self._returned,
             "barrier": self._barrier,
         }
-        """What order and memory hang on; other words are the allocator's own book."""
-
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Take in a plain event. Raises ModelError for one that no trace can hold."""
-        word = self.words.get(event["event"])
-        if word is not None:
-            word(event)
-        self.events += 1
+        """What takes in a plain event that order and memory hang on; other words are the
+        allocator's own book. Raises ModelError for one that no trace can hold.
+        """
 
     def block(self, name: Any) -> RecordedBlock:
         """Return a block by name. Raises ModelError for one that is not known."""
@@ -179,6 +178,7 @@ class Screen:
             held = self.block(name)
             self.suspects.append(self.events)
         held.free = held.free or (self.events, event)
+        held.row = None
         self.gone[name] = held
         stream = self.order.stream(event.get("stream", held.alloc.get("stream", 0)))
         if held.told:
@@ -191,14 +191,14 @@ class Screen:
     def _record_stream(self, event: Mapping[str, Any]) -> None:
         held = self.block(event["block"])
         self.order.stream(event.get("stream", 0))
-        held.told = [*(held.told or ()), (self.events, event)]
+        held.told, held.row = [*(held.told or ()), (self.events, event)], None
 
     def _returned(self, event: Mapping[str, Any]) -> None:
         held = self.block(event["block"])
         if held.free is None:
             raise ModelError("block", f"{shown(event['block'])} was returned before it was freed")
         self.order.returned(held.number)
-        held.told = [*(held.told or ()), (self.events, event)]
+        held.told, held.row = [*(held.told or ()), (self.events, event)], None
 
     # order ----------------------------------------------------------------------------------------
 
@@ -229,9 +229,13 @@ class Screen:
         streams = [self.order.stream(name) for name in event["actors"]]
         self.order.join(streams, streams)
 
-    def forget_marks(self) -> None:
-        """Drop old marks that order nothing any more: all streams come after them already."""
+    def forget(self) -> None:
+        """Drop old marks that order nothing any more, since all streams come after them already;
+        and words of uses, once they are many.
+        """
         streams = list(self.order.streams.values())
+        if len(self._said) > SAID:
+            self._said.clear()
         old = list(self.marks)[: max(len(self.marks) - MARKS, 0)]
         for mark in [mark for mark in old if self._passed(self.order.marks[mark].all, streams)]:
             del self.marks[mark]
@@ -258,23 +262,35 @@ class Screen:
         order.put(stream, op)
         before = order.before(stream)
         kind = event.get("kind", "use")
-        use = (op, stream, self.events, (kind, event.get("name", kind), event.get("stream", 0)), before)
-        reads, writes = event.get("reads", ()), event.get("writes", ())
+        words = (kind, event.get("name", kind), event.get("stream", 0))
+        use = (op, stream, self.events, self._said.setdefault(words, words), before)
+        reads, writes = event.get("reads"), event.get("writes")
         if (kind == HOST_WRITE and reads) or (kind == HOST_READ and writes):
             raise ModelError("kind", f"a {kind} has no {'reads' if reads else 'writes'}")
-        right, read, written = True, [], []
-        for part in reads:
-            found = self._part(part, "reads")
-            read.append(found)
-            right = self._read(*found, use) and right
-        for part in writes:
-            found = self._part(part, "writes")
-            written.append(found)
-            right = self._written(*found, use) and right
+        right = True
+        read = self._parts(reads, "reads") if reads else ()
+        for held, low, high in read:
+            right = self._read(held, low, high, use) and right
+        written = self._parts(writes, "writes") if writes else ()
+        for held, low, high in written:
+            right = self._written(held, low, high, use) and right
         if not right or (written and len(read) + len(written) > 1 and _in_itself(read, written)):
             self.suspects.append(self.events)
 
+    def _parts(self, parts: Iterable[Any], side: str) -> list[Part]:
+        found, blocks = [], self.blocks
+        for part in parts:
+            held = blocks.get(part[0]) if type(part) is tuple else None
+            if held is not None:
+                low = part[1]
+                found.append((held, low, low + part[2]))
+            else:
+                found.append(self._part(part, side))
+        return found
+
     def _part(self, part: Any, side: str) -> Part:
+        if type(part) is tuple:
+            part = {"block": part[0], "offset": part[1], "nbytes": part[2]}
         if type(part) is str:
             held = self.blocks.get(part)
             if held is not None:
@@ -293,7 +309,7 @@ class Screen:
 
     def _read(self, held: RecordedBlock, low: int, high: int, use: Use) -> bool:
         """Note a read; return whether it is right for sure."""
-        _, stream, _, _, before = use
+        stream, before = use[1], use[4]
         right = held.free is None and high <= held.size
         writer = held.whole
         if writer is not None:
@@ -306,7 +322,9 @@ class Screen:
                     right = False
         if held.behind is not None and not all_before(held.behind, stream, before):
             right = False
-        held.used(stream)
+        held.front = held.row = None
+        if held.only != stream:
+            held.only = stream if held.only == -1 else None
         held.readers[stream, low, high] = use
         return right
 
@@ -321,7 +339,9 @@ class Screen:
         behind = held.behind
         if behind is not None and not all_before(behind, stream, before):
             right = False
-        held.used(stream)
+        held.front = held.row = None
+        if held.only != stream:
+            held.only = stream if held.only == -1 else None
         if low == 0 and high == held.size:
             if right:
                 held.behind = None  # who comes after this op comes after them
@@ -341,7 +361,7 @@ class Screen:
         return right
 
 
-def _in_itself(reads: list[Part], writes: list[Part]) -> bool:
+def _in_itself(reads: Sequence[Part], writes: Sequence[Part]) -> bool:
     """Return whether an op writes a byte twice, or part of what it reads in one block."""
     if len(writes) == 1:
         held, low, high = writes[0]

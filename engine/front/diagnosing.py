@@ -25,6 +25,7 @@ def diagnose(
     hyper: Mapping[str, float] | None = None,
     steps: int = 5,
     allocator: str = "ggml",
+    online: str | None = None,
     modes: Sequence[str] = (),
     pin_leafs: bool = False,
     threads: int = 1,
@@ -41,6 +42,8 @@ def diagnose(
         hyper: hyper-parameters that differ from the optimizer's defaults.
         steps: of training.
         allocator: the planner under test, sound or not: a name or `package.module:function`.
+        online: an allocator that gives out memory while the steps run, as `allocsim fuzz --online`
+            names it; in place of `allocator`.
         modes: further modes to compare with the reference, as of `allocsim repro run --modes`.
         pin_leafs: whether the pinned run pins inputs too.
         threads: of matrix products.
@@ -68,6 +71,7 @@ def diagnose(
         hyper=hyper,
         steps=steps,
         allocator=allocator,
+        online=online,
         modes=tuple(modes),
         pin_leafs=pin_leafs,
         threads=threads,

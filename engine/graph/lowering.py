@@ -24,6 +24,7 @@ What this module does not see: data, slots, and what kernels do.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from allocsim.errors import EngineError, UnknownNameError
@@ -138,7 +139,7 @@ def lower(
                 **_meta(tensor, gradient_of),
                 "op": tensor.kind,
                 **({"variant": variant} if variant else {}),
-                **({"params": dict(tensor.params)} if variant and tensor.params else {}),
+                **({"params": params} if variant and (params := _params(tensor)) else {}),
                 **({"src": [values[source] for source in tensor.sources]} if tensor.rule.unread else {}),
             },
         )
@@ -191,6 +192,12 @@ def _choose(
             f"kernel {kind}/{variant} does not declare that its result may lie over operand {rule.mutates}"
         )
     return kernel, variant
+
+
+def _params(tensor: Tensor) -> dict[str, Any]:
+    """Return the parameters of an op, less an infinity that is its default: no JSON has one."""
+    default = tensor.rule.params
+    return {key: value for key, value in tensor.params.items() if not (value in (inf, -inf) and default[key] == value)}
 
 
 def _meta(tensor: Tensor, gradient_of: Mapping[Tensor, str]) -> dict[str, Any]:

@@ -278,7 +278,7 @@ COMPARED = ("f32", "f64", "i32")
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
-_LIMITS = {"low": REQUIRED, "high": REQUIRED}
+_LIMITS = {"low": -inf, "high": inf}
 
 RULES = (
     *(_unary(kind, derivative) for kind, derivative in UNARY.items()),

@@ -394,7 +394,6 @@ class Trainer:
     def _make(self, build: Build, shapes: Shapes) -> BoundBuild:
         graph, loss, outputs = self.graph(build, shapes)
         lowered = lower(graph, dict.fromkeys((loss, outputs)))
-        plan = self._plan(lowered)
         leafs = {leaf.name: leaf for leaf in graph.leafs}
         parameters = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.PARAMETER}
         states = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.STATE}
@@ -402,19 +401,11 @@ class Trainer:
         frozen = {name: array for name, array in {**self.model.parameters, **self._hyper}.items() if name in parameters}
         held = {**self.weights, **self.states, **(self.averages if build in EVALUATING else {})}
         kept = {name: array for name, array in held.items() if name in parameters or name in states}
-        runtime = Runtime(
-            lowered,
-            plan,
-            parameters=frozen | {name: array for name, array in kept.items() if name in parameters},
-            resident=kept,
-            threads=self._threads,
-            allocate=self._memory.taken_once(),
-            executor=self._executor,
-        )
+        runtime = self._runtime(lowered, frozen | {name: kept[name] for name in kept if name in parameters}, kept)
         inputs = {name: leaf for name, leaf in leafs.items() if leaf.role == Role.INPUT}
         return BoundBuild(
             lowered=lowered,
-            plan=plan,
+            plan=runtime.plan,
             runtime=runtime,
             inputs=inputs,
             constants=self._constants(build, shapes, loss, inputs),
@@ -423,6 +414,18 @@ class Trainer:
             classes=outputs.shape[-1],
             limits=index_limits(graph),
             accumulators=tuple(name for name, leaf in states.items() if leaf.reset),
+        )
+
+    def _runtime(self, lowered: Lowered, parameters: dict[str, Array], resident: dict[str, Array]) -> Runtime:
+        """Return what runs a build: planned here, on weights and states that are used where they lie."""
+        return Runtime(
+            lowered,
+            self._plan(lowered),
+            parameters=parameters,
+            resident=resident,
+            threads=self._threads,
+            allocate=self._memory.taken_once(),
+            executor=self._executor,
         )
 
     def _as_it_runs(self, build: Build) -> Model:

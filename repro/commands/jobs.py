@@ -119,14 +119,15 @@ def _print_training(modes: Mapping[str, Any]) -> None:
         by_layer.setdefault(g.layer, {})[_within_layer(g.tensor)] = (
             f"{_number(g.ratio, '.4g')} / {_number(g.cosine, '.3f')}"
         )
-    _section(
-        f"gradients of step {step}, default against reference: length ratio / cosine",
-        ("layer", *tensors),
-        [
-            (layer, *(row.get(name, "") for name in tensors))
-            for layer, row in sorted(by_layer.items(), key=lambda x: x[0] or 0)
-        ],
-    )
+    if shown:
+        _section(
+            f"gradients of step {step}, default against reference: length ratio / cosine",
+            ("layer", *tensors),
+            [
+                (layer, *(row.get(name, "") for name in tensors))
+                for layer, row in sorted(by_layer.items(), key=lambda x: x[0] or 0)
+            ],
+        )
     _section("arenas", ("plan", "bytes"), [(name, in_bytes(mode.arena_bytes)) for name, mode in modes.items()])
 
 

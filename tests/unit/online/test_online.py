@@ -18,7 +18,9 @@ from allocsim.cli import main
 from allocsim.errors import AllocsimError
 from allocsim.online import SHELF, Finding, Judge, Sequence, drawn, find, recorded, smallest, trace_of
 from allocsim.online.device import Device
-from allocsim.online.in_words import script
+from allocsim.online.elsewhere import in_child
+from allocsim.online.held_memory import Broken
+from allocsim.online.in_words import lines, script
 from allocsim.online.stateful import state_machine
 from allocsim.verdict.causes import causes_of
 
@@ -37,7 +39,8 @@ def first(judge: Judge, promise: str) -> Finding | None:
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_a_planted_fault_breaks_its_promise_and_the_judge_says_so_of_the_document(name: str):
+def test_a_planted_fault_breaks_its_promise_and_the_judge_says_so_of_the_document(name: str, monkeypatch):
+    monkeypatch.setattr("allocsim.online.elsewhere.SECONDS", 0.5)
     make, promise = BROKEN[name]
     judge = Judge(make=make, deterministic=promise == "deterministic", waste=3.0 if promise == "waste" else None)
     found = first(judge, promise)
@@ -239,3 +242,43 @@ def test_misuse_ends_in_one_line(arguments: list[str], line: str, capsys):
 def test_a_target_without_free_is_refused():
     with pytest.raises(AllocsimError, match="needs a method 'free'"):
         Judge(make=lambda *_: type("Half", (), {"alloc": print})()).abilities()
+
+
+def test_another_thread_and_a_child_see_the_same_target_and_the_parent_goes_on():
+    """What a child frees is the child's; calls on a thread come one after the other."""
+    driver = Judge(make=SOUND["forked"]).driver(
+        Sequence(shape="by hand", capacity=1 << 12, alignment=64, streams=1, calls=())
+    )
+    driver.step(("alloc", 0, 1024, 64, 0))
+    driver.step(("fork",))
+    driver.step(("alloc", 1, 2048, 64, 0))
+    driver.finish(1 << 12)
+    judge = Judge(make=BROKEN["threaded.raises_elsewhere"][0])
+    small = smallest(first(judge, "answers"), judge)
+    (call,) = [call for call in small.sequence.calls if call[0] == "thread"]
+    assert call[2][0] in {"alloc", "free"}
+    assert "on thread 1: " in "\n".join(lines(small, 0))
+
+
+def test_forks_and_threads_are_drawn_for_those_that_say_so_alone():
+    for name, words in (("forked", {"fork"}), ("threaded", {"thread"}), ("first_fit", set())):
+        abilities = Judge(make=SOUND[name]).abilities()
+        drawn_words = {call[0] for index in range(300) for call in drawn(0, index, abilities).calls}
+        assert drawn_words & {"fork", "thread"} == words
+    assert find("tlsf")(1 << 16, 64, Device(1)).forks
+
+
+@pytest.mark.parametrize("name", ["reset", "raise"])
+def test_what_a_child_says_is_what_broke_there(name):
+    """An exception of the driver itself in the child is told, not lost."""
+
+    def work():
+        if name == "raise":
+            raise KeyError(name)
+        return Broken("disjoint", "memory that is still held", "h1 meets h0")
+
+    broken = in_child(work)
+    assert broken is not None
+    assert broken.property == "forked"
+    assert ("KeyError" if name == "raise" else "memory that is still held in a child") in broken.cause
+    assert in_child(lambda: None) is None

@@ -1,0 +1,121 @@
+"""A model of one's own over an allocator that answers while the steps run: three runs, one verdict.
+
+* `default`: memory is given out by the online allocator, and given back behind the last use;
+* `pinned`: the same allocator, and nothing is given back;
+* `reference`: memory of its own for every tensor.
+
+Each step has a graph of its own: of `CYCLE` steps the batch of each has one row less than that of
+the one before, as the last batch of an epoch has fewer. What the allocator answered in the default
+run is a session of as many plans, which S, H and R judge; whether losses and weights are the
+reference's to the bit is D's.
+
+What this module does not see: how steps are issued (`allocsim.online.eager_host`), and verdicts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocsim.array_difference import same_bits
+from allocsim.errors import EngineError
+from allocsim.online.eager_host import EagerHost
+from allocsim.online.protocol import find
+from allocsim.verdict.evidence import Evidence
+from engine.d_differential.side_comparison import Progress, silent
+from engine.training.online_trainer import OnlineTrainer
+from engine.training.trainer import Trainer
+from repro.options import EngineOptions
+from repro.run_records import TrainingSummary
+from repro.scenario import OwnTraining, Scenario
+
+CYCLE: Final = 3
+"""Sizes of a batch that take turns."""
+
+State = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trained:
+    arena_bytes: int
+    loss: tuple[float, ...]
+    weights: tuple[State, ...]
+    """After each step."""
+
+
+def train_online(
+    scenario: Scenario, options: EngineOptions, progress: Progress = silent
+) -> tuple[Evidence, dict[str, TrainingSummary]]:
+    """Return the evidence of the default run, and all three runs summed up, by mode.
+
+    Raises EngineError for a scenario that is no model of one's own, or has defects of a plan;
+    CapacityError, PlannerError and AllocsimError for a target that cannot serve (`EagerHost`).
+    """
+    training, steps = scenario.training, options.steps_of(scenario)
+    if not isinstance(training, OwnTraining):
+        raise EngineError(f"{scenario.name}: an online allocator is tried on a model of one's own alone")
+    if scenario.kernels or scenario.belief or scenario.write_once or training.planned_batch or options.modes:
+        raise EngineError(f"{scenario.name}: defects and modes of a plan have no meaning where none is made before")
+    make = find(options.online or "")
+    streams = scenario.streams if scenario.streams > 1 else None
+    hosts = {
+        "default": EagerHost(make, streams=streams),
+        "pinned": EagerHost(make, streams=streams, keeps=True, programs=steps),
+    }
+    settings: dict[str, Any] = {
+        "loss": training.loss,
+        "optimizer": training.optimizer,
+        "hyper": training.hyper,
+        "threads": options.threads,
+    }
+    reference = Trainer(training.model, graphs="dynamic", planner="reference", **settings)
+    trained = {"reference": _train(reference, training, steps, "reference", progress)}
+    for name, host in hosts.items():
+        trained[name] = _train(OnlineTrainer(training.model, host, **settings), training, steps, name, progress)
+    modes = {name: _summary(trained[name], trained["reference"]) for name in ("default", "pinned", "reference")}
+    document = hosts["default"].document()
+    return Evidence(document=document, diverges=modes["default"].first_difference is not None), modes
+
+
+def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the batch of each step: columns of as many rows each, some of the last left out."""
+    rows = {len(column) for column in training.batch.values()}
+    most = min(rows) if len(rows) == 1 else 1
+    for step in range(steps):
+        fewer = step % min(CYCLE, most)
+        yield {name: column[: len(column) - fewer] for name, column in training.batch.items()}
+
+
+def _train(trainer: Trainer, training: OwnTraining, steps: int, name: str, progress: Progress) -> _Trained:
+    losses, weights = [], []
+    with trainer:
+        for number, batch in enumerate(batches(training, steps)):
+            losses.append(trainer.step(batch).loss)
+            weights.append({key: array.copy() for key, array in trainer.weights.items()})
+            progress(name, number + 1, steps)
+        plans = (
+            [run.plan for run in trainer.host.runs] if isinstance(trainer, OnlineTrainer) else trainer.plans.values()
+        )
+        return _Trained(arena_bytes=max(plan.peak_bytes for plan in plans), loss=tuple(losses), weights=tuple(weights))
+
+
+def _summary(trained: _Trained, reference: _Trained) -> TrainingSummary:
+    differs = next((step for step in range(len(trained.loss)) if not _same(trained, reference, step)), None)
+    return TrainingSummary(
+        arena_bytes=trained.arena_bytes,
+        loss=trained.loss,
+        gradients=(),
+        first_difference=None if differs is None else differs + 1,
+    )
+
+
+def _same(trained: _Trained, reference: _Trained, step: int) -> bool:
+    losses = np.float64(trained.loss[step]), np.float64(reference.loss[step])
+    if not np.array_equal(*losses, equal_nan=True):
+        return False
+    return all(same_bits(array, reference.weights[step][name]) for name, array in trained.weights[step].items())
+
+
+__all__ = ["CYCLE", "batches", "train_online"]
