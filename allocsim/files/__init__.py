@@ -16,7 +16,7 @@ What this module does not see: formats. It moves bytes.
 """
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,11 +58,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield target
         return
     _sweep_once(target.parent)
-    try:
-        handle, temporary = _temporary(target)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
-    try:
+    temporary = target.with_name(f".{target.stem[:100]}{MARK}{secrets.token_hex(6)}{target.suffix}")
+    handle = -1
+    try:  # the name is known before there is a file: an interrupt at any moment leaves none
+        handle = _locked_file(temporary)
         yield temporary
         sync(temporary)
         temporary.chmod(file_mode(target))
@@ -71,8 +70,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        temporary.unlink(missing_ok=True)
-        os.close(handle)
+        with suppress(OSError):
+            temporary.unlink()
+        if handle >= 0:
+            os.close(handle)
 
 
 def write_atomic(path: str | Path, data: bytes) -> None:
@@ -164,16 +165,16 @@ def _sweep_once(folder: Path) -> None:
         sweep(folder)
 
 
-def _temporary(target: Path) -> tuple[int, Path]:
-    """Make a temporary file beside `target`, locked; OSError where it cannot be made."""
+def _locked_file(place: Path) -> int:
+    """Make a new file, locked; OSError where it cannot be made."""
     for _ in range(100):
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem[:100]}{MARK}", suffix=target.suffix)
+        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
         if not LOCKS:
-            return handle, Path(name)
+            return handle
         with suppress(OSError):  # a file system without locks has no sweeps either
             fcntl.flock(handle, fcntl.LOCK_EX)  # waits for a sweeper that came between
         if os.fstat(handle).st_nlink:
-            return handle, Path(name)
+            return handle
         os.close(handle)
     raise OSError(0, "temporary files vanish as they are made")
 

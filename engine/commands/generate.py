@@ -25,6 +25,7 @@ from allocsim.cli.trace import record_of_recording, say_recording
 from allocsim.document import dumps
 from allocsim.errors import EngineError
 from allocsim.files.folders import replace_files, working_in
+from allocsim.files.gate import refused_with, refusing
 from engine.generation import Decoder, Generated, Sampling, generate
 from engine.models import adapters
 from engine.models.llama import LlamaConfig
@@ -70,7 +71,7 @@ def generate_text(
     Example: allocsim generate out/text -p Once --temperature 0.8
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    config, parameters = _read(model, adapter)
+    config, parameters, ends = _read(model, adapter)
     encode, decode = _text(model, config.vocab)
     prompts = [*map(encode, prompt or ()), *map(_numbers, tokens or ())]
     if not prompts:
@@ -84,6 +85,7 @@ def generate_text(
             length=length,
             sampling=sampling,
             samples=samples,
+            stop=ends,
             recorded=events.append if out is not None else None,
         )
     said = _record(decoder, generated, [one for one in prompts for _ in range(samples)], decode)
@@ -102,15 +104,17 @@ def generate_text(
     return int(bool(generated.judged.findings))
 
 
-def _read(model: Path, adapter: Path | None) -> tuple[LlamaConfig, Mapping[str, Any]]:
-    """Return sizes and weights; adapters of the model's own folder are laid over it unasked."""
+def _read(model: Path, adapter: Path | None) -> tuple[LlamaConfig, Mapping[str, Any], tuple[int, ...]]:
+    """Return sizes, weights and what ends a text; adapters of the model's own folder are laid over
+    it unasked.
+    """
     found = read_llama(model)
     if adapter is None and (model / adapters.PEFT_CONFIG).exists():
         adapter = model
     if adapter is None:
-        return found.config, found.weights
+        return found.config, found.weights, found.ends
     read = adapters.read(adapter, found.config)
-    return read.config, {**found.weights, **read.weights}
+    return read.config, {**found.weights, **read.weights}, found.ends
 
 
 def _text(model: Path, vocab: int) -> tuple[Encode, Decode]:
@@ -121,7 +125,8 @@ def _text(model: Path, vocab: int) -> tuple[Encode, Decode]:
             from tokenizers import Tokenizer
         except ImportError:
             return _no_text(f"{place} is read by the library tokenizers, which is not installed"), _as_numbers
-        read: Any = Tokenizer.from_file(str(place))
+        with refusing(str(place), "tokenizer", refusal=refused_with(EngineError)):
+            read: Any = Tokenizer.from_file(str(place))
         return lambda text: list(read.encode(text).ids), lambda numbers: str(read.decode(list(numbers)))
     if vocab == BYTES:
         return lambda text: list(text.encode()), lambda numbers: bytes(numbers).decode(errors="replace")

@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from allocsim.cli.output import print_line
+from allocsim.errors import OutputError
 from allocsim.files.folders import replace_files, working_in
 from engine.models import adapters, model_files
+from engine.models.model_files import MODEL_FILES
 from engine.models.weights import read_llama
 
 
@@ -26,6 +28,11 @@ def merge(
 
     Example: allocsim merge out/text out/lora --out out/merged
     """
+    for given in (model, adapter):
+        if given.resolve() in (out.resolve(), out.resolve() / given.name):
+            raise OutputError(f"{out}: holds what is merged; --out takes another folder")
+    if there := next((name for name in MODEL_FILES if (out / name).exists()), None):
+        raise OutputError(f"{out}: holds {there} already; --out takes another folder")
     found = read_llama(model)
     read = adapters.read(adapter, found.config)
     config, weights = adapters.merged(read.config, {**found.weights, **read.weights})

@@ -27,6 +27,7 @@ from allocsim.cli.output import in_bytes, print_error, print_json, print_line
 from allocsim.cli.progress import bar
 from allocsim.errors import EngineError, OutputError
 from allocsim.files.folders import Content, replace_files, working_in
+from engine.models.model_files import MODEL_FILES
 from engine.sharding.mpi_ranks import ending_together, launched, mpi
 from engine.sharding.ranked_trainer import RankedTrainer
 from engine.training import Epoch, Fitted, NotFiniteError, fit
@@ -77,6 +78,9 @@ def train(
         with working_in(folder) if writes else nullcontext():
             if (folder / CHECKPOINT).exists() and not resume:
                 raise OutputError(f"{folder}: holds a checkpoint; --resume goes on from it, --out takes another folder")
+            there = next((name for name in MODEL_FILES if (folder / name).exists()), None)
+            if there is not None and not (folder / CHECKPOINT).exists():
+                raise OutputError(f"{folder}: holds {there} of a model, and no checkpoint; --out takes another folder")
             model, dataset = said.model.made(config.parent), said.data.made(config.parent)
             quiet = as_json or not writes
 
@@ -97,7 +101,7 @@ def train(
                         save_every=settings.save_every,
                         resume=resume,
                         stop_after=steps,
-                        about=configs.about(said),
+                        about={**configs.about(said), **model.about},
                         say=print_error if writes else str,
                         trained_by=trained_by,
                     )

@@ -22,7 +22,7 @@ What this module does not see: how the next token is chosen, and text.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -97,9 +97,11 @@ class Decoder:
             EngineError: a weight is missing or of another shape (at the first step), no page.
             UnknownNameError: no such planner.
         """
-        self.config, self.cells = config, cells
+        self.config, self.cells = replace(config, dropout=0.0), cells
         self.events: list[dict[str, Any]] = []
         """What happened to the cache since `drain`."""
+        self.told = False
+        """Whether any event was drained."""
         self.plans: dict[str, Plan] = {}
         """Fingerprint -> plan of a step's program."""
         width = config.kv_heads * config.head_size
@@ -122,7 +124,7 @@ class Decoder:
 
         Raises EngineError for no tokens, or one that the model has not.
         """
-        if not tokens or not all(0 <= token < self.config.vocab for token in tokens):
+        if not tokens or not all(isinstance(t, int | np.integer) and 0 <= t < self.config.vocab for t in tokens):
             raise EngineError(f"a sequence needs at least one token, each from 0 to {self.config.vocab - 1}")
         self.made += 1
         return Continued(name=f"s{self.made - 1}", tokens=list(tokens))
@@ -130,7 +132,7 @@ class Decoder:
     def fork(self, sequence: Continued) -> Continued:
         """Return a second sequence of the same tokens that counts on the same pages."""
         twin = self.sequence(sequence.tokens)
-        twin.pages, twin.cached = list(sequence.pages), sequence.cached
+        twin.pages, twin.cached = sequence.pages[: -(-sequence.cached // self.cells)], sequence.cached
         for number, page in enumerate(twin.pages):
             self.pool.hold(page)
             low = number * self.cells
@@ -162,7 +164,20 @@ class Decoder:
     def drain(self) -> list[dict[str, Any]]:
         """Return the events since the last call."""
         events, self.events[:] = list(self.events), []
+        self.told = True
         return events
+
+    def begin(self) -> None:
+        """Let the events begin anew, where some were drained: with the pool, and no page held.
+
+        Raises EngineError where a sequence still holds pages.
+        """
+        if not self.told:
+            return
+        if any(self.pool.holders):
+            raise EngineError("sequences hold pages of which events were drained; drop them before others are recorded")
+        self.events.clear()
+        self.pool.describe()
 
     def document(self) -> Document:
         """Return every program that ran, with its plan."""
@@ -170,7 +185,7 @@ class Decoder:
 
     def close(self) -> None:
         """Give the BLAS threads back."""
-        for runtime in self._bound.values():
+        for runtime in reversed(self._bound.values()):  # the first gives back what was there before all of them
             runtime.close()
 
     def __enter__(self) -> Self:

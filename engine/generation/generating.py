@@ -51,7 +51,8 @@ def generate(
     """Continue each prompt by up to `length` tokens.
 
     Args:
-        decoder: the model and its cache; what it did before is judged with it.
+        decoder: the model and its cache; what it did since it was made, or since its events were
+            drained, is judged with it.
         prompts: tokens.
         length: most tokens of a continuation.
         sampling: how a token is chosen.
@@ -65,6 +66,7 @@ def generate(
     if not prompts or length < 1 or samples < 1:
         raise EngineError(f"{len(prompts)} prompts, {length} tokens, {samples} samples: at least one of each is needed")
     made: list[Continued] = []
+    decoder.begin()
     steps = _steps(decoder, prompts, length, sampling, samples, frozenset(stop), heard, made)
 
     def events() -> Iterator[Mapping[str, Any]]:
@@ -101,17 +103,24 @@ def _steps(  # noqa: PLR0917 - those of `generate`
             decoder.drop(sequence)
             del ends[sequence]
 
-    for prompt in prompts:
-        first = decoder.sequence(prompt)
-        (logits,) = decoder.step([first])
-        yield
-        for sequence in (first, *(decoder.fork(first) for _ in range(samples - 1))):
-            numbers[sequence], ends[sequence] = len(made), len(prompt) + length
-            made.append(sequence)
-        for sequence in made[-samples:]:
-            take(sequence, logits)
-        yield
-    while going := list(ends):
-        for sequence, logits in zip(going, decoder.step(going), strict=True):
-            take(sequence, logits)
-        yield
+    begun: list[Continued] = []
+    try:
+        for prompt in prompts:
+            first = decoder.sequence(prompt)
+            begun.append(first)
+            (logits,) = decoder.step([first])
+            yield
+            begun += [decoder.fork(first) for _ in range(samples - 1)]
+            for sequence in begun[-samples:]:
+                numbers[sequence], ends[sequence] = len(made), len(prompt) + length
+                made.append(sequence)
+            for sequence in made[-samples:]:
+                take(sequence, logits)
+            yield
+        while going := list(ends):
+            for sequence, logits in zip(going, decoder.step(going), strict=True):
+                take(sequence, logits)
+            yield
+    finally:  # of a step that fails, too, nothing stays held
+        for sequence in begun:
+            decoder.drop(sequence)

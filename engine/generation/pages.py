@@ -47,8 +47,13 @@ class Pages:
         self.free = list(range(count))[::-1]
         self.holders = [0] * count
         self._generation = [-1] * count
-        self._tell = tell
-        tell({"event": "pool", "page": nbytes, "device": DEVICE, "cells": cells, "pages": count})
+        self._tell, self._nbytes = tell, nbytes
+        self.describe()
+
+    def describe(self) -> None:
+        """Tell what the pool is."""
+        pool = {"event": "pool", "page": self._nbytes, "device": DEVICE, "cells": self.cells, "pages": self.count}
+        self._tell(pool)
 
     def take(self) -> CachePage:
         """Give a page out, to one holder. Raises EngineError where none is free."""

@@ -53,7 +53,8 @@ def chosen(logits: Array, sampling: Sampling, *, sequence: int, position: int) -
     if not sampling.temperature or not logits[best] < inf:
         return best
     order = np.argsort(-logits, kind="stable")[: sampling.top_k or None]
-    scaled = (logits[order].astype(np.float64) - float(logits[best])) / sampling.temperature
+    with np.errstate(over="ignore"):  # a temperature near 0 leaves the largest alone
+        scaled = (logits[order].astype(np.float64) - float(logits[best])) / sampling.temperature
     mass = np.cumsum(np.exp(scaled))
     mass = mass[: int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1]
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([sampling.seed, sequence, position])))

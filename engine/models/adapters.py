@@ -8,7 +8,7 @@ A projection p(h) with an adapter is p(h) + alpha / rank * lora_b(lora_a(h)). In
 of each layer has both factors, `lora_a` [rank, in] and `lora_b` [out, rank]. PEFT names modules as
 transformers does and keeps rows of q and k in halves, GGUF's are in pairs, as ours are
 (`engine.models.weights`). What PEFT can say and this does not compute (DoRA, ranks of their own,
-biases, adapters of other modules) is refused.
+biases, adapters of some layers or other modules, other weights below) is refused.
 
 What this module does not see: graphs, training.
 """
@@ -113,7 +113,7 @@ def merged(config: LlamaConfig, weights: Mapping[str, Array]) -> tuple[LlamaConf
             low, high = (weights[f"{stem}.{each}"].astype(np.float64) for each in FACTORS)
             full = made[f"{stem}.weight"]
             made[f"{stem}.weight"] = (full + config.alpha / config.rank * (high @ low)).astype(full.dtype)
-    return replace(config, rank=0, alpha=1.0), made
+    return replace(config, rank=0, alpha=1.0, dropout=0.0), made
 
 
 def files(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, bytes]:
@@ -155,6 +155,17 @@ def _peft(config: LlamaConfig, factors: Mapping[str, Array]) -> dict[str, bytes]
     }
 
 
+SILENT: Final = frozenset({
+    *("auto_mapping", "base_model_name_or_path", "base_model_class", "parent_library", "revision", "task_type", "peft_type", "peft_version"),
+    *("r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "init_lora_weights", "inference_mode"),
+    *("eva_config", "megatron_core", "qalora_group_size", "layers_pattern"),
+})  # fmt: skip
+"""Entries of PEFT's file that are looked at by name, or say nothing of what an adapter computes."""
+
+STARTS: Final = (None, True, False, "gaussian", "orthogonal", "eva")
+"""Ways to begin an adapter that leave the weights below it as they are."""
+
+
 def _from_peft(folder: Path, config: LlamaConfig) -> tuple[float, dict[str, Array]]:
     from safetensors.numpy import load_file  # noqa: PLC0415 - as above
 
@@ -163,25 +174,45 @@ def _from_peft(folder: Path, config: LlamaConfig) -> tuple[float, dict[str, Arra
     said: dict[str, Any] = record_of(data, dict[str, Any], str(place), what="JSON object", refusal=_refused)
     if said.get("peft_type") != "LORA":
         raise EngineError(f"{place}: peft_type is {said.get('peft_type')!r}; LORA is read")
-    for name, plain in (
-        ("use_dora", False),
-        ("bias", "none"),
-        ("rank_pattern", {}),
-        ("alpha_pattern", {}),
-        ("modules_to_save", None),
-    ):
-        if (said.get(name) or plain) != plain:
-            raise EngineError(f"{place}: {name} is {said[name]!r}; only {plain!r} is computed")
+    for name, value in said.items():
+        if name not in SILENT and value and (name, value) != ("bias", "none"):
+            raise EngineError(f"{place}: {name} is {value!r}; it is not computed")
+    if said.get("init_lora_weights") not in STARTS:
+        raise EngineError(
+            f"{place}: init_lora_weights is {said['init_lora_weights']!r}, which changes the weights below it"
+        )
     rank, alpha = (_positive(place, name, said.get(name)) for name in ("r", "lora_alpha"))
+    by_root = said.get("use_rslora") or False
+    if not isinstance(by_root, bool):
+        raise EngineError(f"{place}: use_rslora is {by_root!r}; true or false is needed")
     weights: dict[str, Array] = {}
+    modules = set()
     for stored, array in load_file(folder / PEFT_WEIGHTS).items():
         found = re.fullmatch(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight", stored)
         ours = _HF.name_of(f"{found[1]}.weight") if found else ""
         if not found or not ours or ours.split(".")[-2] not in _TARGET_OF:
             raise EngineError(f"{folder}: tensor {stored!r} is no adapter of a llama")
         name = f"{ours.removesuffix('.weight')}.lora_{found[2].lower()}"
+        if name in weights:
+            raise EngineError(f"{folder}: has two tensors for {name}, one of them {stored!r}")
         weights[name] = _factor(config, name, array, pairwise)
-    return (alpha * sqrt(rank) if said.get("use_rslora") else alpha), weights
+        modules.add(found[1])
+        if name.endswith("lora_a") and len(array) != rank:
+            raise EngineError(f"{folder}: r is {rank:g}, and {stored!r} is {list(array.shape)}")
+    _check_modules(place, said.get("target_modules"), modules)
+    return (alpha * sqrt(rank) if by_root else alpha), weights
+
+
+def _check_modules(place: Path, asked: object, modules: set[str]) -> None:
+    """Raise EngineError where PEFT would not lay the tensors over the modules that they name."""
+    if isinstance(asked, str):
+        unasked = [] if asked == "all-linear" else [one for one in sorted(modules) if not re.fullmatch(asked, one)]
+    elif isinstance(asked, list) and all(isinstance(one, str) for one in asked):
+        unasked = [one for one in sorted(modules) if not any(one == end or one.endswith(f".{end}") for end in asked)]
+    else:
+        raise EngineError(f"{place}: target_modules is {asked!r}; names of modules are needed")
+    if unasked:
+        raise EngineError(f"{place}: target_modules is {asked!r}, and there is an adapter of {unasked[0]}")
 
 
 def _positive(place: Path, name: str, number: object) -> float:
@@ -195,6 +226,8 @@ def _factor(config: LlamaConfig, name: str, array: Array, how: Callable[[Array, 
     if array.ndim != 2 or array.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise EngineError(f"{name} is {array.dtype}{list(array.shape)}; a matrix of floating numbers is needed")
     plain = array.astype(np.float32)
+    if not np.isfinite(plain).all():
+        raise EngineError(f"{name} holds numbers that are not finite")
     return np.ascontiguousarray(plain if how is None else _arranged(config, name, plain, how))
 
 
@@ -238,6 +271,8 @@ def _from_gguf(path: Path, config: LlamaConfig) -> tuple[float, dict[str, Array]
         if not found or found[2] not in _TARGET_OF:
             raise EngineError(f"{path}: tensor {tensor.name!r} is no adapter of a llama")
         name = f"layer.{found[1]}.{found[2]}.{found[3]}"
+        if name in weights:
+            raise EngineError(f"{path}: has two tensors for {name}")
         whole = dequantize(tensor.data, tensor.tensor_type).reshape(tuple(int(n) for n in reversed(tensor.shape)))
         weights[name] = _factor(config, name, whole, None)
     return float(said["adapter.lora.alpha"]), weights

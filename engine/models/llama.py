@@ -33,7 +33,7 @@ data layout in memory, kernels, plans.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -118,6 +118,8 @@ class LlamaConfig:
             raise EngineError(
                 f"rank {self.rank} and targets {self.targets}: at least one of {known}, and no negative rank"
             )
+        if self.rank and not 0 < self.alpha < inf:
+            raise EngineError(f"alpha is {self.alpha}; adapters are scaled by a number above 0")
         if not 0 <= self.dropout < 1 or (self.dropout and not self.rank):
             raise EngineError(
                 f"dropout {self.dropout} with rank {self.rank}: of what adapters read, at least 0 and below 1"

@@ -23,6 +23,8 @@ Array = NDArray[Any]
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
+MODEL_FILES: Final = (CONFIG, WEIGHTS, adapters.PEFT_CONFIG, adapters.PEFT_WEIGHTS, adapters.GGUF)
+"""What a folder of a model, or of its adapters, may hold."""
 
 
 def files(config: LlamaConfig | GPT2Config, weights: Mapping[str, Array]) -> dict[str, bytes]:

@@ -55,6 +55,8 @@ class Model:
     evaluation: "Model | None" = None
     """The model as it is used, with the same parameters: what predicts and validates; None where
     that is the model as it is trained."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What decides a course of training and neither weights nor a training file show."""
     exported: Callable[[Mapping[str, Array]], Mapping[str, bytes]] = _no_files
     """Trained weights -> files, by name, by which other programs read the model."""
     example: Mapping[str, Array] = field(default_factory=dict)

@@ -49,6 +49,8 @@ class WeightsFile:
     config: Config
     """Without adapters; `seq` and `batch` are the caller's business."""
     weights: Mapping[str, Array]
+    ends: tuple[int, ...] = ()
+    """Tokens that end a text, where the file says so."""
 
 
 def read(path: str | Path) -> WeightsFile:
@@ -89,7 +91,7 @@ def read(path: str | Path) -> WeightsFile:
     placed = together({name: array.shape for name, array in weights.items()}, np.float32)
     for ours, array in placed.items():
         array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
-    return WeightsFile(path=str(path), architecture=name, config=config, weights=placed)
+    return WeightsFile(path=str(path), architecture=name, config=config, weights=placed, ends=_ends(said.sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,6 +100,15 @@ class LlamaFile:
 
     config: LlamaConfig
     weights: Mapping[str, Array]
+    ends: tuple[int, ...]
+    """Tokens that end a text."""
+
+
+def _ends(sizes: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the tokens that end a text, as either kind of file says them."""
+    said = sizes.get("eos_token_id", sizes.get(EOS))
+    listed = said if isinstance(said, list) else [said]
+    return tuple(int(one) for one in listed if isinstance(one, int | np.integer) and not isinstance(one, bool))
 
 
 def read_llama(path: str | Path) -> LlamaFile:
@@ -108,7 +119,7 @@ def read_llama(path: str | Path) -> LlamaFile:
     found = read(path)
     if not isinstance(found.config, LlamaConfig):
         raise EngineError(f"{path}: holds {found.architecture}, not llama")
-    return LlamaFile(config=replace(found.config, rank=0), weights=found.weights)
+    return LlamaFile(config=replace(found.config, rank=0), weights=found.weights, ends=found.ends)
 
 
 _refused: Final = refused_with(EngineError)
@@ -154,7 +165,11 @@ def _gguf(path: Path) -> tuple[_Said, Tensors]:
     with refusing(str(path), "GGUF file", refusal=_refused):
         check_header(path)
         reader = GGUFReader(path)
-        fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+        fields = {
+            name: field.contents()
+            for name, field in reader.fields.items()
+            if name == EOS or not name.startswith("tokenizer.")
+        }
     architecture = str(fields.get("general.architecture", ""))
     sizes = {name.removeprefix(f"{architecture}."): value for name, value in fields.items()}
 
@@ -242,6 +257,9 @@ def _gpt2_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
         of_layer |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
     return made | {f"layer.{layer}.{name}": shape for layer in range(config.layers) for name, shape in of_layer.items()}
 
+
+EOS: Final = "tokenizer.ggml.eos_token_id"
+"""Where a GGUF file says which token ends a text."""
 
 _LARGEST: Final = 1 << 31
 """Of any size that a file says."""

@@ -172,7 +172,8 @@ class Llama(_KindTable, frozen=True, tag="llama"):
         """Return the model."""
         config, given = self._drawn() if self.weights is None else self._read(folder / self.weights, folder)
         files = partial(model_files.trained, config, given, base=self.weights is None)
-        return replace(llama.llama(config, given), exported=files)
+        adapted = {"adapters": [config.rank, config.alpha, list(config.targets)]} if self.adapter is not None else {}
+        return replace(llama.llama(config, given), exported=files, about=adapted)
 
     def _chosen(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("rank", "alpha", "targets", "dropout", "full", "attention")}
@@ -186,9 +187,15 @@ class Llama(_KindTable, frozen=True, tag="llama"):
 
     def _read(self, path: Path, folder: Path) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
         found, chosen = weights.read_llama(path), self._chosen()
+        if self.adapter is None and (path / adapters.PEFT_CONFIG).exists():
+            rule = f'adapter = "{self.weights}" takes them, `allocsim merge` adds them'
+            raise EngineError(f"{path}: holds adapters beside the model; {rule}")
         if self.adapter is None:
             config = replace(found.config, **chosen)
             return config, {**llama.init_adapters(config, seed=self.seed), **found.weights}
+        for name in ("rank", "alpha", "targets"):
+            if getattr(self, name) != Llama.__struct_defaults__[Llama.__struct_fields__.index(name)]:
+                raise EngineError(f"{name} is {getattr(self, name)!r}; it is that of adapter {self.adapter!r}")
         read = adapters.read(folder / self.adapter, found.config)
         as_asked = {name: chosen[name] for name in ("dropout", "full", "attention")}
         return replace(read.config, **as_asked), {**found.weights, **read.weights}

@@ -417,7 +417,7 @@ class Trainer:
         )
 
     def _runtime(self, lowered: Lowered, parameters: dict[str, Array], resident: dict[str, Array]) -> Runtime:
-        """Return what runs a build: planned here, on weights and states that are used where they lie."""
+        """Return what runs a build: planned here, on weights and states used where they lie."""
         return Runtime(
             lowered,
             self._plan(lowered),

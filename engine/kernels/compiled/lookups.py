@@ -64,12 +64,15 @@ def set_rows(x: Any, ids: Any, out: Any) -> None:
 
     An index out of range makes row 0 NaN. x: (T, D); out: (V, D).
     """
+    wild = False
     for t in range(ids.size):
         if 0 <= ids[t] < out.shape[0]:
             copy(x[t], out[ids[t]])
         else:
-            for i in range(out.shape[1]):
-                out[0, i] = np.nan
+            wild = True
+    if wild:
+        for i in range(out.shape[1]):
+            out[0, i] = np.nan
 
 
 @kernel

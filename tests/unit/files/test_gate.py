@@ -41,6 +41,7 @@ ELSEWHERE = {
     "allocsim/p_sanitizer/kernel_child.py": "a pipe to a fork of ours, and the kernel's numbers of it",
     "allocsim/serving/static_files.py": "this package's own page and sources",
     "allocsim/serving/in_browser.py": "no file: a text that the page hands over, answered in one line where it is none",
+    "allocsim/online/elsewhere.py": "a pipe to a fork of ours",
     "allocsim/processor.py": "the kernel's description of the processor",
     "engine/training/array_files.py": "headers first: `refusing` is round all of it",
     "engine/training/checkpoint.py": "metadata within `refusing`, and what it has just encoded itself",

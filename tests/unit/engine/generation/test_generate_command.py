@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -201,3 +202,51 @@ def test_llama_cpp_continues_with_our_adapters_as_we_do(tmp_path):
 
     assert ran.stdout.splitlines()[-1] == "".join(map(word, ours))
     assert np.abs(plain - logits).max() > 0.1
+
+
+def test_no_model_is_written_over_another(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    ask("merge", "out/base", "out/lora", "--out", "out/base", fails="holds what is merged")
+    ask("merge", "out/base", "out/lora", "--out", "out/lora", fails="holds what is merged")
+    shutil.copytree("out/base", "mine")
+    (trained / "mine/checkpoint.safetensors").unlink()
+    before = {path.name: path.read_bytes() for path in (trained / "mine").iterdir()}
+    ask("merge", "out/base", "out/lora", "--out", "mine", fails="mine: holds config.json already")
+    ask("train", "base.toml", "--out", "mine", fails="mine: holds config.json of a model, and no checkpoint")
+    assert {path.name: path.read_bytes() for path in (trained / "mine").iterdir()} == before
+
+
+def test_what_is_said_twice_of_adapters_is_refused(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    shutil.copytree("out/base", "both")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copy(f"out/lora/{name}", f"both/{name}")
+    plain = LORA.replace('"out/base"', '"both"')
+    (trained / "both.toml").write_text(plain)
+    ask("train", "both.toml", "--out", "o1", fails="both: holds adapters beside the model")
+    (trained / "two.toml").write_text(LORA.replace("rank = 2", 'rank = 2\nadapter = "out/lora"'))
+    ask("train", "two.toml", "--out", "o2", fails="rank is 2; it is that of adapter 'out/lora'")
+    (trained / "zero.toml").write_text(LORA.replace("rank = 2", "rank = 2\nalpha = 0.0"))
+    ask("train", "zero.toml", "--out", "o3", fails="alpha is 0.0; adapters are scaled by a number above 0")
+
+
+def test_an_adapter_of_another_alpha_is_not_gone_on_with(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    shutil.copytree("out/lora", "given")
+    (trained / "alpha.toml").write_text(
+        LORA.replace("rank = 2", 'adapter = "given"').replace('targets = ["q", "down"]', "")
+    )
+    ask("train", "alpha.toml", "--out", "o4", "--steps", "3")
+    said = json.loads((trained / "given/adapter_config.json").read_text())
+    (trained / "given/adapter_config.json").write_text(json.dumps({**said, "lora_alpha": 64}))
+    ask("train", "alpha.toml", "--out", "o4", "--resume", fails="adapters")
+
+
+def test_a_token_that_ends_a_text_is_taken_from_the_model(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    shutil.copytree("out/base", "ending")
+    said = json.loads((trained / "ending/config.json").read_text())
+    whole = continued("ending", "--prompt", "a plan ", "--length", "24")[0]
+    (trained / "ending/config.json").write_text(json.dumps({**said, "eos_token_id": [whole[3], 999]}))
+
+    assert continued("ending", "--prompt", "a plan ", "--length", "24")[0] == whole[: whole.index(whole[3]) + 1]

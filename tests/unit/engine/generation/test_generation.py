@@ -17,6 +17,7 @@ from engine.generation.decoder import PROMPT_ROWS
 from engine.generation.sampling import chosen
 from engine.graph import Graph
 from engine.graph.lowering import lower
+from engine.kernels.threads import allowed
 from engine.models import llama
 from engine.runtime import Runtime
 
@@ -277,3 +278,50 @@ def test_a_weight_that_is_missing_is_named():
         pytest.raises(EngineError, match="the weights have no 'output_norm'"),
     ):
         decoder.step([decoder.sequence([1])])
+
+
+def test_a_decoder_generates_again_and_after_a_step_that_failed():
+    with Decoder(CONFIG, WEIGHTS, pages=6, cells=4) as decoder:
+        first = generate(decoder, [[1, 2, 3]], length=6)
+        with pytest.raises(EngineError, match="is full"):
+            generate(decoder, [[1] * 9, [2] * 9, [3] * 9], length=2)
+        again = generate(decoder, [[1, 2, 3]], length=6)
+        held = decoder.sequence([1])
+        decoder.step([held])
+        with pytest.raises(EngineError, match="drop them before others are recorded"):
+            generate(decoder, [[1]], length=1)
+
+    assert texts(first) == texts(again)
+    assert again.judged.events == first.judged.events
+    assert not again.judged.findings
+
+
+def test_a_fork_after_a_step_that_failed_counts_on_what_is_cached():
+    with Decoder(CONFIG, WEIGHTS, pages=3, cells=4) as decoder:
+        one = decoder.sequence([1, 2, 3])
+        decoder.step([one])
+        one.tokens += [4] * 12
+        with pytest.raises(EngineError, match="is full"):
+            decoder.step([one])
+        two = decoder.fork(one)
+        two.tokens[3:] = [7]
+        decoder.drop(one)
+        (logits,) = decoder.step([two])
+
+        assert not differs([1, 2, 3, 7], logits)
+        assert not judge(decoder.drain()).findings
+
+
+def test_a_model_that_is_trained_with_dropout_is_continued_without():
+    with Decoder(replace(CONFIG, dropout=0.5), WEIGHTS, pages=3) as decoder:
+        (logits,) = decoder.step([decoder.sequence([1, 2, 3])])
+
+        assert not differs([1, 2, 3], logits)
+
+
+def test_closing_gives_back_the_threads_that_were_there():
+    before = allowed()
+    with Decoder(CONFIG, WEIGHTS, pages=9, threads=1) as decoder:
+        generate(decoder, [[1, 2, 3], [4]], length=3)
+
+    assert allowed() == before

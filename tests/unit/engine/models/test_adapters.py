@@ -130,10 +130,22 @@ def test_scaling_by_the_root_of_the_rank_is_an_alpha(tmp_path):
 
 WRONG = [
     ({"peft_type": "IA3"}, "peft_type is 'IA3'; LORA is read"),
-    ({"use_dora": True}, "use_dora is True; only False is computed"),
-    ({"bias": "all"}, "bias is 'all'; only 'none' is computed"),
-    ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is {'q_proj': 2}; only {} is computed"),
-    ({"modules_to_save": ["lm_head"]}, "modules_to_save is ['lm_head']; only None is computed"),
+    ({"use_dora": True}, "use_dora is True; it is not computed"),
+    ({"bias": "all"}, "bias is 'all'; it is not computed"),
+    ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is {'q_proj': 2}; it is not computed"),
+    ({"modules_to_save": ["lm_head"]}, "modules_to_save is ['lm_head']; it is not computed"),
+    ({"layers_to_transform": [0]}, "layers_to_transform is [0]; it is not computed"),
+    ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens is [1]; it is not computed"),
+    ({"of_a_later_version": 1}, "of_a_later_version is 1; it is not computed"),
+    ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', which changes the weights below it"),
+    (
+        {"target_modules": ["q_proj"]},
+        "target_modules is ['q_proj'], and there is an adapter of model.layers.0.self_attn.v_proj",
+    ),
+    ({"target_modules": ".*mlp.*"}, "and there is an adapter of model.layers.0.self_attn.q_proj"),
+    ({"target_modules": None}, "target_modules is None; names of modules are needed"),
+    ({"use_rslora": "false"}, "use_rslora is 'false'; true or false is needed"),
+    ({"r": 64}, "r is 64, and "),
     ({"r": 0}, "r is 0; a number above 0 is needed"),
     ({"lora_alpha": "16"}, "lora_alpha is '16'; a number above 0 is needed"),
 ]
@@ -158,7 +170,7 @@ Q = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
     [
         ({Q: None}, "has no layer.0.attn_q.lora_a; a target is adapted in all 2 layers"),
         ({Q: np.zeros((3, 23), "f4")}, "layer.0.attn_q.lora_a is [3, 23]; [3, 24] is needed"),
-        ({Q: np.zeros((2, 24), "f4")}, "adapters of ranks [2, 3]; those of one rank are computed"),
+        ({Q: np.zeros((2, 24), "f4")}, "r is 3, and "),
         ({Q: np.zeros((3, 24), "i4")}, "layer.0.attn_q.lora_a is int32[3, 24]; a matrix of floating numbers is needed"),
         (
             {Q.replace(".0.", ".7."): np.zeros((3, 24), "f4")},
@@ -168,6 +180,8 @@ Q = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
             {"base_model.model.lm_head.lora_A.weight": np.zeros((3, 24), "f4")},
             "lm_head.lora_A.weight' is no adapter of a llama",
         ),
+        ({Q: np.full((3, 24), np.nan, "f4")}, "layer.0.attn_q.lora_a holds numbers that are not finite"),
+        ({Q.replace("lora_A", "lora_A.default"): np.zeros((3, 24), "f4")}, "has two tensors for layer.0.attn_q.lora_a"),
         ({"other": np.zeros(3, "f4")}, "tensor 'other' is no adapter of a llama"),
     ],
 )
