@@ -56,17 +56,18 @@ def check_writes(case: TrialDocument, findings: Findings) -> None:
 
     O(runs + records) after one judgement for runs alike.
     """
+    alike = [trial.alike for trial in case.trials]
     for judge in (_touching, _results, _read_only):
         known: dict[object, dict[str, list[_Defect]]] = {}
-        for trial in case.trials:
-            if trial.alike not in known:
+        for key, trial in zip(alike, case.trials, strict=True):
+            if key not in known:
                 if judge is _results and case.write_work.over:
                     case.write_work.leave(WHAT, trial.index, len(case.trials))
                     break
-                found = known[trial.alike] = defaultdict[str, list[_Defect]](list)
+                found = known[key] = defaultdict[str, list[_Defect]](list)
                 for defect in judge(case, trial, findings):
                     found[defect.kind].append(defect)
-            for kind, defects in known[trial.alike].items():
+            for kind, defects in known[key].items():
                 findings.report_all(kind, defects, partial(_record, trial))
 
 
