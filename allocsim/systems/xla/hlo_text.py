@@ -14,7 +14,7 @@ Source: XLA's `HloModule::ToString` and `docs/shapes.md`, with and without shape
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -117,6 +117,8 @@ class HloModule:
     """Parameters whose memory an output may take."""
     lines: Mapping[str, tuple[int, tuple[str, ...]]]
     """Computation -> number of its first line, lines."""
+    _read: dict[str, tuple[Instruction, ...]] = field(default_factory=dict)
+    """Computation -> its instructions, read once: a loop calls its fusions in each turn."""
 
     @property
     def asynchronous(self) -> bool:
@@ -130,8 +132,11 @@ class HloModule:
         """
         if computation not in self.lines:
             raise DocumentError(self.source, f"computation {computation[:80]!r}", "does not exist")
-        first, lines = self.lines[computation]
-        return tuple(self._instruction(first + place, line) for place, line in enumerate(lines) if line.strip())
+        if computation not in self._read:
+            first, lines = self.lines[computation]
+            rows = (self._instruction(first + place, line) for place, line in enumerate(lines) if line.strip())
+            self._read[computation] = tuple(rows)
+        return self._read[computation]
 
     def _instruction(self, number: int, line: str) -> Instruction:
         begin = _LINE.match(line)
