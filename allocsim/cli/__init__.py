@@ -71,7 +71,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "trace": Command("allocsim.cli.trace", "trace", "a recording of an allocator, judged or as a document"),
     "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
     "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
-    "serve": Command("allocsim.cli.serve", "serve", "a page that judges in the browser, where nothing leaves it"),
+    "serve": Command("allocsim.cli.serve", "serve", "a page that judges in the browser; documents stay there"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
     "completion": Command("allocsim.cli.completion", "completion", "a script that completes commands in a shell"),
 }
