@@ -25,6 +25,7 @@ from allocsim.online.eager_host import EagerHost
 from allocsim.online.protocol import find
 from allocsim.verdict.evidence import Evidence
 from engine.d_differential.side_comparison import Progress, silent
+from engine.graph import Graph
 from engine.training.online_trainer import OnlineTrainer
 from engine.training.trainer import Trainer
 from repro.options import EngineOptions
@@ -56,8 +57,17 @@ def train_online(
     training, steps = scenario.training, options.steps_of(scenario)
     if not isinstance(training, OwnTraining):
         raise EngineError(f"{scenario.name}: an online allocator is tried on a model of one's own alone")
-    if scenario.kernels or scenario.belief or scenario.write_once or training.planned_batch or options.modes:
-        raise EngineError(f"{scenario.name}: defects and modes of a plan have no meaning where none is made before")
+    if (
+        scenario.kernels
+        or scenario.belief
+        or scenario.write_once
+        or training.planned_batch
+        or options.modes
+        or options.pin_leafs
+    ):
+        raise EngineError(
+            f"{scenario.name}: defects, modes and pins of a plan have no meaning where none is made before"
+        )
     make = find(options.online or "")
     streams = scenario.streams if scenario.streams > 1 else None
     hosts = {
@@ -81,11 +91,27 @@ def train_online(
 
 def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any]]]:
     """Yield the batch of each step: columns of as many rows each, some of the last left out."""
-    rows = {len(column) for column in training.batch.values()}
-    most = min(rows) if len(rows) == 1 else 1
+    most = _rows_to_leave_out(training)
     for step in range(steps):
         fewer = step % min(CYCLE, most)
-        yield {name: column[: len(column) - fewer] for name, column in training.batch.items()}
+        rows = slice(-fewer or None)
+        yield {name: column[rows] if np.ndim(column) else column for name, column in training.batch.items()}
+
+
+def _rows_to_leave_out(training: OwnTraining) -> int:
+    """Return of how many rows some may be left out: 1, so none, where columns are not rows of one
+    batch, or where the model cannot be recorded with fewer.
+    """
+    shapes = {name: np.shape(column) for name, column in training.batch.items()}
+    rows = {shape[0] if shape else 0 for shape in shapes.values()}
+    if len(rows) != 1 or min(rows) < 2:
+        return 1
+    fewer = {name: (shape[0] - 1, *shape[1:]) for name, shape in shapes.items()}
+    try:
+        training.model.build(Graph("fewer"), fewer)
+    except EngineError:
+        return 1
+    return min(rows)
 
 
 def _train(trainer: Trainer, training: OwnTraining, steps: int, name: str, progress: Progress) -> _Trained:

@@ -155,7 +155,7 @@ WHY_UNSAFE: Final = {
 def _laid_over(r: _Record, reason: str) -> str:
     results = [v for v in r.facts.sides(r.program, r.step)[1] if v != r.v.value]
     mine = [v for v in results if r.facts.value(r.program, v)[1] == r.v.other_buffer]
-    other = r.value(mine[0] if r.more.other_value is None else r.more.other_value)
+    other = r.value(r.more.other_value if r.more.other_value is not None else mine[0] if mine else r.v.value)
     return f"{r.op(r.v.op)} lays {other} over {r.value(r.v.value)}, {r.bytes()} of {r.buffer()} in {r.slot()}, {reason}"
 
 

@@ -27,7 +27,7 @@ what is wrong with an answer.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -131,10 +131,10 @@ class EagerHost:
         if found is None:
             raise CapacityError(f"the online allocator has no room for {nbytes} bytes of {name!r} in {self.capacity}")
         if isinstance(found, bool) or not isinstance(found, int | np.integer):
-            raise PlannerError(f"the online allocator answers {found!r:.80} for {name!r}; an address is needed")
+            raise PlannerError(f"the online allocator answers {_shown(found)} for {name!r}; an address is needed")
         if found % alignment or not 0 <= found <= self.capacity - nbytes:
             raise PlannerError(
-                f"the online allocator puts {nbytes} bytes of {name!r} at {found}; a multiple of {alignment} is needed, "
+                f"the online allocator puts {nbytes} bytes of {name!r} at {_shown(found)}; a multiple of {alignment} is needed, "
                 f"in [0, {self.capacity})"
             )
         return int(found)
@@ -162,7 +162,7 @@ class EagerHost:
         for streams in (self._streams or 2, 1):  # a target is made to be asked what it can do
             self.device = LateDevice(streams)
             self._target = self._answered("make", self._make, self.capacity, alignment, self.device)
-            self._abilities = Abilities.of(self._target)
+            self._abilities = self._answered("what it can do", Abilities.of, self._target)
             if self._abilities.streams or streams == 1:
                 break
             if self._streams:
@@ -177,11 +177,20 @@ class EagerHost:
     def _answered(self, word: str, function: Any, *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except AllocsimError:
+        except (AllocsimError, KeyboardInterrupt):
             raise
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            raise PlannerError(f"the online allocator: {word} raised {said}") from error
+        except BaseException as error:  # SystemExit too: it would end this process without a word
+            said = _shown(error, str)
+            what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+            raise PlannerError(f"the online allocator: {word} raised {what}") from error
+
+
+def _shown(thing: object, text: Callable[[object], str] = repr) -> str:
+    """Return the first line of a stranger's text, cut."""
+    try:
+        return (text(thing).splitlines() or [""])[0][:120]
+    except Exception:  # noqa: BLE001 - a stranger's method, or a number with too many digits
+        return f"{type(thing).__name__} without a text"
 
 
 class _ProgramRun:

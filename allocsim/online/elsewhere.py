@@ -14,6 +14,7 @@ import select
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final
 
 from allocsim.online.held_memory import Broken
@@ -55,10 +56,10 @@ def in_child(work: Callable[[], Broken | None]) -> Broken | None:
     os.close(write)
     try:
         said = _said(read)
-        if said is None:
-            os.kill(child, signal.SIGKILL)
-    finally:
+    finally:  # of one that hangs, or where this process is interrupted
         os.close(read)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if said is None:
         return Broken("forked", f"a hang {IN_CHILD}", f"no answer in {SECONDS} s {IN_CHILD}")

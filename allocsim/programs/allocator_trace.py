@@ -62,7 +62,7 @@ from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Event, Plan, 
 from allocsim.model.layout import LIMIT
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.host_order import DeviceBytes, HostOrder
-from allocsim.programs.trace_events import Lowering, checked, key_of, meta_of, number_of, pairs_of, shown
+from allocsim.programs.trace_events import Cells, Lowering, checked, key_of, meta_of, number_of, pairs_of, shown
 
 _ROLES: Final = {role.name.lower(): role for role in Role}
 
@@ -210,7 +210,7 @@ class _Trace:
     def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
         found = []
         for position, part in enumerate(event.get(side, ())):
-            if type(part) is tuple:  # cells of a page
+            if type(part) is Cells:  # cells of a page
                 row: Mapping[str, Any] = {"block": part[0], "offset": part[1], "nbytes": part[2]}
             else:
                 row = part if isinstance(part, Mapping) else {"block": part}

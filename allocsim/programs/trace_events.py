@@ -88,10 +88,13 @@ class PagePool(NamedTuple):
     """How many there are, where that was told."""
 
 
-Cells = tuple[Any, int, int, Any, int, int, int, Any]
-"""A part that names positions, in plain words: block, offset, nbytes, sequence, first position,
-first cell, count, content (None where it was not told). A tuple: a recording has millions.
-"""
+class Cells(tuple[Any, int, int, Any, int, int, int, Any]):
+    """A part that names positions, in plain words: block, offset, nbytes, sequence, first position,
+    first cell, count, content (None where it was not told). A tuple, since a recording has
+    millions, and of a type of its own, so that nothing of a user's is taken for one.
+    """
+
+    __slots__ = ()
 
 
 def checked(event: Any) -> Mapping[str, Any]:
@@ -270,7 +273,7 @@ class Lowering:
         return found
 
     def _cells(self, part: Mapping[str, Any]) -> Cells:
-        name, sequence, position = part["block"], part.get("sequence"), part["position"]
+        name, sequence, position = part.get("block"), part.get("sequence"), part["position"]
         if type(name) is not str or type(sequence) is not str:
             name, sequence = key_of(part, "block"), key_of(part, "sequence")
         known = self._pages.get(name)
@@ -284,7 +287,7 @@ class Lowering:
         if slot + count > cells or position > LIMIT:
             number_of(part, "position")
             raise ModelError("count", f"cells [{slot}, {slot + count}) are not within the {cells} of a page")
-        return name, slot * cell, count * cell, sequence, position, slot, count, part.get("content")
+        return Cells((name, slot * cell, count * cell, sequence, position, slot, count, part.get("content")))
 
 
 def pairs_of(event: Mapping[str, Any]) -> Any:

@@ -220,7 +220,7 @@ class PageBook:
             parts = event.get(side)
             if parts:
                 for part in parts:
-                    if type(part) is tuple:
+                    if type(part) is Cells:
                         done(part)
 
     def _read(self, part: Cells) -> None:

@@ -31,7 +31,7 @@ from allocsim.errors import ModelError
 from allocsim.model import HOST_READ, HOST_WRITE
 from allocsim.model.layout import LIMIT
 from allocsim.programs.host_order import DeviceBytes, Front, HostOrder
-from allocsim.programs.trace_events import key_of, number_of, shown
+from allocsim.programs.trace_events import Cells, key_of, number_of, shown
 from allocsim.recordings.recorded_block import Ends, RecordedBlock, Use, all_before, covered
 
 GONE: Final = 100_000
@@ -280,7 +280,7 @@ class Screen:
     def _parts(self, parts: Iterable[Any], side: str) -> list[Part]:
         found, blocks = [], self.blocks
         for part in parts:
-            held = blocks.get(part[0]) if type(part) is tuple else None
+            held = blocks.get(part[0]) if type(part) is Cells else None
             if held is not None:
                 low = part[1]
                 found.append((held, low, low + part[2]))
@@ -289,7 +289,7 @@ class Screen:
         return found
 
     def _part(self, part: Any, side: str) -> Part:
-        if type(part) is tuple:
+        if type(part) is Cells:
             part = {"block": part[0], "offset": part[1], "nbytes": part[2]}
         if type(part) is str:
             held = self.blocks.get(part)

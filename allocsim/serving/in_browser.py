@@ -37,7 +37,7 @@ def judged(text: str) -> str:
 def _answered(work: Any) -> str:
     try:
         found = work()
-    except (AllocsimError, ValueError, RecursionError) as error:
+    except (AllocsimError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         found = {"refused": " ".join(str(error).split()) or type(error).__name__}
     return json.dumps(found)
 

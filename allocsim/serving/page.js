@@ -4,6 +4,7 @@ const at = (id) => document.getElementById(id);
 const STEP = 200; // rows shown at once
 let rows = [];
 let shown = 0;
+let unlisted = 0;
 let began = 0;
 let clock = 0;
 
@@ -24,6 +25,7 @@ const more = () => {
   }
   shown = Math.min(shown + STEP, rows.length);
   at("more").replaceChildren();
+  if (shown === rows.length && unlisted > 0) at("more").textContent = `${unlisted} more are not listed`;
   if (shown < rows.length) {
     const button = element("button", `show more: ${rows.length - shown} are left`);
     button.addEventListener("click", more);
@@ -42,6 +44,7 @@ const show = (found) => {
   }));
   at("rows").replaceChildren();
   rows = found.rows;
+  unlisted = found.count - rows.filter((row) => row.severity === "violation").length;
   shown = 0;
   more();
 };
@@ -71,7 +74,11 @@ const take = async (file) => {
   at("report").hidden = true;
   began = performance.now();
   say(`Reading ${file.name}.`);
-  worker.postMessage({ name: file.name, text: await file.text() });
+  try {
+    worker.postMessage({ name: file.name, text: await file.text() });
+  } catch (error) {
+    say(`${file.name}: cannot be read: ${error.message}`);
+  }
 };
 
 at("file").addEventListener("change", (event) => take(event.target.files[0]));

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -90,17 +91,22 @@ def server(files: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def answer(self, *, body: bool) -> None:
             name = self.path.partition("?")[0].lstrip("/") or "index.html"
-            data = files.get(name)
-            self.send_response(404 if data is None else 200)
-            self.send_header(
-                "Content-Type", TYPES.get(Path(name).suffix, "text/plain") if data is not None else "text/plain"
-            )
-            self.send_header("Content-Security-Policy", POLICY)
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("Content-Length", str(len(data or b"")))
-            self.end_headers()
-            self.wfile.write(data or b"")
+            data, kind = files.get(name), TYPES.get(Path(name).suffix, "text/plain")
+            with suppress(ConnectionError):  # whoever asked has gone
+                self.send_response(404 if data is None else 200)
+                self.send_header("Content-Type", "text/plain" if data is None else kind)
+                self.send_header("Content-Security-Policy", POLICY)
+                self.send_header("X-Content-Type-Options", "nosniff")
+                self.send_header("Content-Length", str(len(data or b"")))
+                self.end_headers()
+                self.wfile.write(data or b"" if body else b"")
 
         def log_message(self, *_: object) -> None:
             """Say nothing of single requests."""

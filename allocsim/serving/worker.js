@@ -15,12 +15,17 @@ ready.then(
 );
 
 addEventListener("message", async ({ data }) => {
-  const judge = await ready;
-  const sizes = JSON.parse(judge.sizes(data.text));
-  if (sizes.refused !== undefined) {
-    postMessage({ what: "judged", name: data.name, found: sizes });
-    return;
+  const answer = (found) => postMessage({ what: "judged", name: data.name, found });
+  try {
+    const judge = await ready;
+    const sizes = JSON.parse(judge.sizes(data.text));
+    if (sizes.refused !== undefined) {
+      answer(sizes);
+      return;
+    }
+    postMessage({ what: "sizes", found: sizes });
+    answer(JSON.parse(judge.judged(data.text)));
+  } catch (error) {
+    answer({ refused: `could not be judged: ${String(error).trim().split("\n").at(-1)}` });
   }
-  postMessage({ what: "sizes", found: sizes });
-  postMessage({ what: "judged", name: data.name, found: JSON.parse(judge.judged(data.text)) });
 });

@@ -250,8 +250,9 @@ def main() -> int:
     parser.add_argument("--stage-only", action="store_true", help="write the pages and make no site of them")
     asked = parser.parse_args()
     out = asked.out.resolve()
-    shutil.rmtree(out, ignore_errors=True)
     source, site = out / "source", out / "site"
+    for made in (source, site):  # what else lies there stays
+        shutil.rmtree(made, ignore_errors=True)
     stage(source)
     if asked.stage_only:
         return 0

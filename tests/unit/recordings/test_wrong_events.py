@@ -117,3 +117,20 @@ def test_what_a_page_cannot_be_is_said(events: list[dict[str, Any]], said: str):
         with pytest.raises(ModelError) as refusal:
             asked(events)
         assert said in str(refusal.value)
+
+
+PAGED = [
+    {"event": "pool", "device": "kv", "page": 4096, "cells": 4},
+    {"event": "alloc", "block": "a", "page": 0, "device": "kv"},
+]
+
+
+@pytest.mark.parametrize("pool", [True, False])
+@pytest.mark.parametrize(
+    "part", [{"sequence": "s", "position": 0}, ("a", 0, 64), ("a",), (), ("a", 0, 64, "s", 0, 0, 1, None)]
+)
+@pytest.mark.parametrize("take", [judge, trace])
+def test_a_part_that_is_none_is_refused_whatever_it_is(take, part, pool):
+    start = PAGED if pool else [{"event": "alloc", "block": "a", "address": 0, "nbytes": 64}]
+    with pytest.raises(ModelError, match=r"writes"):
+        take([*start, {"event": "use", "writes": [part]}])

@@ -17,7 +17,7 @@ from allocsim.judge import plain
 from allocsim.online import SHELF, find
 from allocsim.online.eager_host import EagerHost, LateDevice, on_device
 from allocsim.outcomes import outcome_of
-from engine import diagnose
+from engine import diagnose, model
 from engine.models.mlp import mlp
 from engine.training import Trainer
 from engine.training.online_trainer import OnlineTrainer
@@ -212,3 +212,77 @@ def test_the_command_says_losses_verdict_and_refuses_what_makes_no_sense(capsys,
     ):
         assert main(["diagnose", f"{__name__}:NET", *more, "-q"]) == 2
         assert said in capsys.readouterr().err
+
+
+class Odd:
+    """Answers, raises or is asked as told."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __call__(self, _capacity, _alignment, _device):
+        return self
+
+    def alloc(self, *_):
+        return self.answer()
+
+    def free(self, *_):
+        pass
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+class Wordless:
+    def __repr__(self):
+        raise ValueError
+
+
+class Streamless(Odd):
+    @property
+    def streams(self):
+        raise RuntimeError("no streams")
+
+
+def raising(error):
+    def raise_it():
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Odd(raising(SystemExit(0))), "alloc raised SystemExit: 0"),
+        (Odd(raising(BaseException("gone"))), "alloc raised BaseException: gone"),
+        (Odd(raising(MuteError())), "alloc raised MuteError: MuteError without a text"),
+        (Odd(raising(RuntimeError())), "alloc raised RuntimeError"),
+        (Odd(Wordless), "answers Wordless without a text"),
+        (Odd(lambda: 10**5000), "at int without a text"),
+        (Odd(lambda: 10**400), "at 1000"),
+        (Streamless(lambda: 0), "what it can do raised RuntimeError: no streams"),
+    ],
+)
+def test_a_target_that_misbehaves_is_one_short_line(make, said):
+    with pytest.raises(PlannerError) as refused:
+        over(make)
+
+    assert said in str(refused.value)
+    assert len(str(refused.value)) < 400
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_whose_columns_are_no_rows_of_a_batch_is_tried_as_it_is():
+    rng = np.random.default_rng(1)
+    adjacency, data = rng.normal(size=(8, 8)).astype("f4"), rng.normal(size=(8, 4)).astype("f4")
+    labels = rng.integers(0, 3, 8).astype("i4")
+    weights = {"w": rng.normal(size=(4, 3)).astype("f4")}
+    for forward, more in (
+        (lambda p, data, adj: adj @ (data @ p["w"]), {"adj": adjacency}),
+        (lambda p, data, scale: (data @ p["w"]) * scale, {"scale": np.float32(2)}),
+    ):
+        net = model(forward, weights, example={"data": data, "labels": labels, **more})
+        assert not diagnose(net, steps=2, online="tlsf").verdict.causes

@@ -80,6 +80,15 @@ def test_what_is_no_document_is_refused_in_one_line(text):
         assert "\n" not in found["refused"]
 
 
+def test_one_value_listed_twice_as_a_result_is_told():
+    document = json.loads((DATA / "cases/missed-reader.json").read_text())
+    op = document["programs"][0]["ops"][0]
+    op["results"] = op["results"] * 2
+    found = json.loads(in_browser.judged(json.dumps(document)))
+
+    assert any(row["kind"] == "ResultsOverlap" and "lays value 0" in row["text"] for row in found["rows"])
+
+
 @pytest.fixture
 def package(tmp_path):
     folder = tmp_path / "pyodide"
