@@ -25,7 +25,7 @@ from allocsim.errors import EngineError
 from engine.front import indexing
 from engine.front.rebasing import base_of, kept_apart, pasted, reviewed, succeed
 from engine.front.record import Node, apply, constant, tracking
-from engine.front.recording import Recording, unread
+from engine.front.recording import Recording, unchanged, unread
 from engine.front.value import EagerValue
 from engine.ops.shapes import FLOATS
 
@@ -184,11 +184,8 @@ class ChangeableValue(EagerValue):
             raise EngineError(
                 f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
             )
-        if followed and isinstance(now, Recording) and old in now.given and not self.kept:
-            raise EngineError(
-                f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a "
-                "copy (x * 1.0)"
-            )
+        if followed:
+            unchanged(old, op)
         if not followed:
             np.copyto(old.array, made.array)
             self._changed(op)

@@ -243,7 +243,7 @@ def _recorded(asked: _Recordings, blank: Mapping[str, Array]) -> _Recorded:
     started = {name: value._node for name, value in states.items()}  # noqa: SLF001 - of ours
     given = {value._node: name for name, value in (*parameters.items(), *columns.items())} | {key: KEY}  # noqa: SLF001 - of ours
     given |= {node: name for name, node in started.items()}
-    recording = Recording(given, key)
+    recording = Recording(given, key, frozenset(started.values()))
     token = tracking.set(recording)
     try:
         outputs = asked.forward({**parameters, **states}, **columns)

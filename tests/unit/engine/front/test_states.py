@@ -1,6 +1,7 @@
 """What a model keeps from run to run: written by its own ops, saved, judged, the same however it is run."""
 
 import sys
+import warnings
 from types import ModuleType
 
 import numpy as np
@@ -174,6 +175,39 @@ def test_a_part_of_a_cache_is_written_and_read_by_predictions():
         np.testing.assert_allclose(found, 2 * trainer.states["cache"].sum(0, keepdims=True), rtol=1e-6)
 
 
+WRITES = (
+    lambda a, data: a[0].add_(1.0),
+    lambda a, data: a[1:].copy_(a[:-1] * 0.5),
+    lambda a, data: a.mul_(0.5),
+    lambda a, data: a[:2].add_(data[0, :2]),
+    lambda a, data: a.__setitem__(2, data.sum()),
+    lambda a, data: a.__setitem__([0, 3], a[[3, 1]]),
+    lambda a, data: a[1:][1].sub_(a[0]),
+    lambda a, data: a.reshape(2, 2)[:, 1].add_(data[1, 0] + a[3]),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_writes_one_after_another_through_views_of_a_state_are_those_that_were_typed(seed):
+    chosen = [WRITES[k] for k in np.random.default_rng(seed).integers(0, len(WRITES), 4)]
+
+    def written(p, data):
+        with no_grad():
+            for write in chosen:
+                write(p["a"], data)
+        return (data + p["a"]) * p["w"]
+
+    start = np.arange(1.0, 5.0, dtype=np.float32)
+    held = {"a": state(start), "w": tensor(np.ones(4, np.float32))}
+    with stepping(engine.model(written, {"w": np.ones(4, np.float32)}, states={"a": start})) as trainer:
+        for batch in (ROWS[:3], ROWS[3:6], ROWS[6:9]):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CopyWarning)
+                outputs = trainer.step({"data": batch}).outputs
+            np.testing.assert_allclose(outputs, written(held, tensor(batch)), rtol=1e-5)
+            np.testing.assert_allclose(trainer.states["a"], held["a"], rtol=1e-5)
+
+
 def test_a_graph_of_the_engine_may_keep_states_as_well():
     def build(graph, shapes):
         x = graph.input("data", shapes["data"])
@@ -193,6 +227,10 @@ def test_a_graph_of_the_engine_may_keep_states_as_well():
     [
         (lambda p, data: p["seen"].copy_((data * p["w"]).sum(0)), "compute it under no_grad(), or detach() it"),
         (lambda p, data: data.add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: data.reshape(-1)[:2].add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: data.__setitem__(0, 1.0), "a column or a parameter is not changed"),
+        (lambda p, data: p["w"].detach()[:2].add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: p["still"][:2].add_(1.0), "a column or a parameter is not changed"),
         (lambda p, data: p["seen"].set_(0, 1.0), "reads its numbers"),
     ],
 )
@@ -201,7 +239,8 @@ def test_what_a_state_cannot_hold_is_one_line(write, says):
         write(p, data)
         return data * p["w"]
 
-    net = engine.model(written, {"w": np.ones(4, np.float32)}, states={"seen": np.zeros(4, np.float32)})
+    weights = {"w": np.ones(4, np.float32), "still": np.ones(4, np.float32)}
+    net = engine.model(written, weights, states={"seen": np.zeros(4, np.float32)}, frozen=["still"])
     with stepping(net) as trainer, pytest.raises(EngineError) as raised:
         trainer.step({"data": ROWS})
     assert says in str(raised.value)
