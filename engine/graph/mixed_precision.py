@@ -39,7 +39,7 @@ class Unscaled:
     """Gradients of the loss itself, and whether they are fit for use."""
 
     gradients: Mapping[Tensor, Tensor]
-    """Parameter -> gradient / scale; 0 where that is not finite."""
+    """Parameter -> gradient / scale; all are 0 where an element of any is not finite."""
     finite: Tensor
     """[1]: 1 if every element of every gradient was finite, else 0."""
 
@@ -52,11 +52,12 @@ def unscaled(graph: Graph, gradients: Mapping[Tensor, Tensor], scale: Tensor) ->
     if not gradients:
         raise EngineError(f"graph {graph.name!r} has no gradients to unscale")
     with graph.scope("unscaled", stage="update"):
-        found = {p: graph.op("unscale", g, scale, name=p.name) for p, g in gradients.items()}
         flags = [graph.op("all_finite", g) for g in dict.fromkeys(gradients.values())]
         finite = flags[0]
         for flag in flags[1:]:
             finite = graph.op("mul", finite, flag)
+        by = graph.op("div", scale, finite, name="by")  # infinity where one is not finite, over which all are 0
+        found = {p: graph.op("unscale", g, by, name=p.name) for p, g in gradients.items()}
     graph.expand(finite, *found.values())
     return Unscaled(gradients=found, finite=finite)
 

@@ -2,7 +2,7 @@
 
 | rule | what is added | what is kept |
 |---|---|---|
-| `loss_scale` | the seed times a scale; gradients over it; a step with an infinity changes nothing | value, good, skipped |
+| `loss_scale` | the seed times a scale; gradients over it, or 0 and no step where one is infinite | value, good, skipped |
 | `clip_value` | each gradient within -c and c | |
 | `clip_norm` | all gradients times min(1, c / (their norm + 1e-6)) | |
 | `groups` | rates and hyper-parameters of their own, by names of weights | |
@@ -152,7 +152,7 @@ class StepUpdate:
         if self.rules.loss_scale is not None:
             found |= {name + _NEUTRAL: row for name, row in self.optimizer.neutral.items()}
         if self.rules.average is not None:
-            found[_BETA] = (0.0 if step == 1 else self.rules.average,)  # of one, the average is that one
+            found[_BETA] = (0.0 if step - skipped == 1 else self.rules.average,)  # of one, the average is that one
         return found
 
     def starts(self, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -188,7 +188,7 @@ class StepUpdate:
             held = beta = None
             if rules.average is not None:
                 held = graph.state(AVERAGE + name, weight.shape, weight.dtype)
-                beta = told.leaf(_BETA, weight.dtype)
+                beta = told.average(weight.dtype)
             with graph.scope("new", layer=getattr(weight, "layer", None), stage="update"):
                 new = self.optimizer.update(graph, weight, found[name], given)
                 graph.expand(new)
@@ -255,11 +255,17 @@ class _Told:
         groups = enumerate(self._update.rules.groups, 1)
         name = leaf + next((f".{number}" for number, group in groups if fnmatchcase(weight, group.match)), "")
         hyper = self.leaf(name, dtype)
-        if self._finite is None:
-            return hyper
-        key = (f"{name}.used", dtype)
+        return hyper if self._finite is None else self._guarded(name, hyper, self.leaf(leaf + _NEUTRAL, dtype))
+
+    def average(self, dtype: str) -> Any:
+        """Return the share left of an average: all of it where a gradient was not finite."""
+        beta = self.leaf(_BETA, dtype)
+        return beta if self._finite is None else self._guarded(_BETA, beta, _full(self._graph, 1.0, dtype))
+
+    def _guarded(self, name: str, told: Any, neutral: Any) -> Any:
+        key = (f"{name}.used", told.dtype)
         if key not in self._made:
-            self._made[key] = guarded(hyper, self.leaf(leaf + _NEUTRAL, dtype), self._finite)
+            self._made[key] = guarded(told, neutral, self._finite)
         return self._made[key]
 
 

@@ -131,6 +131,43 @@ def test_a_step_that_overflows_changes_nothing_and_halves_the_scale(name):
         assert trainer.states["loss_scale.good"][0] == 1
 
 
+PARTLY = {"clip_norm": 1.0, "average": 0.5, "loss_scale": 2.0**20, "groups": (WeightGroup(match="*.bias", rate=2.0),)}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_of_which_some_gradients_are_finite_changes_nothing_either(name):
+    """The gradient of the weight overflows, that of the bias does not; moments, averages and counts stay as they are."""
+    draw = np.random.default_rng(0)
+    rows, labels = draw.normal(size=(5, 10, 2)).astype(np.float32), draw.normal(size=(5, 10, 2)).astype(np.float32)
+    rows[[0, 3]] *= 1e18
+    made = []
+    for left in ([0, 1, 2, 3, 4], [1, 2, 4]):
+        model = mlp((2, 2), activation="tanh", seed=1)
+        how = {"loss": "mean_squared_error", "optimizer": name, "hyper": {"alpha": 0.1, "wd": 0.01}}
+        rules = StepRules(**PARTLY, loss_scale_interval=100)
+        with Trainer(model, rules=rules, **how) as trainer:
+            for k in left:
+                trainer.step({"data": rows[k], "labels": labels[k]})
+            made.append({key: array.copy() for key, array in {**trainer.weights, **trainer.states}.items()})
+    assert made[0]["loss_scale.skipped"][0] == 2
+    assert all(np.array_equal(made[0][key], made[1][key]) for key in made[0] if not key.startswith("loss_scale"))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_typed_step_of_which_some_gradients_are_finite_changes_nothing_either(name):
+    weights = {"a": tensor([1.0, 2.0], True), "a.bias": tensor([3.0], True)}
+    step = engine.optimizer(weights, name, alpha=0.1, wd=0.01, **PARTLY)
+    for first in (1e30, np.inf, 2.0, np.nan):
+        weights["a"].grad, weights["a.bias"].grad = tensor([1e30, first]), tensor([-1e30])
+        before = {**{key: w.numpy() for key, w in weights.items()}, **{key: v.copy() for key, v in step.states.items()}}
+        step()
+        now = {**weights, **step.states}
+        same = [
+            np.array_equal(before[key], now[key]) for key in now if not key.startswith("loss_scale") and key in before
+        ]
+        assert all(same) or np.isfinite(first)
+
+
 def test_a_scale_of_a_power_of_two_and_no_overflow_change_no_bit_of_sgd():
     """The bias correction of Adam counts the steps that were made: the second here is the first."""
     found = []
