@@ -160,9 +160,10 @@ def restore(
     EngineError, with file and rule, for a file that is none or another run's.
     """
     tensors, said = read(path)
-    for name, value in json.loads(json.dumps(about)).items():
-        if said.identity.get(name) != value:
-            raise EngineError(f"{path}: was made with {name} {said.identity.get(name)!r}; this run has {value!r}")
+    mine = json.loads(json.dumps(about))
+    for name in dict.fromkeys((*mine, *said.identity)):  # what is as by default is in neither
+        if (was := said.identity.get(name)) != (now := mine.get(name)):
+            raise EngineError(f"{path}: was made with {name} {was!r}; this run has {now!r}")
     order = tensors.pop("order", None)
     if order is None or order.dtype != np.int64 or not np.array_equal(np.sort(order, axis=None), np.sort(course.order)):
         raise EngineError(

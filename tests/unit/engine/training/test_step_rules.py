@@ -257,6 +257,29 @@ def test_a_resumed_run_goes_on_with_scale_averages_and_evaluations(tmp_path, sto
         fit(MODEL, DATA, changed, save=tmp_path / "state", resume=True)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"clip_norm": 0.05},
+        {"clip_value": 0.01},
+        {"average": 0.6},
+        {"loss_scale": 64.0},
+        {"weights": "bf16"},
+        {"groups": GROUPS},
+        {"patience": 2},
+        {"evaluate_every": 2},
+    ],
+    ids=lambda rule: next(iter(rule)),
+)
+def test_a_rule_that_is_left_out_is_another_run_as_one_that_is_added(tmp_path, rule):
+    plain = Settings(epochs=4, batch=10, validation=0.3)
+    ruled = structs.replace(plain, **rule)
+    for number, (first, second) in enumerate(((plain, ruled), (ruled, plain))):
+        fit(MODEL, DATA, first, save=tmp_path / f"{number}", stop_after=2)
+        with pytest.raises(EngineError, match=f"was made with {next(iter(rule))} .*; this run has"):
+            fit(MODEL, DATA, second, save=tmp_path / f"{number}", resume=True)
+
+
 def test_training_ends_when_evaluations_do_and_the_weights_are_those_of_the_lowest():
     settings = Settings(epochs=50, batch=5, validation=0.3, optimizer="sgd", hyper={"alpha": 3.0}, evaluate_every=3, patience=4)  # fmt: skip
     found = fit(MODEL, DATA, settings)
