@@ -5,6 +5,7 @@
 | weight.NAME | a trained weight |
 | state.NAME | its moments, and states of the model (accumulators are empty between optimizer steps
 and are not saved) |
+| state.best.NAME | a weight or a state of the model at the lowest evaluation, with `patience` |
 | order | the datapoints in the order of this epoch |
 
 The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
@@ -44,6 +45,7 @@ from engine.training.measured_memory import MemoryRecord
 from engine.training.settings import Epoch, Settings, TrainingState
 from engine.training.trainer import Trainer
 
+BEST: Final = "best."
 KEY: Final = "allocsim.training"
 DIGEST: Final = "allocsim.digest"
 VERSION: Final = 4
@@ -129,6 +131,7 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
         )
     tensors = {f"weight.{name}": array for name, array in trainer.weights.items()}
     tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith("acc.")}
+    tensors |= {f"state.{BEST}{name}": array for name, array in course.best.items()}
     said = {
         "version": VERSION,
         "identity": dict(about),
@@ -194,10 +197,16 @@ def restore(
     ]
     if differs:
         say(f"{path}: was made with {'; '.join(differs)}: the bits may differ from those of a course that never moved")
+    states = _under("state.", tensors)
+    course.best = _under(BEST, states)
     trainer.adopt(
-        {name.removeprefix("weight."): array for name, array in tensors.items() if name.startswith("weight.")},
-        {name.removeprefix("state."): array for name, array in tensors.items() if name.startswith("state.")},
+        _under("weight.", tensors), {name: array for name, array in states.items() if not name.startswith(BEST)}
     )
+
+
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], _Record]:

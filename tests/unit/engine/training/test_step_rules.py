@@ -1,6 +1,7 @@
 """What a step does beside its optimizer: against formulas and PyTorch, the same typed and trained, resumed and judged."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from allocsim.errors import EngineError
 from allocsim.judge.fast import check
 from engine import Module, tensor
 from engine.front import functions as fn
-from engine.front.modules import Linear
+from engine.front.modules import BatchNorm, Linear
 from engine.models.gpt2 import GPT2Config, gpt2, init_parameters
 from engine.models.mlp import mlp
 from engine.sharding.ranked_trainer import RankedTrainer
@@ -292,6 +293,38 @@ def test_training_ends_when_evaluations_do_and_the_weights_are_those_of_the_lowe
     assert all(step % 3 == 0 or step % per_epoch == 0 for step in steps)
     again = fit(MODEL, DATA, Settings(epochs=50, batch=5, validation=0.3, optimizer="sgd", hyper={"alpha": 3.0}), stop_after=steps[lowest])  # fmt: skip
     assert all(np.array_equal(found.weights[key], again.weights[key]) for key in again.weights)
+
+
+def test_states_are_those_of_the_lowest_evaluation_in_a_resumed_run_too(tmp_path):
+    class Normed(Module):
+        def __init__(self):
+            self.norm, self.out = BatchNorm(2), Linear(2, 2, np.random.default_rng(0))
+
+        def forward(self, data):
+            return self.out(self.norm(data))
+
+    settings = Settings(epochs=30, batch=5, validation=0.3, hyper={"alpha": 0.5}, evaluate_every=2, patience=3)
+    net, file = engine.model(Normed()), tmp_path / "state"
+    found = fit(net, DATA, settings)
+    losses = {steps: result.loss for steps, result in found.evaluations}
+    lowest = min(losses, key=losses.get)
+    assert lowest < found.steps
+    then = fit(net, DATA, structs.replace(settings, patience=0), stop_after=lowest)
+    fit(net, DATA, settings, save=file, stop_after=lowest + 1)
+    for got in (found, fit(net, DATA, settings, save=file, resume=True)):
+        assert {"norm.mean", "norm.variance"} == set(got.states)
+        for one, other in ((got.weights, then.weights), (got.states, then.states)):
+            assert all(np.array_equal(one[key], other[key]) for key in other)
+
+
+def test_ranks_resume_with_patience_to_the_same_weights(tmp_path):
+    settings = Settings(epochs=8, batch=10, validation=0.3, hyper={"alpha": 0.3}, evaluate_every=3, patience=2)
+    by, file = partial(RankedTrainer, ranks=2, zero=1), tmp_path / "state"
+    whole = fit(MODEL, DATA, settings, trained_by=by)
+    for stop in (4, 7, None):
+        part = fit(MODEL, DATA, settings, trained_by=by, save=file, resume=True, stop_after=stop)
+    assert part.evaluations == whole.evaluations
+    assert all(np.array_equal(part.weights[key], whole.weights[key]) for key in whole.weights)
 
 
 def test_averages_predict_and_validate():
