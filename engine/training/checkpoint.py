@@ -43,9 +43,9 @@ from engine.training.dataset import Dataset
 from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryRecord
 from engine.training.settings import Epoch, Settings, TrainingState
+from engine.training.step_rules import ACCUMULATED, BEST
 from engine.training.trainer import Trainer
 
-BEST: Final = "best."
 KEY: Final = "allocsim.training"
 DIGEST: Final = "allocsim.digest"
 VERSION: Final = 4
@@ -130,7 +130,7 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
             f"{trainer.pending} physical batches are accumulated; checkpoints are made between optimizer steps"
         )
     tensors = {f"weight.{name}": array for name, array in trainer.weights.items()}
-    tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith("acc.")}
+    tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith(ACCUMULATED)}
     tensors |= {f"state.{BEST}{name}": array for name, array in course.best.items()}
     said = {
         "version": VERSION,

@@ -19,7 +19,7 @@ are states, so that a resumed run goes on with them.
 What this module does not see: plans, data, epochs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
@@ -37,8 +37,12 @@ GOOD: Final = "loss_scale.good"
 SKIPPED: Final = "loss_scale.skipped"
 AVERAGE: Final = "average."
 """What the name of a weight's moving average begins with."""
+ACCUMULATED: Final = "acc."
+BEST: Final = "best."
+"""The same of its accumulator, and of what is kept of the lowest evaluation."""
 _BETA: Final = "average.beta"
 _NEUTRAL: Final = ".neutral"
+_OWN: Final = (AVERAGE, ACCUMULATED, BEST, "loss_scale.")
 TINY: Final = 1e-6
 """Added to a norm before it divides, as by PyTorch."""
 
@@ -161,6 +165,15 @@ class StepUpdate:
         averaged = weights.items() if self.rules.average is not None else ()
         return found | {AVERAGE + name: array for name, array in averaged}
 
+    def check_names(self, states: Iterable[str], weights: Collection[str]) -> None:
+        """Raise EngineError for a state of a model that is named as training names its own."""
+        for name in states:
+            first, _, rest = name.partition(".")
+            if name.startswith(_OWN) or (first in self.optimizer.states and rest in weights):
+                raise EngineError(
+                    f"state {name!r} is named as training names what it keeps of {rest!r} itself; give it another name"
+                )
+
     def build(self, graph: Any, gradients: Mapping[str, tuple[Any, Any]], scale: Any = None) -> None:
         """Add all that comes after the gradients.
 
@@ -273,4 +286,14 @@ def _full(graph: Any, value: float, dtype: str) -> Any:
     return graph.op("full", shape=(1,), value=value, dtype=dtype)
 
 
-__all__ = ["AVERAGE", "SCALE", "SKIPPED", "NarrowGraph", "StepRules", "StepUpdate", "WeightGroup"]
+__all__ = [
+    "ACCUMULATED",
+    "AVERAGE",
+    "BEST",
+    "SCALE",
+    "SKIPPED",
+    "NarrowGraph",
+    "StepRules",
+    "StepUpdate",
+    "WeightGroup",
+]

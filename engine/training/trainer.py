@@ -49,7 +49,7 @@ from engine.training.index_limits import index_limits
 from engine.training.losses import LOSSES, Loss
 from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
-from engine.training.step_rules import AVERAGE, SCALE, SKIPPED, NarrowGraph, StepRules, StepUpdate
+from engine.training.step_rules import ACCUMULATED, AVERAGE, SCALE, SKIPPED, NarrowGraph, StepRules, StepUpdate
 
 Array = NDArray[Any]
 Build = Literal["outputs", "forward", "gradient", "optimizer"]
@@ -145,7 +145,7 @@ class Trainer:
 
         Raises:
             EngineError: a rule, a hyper-parameter or the period is out of range; a weight is missing or of
-                another shape.
+                another shape; a state is named as what training keeps.
             UnknownNameError: no such loss, optimizer, planner or executor.
         """
         for what, name, table in (
@@ -164,6 +164,7 @@ class Trainer:
         self.rules = rules or StepRules()
         self.update = StepUpdate(self.optimizer, self.rules)
         self.hyper = self.optimizer.checked(hyper or {})
+        self.update.check_names(model.states, model.parameters)
         self.period = period
         self.steps = 0
         """Optimizer steps made."""
@@ -288,7 +289,8 @@ class Trainer:
 
         There are accumulators in `gradient` builds and in logical batches of several physical ones.
         """
-        return {name.removeprefix("acc."): array for name, array in self.states.items() if name.startswith("acc.")}
+        found = {name: array for name, array in self.states.items() if name.startswith(ACCUMULATED)}
+        return {name.removeprefix(ACCUMULATED): array for name, array in found.items()}
 
     def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:
         """Go on from these weights and states, copied into memory that later graphs share.
@@ -329,6 +331,8 @@ class Trainer:
         The build `outputs` has no loss; the outputs stand in its place.
         """
         graph, loss, outputs = self.forward(build, shapes)
+        kept = (leaf.name for leaf in graph.leafs if leaf.role == Role.STATE)
+        self.update.check_names(kept, self.model.parameters)
         if build not in EVALUATING:
             self._backward(graph, loss, build)
         graph.write_states()

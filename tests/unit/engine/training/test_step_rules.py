@@ -18,7 +18,7 @@ from engine.front.modules import BatchNorm, Linear
 from engine.models.gpt2 import GPT2Config, gpt2, init_parameters
 from engine.models.mlp import mlp
 from engine.sharding.ranked_trainer import RankedTrainer
-from engine.training import Settings, StepRules, Trainer, WeightGroup, fit
+from engine.training import Model, Settings, StepRules, Trainer, WeightGroup, fit
 from engine.training import config as configs
 from engine.training.data import moons
 from engine.training.optimizers import OPTIMIZERS
@@ -325,6 +325,26 @@ def test_ranks_resume_with_patience_to_the_same_weights(tmp_path):
         part = fit(MODEL, DATA, settings, trained_by=by, save=file, resume=True, stop_after=stop)
     assert part.evaluations == whole.evaluations
     assert all(np.array_equal(part.weights[key], whole.weights[key]) for key in whole.weights)
+
+
+@pytest.mark.parametrize("name", ["average.w", "acc.mean", "best.w", "loss_scale.value", "m.w", "v.w"])
+def test_a_state_named_as_what_training_keeps_is_refused_in_one_line(name):
+    def moved(p, data):
+        return data @ p["w"] + p[name]
+
+    def build(graph, shapes):
+        kept, x = graph.state(name, (2,)), graph.input("data", shapes["data"])
+        return graph.op("add", graph.op("mul_mat", graph.parameter("w", (2, 2), trainable=True), x), kept)
+
+    weights, other = {"w": np.ones((2, 2), np.float32)}, name.replace(".", "_")
+    with pytest.raises(EngineError, match=f"state '{name}' is named as training names"):
+        Trainer(engine.model(moved, weights, states={name: np.zeros(2, np.float32)}))
+    built = Trainer(Model(name="built", build=build, parameters=weights))
+    with built, pytest.raises(EngineError, match=f"state '{name}' is named as training names"):
+        built.step(BATCHES[0])
+    Trainer(engine.model(moved, weights, states={other: np.zeros(2, np.float32)})).close()
+    if name in {"m.w", "v.w"}:
+        Trainer(engine.model(moved, weights, states={name: np.zeros(2, np.float32)}), optimizer="sgd").close()
 
 
 def test_averages_predict_and_validate():
