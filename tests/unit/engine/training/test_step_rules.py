@@ -213,6 +213,21 @@ def test_a_leaf_of_16_bits_has_a_master(dtype):
     assert np.array_equal(w.numpy(), step.states["master.w"].astype(w.numpy().dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_laid_into_a_leaf_of_16_bits_between_steps_is_stepped(dtype):
+    w = tensor([[1.0, -2.0]], True, dtype=dtype)
+    step = engine.optimizer({"w": w}, "sgd", alpha=2.0**-12)
+    for turn in range(4):
+        w.sum().backward()
+        step()
+        w.zero_grad()
+        if turn == 1:
+            with engine.no_grad():
+                w[0, 1] = 8.0
+    assert np.array_equal(step.states["master.w"], np.float32([[1.0 - 4 * 2.0**-12, 8.0 - 2 * 2.0**-12]]))
+    assert np.array_equal(w.numpy(), step.states["master.w"].astype(w.numpy().dtype))
+
+
 def test_checkpoints_by_layer_keep_every_bit_and_less_memory():
     config = GPT2Config(layers=4, channels=32, heads=2, vocab=32, positions=16)
     model = gpt2(config, init_parameters(config, seed=0))
