@@ -178,6 +178,11 @@ class ChangeableValue(EagerValue):
         old, now = self._node, tracking.get()
         if made.shape != old.shape:
             raise EngineError(f"{op} of {old}: the result has shape {made.shape}, not {self.shape}")
+        if made.needs_grad and old.storage.changes.kept:
+            raise EngineError(
+                f"{op} of state {old}: {made} has a gradient's history, which would grow from run to run; "
+                "compute it under no_grad(), or detach() it"
+            )
         known = now.known if isinstance(now, Recording) else ()
         followed = made.needs_grad or made in known
         if followed and old.needs_grad and self.is_leaf:

@@ -247,6 +247,38 @@ def test_what_a_state_cannot_hold_is_one_line(write, says):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda s, w: s.copy_(w * 2.0),
+        lambda s, w: s.__setitem__(0, w[0] * 2.0),
+        lambda s, w: s.__setitem__(slice(None), w),
+        lambda s, w: s.__setitem__([1, 0], w),
+        lambda s, w: s[:1].add_(w[:1]),
+        lambda s, w: s.reshape(2, 1).T.mul_(w),
+        lambda s, w: s.detach()[1:].sub_(w[1:]),
+    ],
+)
+def test_no_way_to_write_a_state_gives_it_a_history(write):
+    kept, w = state(np.zeros(2, np.float32)), tensor(np.ones(2, np.float32), True)
+    with pytest.raises(EngineError, match=r"compute it under no_grad\(\), or detach\(\) it"):
+        write(kept, w)
+    assert not kept.requires_grad
+    assert not kept.numpy().any()
+    write(kept, w.detach())
+    with no_grad():
+        write(kept, w)
+    assert not kept.requires_grad
+
+    def written(p, data):
+        write(p["seen"], p["w"])
+        return data * p["w"]
+
+    net = engine.model(written, {"w": np.ones(2, np.float32)}, states={"seen": np.zeros(2, np.float32)})
+    with stepping(net) as trainer, pytest.raises(EngineError, match="has a gradient's history"):
+        trainer.step({"data": ROWS[:, :2]})
+
+
 def test_misuse_of_states_is_one_line():
     with pytest.raises(EngineError, match="as a parameter and as a state"):
         engine.model(summing, {"w": np.ones(4), "seen": np.ones(4)}, states={"seen": np.ones(4)})
