@@ -257,7 +257,8 @@ def _recorded(asked: _Recordings, blank: Mapping[str, Array]) -> _Recorded:
         raise EngineError(f"{named} returned {end}, which no op makes of its columns and parameters")
     constants: dict[Node, str] = {}
     names: dict[tuple[Any, ...], str] = {}
-    writes = {name: node for name, node in ended.items() if node is not started[name]}
+    changed = {name: node for name, node in ended.items() if node is not started[name]}
+    writes = {} if asked.used else changed  # what is only used leaves no trace
     for node in history(end, *writes.values()):
         if node.recipe is None and node not in given:
             if node.stale:

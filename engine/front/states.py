@@ -14,7 +14,8 @@ what changes them in place (`copy_`, `add_`, `x[...] = y`) is, in a recorded mod
 program. There the new value is laid over the old one at the end of the run, when nothing reads the
 old one any more, and the next run begins with it. States start from what they were made of, lie
 outside of the arenas, are judged across runs by detector R, saved in checkpoints, and shared by all
-builds of a trainer: what training writes, `predict` reads.
+builds of a trainer: what training writes, `predict` and validation read. These write none: what a
+model is shown to be looked at leaves no trace in it. Within their run they read what they lay.
 
 A state holds numbers without history. What is written, through a view of it too, is computed under
 `no_grad()`, or detached.

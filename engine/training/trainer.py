@@ -3,9 +3,9 @@
 What is asked for is one of four *builds*: `outputs` (predictions, without labels), and ggml-opt's
 three, `forward` (outputs and loss), `gradient` (also the gradients, added to accumulators) and
 `optimizer` (also the step of every weight). The first two run the model as it is used
-(`Model.evaluation`), the others as it is trained. Each is a graph of its own; all work on the same
-weights, moments and accumulators, which lie outside the arenas, and take turns in one block of
-memory for everything else.
+(`Model.evaluation`) and write no state, the others as it is trained. Each is a graph of its own;
+all work on the same weights, moments and accumulators, which lie outside the arenas, and take turns
+in one block of memory for everything else.
 
     static    one set of graphs, for the shapes of the first batch; another shape is an error
     shapes    one set of graphs for each shape of a batch
@@ -328,14 +328,15 @@ class Trainer:
     def graph(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
         """Return a new graph of a build with its loss and outputs, in the order it runs.
 
-        The build `outputs` has no loss; the outputs stand in its place.
+        The build `outputs` has no loss; the outputs stand in its place. States are written by
+        those that train.
         """
         graph, loss, outputs = self.forward(build, shapes)
         kept = (leaf.name for leaf in graph.leafs if leaf.role == Role.STATE)
         self.update.check_names(kept, self.model.parameters)
         if build not in EVALUATING:
             self._backward(graph, loss, build)
-        graph.write_states()
+            graph.write_states()
         return graph, loss, outputs
 
     def _backward(self, graph: Graph, loss: Tensor, build: Build) -> None:

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import engine
 from allocsim.allocators import ALLOCATORS
@@ -161,18 +162,43 @@ def test_states_that_change_places_are_both_read_first():
             assert not trainer.states["a" if turn % 2 == 0 else "b"].any()
 
 
-def test_a_part_of_a_cache_is_written_and_read_by_predictions():
+def test_predictions_read_what_they_lay_into_a_state_and_only_training_keeps_it():
     def cached(p, data):
         with no_grad():
             p["cache"][1:3] = data
         return (p["cache"] * p["w"]).sum(0, keepdims=True)
 
     net = engine.model(cached, {"w": np.float32(2.0).reshape(1)}, states={"cache": np.ones((4, 4), np.float32)})
+    laid = np.concatenate([np.ones((1, 4)), ROWS[:2], np.ones((1, 4))])
     with stepping(net) as trainer:
         with pytest.warns(CopyWarning):
             found = trainer.predict({"data": ROWS[:2]})
-        assert np.array_equal(trainer.states["cache"], np.concatenate([np.ones((1, 4)), ROWS[:2], np.ones((1, 4))]))
-        np.testing.assert_allclose(found, 2 * trainer.states["cache"].sum(0, keepdims=True), rtol=1e-6)
+        np.testing.assert_allclose(found, 2 * laid.sum(0, keepdims=True), rtol=1e-6)
+        assert np.array_equal(trainer.states["cache"], np.ones((4, 4)))
+        with pytest.warns(CopyWarning):
+            trainer.step({"data": ROWS[:2]})
+        assert np.array_equal(trainer.states["cache"], laid)
+
+
+@pytest.mark.parametrize("built", [False, True], ids=["typed", "built"])
+def test_evaluations_change_no_bit_of_training(built):
+    def build(graph, shapes):
+        x, seen = graph.input("data", shapes["data"]), graph.state("seen", (4,))
+        graph.writes[seen] = graph.op("add", seen, graph.op("sum_axes", x, axes=(0,)))
+        weighted = graph.op("mul", x, graph.parameter("w", (4,), trainable=True))
+        return graph.op("mul", weighted, seen)
+
+    weights, states = {"w": np.ones(4, np.float32)}, {"seen": np.zeros(4, np.float32)}
+    net = Model(name="built", build=build, parameters=weights, states=states) if built else engine.model(summing, weights, states=states)  # fmt: skip
+    how = Settings(epochs=2, batch=3, validation=0.4, loss="mean", hyper={"alpha": 0.1})
+    rows = Dataset.of(ROWS)
+    plain, looked = fit(net, rows, how), fit(net, rows, structs.replace(how, evaluate_every=1))
+    assert [done.training for done in plain.history] == [done.training for done in looked.history]
+    assert np.array_equal(plain.states["seen"], looked.states["seen"])
+    with stepping(net, graphs="shapes") as trainer:
+        for build in ("outputs", "forward"):
+            trainer.run(build, {"data": ROWS})
+        assert not trainer.states["seen"].any()
 
 
 WRITES = (
