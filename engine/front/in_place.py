@@ -17,7 +17,7 @@ While a model is recorded all of them but `set_` are ops of the program; a colum
 not changed.
 """
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -102,6 +102,11 @@ class ChangeableValue(EagerValue):
         nobody knows how many these are.
         """
         rest = self.shape[mask.ndim :]
+        if not _is_mask(mask._node):  # noqa: SLF001 - of ours
+            raise EngineError(
+                f"[{mask._node}] = of {self._node}: a mask of a recorded model is made by comparing, say x != 0; "  # noqa: SLF001 - of ours
+                "these numbers may be any"
+            )
         if mask.shape != self.shape[: mask.ndim]:
             raise EngineError(f"[mask] = of {self._node}: the mask has shape {mask.shape}, not that of its axes")
         if np.ndim(values) > len(rest):
@@ -221,6 +226,19 @@ class ChangeableValue(EagerValue):
         storage.changes.version += 1
         storage.changes.by = op
         storage.rebased += rebased
+
+
+_COMPARING: Final = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "all_finite"})
+_KEEPING: Final = frozenset({"mul", "maximum", "minimum", "where", "cast", "repeat", "reshape", "cont", "stop_gradient", "slice", "permute", "transpose"})  # fmt: skip
+"""Ops that make zeros and ones of zeros and ones."""
+
+
+def _is_mask(node: Node) -> bool:
+    """Whether a value is zeros and ones whatever the batch: comparisons and what follows."""
+    if node.kind is None:
+        now = tracking.get()
+        return not (isinstance(now, Recording) and node in now.known) and bool(np.isin(node.array, (0, 1)).all())
+    return node.kind in _COMPARING or (node.kind in _KEEPING and all(map(_is_mask, node.sources)))
 
 
 def _same_bytes(a: Node, b: Node) -> bool:
