@@ -81,6 +81,11 @@ def _check_exact(what: str, given: Array, made: Array) -> None:
             )
 
 
+def largest(dtype: np.dtype[Any]) -> float:
+    """Return the largest number of a floating dtype."""
+    return _LARGEST[dtype]
+
+
 def keeps(dtype: np.dtype[Any]) -> bool:
     """Return whether arrays of a dtype keep it.
 

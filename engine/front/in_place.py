@@ -95,7 +95,7 @@ class ChangeableValue(EagerValue):
         """Whether a key is a mask that follows from the columns of the model that is recorded."""
         now = tracking.get()
         known = now.known if isinstance(now, Recording) else ()
-        return isinstance(key, EagerValue) and key.dtype.kind == "f" and key._node in known  # noqa: SLF001 - of ours
+        return isinstance(key, EagerValue) and key.dtype.kind != "i" and key._node in known  # noqa: SLF001 - of ours
 
     def _masked(self, mask: Any, values: Any) -> Node:
         """Return what the bytes are to hold where a mask of their leading axes is 1, of which
@@ -237,7 +237,9 @@ def _is_mask(node: Node) -> bool:
     """Whether a value is zeros and ones whatever the batch: comparisons and what follows."""
     if node.kind is None:
         now = tracking.get()
-        return not (isinstance(now, Recording) and node in now.known) and bool(np.isin(node.array, (0, 1)).all())
+        return not (isinstance(now, Recording) and node in now.known) and bool(
+            ((node.array == 0) | (node.array == 1)).all()
+        )
     return node.kind in _COMPARING or (node.kind in _KEEPING and all(map(_is_mask, node.sources)))
 
 
