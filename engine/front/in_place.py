@@ -23,6 +23,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front import indexing
+from engine.front.arguments import held
 from engine.front.rebasing import base_of, kept_apart, pasted, reviewed, succeed
 from engine.front.record import Node, apply, constant, tracking
 from engine.front.recording import Recording, unchanged, unread
@@ -120,14 +121,13 @@ class ChangeableValue(EagerValue):
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
-        for held in (self, values) if isinstance(values, EagerValue) else (self,):
-            unread(held._node, op)  # noqa: SLF001 - of ours
+        for read in (self, values) if isinstance(values, EagerValue) else (self,):
+            unread(read._node, op)  # noqa: SLF001 - of ours
         if self._followed(values):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
-            self._node.array.reshape(self.shape, copy=False)[index] = (
-                values.data if isinstance(values, EagerValue) else values
-            )
+            laid = values.data if isinstance(values, EagerValue) else held(op, np.asarray(values), self.dtype)
+            self._node.array.reshape(self.shape, copy=False)[index] = laid
         except (IndexError, ValueError, TypeError) as error:
             raise EngineError(f"{op} of {self._node}: {error}") from None
         self._changed(op)
@@ -140,15 +140,15 @@ class ChangeableValue(EagerValue):
         now = tracking.get()
         if not now:
             return False
-        held = (self, values) if isinstance(values, EagerValue) else (self,)
+        through = (self, values) if isinstance(values, EagerValue) else (self,)
         known = now.known if isinstance(now, Recording) else ()
-        return any(value.requires_grad or value._node in known for value in held)  # noqa: SLF001 - of ours
+        return any(value.requires_grad or value._node in known for value in through)  # noqa: SLF001 - of ours
 
     def _given(self, values: Any, op: str) -> Node:
         """Return a node of values in the dtype of this tensor, of the shape they have."""
         if not isinstance(values, EagerValue):
             try:
-                return constant(np.array(values, self._node.array.dtype, order="C", ndmin=1))
+                return constant(np.atleast_1d(held(op, np.asarray(values), self._node.array.dtype)))
             except (TypeError, ValueError) as error:
                 raise EngineError(f"{op} of {self._node}: {error}") from None
         node = values._present()  # noqa: SLF001 - of ours
