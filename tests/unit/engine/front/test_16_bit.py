@@ -169,3 +169,13 @@ def test_what_does_not_fit_in_between_is_no_infinity_and_no_zero(dtype):
     leaf = tensor([[300.0, 400.0]], True, dtype=dtype)
     fn.norm(leaf).backward()
     np.testing.assert_allclose(leaf.grad.numpy().astype("f4"), [[0.6, 0.8]], rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_running_statistics_of_16_bits_are_moved(dtype):
+    x, mean, variance = (tensor(v, dtype=dtype) for v in ([[300.0], [-100.0]], [0.0], [1.0]))
+    found = fn.batch_norm(x, mean=mean, variance=variance, momentum=0.5)
+    assert found.dtype == HALVES[dtype]
+    assert found.numpy().tolist() == [[1.0], [-1.0]]
+    assert float(mean) == 50.0
+    assert abs(float(variance) - 40000.5) < 200
