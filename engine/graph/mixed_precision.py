@@ -91,7 +91,10 @@ class LossScale:
     def __post_init__(self) -> None:
         """Raise EngineError unless the numbers make sense."""
         if not 0 < self.least <= self.value <= self.most or self.factor <= 1 or self.interval < 1:
-            raise EngineError(f"{self}: 0 < least <= value <= most, factor > 1 and interval >= 1 are needed")
+            raise EngineError(
+                f"loss scale {self.value:g} within {self.least:g} and {self.most:g}, by {self.factor:g} after "
+                f"{self.interval} steps: 0 < least <= value <= most, factor > 1 and interval >= 1 are needed"
+            )
 
     def after(self, *, finite: bool) -> "LossScale":
         """Return the scale for the step after one whose gradients were finite, or were not."""

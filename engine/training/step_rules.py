@@ -21,6 +21,7 @@ What this module does not see: plans, data, epochs.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any, Final, Literal
 
 import msgspec
@@ -79,6 +80,13 @@ class StepRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        for name in ("clip_value", "clip_norm", "loss_scale", "average", "loss_scale_interval", "checkpoint"):
+            if not isinstance(value := getattr(self, name), Real | None):
+                raise EngineError(f"{name} is {value!r}; it must be a number")
+        if not isinstance(self.groups, tuple):
+            raise EngineError(f"groups is {self.groups!r}; it must be a tuple of groups")
+        if stranger := next((group for group in self.groups if not isinstance(group, WeightGroup)), None):
+            raise EngineError(f"groups: {stranger!r} is no WeightGroup(match=...)")
         for name in ("clip_value", "clip_norm", "loss_scale"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -164,6 +172,12 @@ class StepUpdate:
         found = {} if self.rules.loss_scale is None else {SCALE: np.array([self.rules.loss_scale], np.float32)}
         averaged = weights.items() if self.rules.average is not None else ()
         return found | {AVERAGE + name: array for name, array in averaged}
+
+    def check_groups(self, weights: Collection[str]) -> None:
+        """Raise EngineError for a group whose pattern fits none of the weights."""
+        for group in self.rules.groups:
+            if not any(fnmatchcase(name, group.match) for name in weights):
+                raise EngineError(f"groups: no weight is named as {group.match!r}; there are {', '.join(weights)}")
 
     def check_names(self, states: Iterable[str], weights: Collection[str]) -> None:
         """Raise EngineError for a state of a model that is named as training names its own."""

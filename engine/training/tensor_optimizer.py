@@ -47,6 +47,12 @@ class TensorOptimizer:
                 raise EngineError(f"{key!r} is no leaf that wants a gradient; an optimizer steps those")
         self.row = OPTIMIZERS[name]
         self.update = StepUpdate(self.row, rules)
+        self.update.check_groups(parameters)
+        wide = {_wide(parameter.dtype) for parameter in parameters.values()}
+        if len(wide) > 1 and (rules.clip_norm is not None or rules.loss_scale is not None):
+            raise EngineError(
+                "parameters of float32 and of float64: clip_norm and loss_scale take all gradients together"
+            )
         self.parameters = dict(parameters)
         self.hyper: dict[str, float] = self.row.checked(hyper)
         """Hyper-parameter -> value, for the next step."""
@@ -64,6 +70,8 @@ class TensorOptimizer:
             _MASTER + key: array for key, array in masters.items() if self.parameters[key].dtype.itemsize < 4
         }
         self.states |= {name: np.array(array) for name, array in self.update.starts(masters).items()}
+        if SCALE in self.states and wide:
+            self.states[SCALE] = self.states[SCALE].astype(next(iter(wide)))
 
     @property
     def loss_scale(self) -> float:
@@ -184,7 +192,9 @@ def optimizer(
         if (known := first.setdefault(id(parameter), key)) != key:
             raise EngineError(f"parameters {known!r} and {key!r} are one tensor; a step would change it twice")
     rules: dict[str, Any] = {
-        key: tuple(value) if key == "groups" else value for key, value in given.items() if key in _RULES
+        key: tuple(value) if key == "groups" and isinstance(value, Iterable) else value
+        for key, value in given.items()
+        if key in _RULES
     }
     if unfit := sorted({"weights", "checkpoint"} & given.keys()):
         raise EngineError(f"{', '.join(unfit)}: a rule of recorded models; at the front 16-bit leaves keep a master")

@@ -165,6 +165,7 @@ class Trainer:
         self.update = StepUpdate(self.optimizer, self.rules)
         self.hyper = self.optimizer.checked(hyper or {})
         self.update.check_names(model.states, model.parameters)
+        self.update.check_groups(model.parameters)
         self.period = period
         self.steps = 0
         """Optimizer steps made."""

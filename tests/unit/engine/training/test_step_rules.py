@@ -26,7 +26,7 @@ from engine.training.optimizers import OPTIMIZERS
 DATA = moons(60, seed=3)
 MODEL = mlp((2, 8, 2), activation="tanh", seed=1)
 BATCHES = [DATA.take(np.arange(start, start + 10)) for start in range(0, 60, 10)]
-GROUPS = (WeightGroup(match="*.bias", hyper={"wd": 0.0}), WeightGroup(match="*out*", rate=0.5))
+GROUPS = (WeightGroup(match="*.bias", hyper={"wd": 0.0}), WeightGroup(match="*[1t].weight", rate=0.5))
 RULES = {
     "norm": {"clip_norm": 0.05},
     "value": {"clip_value": 0.01},
@@ -463,3 +463,42 @@ def test_other_misuse_is_one_line():
         RankedTrainer(MODEL, ranks=2, zero=0, rules=StepRules(clip_norm=1.0))
     with pytest.raises(EngineError, match="recorded models"):
         engine.optimizer(Net().parameters(), weights="bf16")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"clip_norm": "1"}, "clip_norm is '1'; it must be a number"),
+        ({"average": "1"}, "average is '1'; it must be a number"),
+        ({"alpha": "1"}, "alpha is '1'; it must be a number"),
+        ({"groups": [{"match": "*"}]}, "is no WeightGroup"),
+        ({"groups": 3}, "groups is 3; it must be a tuple"),
+        ({"groups": [WeightGroup(match="zzz*")]}, "no weight is named as 'zzz*'; there are a, d"),
+        ({"loss_scale": 2.0**30}, "loss scale 1.07374e+09 within 1 and 1.67772e+07"),
+        ({"clip_norm": 1.0}, "parameters of float32 and of float64"),
+    ],
+)
+def test_what_a_typed_step_cannot_take_is_one_line(given, says):
+    leaves = {"a": tensor([1.0], True), "d": tensor([1.0], True, dtype="float64")}
+    with pytest.raises(EngineError) as raised:
+        engine.optimizer(leaves, "adamw", **given)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_group_that_fits_no_weight_of_a_model_is_refused():
+    with pytest.raises(EngineError, match="no weight is named as 'zzz'"):
+        Trainer(MODEL, rules=StepRules(groups=(WeightGroup(match="zzz"),)))
+
+
+def test_a_typed_step_of_float64_scales_its_loss():
+    found = []
+    for rules in ({}, {"loss_scale": 64.0}):
+        w = tensor([1.0, 2.0], True, dtype="float64")
+        step = engine.optimizer({"w": w}, "momentum", alpha=0.1, average=0.5, **rules)
+        for _ in range(3):
+            ((w * w).sum() * step.loss_scale).backward()
+            step()
+            w.zero_grad()
+        found.append(w.numpy())
+    assert np.array_equal(*found)
