@@ -50,6 +50,8 @@ def batch_norm(
     if mean is None or moving:
         middle, spread = x.mean(axes, keepdims=True), var(x, axes, correction=0, keepdims=True)
         if mean is not None:
+            if not isinstance(mean, EagerTensor) or not isinstance(variance, EagerTensor):
+                raise EngineError("batch_norm: running statistics are moved in place; give tensors, or no momentum")
             _move(mean, variance, (middle, spread), real("momentum", momentum), x.size // max(1, x.shape[1]))
     else:
         middle, spread = (operand(given, x).reshape(*form) for given in (mean, variance))

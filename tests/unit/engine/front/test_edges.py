@@ -185,6 +185,17 @@ def test_an_op_of_ones_own_keeps_its_promise_in_place_at_each_shape_that_is_used
         (lambda: tensor([0.0, 1e300]), "1e+300 is beyond float32"),
         (lambda: tensor(np.array([70000.0]), dtype="float16"), "beyond float16"),
         (lambda: tensor([1.0]) * 1e300, "1e+300 is beyond float32"),
+        (lambda: engine.vmap(lambda x: x, "0")(tensor([1.0])), "'0' is no whole number"),
+        (lambda: engine.vmap(lambda x: x, 0.5)(tensor([1.0])), "0.5 is no whole number"),
+        (
+            lambda: fn.conv2d(tensor(np.ones((1, 2, 4, 4))), tensor(np.ones((2, 1, 2, 2))), groups=2.0),
+            "2.0 is no whole number",
+        ),
+        (lambda: engine.grad(3.0, tensor([1.0], True)), "grad: float is no tensor"),
+        (
+            lambda: fn.batch_norm(tensor(np.ones((4, 3))), mean=np.zeros(3), variance=np.ones(3), momentum=0.1),
+            "give tensors",
+        ),
         (lambda: tensor([1.0]) + (2**40 + 1), "holds whole numbers up to 16777216 exactly"),
         (lambda: tensor([1.0], dtype="float16") < 2**24 + 1, "holds whole numbers up to 16777216 exactly"),
         (lambda: tensor([1], dtype="int32") < 2**40, "int32 holds up to 2147483647"),
