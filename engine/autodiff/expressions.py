@@ -16,22 +16,22 @@ from typing import Final
 
 from engine.graph import Tensor
 
-_SUM, _PRODUCT, _WHOLE = 0, 1, 2
+_SUM, _PRODUCT, _POWER, _WHOLE = range(4)
 """How strongly an expression holds together."""
 Written = tuple[str, int]
 
 _INFIX: Final[Mapping[str, tuple[str, int, int]]] = {
     "add": (" + ", _SUM, _SUM),
     "sub": (" - ", _SUM, _PRODUCT),
-    "mul": (" * ", _PRODUCT, _WHOLE),
-    "div": (" / ", _PRODUCT, _WHOLE),
+    "mul": (" * ", _PRODUCT, _POWER),
+    "div": (" / ", _PRODUCT, _POWER),
 }
 """Kind -> its sign, how strongly it holds, and how strongly its second operand must."""
 _OTHER: Final[Mapping[str, Callable[[Tensor, list[Written]], Written]]] = {
-    "neg": lambda _, x: (f"-{_inside(x[0], _WHOLE)}", _PRODUCT),
-    "sqr": lambda _, x: (f"{_inside(x[0], _WHOLE)}**2", _WHOLE),
-    "pow": lambda node, x: (f"{_inside(x[0], _WHOLE)}**{node.params['p']:g}", _WHOLE),
-    "scale": lambda node, x: (f"{node.params['s']:g} * {_inside(x[0], _WHOLE)}", _PRODUCT),
+    "neg": lambda _, x: (f"-{_inside(x[0], _POWER)}", _PRODUCT),
+    "sqr": lambda _, x: (f"{_inside(x[0], _WHOLE)}**2", _POWER),
+    "pow": lambda node, x: (f"{_inside(x[0], _WHOLE)}**{_number(node.params['p'])}", _POWER),
+    "scale": lambda node, x: (f"{_number(node.params['s'])} * {_inside(x[0], _POWER)}", _PRODUCT),
 }
 
 
@@ -64,6 +64,11 @@ def _of(node: Tensor, operands: list[Written]) -> Written:
         return _OTHER[kind](node, operands)
     params = [f"{name}={value}" for name, value in node.params.items()]
     return f"{kind}({', '.join([*(text for text, _ in operands), *params])})", _WHOLE
+
+
+def _number(value: float) -> str:
+    """Return a number in as many digits as tell it from all others."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def _inside(written: Written, holds: int) -> str:

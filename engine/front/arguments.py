@@ -10,7 +10,7 @@ What this module does not see: tensors; `x` is the node that a message names, an
 """
 
 from collections.abc import Iterable
-from math import inf, isfinite, prod
+from math import inf, prod
 from typing import Any, Final
 
 import ml_dtypes
@@ -36,8 +36,9 @@ def number(what: str, value: object, dtype: np.dtype[Any]) -> float:
     """
     found = real(what, value)
     dtype = dtype if dtype.itemsize > 2 else np.dtype(np.float32)
-    if abs(found) > _LARGEST.get(dtype, inf) and isfinite(found):
-        raise EngineError(f"{what}: {found:g} is beyond {dtype}, whose largest number is {_LARGEST[dtype]:g}")
+    if dtype.kind == "i" or _EXACT[dtype] < abs(found) < inf:
+        given = np.asarray(value)
+        held(what, given if given.dtype.kind in "iuf" else np.asarray(found), dtype)
     return found
 
 
@@ -79,6 +80,11 @@ def _check_exact(what: str, given: Array, made: Array) -> None:
                 f"{what}: {made.dtype} holds whole numbers up to {most} exactly, and would make {rounded:.0f} of "
                 f"{whole_one}; int32 is for indices{'' if made.itemsize == 8 else ', float64 for more digits'}"
             )
+
+
+def largest(dtype: np.dtype[Any]) -> float:
+    """Return the largest number of a floating dtype."""
+    return _LARGEST[dtype]
 
 
 def keeps(dtype: np.dtype[Any]) -> bool:

@@ -17,6 +17,7 @@ from allocsim.errors import EngineError
 from engine.front.arguments import one_axis, several_axes
 from engine.front.core_functions import concat, gather, node_of, op, pad, split, where
 from engine.front.elementwise_functions import isinf, root
+from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor
 from engine.ops.shapes import real, whole
 
@@ -42,6 +43,7 @@ def _swapped(x: EagerTensor, place: int) -> EagerTensor:
 # sums
 
 
+@in_float32
 def var(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: bool = False) -> EagerTensor:
     """Return the variance over axes: squares from the mean, over n - correction."""
     places = _places(x, axis)
@@ -50,6 +52,7 @@ def var(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: b
     return (apart * apart).sum(places, keepdims=keepdims) * _over(max(count - correction, 0))
 
 
+@in_float32
 def std(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: bool = False) -> EagerTensor:
     """Return the square root of the variance; its derivative where that is 0 is 0, as PyTorch's."""
     return root(var(x, axis, correction=correction, keepdims=keepdims))
@@ -59,6 +62,7 @@ def _over(count: float) -> float:
     return 1 / count if count else float("nan")
 
 
+@in_float32
 def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
     """Return (sum of |x| ** p) ** (1 / p) over axes; p may be infinite, or 0 (how many are not 0).
 
@@ -82,11 +86,13 @@ def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = 
     return found
 
 
+@in_float32
 def normalize(x: EagerTensor, p: float = 2.0, axis: int = -1, eps: float = 1e-12) -> EagerTensor:
     """Return x over its norm along an axis, which counts as `eps` at least."""
     return x / norm(x, p, axis, keepdims=True).clamp(real("normalize", eps))
 
 
+@in_float32
 def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8) -> EagerTensor:
     """Return the cosine of the angle between a and b along an axis; norms count as eps at least."""
     other = operand(b, a)
@@ -94,6 +100,7 @@ def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8)
     return (a * other).sum(axis) / lengths
 
 
+@in_float32
 def logsumexp(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
     """Return log(sum(exp(x))) over axes without overflow."""
     places = _places(x, axis)
@@ -109,6 +116,7 @@ def _without(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
     return x.reshape(tuple(n for place, n in enumerate(x.shape) if place not in places))
 
 
+@in_float32
 def prod(x: EagerTensor, axis: int | None = None, *, keepdims: bool = False) -> EagerTensor:
     """Return the product along an axis, or of all; right where elements are 0, and so its
     gradients.
@@ -138,11 +146,13 @@ def _scanned(x: EagerTensor, place: int, *, times: bool) -> EagerTensor:
     return _swapped(y, place)
 
 
+@in_float32
 def cumsum(x: EagerTensor, axis: int) -> EagerTensor:
     """Return the sums up to each element along an axis."""
     return _scanned(x, _place(x, axis), times=False)
 
 
+@in_float32
 def cumprod(x: EagerTensor, axis: int) -> EagerTensor:
     """Return the products up to each element along an axis."""
     return _scanned(x, _place(x, axis), times=True)
@@ -291,6 +301,7 @@ def diagonal(x: EagerTensor) -> EagerTensor:
     return own[..., :count]
 
 
+@in_float32
 def trace(x: EagerTensor) -> EagerTensor:
     """Return the sum of the main diagonal of a matrix."""
     return diagonal(x).sum(-1)
@@ -299,6 +310,7 @@ def trace(x: EagerTensor) -> EagerTensor:
 # products
 
 
+@in_float32
 def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return the sum of products of two vectors of one length."""
     if a.ndim != 1 or a.shape != b.shape:
@@ -306,11 +318,13 @@ def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     return (a * b).sum()
 
 
+@in_float32
 def outer(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return a[i] * b[j] of two vectors."""
     return a.reshape(-1, 1) * b.reshape(1, -1)
 
 
+@in_float32
 def cross(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return the vector product along the last axis, of length 3."""
     if a.shape[-1:] != (3,) or b.shape[-1:] != (3,):
@@ -318,11 +332,13 @@ def cross(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     return roll(roll(b, -1, -1) * a - roll(a, -1, -1) * b, -1, -1)
 
 
+@in_float32
 def cdist(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return the distances of the rows of a[.., P, D] and b[.., R, D]: [.., P, R]."""
     return norm(unsqueeze(a, -2) - unsqueeze(b, -3), 2, -1)
 
 
+@in_float32
 def einsum(equation: str, *tensors: EagerTensor) -> EagerTensor:
     """Return the sum of products that an equation names, `"bij,bjk->bik"`; without `->` labels that
     stand once, in the order of the alphabet.
@@ -386,6 +402,7 @@ def _summed(x: EagerTensor, labels: str, needed: set[str]) -> tuple[EagerTensor,
     return (x.sum(gone), "".join(b for b in labels if b in needed)) if gone else (x, labels)
 
 
+@in_float32
 def interpolate(x: EagerTensor, size: Sequence[int], *, mode: str = "nearest") -> EagerTensor:
     """Return images x[.., H, W] in another size: the `nearest` element, or `bilinear` with the
     corners of pixels aligned (PyTorch's `align_corners=False`).

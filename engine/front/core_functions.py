@@ -23,6 +23,7 @@ from engine.front.broadcasting import broadcast, meet
 from engine.front.randomness import key_and_salt, training
 from engine.front.record import DTYPES, Eager, Node, composed, constant, tracking
 from engine.front.recording import Recording
+from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import Tensor, composites
 from engine.kernels.binding import Array
@@ -174,12 +175,14 @@ def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
 # norms, windows, attention
 
 
+@in_float32
 def rms_norm(x: EagerTensor, gain: EagerTensor | None = None, *, eps: float = 1e-5) -> EagerTensor:
     """Return x / sqrt(mean(x^2) + eps) over the last axis, times `gain`."""
     y = row("rms_norm", x, eps=real("rms_norm", eps))
     return y if gain is None else y * gain
 
 
+@in_float32
 def layer_norm(
     x: EagerTensor, gain: EagerTensor | None = None, bias: EagerTensor | None = None, *, eps: float = 1e-5
 ) -> EagerTensor:
@@ -275,6 +278,7 @@ def normal(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtyp
     return (size.log() * -2.0).sqrt() * (turn * (2 * pi)).cos()
 
 
+@in_float32
 def gumbel_softmax(
     x: EagerTensor, *, seed: int | None = None, temperature: float = 1.0, hard: bool = False, salt: int = 0
 ) -> EagerTensor:
@@ -303,6 +307,7 @@ def count_equal(a: Any, b: Any) -> int:
 # losses
 
 
+@in_float32
 def mse_loss(prediction: EagerTensor, target: Any) -> EagerTensor:
     """Return the mean of (prediction - target)^2; one shape."""
     _check(prediction)

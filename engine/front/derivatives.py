@@ -28,6 +28,7 @@ from engine.front.record import Node, tracking
 from engine.front.recording import unread
 from engine.front.stepwise import all_gradients
 from engine.front.tensors import EagerTensor, no_grad, tensor
+from engine.ops.shapes import whole
 
 Function = Callable[..., EagerTensor]
 
@@ -140,6 +141,8 @@ def grad(
     wanted: list[EagerTensor] = [xs] if isinstance(xs, EagerTensor) else list(xs)
     if unused not in _UNUSED:
         raise EngineError(f"unused is {unused!r}; there are {', '.join(_UNUSED)}")
+    if not isinstance(y, EagerTensor):
+        raise EngineError(f"grad: {type(y).__name__} is no tensor, and has no history to differentiate")
     end = y._present()  # noqa: SLF001 - of ours
     unread(end, "grad")
     if gradient is None and y.size != 1:
@@ -224,7 +227,11 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: int = 0) -> Function:
     """
 
     def mapped(*operands: EagerTensor) -> EagerTensor:
-        axes = tuple(in_axes) if isinstance(in_axes, Sequence) else (in_axes,) * len(operands)
+        axes = (
+            tuple(in_axes)
+            if isinstance(in_axes, Sequence) and not isinstance(in_axes, str)
+            else (in_axes,) * len(operands)
+        )
         if len(axes) != len(operands) or all(axis is None for axis in axes):
             raise EngineError(f"vmap: {len(operands)} operands along {in_axes}; one of them must be taken by rows")
         taken = [None if axis is None else _axis(x, axis) for x, axis in zip(operands, axes, strict=True)]
@@ -246,7 +253,7 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: int = 0) -> Function:
 
 
 def _axis(x: EagerTensor, axis: int) -> int:
-    if not -x.ndim <= axis < x.ndim:
+    if not -x.ndim <= whole("vmap: axis", axis) < x.ndim:
         raise EngineError(f"vmap: axis {axis} is none of the {x.ndim} axes of an operand")
     return axis % x.ndim
 

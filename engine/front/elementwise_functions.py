@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
+from engine.front.arguments import largest
 from engine.front.core_functions import maximum, minimum, row, split, where
+from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor
 from engine.ops.shapes import real
 
@@ -52,61 +54,73 @@ def trunc(x: EagerTensor) -> EagerTensor:
     return sign(x) * floor(x.abs())
 
 
+@in_float32
 def frac(x: EagerTensor) -> EagerTensor:
     """Return x - trunc(x); its derivative is 1."""
     return x - trunc(x)
 
 
+@in_float32
 def log2(x: EagerTensor) -> EagerTensor:
     """Return the logarithm to base 2."""
     return x.log() * (1 / log(2))
 
 
+@in_float32
 def log10(x: EagerTensor) -> EagerTensor:
     """Return the logarithm to base 10."""
     return x.log() * (1 / log(10))
 
 
+@in_float32
 def exp2(x: EagerTensor) -> EagerTensor:
     """Return 2 ** x."""
     return (x * log(2)).exp()
 
 
+@in_float32
 def reciprocal(x: EagerTensor) -> EagerTensor:
     """Return 1 / x."""
     return 1.0 / x
 
 
+@in_float32
 def rsqrt(x: EagerTensor) -> EagerTensor:
     """Return 1 / sqrt(x)."""
     return 1.0 / x.sqrt()
 
 
+@in_float32
 def tan(x: EagerTensor) -> EagerTensor:
     """Return the tangent."""
     return x.sin() / x.cos()
 
 
+@in_float32
 def sinh(x: EagerTensor) -> EagerTensor:
     """Return the hyperbolic sine."""
     return (expm1(x) - expm1(-x)) * 0.5
 
 
+@in_float32
 def cosh(x: EagerTensor) -> EagerTensor:
     """Return the hyperbolic cosine."""
     return (x.exp() + (-x).exp()) * 0.5
 
 
+@in_float32
 def asin(x: EagerTensor) -> EagerTensor:
     """Return the inverse sine, of -1 to 1."""
     return atan(x / ((1.0 - x) * (1.0 + x)).sqrt())
 
 
+@in_float32
 def acos(x: EagerTensor) -> EagerTensor:
     """Return the inverse cosine, of -1 to 1."""
     return pi / 2 - asin(x)
 
 
+@in_float32
 def atan2(y: EagerTensor, x: Any) -> EagerTensor:
     """Return the angle of the points (x, y), in (-pi, pi]; 0 at the origin.
 
@@ -121,6 +135,7 @@ def atan2(y: EagerTensor, x: Any) -> EagerTensor:
     return where(steep, aside, where(x < 0.0, behind, slope))
 
 
+@in_float32
 def hypot(x: EagerTensor, y: Any) -> EagerTensor:
     """Return sqrt(x^2 + y^2) without overflow; its derivative at the origin is 0."""
     y = operand(y, x)
@@ -130,12 +145,14 @@ def hypot(x: EagerTensor, y: Any) -> EagerTensor:
     return root(one * one + other * other) * unit
 
 
+@in_float32
 def root(x: EagerTensor) -> EagerTensor:
     """Return the square root, whose derivative at 0 is taken as 0."""
     none = x == 0.0
     return where(none, 0.0, where(none, 1.0, x).sqrt())
 
 
+@in_float32
 def logaddexp(a: EagerTensor, b: Any) -> EagerTensor:
     """Return log(exp(a) + exp(b)) without overflow; infinities as the limits have them."""
     other = operand(b, a)
@@ -150,6 +167,7 @@ def remainder(a: Any, b: Any) -> EagerTensor:
     return found
 
 
+@in_float32
 def fmod(a: Any, b: Any) -> EagerTensor:
     """Return a - trunc(a / b) * b, of the sign of a as C's %; its derivative by a is 1."""
     first = a if isinstance(a, EagerTensor) else b
@@ -198,7 +216,7 @@ def nan_to_num(
     x: EagerTensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> EagerTensor:
     """Return x with other numbers in place of NaN and infinities, by default 0 and the largest."""
-    most = float(np.finfo(x.dtype).max)
+    most = largest(x.dtype)
     x = where(isnan(x), nan, x)
     x = where(x == float("inf"), most if posinf is None else posinf, x)
     return where(x == float("-inf"), -most if neginf is None else neginf, x)
@@ -209,78 +227,93 @@ def masked_fill(x: EagerTensor, mask: Any, value: float) -> EagerTensor:
     return where(mask, real("masked_fill", value), x)
 
 
+@in_float32
 def lerp(a: EagerTensor, b: Any, weight: Any) -> EagerTensor:
     """Return a + weight * (b - a)."""
     moved: EagerTensor = a + (operand(b, a) - a) * weight
     return moved
 
 
+@in_float32
 def relu6(x: EagerTensor) -> EagerTensor:
     """Return min(max(x, 0), 6)."""
     return x.clamp(0.0, 6.0)
 
 
+@in_float32
 def hardtanh(x: EagerTensor, low: float = -1.0, high: float = 1.0) -> EagerTensor:
     """Return min(max(x, low), high)."""
     return x.clamp(low, high)
 
 
+@in_float32
 def hardsigmoid(x: EagerTensor) -> EagerTensor:
     """Return min(max(x / 6 + 1/2, 0), 1)."""
     return (x * (1 / 6) + 0.5).clamp(0.0, 1.0)
 
 
+@in_float32
 def hardswish(x: EagerTensor) -> EagerTensor:
     """Return x * hardsigmoid(x)."""
     return x * hardsigmoid(x)
 
 
+@in_float32
 def leaky_relu(x: EagerTensor, slope: float = 0.01) -> EagerTensor:
     """Return x where it is above 0, else slope * x; at 0 the derivative is the slope."""
     return where(x > 0.0, x, x * real("leaky_relu", slope))
 
 
+@in_float32
 def prelu(x: EagerTensor, weight: Any) -> EagerTensor:
     """Return x where it is above 0, else weight * x; the weight broadcasts and has a gradient."""
     return where(x > 0.0, x, x * operand(weight, x))
 
 
+@in_float32
 def elu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
     """Return x where it is above 0, else alpha * (exp(x) - 1)."""
     return where(x > 0.0, x, expm1(minimum(x, 0.0)) * real("elu", alpha))
 
 
+@in_float32
 def celu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
     """Return x where it is above 0, else alpha * (exp(x / alpha) - 1)."""
     return where(x > 0.0, x, expm1(minimum(x, 0.0) * (1 / real("celu", alpha))) * alpha)
 
 
+@in_float32
 def selu(x: EagerTensor) -> EagerTensor:
     """Return elu with alpha and scale of self-normalizing networks."""
     scale, alpha = SELU
     return elu(x, alpha) * scale
 
 
+@in_float32
 def softsign(x: EagerTensor) -> EagerTensor:
     """Return x / (1 + |x|)."""
     return x / (x.abs() + 1.0)
 
 
+@in_float32
 def log_sigmoid(x: EagerTensor) -> EagerTensor:
     """Return log(sigmoid(x)) without overflow."""
     return -(-x).softplus()
 
 
+@in_float32
 def mish(x: EagerTensor) -> EagerTensor:
     """Return x * tanh(softplus(x))."""
     return x * x.softplus().tanh()
 
 
+@in_float32
 def tanhshrink(x: EagerTensor) -> EagerTensor:
     """Return x - tanh(x)."""
     return x - x.tanh()
 
 
+@in_float32
 def softshrink(x: EagerTensor, least: float = 0.5) -> EagerTensor:
     """Return x moved by `least` towards 0, and 0 within it."""
     return x - x.clamp(-real("softshrink", least), least)
@@ -296,6 +329,7 @@ def threshold(x: EagerTensor, least: float, value: float) -> EagerTensor:
     return where(x <= real("threshold", least), real("threshold", value), x)
 
 
+@in_float32
 def glu(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return the first half along an axis, times the sigmoid of the second."""
     if x.shape[axis] % 2:

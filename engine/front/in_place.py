@@ -17,15 +17,16 @@ While a model is recorded all of them but `set_` are ops of the program; a colum
 not changed.
 """
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front import indexing
+from engine.front.arguments import held
 from engine.front.rebasing import base_of, kept_apart, pasted, reviewed, succeed
 from engine.front.record import Node, apply, constant, tracking
-from engine.front.recording import Recording, unread
+from engine.front.recording import Recording, unchanged, unread
 from engine.front.value import EagerValue
 from engine.ops.shapes import FLOATS
 
@@ -95,13 +96,18 @@ class ChangeableValue(EagerValue):
         """Whether a key is a mask that follows from the columns of the model that is recorded."""
         now = tracking.get()
         known = now.known if isinstance(now, Recording) else ()
-        return isinstance(key, EagerValue) and key.dtype.kind == "f" and key._node in known  # noqa: SLF001 - of ours
+        return isinstance(key, EagerValue) and key.dtype.kind != "i" and key._node in known  # noqa: SLF001 - of ours
 
     def _masked(self, mask: Any, values: Any) -> Node:
         """Return what the bytes are to hold where a mask of their leading axes is 1, of which
         nobody knows how many these are.
         """
         rest = self.shape[mask.ndim :]
+        if not _is_mask(mask._node):  # noqa: SLF001 - of ours
+            raise EngineError(
+                f"[{mask._node}] = of {self._node}: a mask of a recorded model is made by comparing, say x != 0; "  # noqa: SLF001 - of ours
+                "these numbers may be any"
+            )
         if mask.shape != self.shape[: mask.ndim]:
             raise EngineError(f"[mask] = of {self._node}: the mask has shape {mask.shape}, not that of its axes")
         if np.ndim(values) > len(rest):
@@ -115,14 +121,13 @@ class ChangeableValue(EagerValue):
 
     def set_(self, index: Any, values: Any, *, op: str = "set_") -> Self:
         """Do `data[index] = values`; `op` is what messages call it."""
-        for held in (self, values) if isinstance(values, EagerValue) else (self,):
-            unread(held._node, op)  # noqa: SLF001 - of ours
+        for read in (self, values) if isinstance(values, EagerValue) else (self,):
+            unread(read._node, op)  # noqa: SLF001 - of ours
         if self._followed(values):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
-            self._node.array.reshape(self.shape, copy=False)[index] = (
-                values.data if isinstance(values, EagerValue) else values
-            )
+            laid = values.data if isinstance(values, EagerValue) else held(op, np.asarray(values), self.dtype)
+            self._node.array.reshape(self.shape, copy=False)[index] = laid
         except (IndexError, ValueError, TypeError) as error:
             raise EngineError(f"{op} of {self._node}: {error}") from None
         self._changed(op)
@@ -135,15 +140,15 @@ class ChangeableValue(EagerValue):
         now = tracking.get()
         if not now:
             return False
-        held = (self, values) if isinstance(values, EagerValue) else (self,)
+        through = (self, values) if isinstance(values, EagerValue) else (self,)
         known = now.known if isinstance(now, Recording) else ()
-        return any(value.requires_grad or value._node in known for value in held)  # noqa: SLF001 - of ours
+        return any(value.requires_grad or value._node in known for value in through)  # noqa: SLF001 - of ours
 
     def _given(self, values: Any, op: str) -> Node:
         """Return a node of values in the dtype of this tensor, of the shape they have."""
         if not isinstance(values, EagerValue):
             try:
-                return constant(np.array(values, self._node.array.dtype, order="C", ndmin=1))
+                return constant(np.atleast_1d(held(op, np.asarray(values), self._node.array.dtype)))
             except (TypeError, ValueError) as error:
                 raise EngineError(f"{op} of {self._node}: {error}") from None
         node = values._present()  # noqa: SLF001 - of ours
@@ -178,17 +183,19 @@ class ChangeableValue(EagerValue):
         old, now = self._node, tracking.get()
         if made.shape != old.shape:
             raise EngineError(f"{op} of {old}: the result has shape {made.shape}, not {self.shape}")
+        if made.needs_grad and old.storage.changes.kept:
+            raise EngineError(
+                f"{op} of state {old}: {made} has a gradient's history, which would grow from run to run; "
+                "compute it under no_grad(), or detach() it"
+            )
         known = now.known if isinstance(now, Recording) else ()
         followed = made.needs_grad or made in known
         if followed and old.needs_grad and self.is_leaf:
             raise EngineError(
                 f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
             )
-        if followed and isinstance(now, Recording) and old in now.given and not self.kept:
-            raise EngineError(
-                f"{op} of {old}: a column or a parameter is not changed while the model is recorded; change a "
-                "copy (x * 1.0)"
-            )
+        if followed:
+            unchanged(old, op)
         if not followed:
             np.copyto(old.array, made.array)
             self._changed(op)
@@ -219,6 +226,21 @@ class ChangeableValue(EagerValue):
         storage.changes.version += 1
         storage.changes.by = op
         storage.rebased += rebased
+
+
+_COMPARING: Final = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "all_finite"})
+_KEEPING: Final = frozenset({"mul", "maximum", "minimum", "where", "cast", "repeat", "reshape", "cont", "stop_gradient", "slice", "permute", "transpose"})  # fmt: skip
+"""Ops that make zeros and ones of zeros and ones."""
+
+
+def _is_mask(node: Node) -> bool:
+    """Whether a value is zeros and ones whatever the batch: comparisons and what follows."""
+    if node.kind is None:
+        now = tracking.get()
+        return not (isinstance(now, Recording) and node in now.known) and bool(
+            ((node.array == 0) | (node.array == 1)).all()
+        )
+    return node.kind in _COMPARING or (node.kind in _KEEPING and all(map(_is_mask, node.sources)))
 
 
 def _same_bytes(a: Node, b: Node) -> bool:

@@ -193,7 +193,7 @@ def _item(item: Any) -> Any:
             raise EngineError(f"[{_said(item)}]: {error}") from None
     if found.dtype.kind == "b":
         return found
-    if found.dtype.kind == "f" and hasattr(item, "requires_grad") and np.isin(found, (0.0, 1.0)).all():
+    if found.dtype.kind != "i" and hasattr(item, "requires_grad") and ((found == 0) | (found == 1)).all():
         return found != 0
     if found.dtype.kind not in "iu" and found.size:
         raise EngineError(

@@ -16,6 +16,7 @@ from allocsim.errors import EngineError
 from engine.front import core_functions
 from engine.front.core_functions import embedding, maximum, one_hot, where
 from engine.front.elementwise_functions import log_sigmoid
+from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor
 from engine.ops.shapes import real, whole
 
@@ -40,11 +41,13 @@ def _apart(what: str, prediction: EagerTensor, target: Any) -> EagerTensor:
     return prediction - goal
 
 
+@in_float32
 def l1_loss(prediction: EagerTensor, target: Any, *, reduction: str = "mean") -> EagerTensor:
     """Return |prediction - target|."""
     return _reduced(_apart("l1_loss", prediction, target).abs(), reduction)
 
 
+@in_float32
 def huber_loss(prediction: EagerTensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> EagerTensor:
     """Return d^2 / 2 where |d| is at most `delta`, delta (|d| - delta / 2) beyond (Huber 1964)."""
     apart, delta = _apart("huber_loss", prediction, target), real("huber_loss", delta)
@@ -52,6 +55,7 @@ def huber_loss(prediction: EagerTensor, target: Any, *, delta: float = 1.0, redu
     return _reduced(near * (apart - near * 0.5), reduction)
 
 
+@in_float32
 def smooth_l1_loss(prediction: EagerTensor, target: Any, *, beta: float = 1.0, reduction: str = "mean") -> EagerTensor:
     """Return the Huber loss over `beta`; with beta 0 it is the l1 loss."""
     if not beta:
@@ -59,6 +63,7 @@ def smooth_l1_loss(prediction: EagerTensor, target: Any, *, beta: float = 1.0, r
     return huber_loss(prediction, target, delta=beta, reduction=reduction) * (1 / beta)
 
 
+@in_float32
 def binary_cross_entropy(
     probability: EagerTensor, target: Any, *, weight: Any = None, reduction: str = "mean"
 ) -> EagerTensor:
@@ -69,6 +74,7 @@ def binary_cross_entropy(
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
+@in_float32
 def binary_cross_entropy_with_logits(
     logits: EagerTensor, target: Any, *, weight: Any = None, pos_weight: Any = 1.0, reduction: str = "mean"
 ) -> EagerTensor:
@@ -78,6 +84,7 @@ def binary_cross_entropy_with_logits(
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
+@in_float32
 def kl_div(
     log_probability: EagerTensor, target: Any, *, reduction: str = "mean", log_target: bool = False
 ) -> EagerTensor:
@@ -95,11 +102,13 @@ def kl_div(
     return _reduced(loss, reduction)
 
 
+@in_float32
 def hinge_embedding_loss(x: EagerTensor, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> EagerTensor:
     """Return x where the target is 1, max(0, margin - x) where it is -1."""
     return _reduced(where(operand(target, x) == 1.0, x, (real("margin", margin) - x).relu()), reduction)
 
 
+@in_float32
 def margin_ranking_loss(
     one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0, reduction: str = "mean"
 ) -> EagerTensor:
@@ -107,6 +116,7 @@ def margin_ranking_loss(
     return _reduced((real("margin", margin) - operand(target, one) * (one - other)).relu(), reduction)
 
 
+@in_float32
 def triplet_margin_loss(
     anchor: EagerTensor, near: EagerTensor, far: EagerTensor, *, margin: float = 1.0, reduction: str = "mean"
 ) -> EagerTensor:
@@ -119,6 +129,7 @@ def triplet_margin_loss(
     return _reduced((close - away + real("margin", margin)).relu(), reduction)
 
 
+@in_float32
 def poisson_nll_loss(
     x: EagerTensor, target: Any, *, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean"
 ) -> EagerTensor:
@@ -127,6 +138,7 @@ def poisson_nll_loss(
     return _reduced(x.exp() - goal * x if log_input else x - goal * (x + eps).log(), reduction)
 
 
+@in_float32
 def gaussian_nll_loss(
     x: EagerTensor, target: Any, variance: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> EagerTensor:
@@ -136,6 +148,7 @@ def gaussian_nll_loss(
     return _reduced(loss + 0.5 * log(2 * pi) if full else loss, reduction)
 
 
+@in_float32
 def nll_loss(
     log_probabilities: EagerTensor, classes: Any, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> EagerTensor:
@@ -146,6 +159,7 @@ def nll_loss(
     return _reduced(-(log_probabilities * chosen).sum(-1), reduction, chosen.sum())
 
 
+@in_float32
 def cross_entropy(
     logits: EagerTensor,
     labels: Any,
@@ -206,6 +220,7 @@ def _chosen(what: str, rows: EagerTensor, classes: Any, ignore_index: int) -> Ea
     return one_hot(safe, count, dtype=rows.dtype) * tensor(kept[..., None], dtype=rows.dtype)
 
 
+@in_float32
 def focal_loss(
     logits: EagerTensor, target: Any, *, gamma: float = 2.0, alpha: float = -1.0, reduction: str = "mean"
 ) -> EagerTensor:

@@ -13,6 +13,7 @@ from engine.front.axis_functions import var
 from engine.front.core_functions import concat, op, split
 from engine.front.elementwise_functions import clone, lerp, rsqrt
 from engine.front.randomness import training
+from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, no_grad, operand
 from engine.ops.shapes import real, whole
 
@@ -24,6 +25,7 @@ def _scaled(x: EagerTensor, gain: Any, bias: Any) -> EagerTensor:
     return x if bias is None else x + operand(bias, x).reshape(*form)
 
 
+@in_float32
 def batch_norm(
     x: EagerTensor,
     gain: Any = None,
@@ -48,6 +50,8 @@ def batch_norm(
     if mean is None or moving:
         middle, spread = x.mean(axes, keepdims=True), var(x, axes, correction=0, keepdims=True)
         if mean is not None:
+            if not isinstance(mean, EagerTensor) or not isinstance(variance, EagerTensor):
+                raise EngineError("batch_norm: running statistics are moved in place; give tensors, or no momentum")
             _move(mean, variance, (middle, spread), real("momentum", momentum), x.size // max(1, x.shape[1]))
     else:
         middle, spread = (operand(given, x).reshape(*form) for given in (mean, variance))
@@ -69,6 +73,7 @@ def _move(
             running.copy_(lerp(running, new.reshape(*running.shape), share))
 
 
+@in_float32
 def group_norm(x: EagerTensor, groups: int, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> EagerTensor:
     """Return x[N, C, ..] normed over each of `groups` stretches of channels, times `gain` [C], plus
     `bias` [C].
@@ -80,11 +85,13 @@ def group_norm(x: EagerTensor, groups: int, gain: Any = None, bias: Any = None, 
     return _scaled(rows.reshape(x.shape), gain, bias)
 
 
+@in_float32
 def instance_norm(x: EagerTensor, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> EagerTensor:
     """Return x[N, C, ..] normed over each channel of each of the N alone."""
     return group_norm(x, x.shape[1] if x.ndim > 1 else 0, gain, bias, eps=eps)
 
 
+@in_float32
 def conv_transpose2d(
     x: EagerTensor,
     weight: EagerTensor,

@@ -101,9 +101,11 @@ _sharing: Final = Lock()
 class ByteChanges:
     """The changes in place of some bytes, whoever made them."""
 
-    __slots__ = ("by", "version")
+    __slots__ = ("by", "kept", "version")
 
     def __init__(self) -> None:
+        self.kept = False
+        """Whether they are those of a state (`engine.front.states`), which holds no history."""
         self.version = 0
         """How many so far."""
         self.by = ""

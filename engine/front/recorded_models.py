@@ -243,7 +243,7 @@ def _recorded(asked: _Recordings, blank: Mapping[str, Array]) -> _Recorded:
     started = {name: value._node for name, value in states.items()}  # noqa: SLF001 - of ours
     given = {value._node: name for name, value in (*parameters.items(), *columns.items())} | {key: KEY}  # noqa: SLF001 - of ours
     given |= {node: name for name, node in started.items()}
-    recording = Recording(given, key)
+    recording = Recording(given, key, frozenset(started.values()))
     token = tracking.set(recording)
     try:
         outputs = asked.forward({**parameters, **states}, **columns)
@@ -257,7 +257,8 @@ def _recorded(asked: _Recordings, blank: Mapping[str, Array]) -> _Recorded:
         raise EngineError(f"{named} returned {end}, which no op makes of its columns and parameters")
     constants: dict[Node, str] = {}
     names: dict[tuple[Any, ...], str] = {}
-    writes = {name: node for name, node in ended.items() if node is not started[name]}
+    changed = {name: node for name, node in ended.items() if node is not started[name]}
+    writes = {} if asked.used else changed  # what is only used leaves no trace
     for node in history(end, *writes.values()):
         if node.recipe is None and node not in given:
             if node.stale:

@@ -21,15 +21,19 @@ class Recording:
     and parameters.
     """
 
-    __slots__ = ("drawn", "flowing", "given", "key", "known", "scope", "scopes")
+    __slots__ = ("drawn", "flowing", "given", "key", "known", "scope", "scopes", "states")
 
-    def __init__(self, given: Mapping[Node, str], key: Node | None = None) -> None:
+    def __init__(
+        self, given: Mapping[Node, str], key: Node | None = None, states: frozenset[Node] = frozenset()
+    ) -> None:
         self.key = key
         """What random ops read: i32 [1], drawn anew for each step."""
         self.drawn = count()
         """Numbers the random ops that name no seed."""
         self.given = given
-        """Columns and parameters, by name."""
+        """Columns, parameters and states, by name."""
+        self.states = states
+        """Those of them that may be written."""
         self.known = set(given)
         self.flowing = True
         """Whether gradients flow through what is computed now."""
@@ -40,7 +44,7 @@ class Recording:
         """Return the same recording, through which no gradient flows."""
         twin = Recording.__new__(Recording)
         twin.given, twin.known, twin.scope, twin.scopes = self.given, self.known, self.scope, self.scopes
-        twin.key, twin.drawn = self.key, self.drawn
+        twin.key, twin.drawn, twin.states = self.key, self.drawn, self.states
         twin.flowing = False
         return twin
 
@@ -70,6 +74,18 @@ class Recording:
         self.known.add(node)
         self.scopes[node] = self.scope
         return node
+
+
+def unchanged(node: Node, op: str) -> None:
+    """Raise EngineError if a model is recorded and `node` is a column or a parameter of it, whose
+    bytes `op` would change.
+    """
+    now = tracking.get()
+    if isinstance(now, Recording) and node in now.given and node not in now.states:
+        raise EngineError(
+            f"{op} of {node}: a column or a parameter is not changed while the model is recorded; change a "
+            "copy (x * 1.0)"
+        )
 
 
 def unread(node: Node, what: str) -> None:
@@ -103,4 +119,4 @@ def scope(prefix: str, *, layer: int | None = None) -> Iterator[None]:
         now.scope = outer
 
 
-__all__ = ["Recording", "scope", "unread"]
+__all__ = ["Recording", "scope", "unchanged", "unread"]

@@ -15,6 +15,7 @@ from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
 from engine.front.core_functions import concat, gather, scatter
+from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor
 from engine.ops.shapes import counts, real, whole
 
@@ -102,6 +103,7 @@ def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eager
     return scatter_add(x, axis, places, values)
 
 
+@in_float32
 def tensordot(a: EagerTensor, b: EagerTensor, axes: int = 2) -> EagerTensor:
     """Return the sum of products over the last `axes` axes of a and the first of b."""
     shared = whole("tensordot", axes)
@@ -122,12 +124,14 @@ def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     return made.reshape(*(m * k for m, k in zip(a.shape, b.shape, strict=True)))
 
 
+@in_float32
 def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, alpha: float = 1.0) -> EagerTensor:
     """Return beta x + alpha a @ b."""
     made: EagerTensor = x * beta + (a @ b) * alpha
     return made
 
 
+@in_float32
 def diff(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return each element less the one before it along an axis."""
     before = (slice(None),) * _axis(x, axis)
@@ -146,6 +150,7 @@ def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
     return _ordered(x, place, (x.shape[place] - 1) // 2)
 
 
+@in_float32
 def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
     """Return what lies at a share, from 0 to 1, of the ordered elements along an axis, between two
     in proportion.
@@ -182,6 +187,7 @@ def take_along_dim(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
     return gather(x, ids, axis)
 
 
+@in_float32
 def cosine_embedding_loss(one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0) -> EagerTensor:
     """Return the mean over rows of 1 - cos where the target is 1, max(0, cos - margin) where -1."""
     from engine.front.axis_functions import cosine_similarity  # noqa: PLC0415 - beside it

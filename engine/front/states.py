@@ -14,17 +14,17 @@ what changes them in place (`copy_`, `add_`, `x[...] = y`) is, in a recorded mod
 program. There the new value is laid over the old one at the end of the run, when nothing reads the
 old one any more, and the next run begins with it. States start from what they were made of, lie
 outside of the arenas, are judged across runs by detector R, saved in checkpoints, and shared by all
-builds of a trainer: what training writes, `predict` reads.
+builds of a trainer: what training writes, `predict` and validation read. These write none: what a
+model is shown to be looked at leaves no trace in it. Within their run they read what they lay.
 
-A state holds numbers without history. What is written is computed under `no_grad()`, or detached.
+A state holds numbers without history. What is written, through a view of it too, is computed under
+`no_grad()`, or detached.
 
 What this module does not see: graphs, trainers.
 """
 
-from typing import Any, Self
+from typing import Any
 
-from allocsim.errors import EngineError
-from engine.front.record import Node
 from engine.front.tensors import EagerTensor, tensor
 
 
@@ -34,18 +34,11 @@ class State(EagerTensor):
     __slots__ = ()
     kept = True
 
-    def _replace(self, op: str, made: Node) -> Self:
-        if made.needs_grad:
-            raise EngineError(
-                f"{op} of state {self._node}: {made} has a gradient's history, which would grow from run to run; "
-                "compute it under no_grad(), or detach() it"
-            )
-        return super()._replace(op, made)
-
 
 def state(data: Any, *, dtype: Any = None, name: str = "") -> State:
     """Return a state that starts from a copy of `data`; arguments and errors as of `tensor`."""
     made = tensor(data, dtype=dtype, name=name)
+    made._node.storage.changes.kept = True  # noqa: SLF001 - of ours
     return State(made._node, made.shape)  # noqa: SLF001 - of ours
 
 

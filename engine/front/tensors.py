@@ -52,6 +52,7 @@ from engine.front.indexing import reshaped
 from engine.front.record import DTYPES, ArrayLayout, Eager, Node, apply, composed, constant, itself, tracking
 from engine.front.recording import unread
 from engine.front.reverse import DEFAULT_ALLOCATOR, gradients
+from engine.front.rounding_once import in_float32
 from engine.front.stepwise import hooked, recorded_gradients
 from engine.front.value import no_grad
 from engine.graph import composites
@@ -175,9 +176,11 @@ class EagerTensor(ChangeableValue):
     def __rpow__(self, base: Any) -> "EagerTensor":
         return _power(operand(base, self), self)
 
+    @in_float32
     def __mod__(self, other: Any) -> "EagerTensor":
         return remainder(self, operand(other, self))
 
+    @in_float32
     def __rmod__(self, other: Any) -> "EagerTensor":
         return remainder(operand(other, self), self)
 

@@ -14,7 +14,7 @@ from math import inf, sqrt
 
 from allocsim.errors import EngineError
 from engine.graph import Tensor
-from engine.ops.shapes import axis_of
+from engine.ops.shapes import axis_of, whole
 from engine.ops.views import contiguous
 
 Pair = tuple[int, int]
@@ -103,6 +103,7 @@ def conv2d(
     Returns:
         [N, F, OH, OW].
     """
+    groups = whole("groups", groups)
     op = x.graph.op
     if len(x.shape) != 4 or len(weight.shape) != 4 or x.shape[1] != weight.shape[1] * groups:
         raise EngineError(

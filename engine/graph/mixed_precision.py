@@ -39,7 +39,7 @@ class Unscaled:
     """Gradients of the loss itself, and whether they are fit for use."""
 
     gradients: Mapping[Tensor, Tensor]
-    """Parameter -> gradient / scale; 0 where that is not finite."""
+    """Parameter -> gradient / scale; all are 0 where an element of any is not finite."""
     finite: Tensor
     """[1]: 1 if every element of every gradient was finite, else 0."""
 
@@ -52,11 +52,12 @@ def unscaled(graph: Graph, gradients: Mapping[Tensor, Tensor], scale: Tensor) ->
     if not gradients:
         raise EngineError(f"graph {graph.name!r} has no gradients to unscale")
     with graph.scope("unscaled", stage="update"):
-        found = {p: graph.op("unscale", g, scale, name=p.name) for p, g in gradients.items()}
         flags = [graph.op("all_finite", g) for g in dict.fromkeys(gradients.values())]
         finite = flags[0]
         for flag in flags[1:]:
             finite = graph.op("mul", finite, flag)
+        by = graph.op("div", scale, finite, name="by")  # infinity where one is not finite, over which all are 0
+        found = {p: graph.op("unscale", g, by, name=p.name) for p, g in gradients.items()}
     graph.expand(finite, *found.values())
     return Unscaled(gradients=found, finite=finite)
 
@@ -90,7 +91,10 @@ class LossScale:
     def __post_init__(self) -> None:
         """Raise EngineError unless the numbers make sense."""
         if not 0 < self.least <= self.value <= self.most or self.factor <= 1 or self.interval < 1:
-            raise EngineError(f"{self}: 0 < least <= value <= most, factor > 1 and interval >= 1 are needed")
+            raise EngineError(
+                f"loss scale {self.value:g} within {self.least:g} and {self.most:g}, by {self.factor:g} after "
+                f"{self.interval} steps: 0 < least <= value <= most, factor > 1 and interval >= 1 are needed"
+            )
 
     def after(self, *, finite: bool) -> "LossScale":
         """Return the scale for the step after one whose gradients were finite, or were not."""

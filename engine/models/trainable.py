@@ -9,7 +9,7 @@ the step. Everything marked
 `parameters` that the graph does not ask for stays as it is, and a warning names it.
 
 A model may keep states: `graph.state(name, ...)` reads one, and `graph.writes[state] = tensor` says
-what it holds after the run. What it holds before the first is in `states`, or zeros.
+what it holds after a run that trains. What it holds before the first is in `states`, or zeros.
 """
 
 from collections.abc import Callable, Mapping

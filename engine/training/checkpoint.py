@@ -5,6 +5,7 @@
 | weight.NAME | a trained weight |
 | state.NAME | its moments, and states of the model (accumulators are empty between optimizer steps
 and are not saved) |
+| state.best.NAME | a weight or a state of the model at the lowest evaluation, with `patience` |
 | order | the datapoints in the order of this epoch |
 
 The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
@@ -42,6 +43,7 @@ from engine.training.dataset import Dataset
 from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryRecord
 from engine.training.settings import Epoch, Settings, TrainingState
+from engine.training.step_rules import ACCUMULATED, BEST
 from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
@@ -128,7 +130,8 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
             f"{trainer.pending} physical batches are accumulated; checkpoints are made between optimizer steps"
         )
     tensors = {f"weight.{name}": array for name, array in trainer.weights.items()}
-    tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith("acc.")}
+    tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith(ACCUMULATED)}
+    tensors |= {f"state.{BEST}{name}": array for name, array in course.best.items()}
     said = {
         "version": VERSION,
         "identity": dict(about),
@@ -160,9 +163,10 @@ def restore(
     EngineError, with file and rule, for a file that is none or another run's.
     """
     tensors, said = read(path)
-    for name, value in json.loads(json.dumps(about)).items():
-        if said.identity.get(name) != value:
-            raise EngineError(f"{path}: was made with {name} {said.identity.get(name)!r}; this run has {value!r}")
+    mine = json.loads(json.dumps(about))
+    for name in dict.fromkeys((*mine, *said.identity)):  # what is as by default is in neither
+        if (was := said.identity.get(name)) != (now := mine.get(name)):
+            raise EngineError(f"{path}: was made with {name} {was!r}; this run has {now!r}")
     order = tensors.pop("order", None)
     if order is None or order.dtype != np.int64 or not np.array_equal(np.sort(order, axis=None), np.sort(course.order)):
         raise EngineError(
@@ -193,10 +197,16 @@ def restore(
     ]
     if differs:
         say(f"{path}: was made with {'; '.join(differs)}: the bits may differ from those of a course that never moved")
+    states = _under("state.", tensors)
+    course.best = _under(BEST, states)
     trainer.adopt(
-        {name.removeprefix("weight."): array for name, array in tensors.items() if name.startswith("weight.")},
-        {name.removeprefix("state."): array for name, array in tensors.items() if name.startswith("state.")},
+        _under("weight.", tensors), {name: array for name, array in states.items() if not name.startswith(BEST)}
     )
+
+
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], _Record]:

@@ -57,8 +57,6 @@ class BatchProgress:
 
 OnBatch = Callable[[BatchProgress], None]
 OnEpoch = Callable[[int, Epoch], None]
-BEST: Final = "best."
-"""What the name of a weight begins with, as it was at the lowest evaluation; one of the states."""
 CHECKPOINT_EVERY: Final = 100
 """Optimizer steps between checkpoints by default; the end of an epoch always makes one."""
 
@@ -165,12 +163,12 @@ def fit(
         _account(trainer, course)
         if course.epoch == settings.epochs:
             tell_unless_falling([loss for done in course.history for loss in done.training.losses], say)
-        best = {name.removeprefix(BEST): array for name, array in trainer.states.items() if name.startswith(BEST)}
+        ended = {**trainer.weights, **trainer.states, **course.best}
         return Fitted(
-            weights={name: array.copy() for name, array in {**trainer.weights, **best}.items()},
+            weights={name: ended[name].copy() for name in trainer.weights},
             averages={name: array.copy() for name, array in trainer.averages.items()},
             evaluations=tuple(course.evaluations),
-            states={name: array.copy() for name, array in trainer.states.items() if name in model.states},
+            states={name: ended[name].copy() for name in trainer.states if name in model.states},
             history=tuple(course.history),
             steps=trainer.steps,
             plans=len(course.plans),
@@ -204,7 +202,7 @@ class Fitted:
     """Optimizer steps made -> what was found on what is held out, with `evaluate_every` or
     `patience`."""
     states: Mapping[str, Array]
-    """State that the model keeps -> array."""
+    """State that the model keeps -> array; with `patience` those of the lowest evaluation."""
     history: tuple[Epoch, ...]
     steps: int
     plans: int
@@ -306,9 +304,8 @@ def _ends(found: EpochResult, trainer: Trainer, course: TrainingState, settings:
         return False
     course.evaluations.append((trainer.steps, found))
     if settings.patience and course.stale() == 0:
-        used = {**trainer.weights, **trainer.averages}
-        for name, array in used.items():
-            trainer.states[BEST + name] = array.copy()
+        kept = {name: trainer.states[name] for name in trainer.model.states if name in trainer.states}
+        course.best = {name: array.copy() for name, array in {**trainer.weights, **trainer.averages, **kept}.items()}
     return course.ends(settings)
 
 

@@ -15,7 +15,9 @@ What this module does not see: schedules, data, plans.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
@@ -43,7 +45,7 @@ class Optimizer:
     neutral: Mapping[str, tuple[float, ...]]
     """Content of each leaf with which a step of gradients of 0 changes nothing, states neither."""
 
-    def checked(self, given: Hyper) -> dict[str, float]:
+    def checked(self, given: Mapping[str, Any]) -> dict[str, float]:
         """Return the defaults with `given` over them.
 
         Raises EngineError for an unknown name or a value out of range.
@@ -52,6 +54,8 @@ class Optimizer:
             if name not in self.hyper:
                 raise EngineError(f"{self.name} has no hyper-parameter {name!r}; there are {', '.join(self.hyper)}")
             low, high = _RANGES[name]
+            if not isinstance(value, int | float | np.number):
+                raise EngineError(f"{name} is {value!r}; it must be a number")
             if not low <= value <= high:
                 raise EngineError(f"{name} is {value}; it must be between {low:g} and {high:g}")
         return {**self.hyper, **given}

@@ -5,9 +5,11 @@ What this module does not see: models, graphs, files.
 
 from dataclasses import dataclass, field
 from math import inf, isnan
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.training.dataset import Order
@@ -110,6 +112,8 @@ class TrainingState:
     """Build -> its memory by category, as the first run of the course had it."""
     evaluations: list[tuple[int, EpochResult]] = field(default_factory=list)
     """Optimizer steps made, and what was found on what is held out."""
+    best: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Weight and state of the model -> as it was at the lowest evaluation, with `patience`."""
 
     def stale(self) -> int:
         """Return how many evaluations there have been since the lowest loss."""

@@ -2,7 +2,7 @@
 
 | rule | what is added | what is kept |
 |---|---|---|
-| `loss_scale` | the seed times a scale; gradients over it; a step with an infinity changes nothing | value, good, skipped |
+| `loss_scale` | the seed times a scale; gradients over it, or 0 and no step where one is infinite | value, good, skipped |
 | `clip_value` | each gradient within -c and c | |
 | `clip_norm` | all gradients times min(1, c / (their norm + 1e-6)) | |
 | `groups` | rates and hyper-parameters of their own, by names of weights | |
@@ -19,8 +19,9 @@ are states, so that a resumed run goes on with them.
 What this module does not see: plans, data, epochs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any, Final, Literal
 
 import msgspec
@@ -37,8 +38,12 @@ GOOD: Final = "loss_scale.good"
 SKIPPED: Final = "loss_scale.skipped"
 AVERAGE: Final = "average."
 """What the name of a weight's moving average begins with."""
+ACCUMULATED: Final = "acc."
+BEST: Final = "best."
+"""The same of its accumulator, and of what is kept of the lowest evaluation."""
 _BETA: Final = "average.beta"
 _NEUTRAL: Final = ".neutral"
+_OWN: Final = (AVERAGE, ACCUMULATED, BEST, "loss_scale.")
 TINY: Final = 1e-6
 """Added to a norm before it divides, as by PyTorch."""
 
@@ -75,6 +80,13 @@ class StepRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        for name in ("clip_value", "clip_norm", "loss_scale", "average", "loss_scale_interval", "checkpoint"):
+            if not isinstance(value := getattr(self, name), Real | None):
+                raise EngineError(f"{name} is {value!r}; it must be a number")
+        if not isinstance(self.groups, tuple):
+            raise EngineError(f"groups is {self.groups!r}; it must be a tuple of groups")
+        if stranger := next((group for group in self.groups if not isinstance(group, WeightGroup)), None):
+            raise EngineError(f"groups: {stranger!r} is no WeightGroup(match=...)")
         for name in ("clip_value", "clip_norm", "loss_scale"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -152,7 +164,7 @@ class StepUpdate:
         if self.rules.loss_scale is not None:
             found |= {name + _NEUTRAL: row for name, row in self.optimizer.neutral.items()}
         if self.rules.average is not None:
-            found[_BETA] = (0.0 if step == 1 else self.rules.average,)  # of one, the average is that one
+            found[_BETA] = (0.0 if step - skipped == 1 else self.rules.average,)  # of one, the average is that one
         return found
 
     def starts(self, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -160,6 +172,21 @@ class StepUpdate:
         found = {} if self.rules.loss_scale is None else {SCALE: np.array([self.rules.loss_scale], np.float32)}
         averaged = weights.items() if self.rules.average is not None else ()
         return found | {AVERAGE + name: array for name, array in averaged}
+
+    def check_groups(self, weights: Collection[str]) -> None:
+        """Raise EngineError for a group whose pattern fits none of the weights."""
+        for group in self.rules.groups:
+            if not any(fnmatchcase(name, group.match) for name in weights):
+                raise EngineError(f"groups: no weight is named as {group.match!r}; there are {', '.join(weights)}")
+
+    def check_names(self, states: Iterable[str], weights: Collection[str]) -> None:
+        """Raise EngineError for a state of a model that is named as training names its own."""
+        for name in states:
+            first, _, rest = name.partition(".")
+            if name.startswith(_OWN) or (first in self.optimizer.states and rest in weights):
+                raise EngineError(
+                    f"state {name!r} is named as training names what it keeps of {rest!r} itself; give it another name"
+                )
 
     def build(self, graph: Any, gradients: Mapping[str, tuple[Any, Any]], scale: Any = None) -> None:
         """Add all that comes after the gradients.
@@ -188,7 +215,7 @@ class StepUpdate:
             held = beta = None
             if rules.average is not None:
                 held = graph.state(AVERAGE + name, weight.shape, weight.dtype)
-                beta = told.leaf(_BETA, weight.dtype)
+                beta = told.average(weight.dtype)
             with graph.scope("new", layer=getattr(weight, "layer", None), stage="update"):
                 new = self.optimizer.update(graph, weight, found[name], given)
                 graph.expand(new)
@@ -255,11 +282,17 @@ class _Told:
         groups = enumerate(self._update.rules.groups, 1)
         name = leaf + next((f".{number}" for number, group in groups if fnmatchcase(weight, group.match)), "")
         hyper = self.leaf(name, dtype)
-        if self._finite is None:
-            return hyper
-        key = (f"{name}.used", dtype)
+        return hyper if self._finite is None else self._guarded(name, hyper, self.leaf(leaf + _NEUTRAL, dtype))
+
+    def average(self, dtype: str) -> Any:
+        """Return the share left of an average: all of it where a gradient was not finite."""
+        beta = self.leaf(_BETA, dtype)
+        return beta if self._finite is None else self._guarded(_BETA, beta, _full(self._graph, 1.0, dtype))
+
+    def _guarded(self, name: str, told: Any, neutral: Any) -> Any:
+        key = (f"{name}.used", told.dtype)
         if key not in self._made:
-            self._made[key] = guarded(hyper, self.leaf(leaf + _NEUTRAL, dtype), self._finite)
+            self._made[key] = guarded(told, neutral, self._finite)
         return self._made[key]
 
 
@@ -267,4 +300,14 @@ def _full(graph: Any, value: float, dtype: str) -> Any:
     return graph.op("full", shape=(1,), value=value, dtype=dtype)
 
 
-__all__ = ["AVERAGE", "SCALE", "SKIPPED", "NarrowGraph", "StepRules", "StepUpdate", "WeightGroup"]
+__all__ = [
+    "ACCUMULATED",
+    "AVERAGE",
+    "BEST",
+    "SCALE",
+    "SKIPPED",
+    "NarrowGraph",
+    "StepRules",
+    "StepUpdate",
+    "WeightGroup",
+]

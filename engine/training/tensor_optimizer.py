@@ -9,7 +9,7 @@ front.
 It does what the trainer's program does, op by op: the same updates by the same kernels, to the same
 bits. `hyper` may be changed between steps; `states` are the moments, by name, and may be looked at.
 A parameter without a gradient is left as it is, with its moments. One of 16 bits has a master in
-float32, which is stepped and rounded.
+float32, which is stepped and rounded; what is laid into the parameter between steps replaces it.
 
 What this module does not see: losses, graphs, plans.
 """
@@ -47,6 +47,12 @@ class TensorOptimizer:
                 raise EngineError(f"{key!r} is no leaf that wants a gradient; an optimizer steps those")
         self.row = OPTIMIZERS[name]
         self.update = StepUpdate(self.row, rules)
+        self.update.check_groups(parameters)
+        wide = {_wide(parameter.dtype) for parameter in parameters.values()}
+        if len(wide) > 1 and (rules.clip_norm is not None or rules.loss_scale is not None):
+            raise EngineError(
+                "parameters of float32 and of float64: clip_norm and loss_scale take all gradients together"
+            )
         self.parameters = dict(parameters)
         self.hyper: dict[str, float] = self.row.checked(hyper)
         """Hyper-parameter -> value, for the next step."""
@@ -64,6 +70,8 @@ class TensorOptimizer:
             _MASTER + key: array for key, array in masters.items() if self.parameters[key].dtype.itemsize < 4
         }
         self.states |= {name: np.array(array) for name, array in self.update.starts(masters).items()}
+        if SCALE in self.states and wide:
+            self.states[SCALE] = self.states[SCALE].astype(next(iter(wide)))
 
     @property
     def loss_scale(self) -> float:
@@ -85,8 +93,8 @@ class TensorOptimizer:
         given = {key: p for key, p in self.parameters.items() if p.grad is not None}
         token = tracking.set(False)
         try:
-            pairs = {key: self._pair(key, parameter) for key, parameter in given.items()}
             with np.errstate(all="ignore"):
+                pairs = {key: self._pair(key, parameter) for key, parameter in given.items()}
                 self.update.build(now, pairs, now.state(SCALE, (1,), "f32") if SCALE in self.states else None)
         finally:
             tracking.reset(token)
@@ -101,12 +109,17 @@ class TensorOptimizer:
         return tuple(key for key in self.parameters if key not in given)
 
     def _pair(self, key: str, parameter: EagerTensor) -> tuple[Node, Node]:
-        """Return what is stepped, a master where the parameter is of 16 bits, and its gradient."""
+        """Return what is stepped, a master where the parameter is of 16 bits, and its gradient.
+
+        What somebody laid into the parameter since it was rounded is laid into the master.
+        """
         node, gradient = parameter._present(), parameter.grad  # noqa: SLF001 - as above
         assert gradient is not None
         if _MASTER + key not in self.states:
             return node, gradient._present()  # noqa: SLF001 - as above
-        return constant(self.states[_MASTER + key].reshape(node.shape)), gradient.astype(np.float32)._present()  # noqa: SLF001 - as above
+        master = self.states[_MASTER + key].reshape(node.shape)
+        np.copyto(master, node.array.astype(np.float32), where=master.astype(node.array.dtype) != node.array)
+        return constant(master), gradient.astype(np.float32)._present()  # noqa: SLF001 - as above
 
 
 _MASTER: Final = "master."
@@ -179,7 +192,9 @@ def optimizer(
         if (known := first.setdefault(id(parameter), key)) != key:
             raise EngineError(f"parameters {known!r} and {key!r} are one tensor; a step would change it twice")
     rules: dict[str, Any] = {
-        key: tuple(value) if key == "groups" else value for key, value in given.items() if key in _RULES
+        key: tuple(value) if key == "groups" and isinstance(value, Iterable) else value
+        for key, value in given.items()
+        if key in _RULES
     }
     if unfit := sorted({"weights", "checkpoint"} & given.keys()):
         raise EngineError(f"{', '.join(unfit)}: a rule of recorded models; at the front 16-bit leaves keep a master")

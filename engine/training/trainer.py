@@ -3,9 +3,9 @@
 What is asked for is one of four *builds*: `outputs` (predictions, without labels), and ggml-opt's
 three, `forward` (outputs and loss), `gradient` (also the gradients, added to accumulators) and
 `optimizer` (also the step of every weight). The first two run the model as it is used
-(`Model.evaluation`), the others as it is trained. Each is a graph of its own; all work on the same
-weights, moments and accumulators, which lie outside the arenas, and take turns in one block of
-memory for everything else.
+(`Model.evaluation`) and write no state, the others as it is trained. Each is a graph of its own;
+all work on the same weights, moments and accumulators, which lie outside the arenas, and take turns
+in one block of memory for everything else.
 
     static    one set of graphs, for the shapes of the first batch; another shape is an error
     shapes    one set of graphs for each shape of a batch
@@ -49,7 +49,7 @@ from engine.training.index_limits import index_limits
 from engine.training.losses import LOSSES, Loss
 from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
-from engine.training.step_rules import AVERAGE, SCALE, SKIPPED, NarrowGraph, StepRules, StepUpdate
+from engine.training.step_rules import ACCUMULATED, AVERAGE, SCALE, SKIPPED, NarrowGraph, StepRules, StepUpdate
 
 Array = NDArray[Any]
 Build = Literal["outputs", "forward", "gradient", "optimizer"]
@@ -145,7 +145,7 @@ class Trainer:
 
         Raises:
             EngineError: a rule, a hyper-parameter or the period is out of range; a weight is missing or of
-                another shape.
+                another shape; a state is named as what training keeps.
             UnknownNameError: no such loss, optimizer, planner or executor.
         """
         for what, name, table in (
@@ -164,6 +164,8 @@ class Trainer:
         self.rules = rules or StepRules()
         self.update = StepUpdate(self.optimizer, self.rules)
         self.hyper = self.optimizer.checked(hyper or {})
+        self.update.check_names(model.states, model.parameters)
+        self.update.check_groups(model.parameters)
         self.period = period
         self.steps = 0
         """Optimizer steps made."""
@@ -288,7 +290,8 @@ class Trainer:
 
         There are accumulators in `gradient` builds and in logical batches of several physical ones.
         """
-        return {name.removeprefix("acc."): array for name, array in self.states.items() if name.startswith("acc.")}
+        found = {name: array for name, array in self.states.items() if name.startswith(ACCUMULATED)}
+        return {name.removeprefix(ACCUMULATED): array for name, array in found.items()}
 
     def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:
         """Go on from these weights and states, copied into memory that later graphs share.
@@ -314,7 +317,7 @@ class Trainer:
 
     def close(self) -> None:
         """Give the BLAS threads back."""
-        for bound in self._made.values():
+        for bound in reversed(self._made.values()):  # the first gives back what was there before all of them
             bound.runtime.close()
 
     def __enter__(self) -> Self:
@@ -326,12 +329,15 @@ class Trainer:
     def graph(self, build: Build, shapes: Shapes) -> tuple[Graph, Tensor, Tensor]:
         """Return a new graph of a build with its loss and outputs, in the order it runs.
 
-        The build `outputs` has no loss; the outputs stand in its place.
+        The build `outputs` has no loss; the outputs stand in its place. States are written by
+        those that train.
         """
         graph, loss, outputs = self.forward(build, shapes)
+        kept = (leaf.name for leaf in graph.leafs if leaf.role == Role.STATE)
+        self.update.check_names(kept, self.model.parameters)
         if build not in EVALUATING:
             self._backward(graph, loss, build)
-        graph.write_states()
+            graph.write_states()
         return graph, loss, outputs
 
     def _backward(self, graph: Graph, loss: Tensor, build: Build) -> None:

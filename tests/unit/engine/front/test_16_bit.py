@@ -10,6 +10,7 @@ import engine
 from allocsim.errors import EngineError
 from engine import tensor
 from engine.front import functions as fn
+from engine.front.tensors import EagerTensor
 from engine.training import Trainer
 
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -119,3 +120,62 @@ def test_values_and_dtypes_are_pytorchs(dtype):
     ):
         found, wanted = ours(tensor(A, dtype=dtype)), theirs(torch.tensor(A).to(kinds[dtype]))
         assert np.array_equal(found.numpy().astype("f4"), wanted.float().numpy())
+
+
+FORMS = [
+    lambda f, x, y: f(x),
+    lambda f, x, y: f(x, -1),
+    lambda f, x, y: f(x, y),
+    lambda f, x, y: f(x, 3.0),
+    lambda f, x, y: f(x, y, 0.5),
+]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size", [300.0, 0.3])
+def test_a_function_of_several_ops_rounds_once(dtype, size):
+    """Of every function, in every form that float32 takes: squares of 300 are beyond float16."""
+    compared = set()
+    rows = np.random.default_rng(0).normal(0, size, (8, 16))
+    x, y = (tensor(values, dtype=dtype) for values in (rows, rows[::-1] * 0.5))
+    wide = x.astype(np.float32), y.astype(np.float32)
+    for name in fn.__all__:
+        for number, form in enumerate(FORMS):
+            try:
+                wanted = form(getattr(fn, name), *wide)
+            except (EngineError, TypeError, AttributeError, ValueError, IndexError):
+                continue  # not a form of this function
+            if (
+                isinstance(wanted, EagerTensor)
+                and wanted.dtype.kind == "f"
+                and name not in {"nan_to_num", "cross_entropy"}
+            ):
+                found = form(getattr(fn, name), x, y)
+                assert found.dtype == HALVES[dtype], (name, number)
+                assert np.array_equal(found.numpy(), wanted.astype(dtype).numpy(), equal_nan=True), (name, number)
+                compared.add(name)
+    assert {"batch_norm", "normalize", "norm", "var", "std", "cdist", "cumsum", "fmod", "remainder", "cosine_similarity"} < compared  # fmt: skip
+    assert len(compared) > 80
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_does_not_fit_in_between_is_no_infinity_and_no_zero(dtype):
+    x = tensor([[300.0, 400.0]], dtype=dtype)
+    assert fn.norm(x).numpy() == 500.0
+    np.testing.assert_allclose(fn.normalize(x).numpy().astype("f4"), [[0.6, 0.8]], rtol=1e-2)
+    assert (x % 7.0).numpy().astype("f4").tolist() == [[6.0, 1.0]]
+    assert x[x > 350.0].numpy().astype("f4").tolist() == [400.0]
+    assert fn.nan_to_num(x * float("inf")).numpy().tolist() == [[(np if dtype == "float16" else ml_dtypes).finfo(HALVES[dtype]).max] * 2]  # fmt: skip
+    leaf = tensor([[300.0, 400.0]], True, dtype=dtype)
+    fn.norm(leaf).backward()
+    np.testing.assert_allclose(leaf.grad.numpy().astype("f4"), [[0.6, 0.8]], rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_running_statistics_of_16_bits_are_moved(dtype):
+    x, mean, variance = (tensor(v, dtype=dtype) for v in ([[300.0], [-100.0]], [0.0], [1.0]))
+    found = fn.batch_norm(x, mean=mean, variance=variance, momentum=0.5)
+    assert found.dtype == HALVES[dtype]
+    assert found.numpy().tolist() == [[1.0], [-1.0]]
+    assert float(mean) == 50.0
+    assert abs(float(variance) - 40000.5) < 200

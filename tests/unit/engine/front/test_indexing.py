@@ -122,6 +122,7 @@ def capped(p, data):
     made = data * p["w"]
     made[data > 1.0] = 0.25
     made[data[:, 0] > 0.5] = p["row"]
+    made[((data > 0.0) & ~(data[:, :1] > 0.5)) | (data.T < -0.5).T] = -1.0
     return made[:, [2, 0, 0]] + made[[0, 1, 1], [2, 2, 2]]
 
 
@@ -148,6 +149,9 @@ def test_a_recorded_model_lays_into_masks_of_each_batch_as_it_is_typed():
         (lambda p, x: (x * p["w"])[x > 0.0], "masked_fill"),
         (lambda p, x: (x * p["w"]).__setitem__(x > 0.0, p["w"]), "where(mask, y, x)"),
         (lambda p, x: (x * p["w"]).__setitem__(x[:1] > 0.0, 0.0), "the mask has shape"),
+        (lambda p, x: (x * p["w"]).__setitem__(x, 0.0), "made by comparing"),
+        (lambda p, x: (x * p["w"]).__setitem__((x > 0.0) * x, 0.0), "made by comparing"),
+        (lambda p, x: (x * p["w"]).__setitem__((x > 0.0) + (x > 1.0), 0.0), "made by comparing"),
     ],
 )
 def test_a_shape_that_depends_on_the_batch_is_refused_with_its_cure(function, says):

@@ -1,10 +1,12 @@
 """What a model keeps from run to run: written by its own ops, saved, judged, the same however it is run."""
 
 import sys
+import warnings
 from types import ModuleType
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import engine
 from allocsim.allocators import ALLOCATORS
@@ -160,18 +162,76 @@ def test_states_that_change_places_are_both_read_first():
             assert not trainer.states["a" if turn % 2 == 0 else "b"].any()
 
 
-def test_a_part_of_a_cache_is_written_and_read_by_predictions():
+def test_predictions_read_what_they_lay_into_a_state_and_only_training_keeps_it():
     def cached(p, data):
         with no_grad():
             p["cache"][1:3] = data
         return (p["cache"] * p["w"]).sum(0, keepdims=True)
 
     net = engine.model(cached, {"w": np.float32(2.0).reshape(1)}, states={"cache": np.ones((4, 4), np.float32)})
+    laid = np.concatenate([np.ones((1, 4)), ROWS[:2], np.ones((1, 4))])
     with stepping(net) as trainer:
         with pytest.warns(CopyWarning):
             found = trainer.predict({"data": ROWS[:2]})
-        assert np.array_equal(trainer.states["cache"], np.concatenate([np.ones((1, 4)), ROWS[:2], np.ones((1, 4))]))
-        np.testing.assert_allclose(found, 2 * trainer.states["cache"].sum(0, keepdims=True), rtol=1e-6)
+        np.testing.assert_allclose(found, 2 * laid.sum(0, keepdims=True), rtol=1e-6)
+        assert np.array_equal(trainer.states["cache"], np.ones((4, 4)))
+        with pytest.warns(CopyWarning):
+            trainer.step({"data": ROWS[:2]})
+        assert np.array_equal(trainer.states["cache"], laid)
+
+
+@pytest.mark.parametrize("built", [False, True], ids=["typed", "built"])
+def test_evaluations_change_no_bit_of_training(built):
+    def build(graph, shapes):
+        x, seen = graph.input("data", shapes["data"]), graph.state("seen", (4,))
+        graph.writes[seen] = graph.op("add", seen, graph.op("sum_axes", x, axes=(0,)))
+        weighted = graph.op("mul", x, graph.parameter("w", (4,), trainable=True))
+        return graph.op("mul", weighted, seen)
+
+    weights, states = {"w": np.ones(4, np.float32)}, {"seen": np.zeros(4, np.float32)}
+    net = Model(name="built", build=build, parameters=weights, states=states) if built else engine.model(summing, weights, states=states)  # fmt: skip
+    how = Settings(epochs=2, batch=3, validation=0.4, loss="mean", hyper={"alpha": 0.1})
+    rows = Dataset.of(ROWS)
+    plain, looked = fit(net, rows, how), fit(net, rows, structs.replace(how, evaluate_every=1))
+    assert [done.training for done in plain.history] == [done.training for done in looked.history]
+    assert np.array_equal(plain.states["seen"], looked.states["seen"])
+    with stepping(net, graphs="shapes") as trainer:
+        for build in ("outputs", "forward"):
+            trainer.run(build, {"data": ROWS})
+        assert not trainer.states["seen"].any()
+
+
+WRITES = (
+    lambda a, data: a[0].add_(1.0),
+    lambda a, data: a[1:].copy_(a[:-1] * 0.5),
+    lambda a, data: a.mul_(0.5),
+    lambda a, data: a[:2].add_(data[0, :2]),
+    lambda a, data: a.__setitem__(2, data.sum()),
+    lambda a, data: a.__setitem__([0, 3], a[[3, 1]]),
+    lambda a, data: a[1:][1].sub_(a[0]),
+    lambda a, data: a.reshape(2, 2)[:, 1].add_(data[1, 0] + a[3]),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_writes_one_after_another_through_views_of_a_state_are_those_that_were_typed(seed):
+    chosen = [WRITES[k] for k in np.random.default_rng(seed).integers(0, len(WRITES), 4)]
+
+    def written(p, data):
+        with no_grad():
+            for write in chosen:
+                write(p["a"], data)
+        return (data + p["a"]) * p["w"]
+
+    start = np.arange(1.0, 5.0, dtype=np.float32)
+    held = {"a": state(start), "w": tensor(np.ones(4, np.float32))}
+    with stepping(engine.model(written, {"w": np.ones(4, np.float32)}, states={"a": start})) as trainer:
+        for batch in (ROWS[:3], ROWS[3:6], ROWS[6:9]):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CopyWarning)
+                outputs = trainer.step({"data": batch}).outputs
+            np.testing.assert_allclose(outputs, written(held, tensor(batch)), rtol=1e-5)
+            np.testing.assert_allclose(trainer.states["a"], held["a"], rtol=1e-5)
 
 
 def test_a_graph_of_the_engine_may_keep_states_as_well():
@@ -193,6 +253,10 @@ def test_a_graph_of_the_engine_may_keep_states_as_well():
     [
         (lambda p, data: p["seen"].copy_((data * p["w"]).sum(0)), "compute it under no_grad(), or detach() it"),
         (lambda p, data: data.add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: data.reshape(-1)[:2].add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: data.__setitem__(0, 1.0), "a column or a parameter is not changed"),
+        (lambda p, data: p["w"].detach()[:2].add_(1.0), "a column or a parameter is not changed"),
+        (lambda p, data: p["still"][:2].add_(1.0), "a column or a parameter is not changed"),
         (lambda p, data: p["seen"].set_(0, 1.0), "reads its numbers"),
     ],
 )
@@ -201,11 +265,44 @@ def test_what_a_state_cannot_hold_is_one_line(write, says):
         write(p, data)
         return data * p["w"]
 
-    net = engine.model(written, {"w": np.ones(4, np.float32)}, states={"seen": np.zeros(4, np.float32)})
+    weights = {"w": np.ones(4, np.float32), "still": np.ones(4, np.float32)}
+    net = engine.model(written, weights, states={"seen": np.zeros(4, np.float32)}, frozen=["still"])
     with stepping(net) as trainer, pytest.raises(EngineError) as raised:
         trainer.step({"data": ROWS})
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda s, w: s.copy_(w * 2.0),
+        lambda s, w: s.__setitem__(0, w[0] * 2.0),
+        lambda s, w: s.__setitem__(slice(None), w),
+        lambda s, w: s.__setitem__([1, 0], w),
+        lambda s, w: s[:1].add_(w[:1]),
+        lambda s, w: s.reshape(2, 1).T.mul_(w),
+        lambda s, w: s.detach()[1:].sub_(w[1:]),
+    ],
+)
+def test_no_way_to_write_a_state_gives_it_a_history(write):
+    kept, w = state(np.zeros(2, np.float32)), tensor(np.ones(2, np.float32), True)
+    with pytest.raises(EngineError, match=r"compute it under no_grad\(\), or detach\(\) it"):
+        write(kept, w)
+    assert not kept.requires_grad
+    assert not kept.numpy().any()
+    write(kept, w.detach())
+    with no_grad():
+        write(kept, w)
+    assert not kept.requires_grad
+
+    def written(p, data):
+        write(p["seen"], p["w"])
+        return data * p["w"]
+
+    net = engine.model(written, {"w": np.ones(2, np.float32)}, states={"seen": np.zeros(2, np.float32)})
+    with stepping(net) as trainer, pytest.raises(EngineError, match="has a gradient's history"):
+        trainer.step({"data": ROWS[:, :2]})
 
 
 def test_misuse_of_states_is_one_line():

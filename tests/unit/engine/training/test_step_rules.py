@@ -1,6 +1,7 @@
 """What a step does beside its optimizer: against formulas and PyTorch, the same typed and trained, resumed and judged."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from allocsim.errors import EngineError
 from allocsim.judge.fast import check
 from engine import Module, tensor
 from engine.front import functions as fn
-from engine.front.modules import Linear
+from engine.front.modules import BatchNorm, Linear
 from engine.models.gpt2 import GPT2Config, gpt2, init_parameters
 from engine.models.mlp import mlp
 from engine.sharding.ranked_trainer import RankedTrainer
-from engine.training import Settings, StepRules, Trainer, WeightGroup, fit
+from engine.training import Model, Settings, StepRules, Trainer, WeightGroup, fit
 from engine.training import config as configs
 from engine.training.data import moons
 from engine.training.optimizers import OPTIMIZERS
@@ -25,7 +26,7 @@ from engine.training.optimizers import OPTIMIZERS
 DATA = moons(60, seed=3)
 MODEL = mlp((2, 8, 2), activation="tanh", seed=1)
 BATCHES = [DATA.take(np.arange(start, start + 10)) for start in range(0, 60, 10)]
-GROUPS = (WeightGroup(match="*.bias", hyper={"wd": 0.0}), WeightGroup(match="*out*", rate=0.5))
+GROUPS = (WeightGroup(match="*.bias", hyper={"wd": 0.0}), WeightGroup(match="*[1t].weight", rate=0.5))
 RULES = {
     "norm": {"clip_norm": 0.05},
     "value": {"clip_value": 0.01},
@@ -131,6 +132,43 @@ def test_a_step_that_overflows_changes_nothing_and_halves_the_scale(name):
         assert trainer.states["loss_scale.good"][0] == 1
 
 
+PARTLY = {"clip_norm": 1.0, "average": 0.5, "loss_scale": 2.0**20, "groups": (WeightGroup(match="*.bias", rate=2.0),)}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_of_which_some_gradients_are_finite_changes_nothing_either(name):
+    """The gradient of the weight overflows, that of the bias does not; moments, averages and counts stay as they are."""
+    draw = np.random.default_rng(0)
+    rows, labels = draw.normal(size=(5, 10, 2)).astype(np.float32), draw.normal(size=(5, 10, 2)).astype(np.float32)
+    rows[[0, 3]] *= 1e18
+    made = []
+    for left in ([0, 1, 2, 3, 4], [1, 2, 4]):
+        model = mlp((2, 2), activation="tanh", seed=1)
+        how = {"loss": "mean_squared_error", "optimizer": name, "hyper": {"alpha": 0.1, "wd": 0.01}}
+        rules = StepRules(**PARTLY, loss_scale_interval=100)
+        with Trainer(model, rules=rules, **how) as trainer:
+            for k in left:
+                trainer.step({"data": rows[k], "labels": labels[k]})
+            made.append({key: array.copy() for key, array in {**trainer.weights, **trainer.states}.items()})
+    assert made[0]["loss_scale.skipped"][0] == 2
+    assert all(np.array_equal(made[0][key], made[1][key]) for key in made[0] if not key.startswith("loss_scale"))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_typed_step_of_which_some_gradients_are_finite_changes_nothing_either(name):
+    weights = {"a": tensor([1.0, 2.0], True), "a.bias": tensor([3.0], True)}
+    step = engine.optimizer(weights, name, alpha=0.1, wd=0.01, **PARTLY)
+    for first in (1e30, np.inf, 2.0, np.nan):
+        weights["a"].grad, weights["a.bias"].grad = tensor([1e30, first]), tensor([-1e30])
+        before = {**{key: w.numpy() for key, w in weights.items()}, **{key: v.copy() for key, v in step.states.items()}}
+        step()
+        now = {**weights, **step.states}
+        same = [
+            np.array_equal(before[key], now[key]) for key in now if not key.startswith("loss_scale") and key in before
+        ]
+        assert all(same) or np.isfinite(first)
+
+
 def test_a_scale_of_a_power_of_two_and_no_overflow_change_no_bit_of_sgd():
     """The bias correction of Adam counts the steps that were made: the second here is the first."""
     found = []
@@ -172,6 +210,21 @@ def test_a_leaf_of_16_bits_has_a_master(dtype):
         step()
         w.zero_grad()
     assert np.array_equal(step.states["master.w"], np.float32([1.0, -2.0]) - np.float32(64 * 2.0**-12))
+    assert np.array_equal(w.numpy(), step.states["master.w"].astype(w.numpy().dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_laid_into_a_leaf_of_16_bits_between_steps_is_stepped(dtype):
+    w = tensor([[1.0, -2.0]], True, dtype=dtype)
+    step = engine.optimizer({"w": w}, "sgd", alpha=2.0**-12)
+    for turn in range(4):
+        w.sum().backward()
+        step()
+        w.zero_grad()
+        if turn == 1:
+            with engine.no_grad():
+                w[0, 1] = 8.0
+    assert np.array_equal(step.states["master.w"], np.float32([[1.0 - 4 * 2.0**-12, 8.0 - 2 * 2.0**-12]]))
     assert np.array_equal(w.numpy(), step.states["master.w"].astype(w.numpy().dtype))
 
 
@@ -220,6 +273,29 @@ def test_a_resumed_run_goes_on_with_scale_averages_and_evaluations(tmp_path, sto
         fit(MODEL, DATA, changed, save=tmp_path / "state", resume=True)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"clip_norm": 0.05},
+        {"clip_value": 0.01},
+        {"average": 0.6},
+        {"loss_scale": 64.0},
+        {"weights": "bf16"},
+        {"groups": GROUPS},
+        {"patience": 2},
+        {"evaluate_every": 2},
+    ],
+    ids=lambda rule: next(iter(rule)),
+)
+def test_a_rule_that_is_left_out_is_another_run_as_one_that_is_added(tmp_path, rule):
+    plain = Settings(epochs=4, batch=10, validation=0.3)
+    ruled = structs.replace(plain, **rule)
+    for number, (first, second) in enumerate(((plain, ruled), (ruled, plain))):
+        fit(MODEL, DATA, first, save=tmp_path / f"{number}", stop_after=2)
+        with pytest.raises(EngineError, match=f"was made with {next(iter(rule))} .*; this run has"):
+            fit(MODEL, DATA, second, save=tmp_path / f"{number}", resume=True)
+
+
 def test_training_ends_when_evaluations_do_and_the_weights_are_those_of_the_lowest():
     settings = Settings(epochs=50, batch=5, validation=0.3, optimizer="sgd", hyper={"alpha": 3.0}, evaluate_every=3, patience=4)  # fmt: skip
     found = fit(MODEL, DATA, settings)
@@ -232,6 +308,58 @@ def test_training_ends_when_evaluations_do_and_the_weights_are_those_of_the_lowe
     assert all(step % 3 == 0 or step % per_epoch == 0 for step in steps)
     again = fit(MODEL, DATA, Settings(epochs=50, batch=5, validation=0.3, optimizer="sgd", hyper={"alpha": 3.0}), stop_after=steps[lowest])  # fmt: skip
     assert all(np.array_equal(found.weights[key], again.weights[key]) for key in again.weights)
+
+
+def test_states_are_those_of_the_lowest_evaluation_in_a_resumed_run_too(tmp_path):
+    class Normed(Module):
+        def __init__(self):
+            self.norm, self.out = BatchNorm(2), Linear(2, 2, np.random.default_rng(0))
+
+        def forward(self, data):
+            return self.out(self.norm(data))
+
+    settings = Settings(epochs=30, batch=5, validation=0.3, hyper={"alpha": 0.5}, evaluate_every=2, patience=3)
+    net, file = engine.model(Normed()), tmp_path / "state"
+    found = fit(net, DATA, settings)
+    losses = {steps: result.loss for steps, result in found.evaluations}
+    lowest = min(losses, key=losses.get)
+    assert lowest < found.steps
+    then = fit(net, DATA, structs.replace(settings, patience=0), stop_after=lowest)
+    fit(net, DATA, settings, save=file, stop_after=lowest + 1)
+    for got in (found, fit(net, DATA, settings, save=file, resume=True)):
+        assert {"norm.mean", "norm.variance"} == set(got.states)
+        for one, other in ((got.weights, then.weights), (got.states, then.states)):
+            assert all(np.array_equal(one[key], other[key]) for key in other)
+
+
+def test_ranks_resume_with_patience_to_the_same_weights(tmp_path):
+    settings = Settings(epochs=8, batch=10, validation=0.3, hyper={"alpha": 0.3}, evaluate_every=3, patience=2)
+    by, file = partial(RankedTrainer, ranks=2, zero=1), tmp_path / "state"
+    whole = fit(MODEL, DATA, settings, trained_by=by)
+    for stop in (4, 7, None):
+        part = fit(MODEL, DATA, settings, trained_by=by, save=file, resume=True, stop_after=stop)
+    assert part.evaluations == whole.evaluations
+    assert all(np.array_equal(part.weights[key], whole.weights[key]) for key in whole.weights)
+
+
+@pytest.mark.parametrize("name", ["average.w", "acc.mean", "best.w", "loss_scale.value", "m.w", "v.w"])
+def test_a_state_named_as_what_training_keeps_is_refused_in_one_line(name):
+    def moved(p, data):
+        return data @ p["w"] + p[name]
+
+    def build(graph, shapes):
+        kept, x = graph.state(name, (2,)), graph.input("data", shapes["data"])
+        return graph.op("add", graph.op("mul_mat", graph.parameter("w", (2, 2), trainable=True), x), kept)
+
+    weights, other = {"w": np.ones((2, 2), np.float32)}, name.replace(".", "_")
+    with pytest.raises(EngineError, match=f"state '{name}' is named as training names"):
+        Trainer(engine.model(moved, weights, states={name: np.zeros(2, np.float32)}))
+    built = Trainer(Model(name="built", build=build, parameters=weights))
+    with built, pytest.raises(EngineError, match=f"state '{name}' is named as training names"):
+        built.step(BATCHES[0])
+    Trainer(engine.model(moved, weights, states={other: np.zeros(2, np.float32)})).close()
+    if name in {"m.w", "v.w"}:
+        Trainer(engine.model(moved, weights, states={name: np.zeros(2, np.float32)}), optimizer="sgd").close()
 
 
 def test_averages_predict_and_validate():
@@ -335,3 +463,42 @@ def test_other_misuse_is_one_line():
         RankedTrainer(MODEL, ranks=2, zero=0, rules=StepRules(clip_norm=1.0))
     with pytest.raises(EngineError, match="recorded models"):
         engine.optimizer(Net().parameters(), weights="bf16")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"clip_norm": "1"}, "clip_norm is '1'; it must be a number"),
+        ({"average": "1"}, "average is '1'; it must be a number"),
+        ({"alpha": "1"}, "alpha is '1'; it must be a number"),
+        ({"groups": [{"match": "*"}]}, "is no WeightGroup"),
+        ({"groups": 3}, "groups is 3; it must be a tuple"),
+        ({"groups": [WeightGroup(match="zzz*")]}, "no weight is named as 'zzz*'; there are a, d"),
+        ({"loss_scale": 2.0**30}, "loss scale 1.07374e+09 within 1 and 1.67772e+07"),
+        ({"clip_norm": 1.0}, "parameters of float32 and of float64"),
+    ],
+)
+def test_what_a_typed_step_cannot_take_is_one_line(given, says):
+    leaves = {"a": tensor([1.0], True), "d": tensor([1.0], True, dtype="float64")}
+    with pytest.raises(EngineError) as raised:
+        engine.optimizer(leaves, "adamw", **given)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_group_that_fits_no_weight_of_a_model_is_refused():
+    with pytest.raises(EngineError, match="no weight is named as 'zzz'"):
+        Trainer(MODEL, rules=StepRules(groups=(WeightGroup(match="zzz"),)))
+
+
+def test_a_typed_step_of_float64_scales_its_loss():
+    found = []
+    for rules in ({}, {"loss_scale": 64.0}):
+        w = tensor([1.0, 2.0], True, dtype="float64")
+        step = engine.optimizer({"w": w}, "momentum", alpha=0.1, average=0.5, **rules)
+        for _ in range(3):
+            ((w * w).sum() * step.loss_scale).backward()
+            step()
+            w.zero_grad()
+        found.append(w.numpy())
+    assert np.array_equal(*found)
