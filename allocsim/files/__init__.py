@@ -58,10 +58,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield target
         return
     _sweep_once(target.parent)
-    temporary = target.with_name(f".{target.stem[:100]}{MARK}{secrets.token_hex(6)}{target.suffix}")
-    handle = -1
-    try:  # the name is known before there is a file: an interrupt at any moment leaves none
-        handle = _locked_file(temporary)
+    handle, names = -1, list[Path]()
+    try:  # a name is known before there is a file: an interrupt at any moment leaves none
+        handle = _temporary(target, names)
+        temporary = names[-1]
         yield temporary
         sync(temporary)
         temporary.chmod(file_mode(target))
@@ -70,8 +70,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        with suppress(OSError):
-            temporary.unlink()
+        for name in names:
+            with suppress(OSError):
+                name.unlink()
         if handle >= 0:
             os.close(handle)
 
@@ -165,10 +166,13 @@ def _sweep_once(folder: Path) -> None:
         sweep(folder)
 
 
-def _locked_file(place: Path) -> int:
-    """Make a new file, locked; OSError where it cannot be made."""
+def _temporary(target: Path, names: list[Path]) -> int:
+    """Make a temporary file beside `target`, locked, and add its name; OSError where it cannot be
+    made. A name serves once: a sweeper that knows it may still be about to remove it.
+    """
     for _ in range(100):
-        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        names.append(target.with_name(f".{target.stem[:100]}{MARK}{secrets.token_hex(6)}{target.suffix}"))
+        handle = os.open(names[-1], os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
         if not LOCKS:
             return handle
         with suppress(OSError):  # a file system without locks has no sweeps either
