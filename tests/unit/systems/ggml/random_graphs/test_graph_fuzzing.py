@@ -293,13 +293,13 @@ def test_a_reader_that_keeps_the_planner_from_a_source_becomes_memory_of_its_own
 
 def test_a_copy_that_is_older_than_its_original_is_found_on_two_backends_alone_and_kept_as_it_ran():
     child = live("after")
-    (found,) = graph_fuzzing.fuzz(child, [375])
+    (found,) = graph_fuzzing.fuzz(child, [1027])
 
     assert (found.kind, found.cause) == (graph_fuzzing.SPLIT, graph_fuzzing.OLD_COPY)
     assert any(row["op"] == "SPLIT_COPY" for row in found.rows["nodes"])
     assert stale_copies(found.rows)
     assert graph_fuzzing.replayed(child, found) == "shows again"
-    assert next(graph_fuzzing.fuzz(child, [376]), None) is None
+    assert next(graph_fuzzing.fuzz(child, [1028]), None) is None
 
 
 def test_a_sum_by_threads_has_the_same_numbers_on_two_backends():
