@@ -78,6 +78,7 @@ def train_online(
         "loss": training.loss,
         "optimizer": training.optimizer,
         "hyper": training.hyper,
+        "rules": training.rules,
         "threads": options.threads,
     }
     reference = Trainer(training.model, graphs="dynamic", planner="reference", **settings)

@@ -21,6 +21,7 @@ from engine import diagnose, model
 from engine.models.mlp import mlp
 from engine.training import Trainer
 from engine.training.online_trainer import OnlineTrainer
+from engine.training.step_rules import StepRules, WeightGroup
 
 STEPS = 4
 RNG = np.random.default_rng(0)
@@ -84,6 +85,24 @@ def test_wrong_numbers_convict_the_allocator(name):
     causes = outcome_of(name, host.document()).causes
     assert {cause.party for cause in causes} <= {"plan"}
     assert found == right or causes
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        StepRules(clip_norm=0.1),
+        StepRules(
+            clip_norm=0.1, loss_scale=1024.0, average=0.9, weights="bf16", groups=(WeightGroup(match="*", rate=2.0),)
+        ),
+    ],
+    ids=["one", "all"],
+)
+def test_the_rules_of_a_step_hold_over_an_online_allocator(rules):
+    losses, _ = trained(Trainer(NET, graphs="dynamic", planner="reference", optimizer="sgd", rules=rules))
+    assert losses != reference("sgd")[0]
+    found = diagnose(NET, optimizer="sgd", online="tlsf", rules=rules, steps=STEPS)
+    assert found.verdict.sound
+    assert {mode.loss for mode in found.modes.values()} == {tuple(losses)}
 
 
 BITES = {
