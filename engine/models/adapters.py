@@ -29,7 +29,7 @@ from allocsim.errors import EngineError
 from allocsim.files.gate import CEILINGS, content, record_of, refused_with, refusing
 from engine.models.gguf_header import check_header
 from engine.models.llama import PROJECTIONS, LlamaConfig
-from engine.models.weights import ARCHITECTURES, halves, pairwise
+from engine.models.weights import ARCHITECTURES, halves, heads_in_rows, pairwise
 
 Array = NDArray[Any]
 
@@ -39,6 +39,7 @@ GGUF: Final = "adapter.gguf"
 FACTORS: Final = ("lora_a", "lora_b")
 
 _refused: Final = refused_with(EngineError)
+_HF: Final = ARCHITECTURES["safetensors", "llama"]
 _TARGET_OF: Final = {name: target for target, name in PROJECTIONS.items()}
 
 
@@ -86,16 +87,12 @@ def read(path: str | Path, config: LlamaConfig) -> AdapterFile:
 
 def shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
     """Return the shape of each factor of a model with adapters."""
-    kv = config.kv_heads * config.head_size
-    sizes = {
-        "q": (config.hidden, config.hidden), "k": (kv, config.hidden), "v": (kv, config.hidden), "o": (config.hidden, config.hidden),
-        "gate": (config.ffn, config.hidden), "up": (config.ffn, config.hidden), "down": (config.hidden, config.ffn),
-    }  # fmt: skip
+    sizes = _HF.expected(config)
     made: dict[str, tuple[int, ...]] = {}
     for layer in range(config.layers):
         for target in config.targets if config.rank else ():
-            wide, deep = sizes[target]
             name = f"layer.{layer}.{PROJECTIONS[target]}"
+            wide, deep = sizes[f"{name}.weight"]
             made |= {f"{name}.lora_a": (config.rank, deep), f"{name}.lora_b": (wide, config.rank)}
     return made
 
@@ -124,30 +121,33 @@ def files(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, bytes]
 
 # ---------------------------------------------------------------------------------------------------------------- PEFT
 
-_HF: Final = ARCHITECTURES["safetensors", "llama"]
 _PREFIX: Final = "base_model.model.model."
 
 
 def _arranged(config: LlamaConfig, name: str, array: Array, how: Callable[[Array, int], Array]) -> Array:
     """Return a factor with rows of q and k rearranged; only `lora_b` has one for each."""
-    heads = {"attn_q": config.heads, "attn_k": config.kv_heads}.get(name.split(".")[2])
+    heads = heads_in_rows(config, name)
     return array if heads is None or name.endswith(".lora_a") else np.ascontiguousarray(how(array, heads))
+
+
+def _module(projection: str) -> str:
+    return _HF.stored_as(f"{projection}.weight").removesuffix(".weight")
 
 
 def _peft(config: LlamaConfig, factors: Mapping[str, Array]) -> dict[str, bytes]:
     from safetensors.numpy import save  # noqa: PLC0415 - only who writes such a file needs it
 
-    modules = {ours: stored.removesuffix(".weight") for stored, ours in _HF.names.items() if ours is not None}
     said = {
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": None, "inference_mode": True,
         "r": config.rank, "lora_alpha": config.alpha, "lora_dropout": config.dropout, "bias": "none", "fan_in_fan_out": False,
-        "target_modules": [modules[f"layer.N.{PROJECTIONS[target]}.weight"].rpartition(".")[2] for target in config.targets],
+        "target_modules": [_module(f"layer.0.{PROJECTIONS[target]}").rpartition(".")[2] for target in config.targets],
     }  # fmt: skip
     tensors = {}
     for name, array in factors.items():
-        _, layer, projection, factor = name.split(".")
-        module = modules[f"layer.N.{projection}.weight"].replace("N", layer, 1)
-        stored = f"{_PREFIX}{module}.{factor.replace('lora_a', 'lora_A').replace('lora_b', 'lora_B')}.weight"
+        projection, _, factor = name.rpartition(".")
+        stored = (
+            f"{_PREFIX}{_module(projection)}.{factor.replace('lora_a', 'lora_A').replace('lora_b', 'lora_B')}.weight"
+        )
         tensors[stored] = _arranged(config, name, array, halves)
     return {
         PEFT_CONFIG: (json.dumps(said, indent=1) + "\n").encode(),

@@ -7,7 +7,6 @@ What this module does not see: how adapters are written (`engine.models.adapters
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from engine.models import adapters
 from engine.models.gpt2 import GPT2Config
 from engine.models.llama import LlamaConfig
-from engine.models.weights import ARCHITECTURES, halves
+from engine.models.weights import ARCHITECTURES, halves, heads_in_rows
 
 Array = NDArray[Any]
 
@@ -33,12 +32,9 @@ def files(config: LlamaConfig | GPT2Config, weights: Mapping[str, Array]) -> dic
 
     kind = "llama" if isinstance(config, LlamaConfig) else "gpt2"
     row = ARCHITECTURES["safetensors", kind]
-    stored = {ours: theirs for theirs, ours in row.names.items() if ours is not None}
     tensors = {}
     for name in row.expected(config):
-        pattern = re.sub(r"^layer\.\d+\.", "layer.N.", name)
-        number = re.match(r"layer\.(\d+)", name)
-        theirs = stored[pattern] if number is None else stored[pattern].replace("N", number[1], 1)
+        theirs = row.stored_as(name)
         outside = kind == "llama" and theirs == "lm_head.weight"
         tensors[theirs if outside else row.prefixes[0] + theirs] = _arranged(config, name, weights[name])
     said = _of_llama(config) if isinstance(config, LlamaConfig) else _of_gpt2(config)
@@ -67,7 +63,7 @@ def trained(
 
 def _arranged(config: LlamaConfig | GPT2Config, name: str, array: Array) -> Array:
     if isinstance(config, LlamaConfig):
-        heads = {"attn_q": config.heads, "attn_k": config.kv_heads}.get(name.split(".")[-2]) if "." in name else None
+        heads = heads_in_rows(config, name)
         array = array if heads is None else halves(array, heads)
     elif name.startswith("layer.") and name.endswith(".weight"):
         array = array.T

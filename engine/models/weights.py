@@ -157,6 +157,13 @@ class Architecture:
         ours = self.names[pattern]
         return ours if ours is None or number is None else ours.replace("N", number[1], 1)
 
+    def stored_as(self, ours: str) -> str:
+        """Return the name in the file, without a prefix, of what has our name."""
+        number = re.match(r"layer\.(\d+)\.", ours)
+        pattern = ours if number is None else ours.replace(number[1], "N", 1)
+        stored = next(stored for stored, name in self.names.items() if name == pattern)
+        return stored if number is None else stored.replace("N", number[1], 1)
+
 
 def _gguf(path: Path) -> tuple[_Said, Tensors]:
     from gguf import GGUFReader  # noqa: PLC0415 - only who reads such a file needs it
@@ -383,6 +390,14 @@ def _in_pairs(name: str, array: Array, sizes: Mapping[str, Any]) -> Array:
     if heads < 1 or not rows or rows % (2 * heads):
         raise ValueError(f"{name} is {list(array.shape)}; {heads} heads cannot share its rows in pairs")
     return pairwise(array, heads)
+
+
+def heads_in_rows(config: LlamaConfig, name: str) -> int | None:
+    """Return how many heads the rows of one of our weights are shared by, if safetensors has them
+    in halves: those of q and k.
+    """
+    of_heads = {".attn_q.": config.heads, ".attn_k.": config.kv_heads}
+    return next((heads for part, heads in of_heads.items() if part in name), None)
 
 
 def pairwise(array: Array, heads: int) -> Array:
