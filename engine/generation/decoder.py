@@ -31,13 +31,12 @@ from numpy.typing import NDArray
 from allocsim.allocators import Planner, find
 from allocsim.errors import EngineError
 from allocsim.model import Document, Plan, Role
-from allocsim.programs.fingerprints import fingerprint
 from engine.generation.pages import STREAM, CachePage, Pages
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import lower
 from engine.models.llama import LlamaConfig, Mix, attended, forward
 from engine.runtime import Runtime
-from engine.runtime.entrance import carried, planned
+from engine.runtime.entrance import planned_once
 from engine.runtime.plan_memory import NUMPY_DTYPES, SharedBlock, block
 
 Array = NDArray[Any]
@@ -302,15 +301,12 @@ class Decoder:
             self.config, rows=rows, readings=readings, outs=outs, cells=self.pool.count * self.cells
         )
         lowered = lower(graph, [logits])
-        made = fingerprint(lowered.program)
-        if made not in self.plans:
-            self.plans[made] = planned(self._planner, lowered.program)
         leafs = [leaf for leaf in graph.leafs if leaf.role == Role.PARAMETER]
         if missing := next((leaf for leaf in leafs if leaf.name not in self._parameters), None):
             raise EngineError(f"the weights have no {missing.name!r}")
         runtime = Runtime(
             lowered,
-            carried(self.plans[made], lowered.program),
+            planned_once(self.plans, self._planner, lowered.program),
             parameters={leaf.name: self._parameters[leaf.name] for leaf in leafs},
             resident={**{leaf.name: self._parameters[leaf.name] for leaf in leafs if leaf.trainable}, **self.cache},
             threads=self._threads,

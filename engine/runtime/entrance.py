@@ -31,7 +31,7 @@ from allocsim.allocators import Planner, find
 from allocsim.diagnostics import check
 from allocsim.errors import ModelError, PlannerError
 from allocsim.model import Document, Plan, Program
-from allocsim.programs.fingerprints import fingerprint, same_program
+from allocsim.programs.fingerprints import fingerprint, fingerprint_of, same_program
 
 KEPT: Final = 256
 
@@ -48,6 +48,20 @@ def planned(planner: str | Planner, program: Program) -> Plan:
     """
     asked = find(planner) if isinstance(planner, str) else planner
     return admit(asked.plan(program), by=asked.name)
+
+
+def planned_once(plans: dict[str, Plan], planner: Planner, program: Program) -> Plan:
+    """Return the plan of a program out of a table by fingerprint; it is made where there is none.
+
+    Raises PlannerError as `planned` does, and where the plan is of another program.
+    """
+    key = fingerprint(program)
+    if key not in plans:
+        made = planned(planner, program)
+        if fingerprint_of(made) != key:
+            raise PlannerError(f"{planner.name}: the plan is for {fingerprint_of(made)}, the program is {key}")
+        plans[key] = made
+    return carried(plans[key], program)
 
 
 def admit(plan: Plan, *, by: str = "") -> Plan:
@@ -140,4 +154,4 @@ def _key(plan: Plan) -> bytes:
     return state.digest()
 
 
-__all__ = ["admit", "carried", "planned"]
+__all__ = ["admit", "carried", "planned", "planned_once"]

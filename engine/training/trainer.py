@@ -31,9 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.allocators import find
-from allocsim.errors import EngineError, PlannerError, UnknownNameError
+from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Document, Plan, Role
-from allocsim.programs.fingerprints import fingerprint, fingerprint_of
 from engine.autodiff import SEED, backward
 from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
@@ -41,7 +40,7 @@ from engine.graph.lowering import Lowered, lower
 from engine.models.labels import check_classes, one_hot
 from engine.models.trainable import KEY, Model, Shapes
 from engine.runtime import EXECUTORS, Observer, Runtime
-from engine.runtime.entrance import carried, planned
+from engine.runtime.entrance import planned_once
 from engine.runtime.nonfinite import FiniteWatch, NonfiniteOrigin
 from engine.runtime.plan_memory import NUMPY_DTYPES, SharedBlock, block
 from engine.training.dataset import LABELS
@@ -426,7 +425,7 @@ class Trainer:
         """Return what runs a build: planned here, on weights and states used where they lie."""
         return Runtime(
             lowered,
-            self._plan(lowered),
+            planned_once(self.plans, self._planner, lowered.program),
             parameters=parameters,
             resident=resident,
             threads=self._threads,
@@ -448,17 +447,6 @@ class Trainer:
 
     def _seed(self) -> float:
         return 1 / self.period if self.loss.mean else 1.0
-
-    def _plan(self, lowered: Lowered) -> Plan:
-        key = fingerprint(lowered.program)
-        if key not in self.plans:
-            made = planned(self._planner, lowered.program)
-            if fingerprint_of(made) != key:
-                raise PlannerError(
-                    f"{self._planner.name}: the plan is for {fingerprint_of(made)}, the program is {key}"
-                )
-            self.plans[key] = made
-        return carried(self.plans[key], lowered.program)
 
     def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor], *, trains: bool) -> None:
         """Take memory for weights and states that have none yet; states start as the model says, or
