@@ -103,18 +103,16 @@ def _steps(  # noqa: PLR0917 - those of `generate`
             decoder.drop(sequence)
             del ends[sequence]
 
-    begun: list[Continued] = []
     try:
         for prompt in prompts:
-            first = decoder.sequence(prompt)
-            begun.append(first)
-            (logits,) = decoder.step([first])
+            made.append(decoder.sequence(prompt))
+            (logits,) = decoder.step(made[-1:])
             yield
-            begun += [decoder.fork(first) for _ in range(samples - 1)]
-            for sequence in begun[-samples:]:
-                numbers[sequence], ends[sequence] = len(made), len(prompt) + length
-                made.append(sequence)
-            for sequence in made[-samples:]:
+            made += [decoder.fork(made[-1]) for _ in range(samples - 1)]
+            begun = made[-samples:]
+            for number, sequence in enumerate(begun, len(made) - samples):
+                numbers[sequence], ends[sequence] = number, len(prompt) + length
+            for sequence in begun:
                 take(sequence, logits)
             yield
         while going := list(ends):
@@ -122,5 +120,5 @@ def _steps(  # noqa: PLR0917 - those of `generate`
                 take(sequence, logits)
             yield
     finally:  # of a step that fails, too, nothing stays held
-        for sequence in begun:
+        for sequence in made:
             decoder.drop(sequence)
