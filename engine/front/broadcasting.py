@@ -7,7 +7,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import Shape
-from engine.front.indexing import reshaped
+from engine.front.indexing import repeated, reshaped
 from engine.front.record import Node, apply, tracking
 from engine.front.value import EagerValue
 
@@ -25,19 +25,7 @@ def meet(what: str, *values: EagerValue) -> Shape:
 
 def broadcast(x: EagerValue, shape: Shape) -> Node:
     """Return the node of `x` repeated into `shape`."""
-    node, full = x._present(), shape or (1,)  # noqa: SLF001
-    if node.shape == full:
-        return node
-    if not _fits(x.shape, shape):
-        raise EngineError(f"{node} does not broadcast to {shape}")
-    return apply("repeat", (node,), {"shape": full}, track=tracking.get())
-
-
-def _fits(shape: Shape, wanted: Shape) -> bool:
-    try:
-        return np.broadcast_shapes(shape, wanted) == wanted
-    except ValueError:
-        return False
+    return repeated(x._present(), shape or (1,))  # noqa: SLF001
 
 
 def product(a: EagerValue, b: EagerValue) -> tuple[Node, Shape]:

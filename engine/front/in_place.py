@@ -162,9 +162,8 @@ class ChangeableValue(EagerValue):
         if node.shape == full:
             return apply("cont", (node,), {"shape": None}, track=track)
         try:
-            np.broadcast_to(node.array, full)  # `repeat` would tile as well
-            return apply("repeat", (node,), {"shape": full}, track=track)
-        except (ValueError, EngineError):
+            return indexing.repeated(node, full)
+        except EngineError:
             raise EngineError(f"{op} of {self._node}: {node} does not broadcast to {self.shape}") from None
 
     def _instead(self, laid: Node) -> Node:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.record import Eager, Node, composed, constant, tracking
+from engine.front.record import Eager, Node, apply, composed, constant, tracking
 from engine.front.recording import Recording
 from engine.kernels.binding import Array
 from engine.ops import views
@@ -96,9 +96,8 @@ def laid_at(x: Node, shape: Shape, items: Items, values: Node) -> Node:
     places, rest = _places(x, shape, items)
     wanted = (*places.shape, *rest) or (1,)
     try:
-        np.broadcast_to(values.array, wanted)  # `repeat` would tile as well
-        new = values if values.shape == wanted else Eager.op("repeat", values, shape=wanted)
-    except (ValueError, EngineError):
+        new = repeated(values, wanted)
+    except EngineError:
         raise EngineError(f"[{_said(items)}] = of {x}: {values} does not broadcast to {list(wanted)}") from None
     count, width = prod(shape[: len(shape) - len(rest)]), prod(rest)
     if not places.size or not width:  # what is given is an operand all the same; and -0.0 - 0.0 is -0.0
@@ -127,6 +126,25 @@ def _places(x: Node, shape: Shape, items: Items) -> tuple[Array, Shape]:
 
 def _is_mask(item: Any) -> bool:
     return isinstance(item, np.ndarray) and item.dtype.kind == "b"
+
+
+def repeated(x: Node, shape: Shape) -> Node:
+    """Return x repeated into a shape by numpy's rules; itself where it has it.
+
+    Raises EngineError where it does not broadcast to it: `repeat` alone would tile as well.
+    """
+    if x.shape == shape:
+        return x
+    if not _fits(x.shape, shape):
+        raise EngineError(f"{x} does not broadcast to {shape}")
+    return apply("repeat", (x,), {"shape": shape}, track=tracking.get())
+
+
+def _fits(shape: Shape, wanted: Shape) -> bool:
+    try:
+        return np.broadcast_shapes(shape, wanted) == wanted
+    except ValueError:
+        return False
 
 
 def rows(table: Node, ids: Array) -> Node:

@@ -40,8 +40,8 @@ def recorded_gradients(end: Node, seed: Node) -> list[tuple[Node, Node]]:
     each result that keeps its own; errors as of `all_gradients`.
     """
     found = all_gradients(end, seed)
-    wanted = (node for node in history(end) if node.recipe is None or node.leaf_of is not None)
-    return [(node, found[node]) for node in wanted if node.needs_grad and node in found]
+    wanted = (node for node in found if node.needs_grad and (node.recipe is None or node.leaf_of is not None))
+    return [(node, found[node]) for node in sorted(wanted, key=lambda node: node.serial)]
 
 
 def all_gradients(end: Node, seed: Node) -> dict[Node, Node]:
