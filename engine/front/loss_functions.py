@@ -117,6 +117,18 @@ def margin_ranking_loss(
 
 
 @in_float32
+def cosine_embedding_loss(
+    one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0, reduction: str = "mean"
+) -> EagerTensor:
+    """Return 1 - cos of rows where the target is 1, max(0, cos - margin) where it is -1."""
+    from engine.front.axis_functions import cosine_similarity  # noqa: PLC0415 - axis functions are beside losses
+
+    near = cosine_similarity(one, other)
+    like = (operand(target, near) + 1.0) * 0.5
+    return _reduced((1.0 - near) * like + (near - real("margin", margin)).relu() * (1.0 - like), reduction)
+
+
+@in_float32
 def triplet_margin_loss(
     anchor: EagerTensor, near: EagerTensor, far: EagerTensor, *, margin: float = 1.0, reduction: str = "mean"
 ) -> EagerTensor:
@@ -237,6 +249,7 @@ def focal_loss(
 __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
     "cross_entropy",
     "focal_loss",
     "gaussian_nll_loss",

@@ -16,7 +16,7 @@ from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
 from engine.front.core_functions import concat, gather, scatter
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor, operand, tensor
+from engine.front.tensors import EagerTensor, tensor
 from engine.ops.shapes import counts, real, whole
 
 
@@ -187,17 +187,6 @@ def take_along_dim(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
     return gather(x, ids, axis)
 
 
-@in_float32
-def cosine_embedding_loss(one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0) -> EagerTensor:
-    """Return the mean over rows of 1 - cos where the target is 1, max(0, cos - margin) where -1."""
-    from engine.front.axis_functions import cosine_similarity  # noqa: PLC0415 - beside it
-
-    near = cosine_similarity(one, other)
-    like = (operand(target, near) + 1.0) * 0.5
-    made: EagerTensor = ((1.0 - near) * like + (near - margin).relu() * (1.0 - like)).mean()
-    return made
-
-
 def hstack(tensors: Sequence[EagerTensor]) -> EagerTensor:
     """Return tensors beside each other: along axis 1, or 0 where that is the only one."""
     return concat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
@@ -218,7 +207,6 @@ def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
 __all__ = [
     "addmm",
     "arange",
-    "cosine_embedding_loss",
     "diff",
     "expand",
     "eye",

@@ -328,6 +328,8 @@ for name, f, g, xs in (
     ("arange", lambda x: x * fn.arange(1, 7, 2, dtype="float64"), lambda x: x * torch.arange(1, 7, 2), (A(3),)),
     ("linspace", lambda x: x * fn.linspace(0, 1, 3, dtype="float64"), lambda x: x * torch.linspace(0, 1, 3, dtype=torch.float64), (A(3),)),
     ("made", lambda x: x @ fn.eye(3, dtype="float64") + fn.ones((2, 3), dtype="float64") + fn.full((3,), 2.0, dtype="float64") + fn.zeros((1,), dtype="float64"), lambda x: x @ torch.eye(3).double() + 3, (A(2, 3),)),
+    ("cosine_embedding_loss_sum", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], reduction="sum"), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), reduction="sum"), (A(3, 4), A(3, 4))),
+    ("cosine_embedding_loss_none", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], margin=0.1, reduction="none"), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), margin=0.1, reduction="none"), (A(3, 4), A(3, 4))),
 ):  # fmt: skip
     c(name, f, g, *xs)
 for gr, di in ((2, 1), (4, 2), (1, 2)):
