@@ -210,10 +210,8 @@ class _Trace:
     def _parts(self, event: Mapping[str, Any], side: str) -> list[tuple[_Block, int, int]]:
         found = []
         for position, part in enumerate(event.get(side, ())):
-            if type(part) is Cells:  # cells of a page
-                row: Mapping[str, Any] = {"block": part[0], "offset": part[1], "nbytes": part[2]}
-            else:
-                row = part if isinstance(part, Mapping) else {"block": part}
+            plain = part.as_bytes() if type(part) is Cells else part
+            row: Mapping[str, Any] = plain if isinstance(plain, Mapping) else {"block": plain}
             try:
                 block = self._block(row)
                 offset = number_of(row, "offset", 0)

@@ -96,6 +96,10 @@ class Cells(tuple[Any, int, int, Any, int, int, int, Any]):
 
     __slots__ = ()
 
+    def as_bytes(self) -> dict[str, Any]:
+        """Return the same as a part that names no positions."""
+        return {"block": self[0], "offset": self[1], "nbytes": self[2]}
+
 
 def checked(event: Any) -> Mapping[str, Any]:
     """Return an event that has the keys of its word. Raises ModelError for any other."""

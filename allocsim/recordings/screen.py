@@ -290,7 +290,7 @@ class Screen:
 
     def _part(self, part: Any, side: str) -> Part:
         if type(part) is Cells:
-            part = {"block": part[0], "offset": part[1], "nbytes": part[2]}
+            part = part.as_bytes()
         if type(part) is str:
             held = self.blocks.get(part)
             if held is not None:
