@@ -9,6 +9,7 @@ What this module does not see: files, the page.
 """
 
 import json
+from functools import lru_cache
 from typing import Any, Final
 
 from allocsim.diagnostics import worded
@@ -19,6 +20,8 @@ from allocsim.judge.violations import KINDS, Violation
 
 SHOWN: Final = 10_000
 """Most records of the answer."""
+_read: Final = lru_cache(maxsize=1)(lambda text: read(json.loads(text)))
+"""Text -> document; the page asks for its sizes, and then for what is wrong with it."""
 
 
 def sizes(text: str) -> str:
@@ -43,13 +46,13 @@ def _answered(work: Any) -> str:
 
 
 def _sizes(text: str) -> dict[str, Any]:
-    document = read(json.loads(text))
+    document = _read(text)
     ops = sum(len(document.programs[run.program].ops) for run in document.runs)
     return {"ops": ops, "runs": len(document.runs), "programs": len(document.programs)}
 
 
 def _judged(text: str) -> dict[str, Any]:
-    document = read(json.loads(text))
+    document = _read(text)
     report = judge(document, limit=SHOWN)
     said = worded(report, PlainFacts(document))
     return {

@@ -1,7 +1,7 @@
 """The files of the page that judges, and a server of them.
 
     files = site(Path("node_modules/pyodide"))      # path below the root -> bytes
-    serve(files, port=8000)                         # until interrupted
+    server(files, 8000).serve_forever()             # until interrupted
 
 The page runs the plain judge by Pyodide (Python compiled to WebAssembly, from its npm package); the
 document is read there and goes nowhere. Its policy allows scripts and fetches of its own files and
