@@ -17,12 +17,10 @@ from engine.generation import Decoder, generate
 from engine.models import adapters, llama
 from engine.models.weights import read_llama
 
-BASE = """
+FILE = """
 [model]
 kind = "llama"
-layers = 2
-hidden = 32
-ffn = 48
+{model}
 [data]
 kind = "text"
 path = "words.txt"
@@ -31,26 +29,11 @@ seq = 16
 epochs = 2
 batch = 4
 save_every = 3
-hyper = {alpha = 0.01}
+hyper = {{alpha = {alpha}}}
 """
-LORA = """
-[model]
-kind = "llama"
-weights = "out/base"
-rank = 2
-full = false
-dropout = 0.2
-targets = ["q", "down"]
-[data]
-kind = "text"
-path = "words.txt"
-seq = 16
-[training]
-epochs = 2
-batch = 4
-save_every = 3
-hyper = {alpha = 0.05}
-"""
+BASE = FILE.format(model="layers = 2\nhidden = 32\nffn = 48", alpha=0.01)
+ADAPTED = 'weights = "out/base"\nrank = 2\nfull = false\ndropout = 0.2\ntargets = ["q", "down"]'
+LORA = FILE.format(model=ADAPTED, alpha=0.05)
 
 
 def ask(*words, fails=None):
