@@ -92,6 +92,14 @@ def same_place(a: Array, b: Array) -> bool:
     return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and a.strides == b.strides)
 
 
+def overlaps(result: Array, *operands: Array) -> bool:
+    """Return whether a result may share memory with an operand that is not exactly there.
+
+    Parts of such a call would race; done whole it has the same bits in every run.
+    """
+    return any(np.may_share_memory(result, x) and not same_place(result, x) for x in operands)
+
+
 def on_dense(bind: Bind) -> Bind:
     """Let `bind` assume C-contiguous arrays.
 
@@ -138,6 +146,11 @@ def in_turn(*calls: Call) -> None:
     """
     for function, args in calls:
         function(*args)
+
+
+def one_call(*calls: Call) -> Call:
+    """Return the call that does these in turn."""
+    return calls[0] if len(calls) == 1 else (in_turn, calls)
 
 
 class Workspace:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Call, in_turn, on_dense, require, scratch
+from engine.kernels.binding import Array, Arrays, Call, on_dense, one_call, require, scratch
 from engine.kernels.rowwise import call
 from engine.kernels.threads import cut, parts, together
 
@@ -184,7 +184,7 @@ def bind_conv_2d_back_x(params: Mapping[str, Any], operands: Arrays, results: Ar
             calls.append(_correlation(dy, w, steps, met, right[0], (1, 1), out, begin, pace))
         else:
             calls.append((np.copyto, (out[:, :, begin[0] :: pace[0], begin[1] :: pace[1]], out.dtype.type(0))))
-    return calls[0] if len(calls) == 1 else (in_turn, tuple(calls))
+    return one_call(*calls)
 
 
 @on_dense

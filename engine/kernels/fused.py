@@ -9,9 +9,9 @@ numpy's BLAS, as for `mul_mat`; rows are those of `engine.kernels.compiled`. Sum
 a group go head by head, then block by block, so bits depend on shapes and the processor alone.
 Operands without unit stride on a matrix axis are copied into scratch first.
 
-Where several threads are allowed and products are tiles, each part of a large call
-(`engine.kernels.threads`) has scratch of its own: forward is cut by heads and blocks, backward by
-the heads of keys, so that no sum is cut.
+Where several threads are allowed, each part of a large call (`engine.kernels.threads`) has scratch
+of its own: forward is cut by heads and blocks, backward by the heads of keys, so that no sum is
+cut.
 
 With `causal` a block of queries meets no key beyond its last query's: of many blocks nearly half
 the scores are left out. The mask is looked through and cut into blocks, in scratch, once for all
@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.kernels import rowwise, tiles
-from engine.kernels.binding import Array, Arrays, Call, dense_like, require, scratch
-from engine.kernels.moving import in_turn
+from engine.kernels.binding import Array, Arrays, Call, dense_like, one_call, require, scratch
 from engine.kernels.products import blas_ready
 from engine.kernels.threads import cut, parts, together
 
@@ -100,10 +99,9 @@ def _products(q: Array, k: Array, v: Array, rows: int) -> Products:
 
 
 def _parts(q: Array, k: Array, v: Array, units: int, *, products: int) -> int:
-    """Return into how many parts a call is cut: one where BLAS multiplies, with its own threads."""
-    if not _by_tiles(q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS:
-        return 1
-    return parts(q.size * k.shape[-2] * products, units)
+    """Return into how many parts a call is cut."""
+    by_blas = not _by_tiles(q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS
+    return parts(q.size * k.shape[-2] * products, units, by_blas=by_blas)
 
 
 def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
@@ -183,11 +181,11 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
                 soft_max,
                 products.call(weights, v[group][:seen], target[head][block]),
             ]
-        return in_turn(*turns)
+        return one_call(*turns)
 
     count = _parts(q, k, v, len(units), products=2)
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
-    return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
+    return one_call(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
 
 def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -242,8 +240,8 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
                     products.call(ds, k[group][:seen], dq[head][block]),
                     *products.added(ds.T, q[head][block], dk_seen, share_k),
                 ]
-        return in_turn(*turns)
+        return one_call(*turns)
 
     count = _parts(q, k, v, len(units), products=5)
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
-    return in_turn(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
+    return one_call(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

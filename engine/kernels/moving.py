@@ -2,7 +2,7 @@
 
 They take strides and dtypes of any kind.
 
-A call is one numpy function, or several in a fixed order (`in_turn`). No kernel here may lie over
+A call is one numpy function, or several in a fixed order (`one_call`). No kernel here may lie over
 an operand: they fill the result before they read. Copies with a cast go through numpy's loop for
 the pair of dtypes, which rounds to nearest even.
 """
@@ -14,17 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from engine.kernels import indexed
-from engine.kernels.binding import Array, Arrays, Call, require
-
-
-def in_turn(*calls: Call) -> Call:
-    """Return the call that does all of `calls`, in order."""
-    return calls[0] if len(calls) == 1 else (_all, calls)
-
-
-def _all(*calls: Call) -> None:
-    for function, args in calls:
-        function(*args)
+from engine.kernels.binding import Array, Arrays, Call, one_call, require
 
 
 def window(
@@ -41,7 +31,7 @@ def bind_pad(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Ca
     shape = tuple(b + n + a for b, n, a in zip(params["before"], x.shape, params["after"], strict=True))
     require(shape == y.shape and x.dtype == y.dtype, f"pad: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
     place = window(y, params["before"], x.shape)
-    return in_turn((y.fill, (y.dtype.type(params.get("value", 0.0)),)), (np.copyto, (place, x)))
+    return one_call((y.fill, (y.dtype.type(params.get("value", 0.0)),)), (np.copyto, (place, x)))
 
 
 def bind_concat(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -54,7 +44,7 @@ def bind_concat(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
         f"concat: {list(a.shape)} and {list(b.shape)} to {list(y.shape)} on axis {axis}",
     )
     second = tuple(a.shape[axis] if i == axis else 0 for i in range(a.ndim))
-    return in_turn((np.copyto, (window(y, (0,) * a.ndim, a.shape), a)), (np.copyto, (window(y, second, b.shape), b)))
+    return one_call((np.copyto, (window(y, (0,) * a.ndim, a.shape), a)), (np.copyto, (window(y, second, b.shape), b)))
 
 
 def bind_acc(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -65,7 +55,7 @@ def bind_acc(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Ca
         f"acc: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
     )
     place = window(y, params["starts"], b.shape)
-    return in_turn((np.copyto, (y, a)), (np.add, (place, b, place)))
+    return one_call((np.copyto, (y, a)), (np.add, (place, b, place)))
 
 
 def bind_set(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -75,7 +65,7 @@ def bind_set(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Ca
         a.shape == y.shape and a.dtype == b.dtype == y.dtype,
         f"set: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
     )
-    return in_turn((np.copyto, (y, a)), (np.copyto, (window(y, params["starts"], b.shape), b)))
+    return one_call((np.copyto, (y, a)), (np.copyto, (window(y, params["starts"], b.shape), b)))
 
 
 def bind_full(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
@@ -108,7 +98,7 @@ def bind_view_back(params: Mapping[str, Any], operands: Arrays, results: Arrays)
     if y.flags.c_contiguous and len(np.unique(places)) == places.size:
         strides = tuple(step * y.itemsize for step in params["strides"])
         place = as_strided(y.reshape(-1)[params["offset"] :], dy.shape, strides)
-        return in_turn((y.fill, (0,)), (np.copyto, (place, dy)))
+        return one_call((y.fill, (0,)), (np.copyto, (place, dy)))
     return indexed.bind_add_at(dy, places, y)
 
 
@@ -134,7 +124,7 @@ def bind_mean(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
     require(x.dtype == y.dtype, f"mean: {x.dtype} to {y.dtype}")
     count = int(np.prod([x.shape[axis] for axis in params["axes"]]))
     factor = y.dtype.type(1.0 / count if count else np.nan)
-    return in_turn(_reduced(params, x, y), (np.multiply, (y, factor, y)))
+    return one_call(_reduced(params, x, y), (np.multiply, (y, factor, y)))
 
 
 def _reduced(params: Mapping[str, Any], x: Array, y: Array) -> Call:

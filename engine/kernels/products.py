@@ -11,8 +11,8 @@ A matrix whose axes both step by more than an element is copied into scratch, bo
 depend on shapes, orientation, processor and BLAS threads, not on placement.
 
 Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 bits; BLAS),
-chosen when bound, by layout and sizes alone. Tiles are shared between the threads that a run may
-use, to the same bits; what BLAS does may differ in last digits with its threads.
+chosen when bound, by layout and sizes alone. Large products are shared between the threads that a
+run may use: tiles to the same bits; what BLAS does may differ in last digits with their number.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ import numpy as np
 
 from engine.kernels import blas, tiles
 from engine.kernels.binding import Array, Arrays, Bind, Call, in_turn, require, same_place, scratch
+from engine.kernels.threads import together
 
 
 def blas_ready(matrix: Array) -> bool:
@@ -56,6 +57,12 @@ def _grouped(kind: str, a: Array, b: Array, out: Array) -> Arrays:
     )
 
 
+def _by_blas(left: Array, right: Array, out: Array) -> Call:
+    """Return the call of `out = left @ right`, in pieces where BLAS itself has one thread."""
+    pieces = tiles.pieces_of(left, right, out, by_blas=True)
+    return together([(np.matmul, tiles.taken(left, right, out, piece)) for piece in pieces])
+
+
 def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
     """(a, b) -> [.., m, n]; `inner_last`.
 
@@ -76,7 +83,7 @@ def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
         sources = tuple(x if blas_ready(x) else scratch(x.shape, x.dtype) for x in (right, left))
         target = out if out.strides[-1] == out.itemsize and blas_ready(out) else scratch(out.shape, out.dtype)
         y, x, z = _grouped(kind, sources[0], sources[1], target)
-        product = tiles.shared_call(x, y, z) if tiled and tiles.chosen(x, y, z) else (np.matmul, (x, y, z))
+        product = tiles.shared_call(x, y, z) if tiled and tiles.chosen(x, y, z) else _by_blas(x, y, z)
         before = [(np.copyto, (s, o)) for s, o in zip(sources, (right, left), strict=True) if s is not o]
         if not before and target is out:
             return product
@@ -105,9 +112,13 @@ def bind_add_out_prod(*, tiled: bool) -> Bind:
         staged = [(np.copyto, (s, x)) for s, x in ((left, b.T), (right, a)) if s is not x]
         if tiled and tiles.chosen(left, right, out):
             return in_turn, (*staged, *started, tiles.shared_call(left, right, out, add=True))
-        how = blas.product(left, right, out)
-        if how is not None:
-            return in_turn, (*staged, *started, (blas.add_product, (left, right, out, how)))
+        if blas.product(left, right, out) is not None:
+            pieces = tiles.pieces_of(left, right, out, by_blas=True)
+            sums: list[Call] = [
+                (blas.add_product, (*some, blas.product(*some)))
+                for some in (tiles.taken(left, right, out, piece) for piece in pieces)
+            ]
+            return in_turn, (*staged, *started, together(sums))
         term = np.empty(out.shape, out.dtype)
         return in_turn, (*staged, *started, (np.matmul, (left, right, term)), (np.add, (out, term, out)))
 

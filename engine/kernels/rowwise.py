@@ -9,8 +9,9 @@ import.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,16 +24,26 @@ from engine.kernels.binding import (
     flat,
     in_turn,
     on_dense,
+    overlaps,
     require,
     rows,
     same_place,
     same_shapes,
 )
+from engine.kernels.threads import cut, parts, together
 
 ROPE_MODES = {"normal": False, "neox": True}
 """Which elements of a head are a pair: (2i, 2i + 1), or (i, i + dims / 2)."""
 
 _ROPE_TABLE = 1024
+
+COSTLY: Final = 32
+"""Multiplications that an element costs as much as. What costs less is not cut: half of its
+operands would have to come from another processor's cache."""
+
+WHOLE: Final = 1024
+"""Elements of a flat array that no cut divides: a multiple of what kernels compute at a time, so
+that each element is computed as in the whole."""
 
 
 def call(name: str, *args: Any) -> Call:
@@ -43,6 +54,29 @@ def call(name: str, *args: Any) -> Call:
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
     return compiled.find(name, args), args
+
+
+def shared(name: str, *args: Any, unit: int = 1, cost: int = COSTLY) -> Call:
+    """Return the same call in parts that may be done at once, if it is long enough.
+
+    Args:
+        name: a kernel that computes each row (of a flat array each element) of its result, the last
+            argument, from the same row of its operands, and from arguments of another length.
+        args: its arguments.
+        unit: rows to a piece; parts are made of whole pieces.
+        cost: multiplications that an element costs as much as.
+    """
+    out = args[-1]
+    arrays = [isinstance(arg, np.ndarray) and len(arg) == len(out) for arg in args]
+    count = parts(out.size * cost, len(out) // unit)
+    if count == 1 or overlaps(out, *(arg for arg, along in zip(args, arrays, strict=True) if along)):
+        return call(name, *args)
+    ends = [unit * piece.stop for piece in cut(len(out) // unit, count)][:-1]
+    pieces = [slice(*side) for side in pairwise([0, *ends, len(out)])]
+    return together([
+        call(name, *(arg[piece] if along else arg for arg, along in zip(args, arrays, strict=True)))
+        for piece in pieces
+    ])  # fmt: skip
 
 
 def _indices(kind: str, ids: Array, count: int) -> Array:
@@ -58,7 +92,7 @@ def bind_rms_norm(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     """x[.., n] -> [.., n]; params eps."""
     (x,), (y,) = operands, results
     same_shapes("rms_norm", x, y)
-    return call("rms_norm", rows(x), x.dtype.type(params["eps"]), rows(y))
+    return shared("rms_norm", rows(x), x.dtype.type(params["eps"]), rows(y))
 
 
 def bind_rms_norm_back(name: str) -> Bind:
@@ -68,7 +102,7 @@ def bind_rms_norm_back(name: str) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (dy, x), (out,) = operands, results
         same_shapes(name, dy, x, out)
-        return call(name, rows(dy), rows(x), x.dtype.type(params["eps"]), rows(out))
+        return shared(name, rows(dy), rows(x), x.dtype.type(params["eps"]), rows(out))
 
     return bind
 
@@ -86,7 +120,8 @@ def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     repeats = len(source) % len(mask) == 0 if len(mask) else not masks or not len(source)
     fits = mask.dtype == x.dtype and mask.shape[1] == source.shape[1] and repeats
     require(fits, f"soft_max: mask {mask.dtype}{list(mask.shape)} does not repeat over {x.dtype}{list(x.shape)}")
-    return call("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y))
+    unit = len(mask) if 0 < len(mask) < len(source) else 1
+    return shared("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y), unit=unit)
 
 
 def bind_soft_max_back(name: str) -> Bind:
@@ -96,7 +131,7 @@ def bind_soft_max_back(name: str) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (dy, y), (out,) = operands, results
         same_shapes(name, dy, y, out)
-        return call(name, rows(dy), rows(y), y.dtype.type(params.get("scale", 1.0)), rows(out))
+        return shared(name, rows(dy), rows(y), y.dtype.type(params.get("scale", 1.0)), rows(out))
 
     return bind
 
@@ -110,7 +145,7 @@ def bind_elements(name: str) -> Bind:
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         same_shapes(name, *operands, *results)
-        return call(name, *map(flat, operands), *map(flat, results))
+        return shared(name, *map(flat, operands), *map(flat, results), unit=WHOLE)
 
     return bind
 
@@ -125,7 +160,7 @@ def bind_rows(name: str, *params_of: str) -> Bind:
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         same_shapes(name, *operands, *results)
         cast = (results[0].dtype.type(params[param]) for param in params_of)
-        return call(name, *map(rows, operands), *cast, *map(rows, results))
+        return shared(name, *map(rows, operands), *cast, *map(rows, results))
 
     return bind
 
@@ -190,19 +225,12 @@ def bind_rope(sign: float) -> Bind:
             raise EngineError(f"rope: mode {mode!r} is not one of {', '.join(ROPE_MODES)}")
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
-        memory, steps = heads(x)
-        return call(
-            "rope",
-            memory,
-            steps,
-            _indices("rope", pos, len(x)),
-            freq,
-            cos,
-            sin,
-            x.dtype.type(sign),
-            ROPE_MODES[mode],
-            y,
-        )
+        where, tables = _indices("rope", pos, len(x)), (freq, cos, sin)
+        count = 1 if overlaps(y, x) else parts(y.size * COSTLY, len(x))
+        return together([
+            call("rope", *heads(x[some]), where[some], *tables, x.dtype.type(sign), ROPE_MODES[mode], y[some])
+            for some in cut(len(x), count)
+        ])  # fmt: skip
 
     dense = on_dense(bind)
 
@@ -240,7 +268,8 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
     require(
         grad.size == 1 and grad.dtype == logits.dtype, f"cross_entropy_loss_back: grad {grad.dtype}{list(grad.shape)}"
     )
-    return call("cross_entropy_loss_back", flat(grad), rows(logits), rows(labels), rows(out))
+    scores = rows(logits)
+    return shared("cross_entropy_loss_back", flat(grad), scores, rows(labels), len(scores), rows(out))
 
 
 @on_dense
@@ -267,7 +296,7 @@ def bind_cross_entropy_classes_back(params: Mapping[str, Any], operands: Arrays,
         logits.ndim == 2 and grad.size == 1 and grad.dtype == logits.dtype,
         f"{kind}: grad {grad.dtype}{list(grad.shape)}",
     )
-    return call(kind, flat(grad), logits, _indices(kind, classes, len(logits)), out)
+    return shared(kind, flat(grad), logits, _indices(kind, classes, len(logits)), len(logits), out)
 
 
 @on_dense

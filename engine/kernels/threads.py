@@ -1,8 +1,10 @@
 """Independent parts of one call, done at once.
 
-One knob for all arithmetic of a process: parts use as many threads as numpy's BLAS may use, which
-is what `OPENBLAS_NUM_THREADS`, `threadpoolctl` and `engine.Runtime(threads=)` set. Where its number
-cannot be asked there is one.
+One knob for all arithmetic of a process: as many threads as `engine.Runtime(threads=)` set
+(`limit`), else as many as numpy's BLAS may use (`OPENBLAS_NUM_THREADS`, `threadpoolctl`), and one
+where that cannot be asked. While a limit holds BLAS has one thread, and its large products are cut
+as all others are: its own threads go on looking for work for a while after each product, on
+processors that the parts of the next call need.
 
 Contract
 --------
@@ -33,12 +35,12 @@ import numpy as np
 
 from engine.kernels.binding import Call, in_turn
 
-SHARE: Final = 1 << 22
-"""Fewest multiplications of a part: some tenth of a millisecond, several times what it takes to
-wake a thread."""
+SHARE: Final = 1 << 20
+"""Fewest multiplications of a part where threads wait for work (`engine.tape.team`): some ten
+microseconds, several times what it takes them to see it."""
 
-EACH: Final = 2
-"""Parts for each thread, so that one that is held up does less."""
+WOKEN: Final = 4
+"""How much longer a part must be where a thread has to be woken for it."""
 
 _TELLS: Final = "scipy_openblas_get_num_threads64_"
 
@@ -55,20 +57,44 @@ def _asked() -> Callable[[], int] | None:
     return function  # ctypes takes it for one of no words that returns an int, which it is
 
 
+_limits: Final[dict[object, int]] = {}
+"""What was asked of `limit` and not given back, the latest last."""
+
+
+def limit(count: int) -> Callable[[], None]:
+    """Let calls use `count` threads, and BLAS one; return what gives both back as they were.
+
+    The latest limit that is not given back holds.
+    """
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
+
+    blas, key = threadpool_limits(limits=1, user_api="blas"), object()
+    _limits[key] = max(count, 1)
+
+    def give_back() -> None:
+        if _limits.pop(key, None) is not None:
+            blas.restore_original_limits()
+
+    return give_back
+
+
 def allowed() -> int:
     """Return how many threads a call may use now, at least 1."""
+    if _limits:
+        return next(reversed(_limits.values()))
     asked = _asked()
     return 1 if asked is None else max(asked(), 1)
 
 
-def parts(work: int, units: int) -> int:
+def parts(work: int, units: int, *, by_blas: bool = False) -> int:
     """Return into how many parts to cut a call of `work` multiplications in `units` pieces.
 
-    At least 1, also of no pieces.
+    At least 1, also of no pieces; and 1 where a BLAS does them that has threads of its own.
     """
-    most = min(units, work // SHARE)
-    threads = 1 if most < 2 else allowed()
-    return 1 if threads == 1 else min(most, threads * EACH)
+    most = min(units, work // (SHARE if _limits else WOKEN * SHARE))
+    if by_blas and not _limits:
+        return 1
+    return 1 if most < 2 else min(most, allowed())
 
 
 def cut(length: int, count: int) -> list[slice]:

@@ -10,6 +10,8 @@ What this module does not see: ops.
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -27,6 +29,10 @@ DEPTH: Final = 16
 SMALL: Final = 64**3
 """Multiplications up to which OpenBLAS has code of its own that is quicker, if right has unit
 stride along its columns."""
+
+EACH: Final = 2
+"""Pieces of a batch for each thread: matrices are few, and seldom a multiple of the threads. Each
+piece packs in a room of its own, so that more would lie in no cache."""
 
 
 @lru_cache(maxsize=1)
@@ -87,15 +93,51 @@ def call(left: Array, right: Array, out: Array, *, add: bool = False, packed: Ar
 
 
 def shared_call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
-    """Return the same call by as many threads as are allowed, each with columns of its own.
+    """Return the same call by as many threads as are allowed, each with a piece of its own.
 
-    Columns are cut at multiples of `COLUMNS`; the bits are those of one thread.
+    The bits are those of one thread.
     """
-    columns = out.shape[-1]
-    count = parts(out.size * left.shape[-1], columns // COLUMNS)
-    kept = [slice(COLUMNS * piece.start, COLUMNS * piece.stop) for piece in cut(columns // COLUMNS, count)]
-    kept[-1] = slice(kept[-1].start, columns)
-    return together([call(left, right[..., some], out[..., some], add=add) for some in kept])
+    pieces = pieces_of(left, right, out)
+    return together([call(*taken(left, right, out, piece), add=add) for piece in pieces])
+
+
+def pieces_of(left: Array, right: Array, out: Array, *, by_blas: bool = False) -> list[tuple[slice, ...]]:
+    """Return where to cut the result of a product: an index over all its axes for each piece.
+
+    Between matrices if there are enough of them, since nothing is packed twice then; else along
+    columns, at multiples of `COLUMNS`. Not where the result meets an operand: parts would race.
+    """
+    apart = not any(np.may_share_memory(out, x) for x in (left, right))
+    work, batch, columns = out.size * left.shape[-1] * apart, out.shape[:-2], out.shape[-1]
+    matrices, tiles = prod(batch), columns // COLUMNS
+    wanted = parts(work, max(matrices, tiles), by_blas=by_blas)
+    whole = (slice(None),) * 2
+    if wanted > 1 and matrices >= min(wanted, tiles):
+        return [(*some, *whole) for some in _batches(batch, wanted)]
+    ends = [COLUMNS * some.stop for some in cut(tiles, min(wanted, max(tiles, 1)))][:-1]
+    return [(*(slice(None),) * (out.ndim - 1), slice(*side)) for side in pairwise([0, *ends, columns])]
+
+
+def _batches(shape: tuple[int, ...], count: int) -> list[tuple[slice, ...]]:
+    """Return pieces of one or two batch axes, some for each of `count` threads, of equal length."""
+    first, second, most = shape[0], prod(shape[1:]), EACH * count
+    if second == 1 or first >= most:
+        return [(some, *(slice(None),) * (len(shape) - 1)) for some in cut(first, min(most, first))]
+    sides = cut(second, min(second, -(-most // first)))
+    return [(slice(index, index + 1), some) for index in range(first) for some in sides]
+
+
+def taken(left: Array, right: Array, out: Array, piece: tuple[slice, ...]) -> tuple[Array, Array, Array]:
+    """Return what a piece of the result is made of, and the piece.
+
+    A batch axis of 1 stays whole.
+    """
+    *batch, rows, columns = piece
+    of_left, of_right = (
+        x[*(some if length > 1 else slice(None) for some, length in zip(batch, x.shape[:-2], strict=True))]
+        for x in (left, right)
+    )
+    return of_left[..., rows, :], of_right[..., columns], out[piece]
 
 
 @lru_cache(maxsize=1)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Call, on_dense, require
-from engine.kernels.moving import in_turn
+from engine.kernels.binding import Array, Arrays, Call, on_dense, one_call, require
 from engine.kernels.rowwise import call
 
 
@@ -101,14 +100,14 @@ def bind_avg_pool(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     """Bind x[N, C, H, W] -> [N, C, OH, OW]: sums of windows, times 1 / (KH * KW)."""
     (x,), (y,) = operands, results
     adds = ((np.add, (small, seen, small)) for small, seen in _pooled(params, y, x))
-    return in_turn((y.fill, (0,)), *adds, _share(params, y))
+    return one_call((y.fill, (0,)), *adds, _share(params, y))
 
 
 def bind_avg_pool_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
     """Bind dy[N, C, OH, OW] -> [N, C, H, W]: each share added to all elements of its window."""
     (dy,), (y,) = operands, results
     adds = ((np.add, (seen, small, seen)) for small, seen in _pooled(params, dy, y))
-    return in_turn((y.fill, (0,)), *adds, _share(params, y))
+    return one_call((y.fill, (0,)), *adds, _share(params, y))
 
 
 @on_dense

@@ -38,6 +38,7 @@ from allocsim.programs.fingerprints import fingerprint
 from engine.graph import Tensor
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Call, Kernel, Workspace
+from engine.kernels.threads import allowed, limit
 from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import (
     NUMPY_DTYPES,
@@ -56,7 +57,7 @@ Observer = Callable[[int, tuple[Array, ...], tuple[Array, ...]], None]
 
 
 class Runtime:
-    """A lowered graph bound to a plan; also a context manager that gives the BLAS threads back."""
+    """A lowered graph bound to a plan; also a context manager that gives the threads back."""
 
     def __init__(
         self,
@@ -81,9 +82,9 @@ class Runtime:
             resident: name -> array for trainable parameters and states that are to lie in the
                 caller's memory: neither copied nor zeroed, changed by every run. Their slots must
                 be outside the arenas.
-            threads: BLAS threads of this process until `close`, and those of kernels that use as
-                many (`engine.kernels.threads`); None leaves them alone. Where BLAS multiplies, last
-                digits may depend on it; all other kernels have the same bits.
+            threads: threads that calls of this process use until `close`, while BLAS has one
+                (`engine.kernels.threads`); None for as many as numpy's BLAS may use now. Where BLAS
+                multiplies, last digits may depend on it; all other kernels have the same bits.
             allocate: where memory comes from, once for each arena in order, then for each buffer
                 outside them that is not used where it is; zeroed blocks by default. The runtime
                 does not check what is written outside a block.
@@ -108,7 +109,6 @@ class Runtime:
         self._allocate = allocate or block
         self.arenas: tuple[NDArray[np.uint8], ...] = tuple(self._allocate(size) for size in arena_sizes(plan))
         """The memory of each arena up to the end of its highest slot."""
-        self._limits: Any = None
         blocks = self._place(dict(parameters or {}), dict(resident or {}))
         self.blocks: tuple[tuple[NDArray[np.uint8], int], ...] = tuple(blocks)
         """For each buffer the memory it lies in, and where it begins there."""
@@ -132,7 +132,7 @@ class Runtime:
             (lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist()
         )
         self._names = {name for _, name in self._writes}
-        self._limit(threads)  # first: a call is bound for as many threads as it may use
+        self._give_back = limit(allowed() if threads is None else threads)  # a call is bound for as many as it may use
         try:
             self._calls = EXECUTORS[executor](self)
         except BaseException:
@@ -189,7 +189,12 @@ class Runtime:
             kernel = self.kernels[step]
             assert kernel is not None
             params = self.lowered.tensors[step].params
-            bound = self._bound[step] = self._workspace.bind(kernel, params, self.operands(step), self.results(step))
+            bound = self._workspace.bind(kernel, params, self.operands(step), self.results(step))
+            if allowed() > 1:
+                from engine.tape.team import shared  # noqa: PLC0415 - numba loads with the first call in parts
+
+                bound = shared(bound)
+            self._bound[step] = bound
         return bound
 
     def operands(self, step: int) -> tuple[Array, ...]:
@@ -220,23 +225,14 @@ class Runtime:
         return {name: self.operands(step)[0].copy() for name, step in self._reads}
 
     def close(self) -> None:
-        """Give the BLAS threads back; the runtime stays usable."""
-        if self._limits is not None:
-            self._limits.restore_original_limits()
-            self._limits = None
+        """Give the threads back as they were; the runtime stays usable."""
+        self._give_back()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _limit(self, threads: int | None) -> None:
-        if threads is None:
-            return
-        from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
-
-        self._limits = threadpool_limits(limits=threads, user_api="blas")
 
     def _observed(self, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer) -> dict[str, Array]:
         if not self._watched:

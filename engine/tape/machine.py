@@ -39,13 +39,13 @@ def _pointer(builder: Any, address: Any, bits: int = 64) -> Any:
 
 
 @_intrinsic
-def _load(_: Any, address: Any) -> Any:
+def load(_: Any, address: Any) -> Any:
     """Return the int64 at an address."""
     return types.int64(address), lambda _c, builder, _s, args: builder.load(_pointer(builder, args[0]))
 
 
 @_intrinsic
-def _store(_: Any, address: Any, word: Any) -> Any:
+def store(_: Any, address: Any, word: Any) -> Any:
     """Write an int64 to an address."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -74,7 +74,7 @@ _move_1, _move_2, _move_4, _move_8 = (_mover(bits) for bits in (8, 16, 32, 64))
 
 
 @_intrinsic
-def _drive(_: Any, driver: Any, shared: Any, own: Any) -> Any:
+def drive(_: Any, driver: Any, shared: Any, own: Any) -> Any:
     """Call the driver at an address."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -125,7 +125,7 @@ def _at(builder: Any, address: Any, position: int) -> Any:
 _gemm_32, _gemm_64 = _gemm_of(ir.FloatType()), _gemm_of(ir.DoubleType())
 
 
-def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a C function when the module is imported, or load what was compiled before."""
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -137,7 +137,7 @@ def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-@_compiled(types.int64(*[types.int64] * 5))
+@compiled(types.int64(*[types.int64] * 5))
 def play(codes: int, count: int, drivers: int, shared: int, own: int) -> int:
     """Run `count` entries; return -1, or the position of the first that failed.
 
@@ -146,85 +146,85 @@ def play(codes: int, count: int, drivers: int, shared: int, own: int) -> int:
     the own words of all entries, one after the other.
     """
     for position in range(count):
-        code = _load(codes + 8 * position)
+        code = load(codes + 8 * position)
         form = code >> 16
-        if _drive(_load(drivers + 8 * form), _load(shared + 8 * form), own) != 0:
+        if drive(load(drivers + 8 * form), load(shared + 8 * form), own) != 0:
             return position
         own += 8 * (code & 0xFFFF)
     return -1
 
 
-@_compiled(types.int32(types.int64, types.int64))
+@compiled(types.int32(types.int64, types.int64))
 def loop(shared: int, own: int) -> int:
     """Call an inner loop once, with a copy of its addresses: numpy's loops may count on them."""
-    operands = _load(shared + 16)
+    operands = load(shared + 16)
     dims = shared + 24 + 8 * operands
     for operand in range(operands):
-        _store(shared + 24 + 8 * operand, _load(own + 8 * operand))
-    _inner(_load(shared), shared + 24, dims, dims + 8, _load(shared + 8))
+        store(shared + 24 + 8 * operand, load(own + 8 * operand))
+    _inner(load(shared), shared + 24, dims, dims + 8, load(shared + 8))
     return 0
 
 
-@_compiled(types.int32(types.int64, types.int64))
+@compiled(types.int32(types.int64, types.int64))
 def nest(shared: int, own: int) -> int:
     """Call an inner loop for each index of the outer axes.
 
     See the table of the module for the words.
     """
-    function, data, operands, rank = _load(shared), _load(shared + 8), _load(shared + 16), _load(shared + 24)
+    function, data, operands, rank = load(shared), load(shared + 8), load(shared + 16), load(shared + 24)
     dims = shared + 48
-    steps = dims + 8 * _load(shared + 32)
-    shape = steps + 8 * _load(shared + 40)
+    steps = dims + 8 * load(shared + 32)
+    shape = steps + 8 * load(shared + 40)
     strides = shape + 8 * rank
     index = strides + 8 * rank * operands
     origin = index + 8 * rank
     now = origin + 8 * operands
     total = 1
     for axis in range(rank):
-        total *= _load(shape + 8 * axis)
-        _store(index + 8 * axis, 0)
+        total *= load(shape + 8 * axis)
+        store(index + 8 * axis, 0)
     for operand in range(operands):
-        _store(origin + 8 * operand, _load(own + 8 * operand))
+        store(origin + 8 * operand, load(own + 8 * operand))
     for _ in range(total):
         for operand in range(operands):  # numpy's loops may count on these
-            _store(now + 8 * operand, _load(origin + 8 * operand))
+            store(now + 8 * operand, load(origin + 8 * operand))
         _inner(function, now, dims, steps, data)
         axis = rank - 1
         while axis >= 0:
-            length, at = _load(shape + 8 * axis), _load(index + 8 * axis) + 1
+            length, at = load(shape + 8 * axis), load(index + 8 * axis) + 1
             back = length if at == length else 0
-            _store(index + 8 * axis, at - back)
+            store(index + 8 * axis, at - back)
             for operand in range(operands):
-                stride = _load(strides + 8 * (axis * operands + operand))
-                _store(origin + 8 * operand, _load(origin + 8 * operand) + stride * (1 - back))
+                stride = load(strides + 8 * (axis * operands + operand))
+                store(origin + 8 * operand, load(origin + 8 * operand) + stride * (1 - back))
             if not back:
                 break
             axis -= 1
     return 0
 
 
-@_compiled(types.int32(types.int64, types.int64))
+@compiled(types.int32(types.int64, types.int64))
 def gemm_32(shared: int, own: int) -> int:
     """Add a product of float32 matrices."""
-    _gemm_32(_load(shared), shared + 8, own)
+    _gemm_32(load(shared), shared + 8, own)
     return 0
 
 
-@_compiled(types.int32(types.int64, types.int64))
+@compiled(types.int32(types.int64, types.int64))
 def gemm_64(shared: int, own: int) -> int:
     """Add a product of float64 matrices."""
-    _gemm_64(_load(shared), shared + 8, own)
+    _gemm_64(load(shared), shared + 8, own)
     return 0
 
 
-@_compiled(types.void(*[types.int64] * 4))
+@compiled(types.void(*[types.int64] * 4))
 def copy(args: int, dims: int, steps: int, size: int) -> None:
     """Copy elements of 1, 2, 4 or 8 bytes.
 
     An inner loop of one operand, with the size as its data.
     """
-    source, target, count = _load(args), _load(args + 8), _load(dims)
-    down, across = _load(steps), _load(steps + 8)
+    source, target, count = load(args), load(args + 8), load(dims)
+    down, across = load(steps), load(steps + 8)
     if down == size and across == size:
         for i in range(count * size):
             _move_1(source + i, target + i)
@@ -242,10 +242,10 @@ def copy(args: int, dims: int, steps: int, size: int) -> None:
             _move_1(source + down * i, target + across * i)
 
 
-@_compiled(types.void(*[types.int64] * 4))
+@compiled(types.void(*[types.int64] * 4))
 def gather(objects: int, count: int, field: int, out: int) -> None:
     """Write the int64 at byte `field` of each of `count` objects, whose addresses stand in a
     row.
     """
     for i in range(count):
-        _store(out + 8 * i, _load(_load(objects + 8 * i) + field))
+        store(out + 8 * i, load(load(objects + 8 * i) + field))

@@ -7,8 +7,9 @@ word. It is built from numba's own description of the signature, so it knows not
 and the kernel is not compiled again, so that its bits are those of the list of calls.
 
 Words of an array are its size and item size, its lengths and its strides (shared) and its address
-(own); an integer is a word, a real number its bits in a word. Numba describes a C-contiguous array
-by (owner, parent, size, itemsize, address, shape, strides); these have no owner.
+(own); an integer is a word, a real number its bits in a word, a tuple the words of its numbers.
+Numba describes a C-contiguous array by (owner, parent, size, itemsize, address, shape, strides);
+these have no owner.
 
 What this module does not see: where anything lies, and which op a kernel belongs to.
 """
@@ -45,11 +46,13 @@ def kernel_call(compiled: Any, args: tuple[Any, ...]) -> Coded | None:
             words += [arg.size, arg.itemsize, *arg.shape, *arg.strides]
             arrays.append(arg)
         else:
-            words.append(_bits(arg))
+            words += map(_bits, arg if isinstance(arg, tuple) else (arg,))
     return _driver(compiled), words, arrays, ANYHOW
 
 
 def _has_words(kind: Any) -> bool:
+    if isinstance(kind, types.UniTuple):
+        return isinstance(kind.dtype, types.Integer)
     return isinstance(kind, (types.Integer, types.Boolean, types.Array)) or kind in {types.float32, types.float64}
 
 
@@ -91,7 +94,8 @@ def _write(module: Any, name: str, compiled: Any) -> None:
     wanted = iter(kind.args[2:])
     for argument in described.argtypes:
         if not isinstance(argument, types.Array):
-            values.append(_as(builder, word(shared), next(wanted)))
+            parts = argument.count if isinstance(argument, types.UniTuple) else 1
+            values += [_as(builder, word(shared), next(wanted)) for _ in range(parts)]
             continue
         owner, parent, size, itemsize, data, *layout = (next(wanted) for _ in range(5 + 2 * argument.ndim))
         values += [ir.Constant(owner, None), ir.Constant(parent, None)]

@@ -52,7 +52,7 @@ class Settings(StepRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     planner: str = "ggml"
     executor: str = "calls"
     threads: int | None = 1
-    """BLAS threads; None or 0 leaves their number alone."""
+    """Threads of a step; None or 0 for as many as numpy's BLAS may use."""
     nonfinite: Nonfinite = "stop"
     """What a loss or a weight that is NaN or infinite leads to
     (`engine.training.nonfinite_policy`)."""

@@ -133,7 +133,7 @@ class Trainer:
             graphs: whether graphs are made once, for each shape, or for each batch.
             planner: who plans the memory; a name or `package.module:function`.
             executor: a name of `engine.runtime.EXECUTORS`; the numbers are the same to the bit.
-            threads: BLAS threads, None for all.
+            threads: threads of a step, None for as many as numpy's BLAS may use.
             seed: of what a model draws (`engine.models.trainable.KEY`), with the number of the
                 physical batch.
             watch: look at every result of every op for NaN and infinity
@@ -315,7 +315,7 @@ class Trainer:
         """Bring `weights` and `states` up to date, where they lie elsewhere; here they do not."""
 
     def close(self) -> None:
-        """Give the BLAS threads back."""
+        """Give the threads back."""
         for bound in reversed(self._made.values()):  # the first gives back what was there before all of them
             bound.runtime.close()
 

@@ -44,14 +44,14 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
 
 
 @kernel
-def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, out: Any) -> None:
-    """Write out = (softmax(logits) * sum(labels) - labels) * grad[0] / T, each row for itself.
+def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, count: Any, out: Any) -> None:
+    """Write out = (softmax(logits) * sum(labels) - labels) * grad[0] / count, each row for itself.
 
     Logits, labels, out: (T, V).
     """
     block = stack_block(out)
     rows, n = logits.shape
-    factor = grad[0] / logits.dtype.type(rows)
+    factor = grad[0] / logits.dtype.type(count)
     for row in range(rows):
         x, y = logits[row], labels[row]
         top, weight = largest(x, x.dtype.type(1)), summed(y)
@@ -86,13 +86,13 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
 
 
 @kernel
-def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, out: Any) -> None:
-    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / T, each row for itself.
+def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, count: Any, out: Any) -> None:
+    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / count, each row for itself.
 
     Logits, out: (T, V); classes: (T,) int32.
     """
     rows, n = logits.shape
-    factor = grad[0] / logits.dtype.type(rows)
+    factor = grad[0] / logits.dtype.type(count)
     for row in range(rows):
         x, o, wanted = logits[row], out[row], classes[row]
         known = 0 <= wanted < n

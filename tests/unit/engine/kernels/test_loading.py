@@ -151,9 +151,9 @@ def test_a_kernel_calls_no_code_that_another_kernel_could_bring():
     real, matrix, vector = numba.float32, numba.float32[:, ::1], numba.float32[::1]
     wanted = {
         loss.cross_entropy_loss: (matrix, matrix, vector),
-        loss.cross_entropy_loss_back: (vector, matrix, matrix, matrix),
+        loss.cross_entropy_loss_back: (vector, matrix, matrix, numba.int64, matrix),
         loss.cross_entropy_classes: (matrix, numba.int32[::1], vector),
-        loss.cross_entropy_classes_back: (vector, matrix, numba.int32[::1], matrix),
+        loss.cross_entropy_classes_back: (vector, matrix, numba.int32[::1], numba.int64, matrix),
         softmax.log_soft_max: (matrix, matrix),
         maps.silu: (vector, vector),
         normal.rms_norm: (matrix, real, matrix),

@@ -14,6 +14,7 @@ from engine.graph.lowering import lower
 from engine.kernels import KERNELS, threads
 from engine.kernels.binding import in_turn
 from engine.runtime import Runtime
+from engine.tape import team
 
 WAIT = 60
 """Seconds after which a test that would hang fails."""
@@ -74,8 +75,7 @@ def test_a_large_convolution_is_cut(eager, case):
     function, args = bound(case, np.empty(CASES[case][2], "f4"))
     calls = [(function, args)] if function is threads.at_once else args
 
-    most = 3 if "back_w" in case else 4  # nine filters are three tiles
-    assert [len(parts) for function, parts in calls if function is threads.at_once] == [most] * len(calls)
+    assert [len(parts) for function, parts in calls if function is threads.at_once] == [2] * len(calls)
 
 
 def test_bound_for_several_threads_and_called_with_one_it_has_the_same_bits(eager):
@@ -183,10 +183,9 @@ def test_other_threads_treat_infinities_as_the_caller_does(eager):
 def test_small_calls_and_single_pieces_stay_whole(monkeypatch):
     monkeypatch.setattr(threads, "allowed", lambda: 4)
 
-    assert threads.parts(2 * threads.SHARE - 1, 100) == 1
-    assert threads.parts(2 * threads.SHARE, 100) == 2
-    assert threads.parts(100 * threads.SHARE, 100) == 8
-    assert [threads.parts(100 * threads.SHARE, units) for units in (0, 1, 3)] == [1, 1, 3]
+    woken = threads.WOKEN * threads.SHARE
+    assert [threads.parts(work, 100) for work in (2 * woken - 1, 2 * woken, 100 * woken)] == [1, 2, 4]
+    assert [threads.parts(100 * woken, units) for units in (0, 1, 3)] == [1, 1, 3]
     monkeypatch.setattr(threads, "allowed", lambda: 1)
     assert threads.parts(100 * threads.SHARE, 100) == 1
 
@@ -214,6 +213,6 @@ def test_a_runtime_of_one_thread_binds_whole_calls(monkeypatch):
     used = {}
     for count in (1, 2):
         with threadpool_limits(2, user_api="blas"), Runtime(lowered, plan, parameters=given, threads=count) as runtime:
-            used[count] = threads.at_once in [function for function, _ in runtime._calls]
+            used[count] = team.in_parts in [function for function, _ in runtime._calls]
 
     assert used == {1: False, 2: True}

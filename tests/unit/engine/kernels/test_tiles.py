@@ -16,6 +16,7 @@ from engine.graph.lowering import lower
 from engine.kernels import KERNELS, threads, tiles
 from engine.kernels.compiled import entry, products, registers
 from engine.runtime import Runtime
+from engine.tape import team
 
 SIZES = st.sampled_from([1, 2, 3, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 47, 64, 65, 95, 96, 97, 130, 193])
 WIDTHS = st.sampled_from([48, 49, 59, 60, 64, 72, 95, 96, 97, 128, 150, 200])
@@ -226,7 +227,7 @@ def test_a_run_has_the_same_bits_by_any_number_of_threads(monkeypatch):
         with Runtime(lowered, plan, parameters={"w": w}, threads=count, executor=executor) as runtime:
             step = next(s for s, kernel in enumerate(runtime.kernels) if kernel is not None)
             if count is not None:
-                assert (runtime.call(step)[0] is threads.at_once) == (count > 1)
+                assert (runtime.call(step)[0] is team.in_parts) == (count > 1)
             found[count, executor] = runtime.run({"x": x})["y"].tobytes()
 
     assert len(set(found.values())) == 1
@@ -248,7 +249,7 @@ def test_columns_cut_between_threads_have_the_bits_of_the_whole(monkeypatch, col
     start = rng.standard_normal((rows, columns)).astype("f4")
     found = []
     for count in (1, 2, 3, 7):
-        monkeypatch.setattr(tiles, "parts", lambda _, units, count=count: max(min(count, units), 1))
+        monkeypatch.setattr(tiles, "parts", lambda _, units, count=count, **_others: max(min(count, units), 1))
         out = start.copy()
         function, args = tiles.shared_call(left, right, out, add=add)
         function(*args)
