@@ -3,7 +3,8 @@
     python benchmarks/step.py [--peers PYTHON] [--pairs N] [--seq T] [--layers N] [--threads N] [--executor NAME] [--attention HOW] [--out FILE]
 
 All run in processes of their own that stay up; they take turns, one step each, so that what else the machine does hits all. The figure is
-the median over rounds of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. First all train a small model from
+the median over rounds of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. Beside them a loop of multiply-adds in the registers of one
+core takes its turns (`step_registers.py`): the step's multiply-adds a CPU second against the loop's say how near it comes to what that core can do. First all train a small model from
 the same weights: if their losses differ, they do not compute the same, and the benchmark stops. A peer that the interpreter of `--peers`
 has not (by default that of `BENCH_PEERS`, or this one) is left out, and that is said.
 """
@@ -35,6 +36,10 @@ PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Peer -> (package, the script that does the step with it, what its job says besides). Random weights give gradients below the normal range; some processors take
 many times as long for products with such numbers. PyTorch keeps them unless told to flush them to zero; XLA flushes them, and so does the engine's loss."""
+
+
+LOOP = "registers"
+"""The side that is no peer but the yardstick."""
 
 
 class Side:
@@ -114,10 +119,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for name in peers:
             _, script, besides = PEERS[name]
             sides[name] = Side(stack, options.peers, script, {**job, **besides})
+        sides[LOOP] = Side(stack, sys.executable, "step_registers.py", job)
         if any(side.ready is None for side in sides.values()):
             sys.exit("a side of the benchmark did not start")
         rounds = [{name: side.step() for name, side in sides.items()} for _ in range(options.pairs)]
-    return result(config, options, {name: side.ready or {} for name, side in sides.items()}, rounds)
+    ready = {name: side.ready or {} for name, side in sides.items()}
+    rates = [{name: ready[name]["multiply_adds"] / one[name]["cpu"] for name in ("ours", LOOP)} for one in rounds]
+    ready.pop(LOOP)
+    return result(config, options, ready, rounds) | {
+        "of_registers": median(rate["ours"] / rate[LOOP] for rate in rates),
+        "multiply_adds_a_second": {name: median(rate[name] for rate in rates) for name in ("ours", LOOP)},
+    }
 
 
 def result(
@@ -157,6 +169,10 @@ def show(found: dict[str, Any]) -> None:
     for name, ratio in found["ratio"].items():
         line = f"cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}"
         print(f"ours / {name:14s} {line}   (median of {found['pairs']} rounds)")
+    rates = found["multiply_adds_a_second"]
+    print(
+        f"multiply-adds: {rates['ours'] / 1e9:.1f} G a CPU second, {found['of_registers'] * 100:.1f} % of a loop in registers"
+    )
     print(f"outside matrix products: {found['outside_products'] * 100:.1f} %")
     for kind, row in found["kinds"].items():
         print(f"  {kind:24s} {row['ops']:5d} ops {row['seconds'] * 1e3:9.2f} ms")

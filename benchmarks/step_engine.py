@@ -40,9 +40,23 @@ def main() -> None:
                 "versions": {"numpy": np.__version__},
                 "blas": [library.get("architecture") for library in threadpool_info() if library["user_api"] == "blas"],
                 "arena_mib": plan.peak_bytes / 2**20,
+                "multiply_adds": multiply_adds(runtime),
             }
 
         step_serving.serve(job["warmup"], lambda: float(runtime.run(inputs)["loss"][0]), about)
+
+
+def multiply_adds(runtime: Runtime) -> int:
+    """Return the multiply-adds of all products of matrices in a step."""
+    ops = runtime.lowered.program.ops
+    steps = [step for step, kernel in enumerate(runtime.lowered.kernels) if kernel is not None]
+    products = [(step, ops.kinds[int(ops.kind[step])]) for step in steps]
+    sums = {"mul_mat": -1, "out_prod": -2}
+    return sum(
+        runtime.results(step)[0].size * runtime.operands(step)[1].shape[sums[kind]]
+        for step, kind in products
+        if kind in sums
+    )
 
 
 def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, dict[str, float]]:
