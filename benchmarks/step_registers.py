@@ -60,7 +60,9 @@ def spin(turns: int, factor: Any) -> Any:
 def main() -> None:
     """Serve loops until standard input ends."""
     job = step_serving.job()
-    step_serving.serve(job["warmup"], lambda: float(spin(TURNS, 0.5)), lambda: {"multiply_adds": MULTIPLY_ADDS, "versions": {}})
+    step_serving.serve(
+        job["warmup"], lambda: float(spin(TURNS, 0.5)), lambda: {"multiply_adds": MULTIPLY_ADDS, "versions": {}}
+    )
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
     out[.., m, n] = left[.., m, k] @ right[.., k, n], or out += that
 
 With few rows on the left (a short text) a BLAS spends much of its time on repacking the right, the
-weight of a layer. Here a right that lies along k is read where it is, and one that lies along n is
-packed a panel at a time, for the tiles that meet it at once; what comes next is asked for
-meanwhile. Left is packed block by block. The tiles are micro-kernels as those of BLIS (Van Zee and
-van de Geijn 2015, "BLIS: A framework for rapidly instantiating BLAS functionality"), the order of
-loops that of Goto and van de Geijn 2008 ("Anatomy of high-performance matrix multiplication").
+weight of a layer. Here a right that lies along k is read where it is, and so is one that lies along
+n unless many tiles meet it and its rows crowd each other out of the cache: then it is packed a
+panel at a time. What comes next is asked for meanwhile. Left is packed block by block. The tiles
+are micro-kernels as those of BLIS (Van Zee and van de Geijn 2015, "BLIS: A framework for rapidly
+instantiating BLAS functionality"), the order of loops that of Goto and van de Geijn 2008 ("Anatomy
+of high-performance matrix multiplication").
 
 Contract
 --------
@@ -66,6 +67,10 @@ a block is a short piece of each."""
 _PACKED: Final = 262144
 """Elements of left packed at a time over turned right; fewer blocks of k, fewer sums of tiles that
 must be turned."""
+_FEW: Final = 128
+"""Rows of left up to which a panel of plain right is read where it lies, however far apart its rows
+are: to pack it costs more than the lines that push each other out of the first cache, as those do
+whose distance is a multiple of eight lines."""
 _MANY: Final = 128
 """Rows of left from which on it pays to turn a shallow right (at most `_DEPTH`) panel by panel,
 rather than each tile of the result."""
@@ -136,19 +141,21 @@ def _ahead(block: int, pitch: int, width: int, done: int) -> int:
 
 
 @leaf
-def _tile(width: int, more: bool, a: int, b: int, out: int, row: int, steps: int, ahead: int, stride: int) -> None:
+def _tile(
+    width: int, more: bool, a: int, b: int, pitch: int, out: int, row: int, steps: int, ahead: int, stride: int
+) -> None:
     """Do one tile of that many columns over a packed panel of right.
 
     `more` adds it to what is there.
     """
     if width == COLUMNS and more:
-        wide_next(a, b, 4 * COLUMNS, out, row, steps, ahead, stride)
+        wide_next(a, b, pitch, out, row, steps, ahead, stride)
     elif width == COLUMNS:
-        wide_first(a, b, 4 * COLUMNS, out, row, steps, ahead, stride)
+        wide_first(a, b, pitch, out, row, steps, ahead, stride)
     elif more:
-        narrow_next(a, b, 4 * NARROW_COLUMNS, out, row, steps, ahead, stride)
+        narrow_next(a, b, pitch, out, row, steps, ahead, stride)
     else:
-        narrow_first(a, b, 4 * NARROW_COLUMNS, out, row, steps, ahead, stride)
+        narrow_first(a, b, pitch, out, row, steps, ahead, stride)
 
 
 @leaf
@@ -156,6 +163,7 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
     (m, k), n = left.shape, right.shape[1]
     part, panel, packed = room[: ROWS * COLUMNS], room[ROWS * COLUMNS :], room[(ROWS + depth) * COLUMNS :]
     row = out.strides[0]
+    direct = right.strides[1] == 4 and (m <= _FEW or right.strides[0] // 64 % 8 != 0)
     for top in range(0, m, _MOST_ROWS):
         tiles = _whole(min(_MOST_ROWS, m - top), ROWS) // ROWS
         for origin in range(0, k, long):
@@ -173,7 +181,11 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                     later = right.ctypes.data + (start + steps) * right.strides[0] + side * right.strides[1]
                     for column in range(side, last, width):
                         at = min(column, n - width)
-                        _pack_rows(right.T, at, start, steps, width, panel)
+                        if direct:
+                            here, pitch = right.ctypes.data + start * right.strides[0] + at * 4, right.strides[0]
+                        else:
+                            _pack_rows(right.T, at, start, steps, width, panel)
+                            here, pitch = panel.ctypes.data, 4 * width
                         for tile in range(tiles):
                             source = packed.ctypes.data + 4 * ROWS * ((start - origin) * tiles + tile * steps)
                             ahead = _ahead(later, right.strides[0], 4 * (last - side), done)
@@ -185,7 +197,8 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                                     width,
                                     False,
                                     source,
-                                    panel.ctypes.data,
+                                    here,
+                                    pitch,
                                     part.ctypes.data,
                                     4 * width,
                                     steps,
@@ -195,7 +208,7 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                                 _merge(part, width, place, at, out, rows, column - at, width, more)
                             else:
                                 target = out.ctypes.data + place * row + at * 4
-                                _tile(width, more, source, panel.ctypes.data, target, row, steps, ahead, stride)
+                                _tile(width, more, source, here, pitch, target, row, steps, ahead, stride)
 
 
 @leaf
