@@ -39,7 +39,10 @@ Nature = Literal["equal", "rounding", "corruption"]
 
 FACTOR: Final = 16.0
 
-UNITS: Final[Mapping[str, float]] = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+UNITS: Final[Mapping[str, float]] = {
+    "float8_e5m2": 2.0**-2, "float8_e4m3fn": 2.0**-3, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23,
+    "float64": 2.0**-52,
+}  # fmt: skip
 """Distance of 1 from the next float, by numpy's name of the dtype; whole numbers have none."""
 
 NATURES: Final[tuple[Nature, ...]] = ("equal", "rounding", "corruption")

@@ -22,9 +22,8 @@ from engine.kernels.binding import Array
 from engine.ops.shapes import counts, real, whole
 
 Shape = tuple[int, ...]
-_FINFO: Final[dict[np.dtype[Any], Any]] = {
-    dtype: (np if dtype.kind == "f" else ml_dtypes).finfo(dtype) for dtype in DTYPES if dtype.kind != "i"
-}
+_finfo: Any = ml_dtypes.finfo  # of numpy's own dtypes too; it has no types
+_FINFO: Final[dict[np.dtype[Any], Any]] = {dtype: _finfo(dtype) for dtype in DTYPES if dtype.kind != "i"}
 _LARGEST: Final = {dtype: float(info.max) for dtype, info in _FINFO.items()}
 _EXACT: Final = {dtype: int(2 ** (info.nmant + 1)) for dtype, info in _FINFO.items()}
 """Dtype -> whole numbers up to this are held exactly."""
@@ -53,7 +52,7 @@ def held(what: str, given: Array, wanted: np.dtype[Any]) -> Array:
         return made
     if given.dtype.kind in "iu":
         _check_exact(what, given, made)
-    elif given.dtype.kind == "f" and (lost := np.isinf(made) & np.isfinite(given)).any():
+    elif given.dtype.kind == "f" and (lost := ~np.isfinite(made) & np.isfinite(given)).any():
         raise EngineError(
             f"{what}: {given[lost].flat[0]:g} is beyond {wanted}, whose largest number is {_LARGEST[wanted]:g}"
         )

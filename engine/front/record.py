@@ -25,12 +25,11 @@ from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
 from engine.kernels import KERNELS
-from engine.kernels.binding import Array, Bind, Kernel
+from engine.kernels.binding import Array, Bind, Kernel, strided
 from engine.kernels.moving import window
 from engine.ops import OPS, REQUIRED, ResultLayout, Rule
 from engine.runtime.plan_memory import NUMPY_DTYPES
@@ -310,7 +309,7 @@ _VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Ar
     "slice": lambda x, _, params: window(x, params["starts"], params["lengths"], params["steps"]),
     "straight_through": lambda x, *_: x.view(),
     "stop_gradient": lambda x, *_: x.view(),
-    "view": lambda x, layout, params: as_strided(
+    "view": lambda x, layout, params: strided(
         x.reshape(-1, copy=False)[params["offset"] :], layout.shape, layout.strides
     ),
 }
@@ -409,9 +408,9 @@ def _moves(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None) 
 
 
 def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None, track: bool | Keeper) -> Node:  # noqa: FBT001 - as of `apply`
-    """Compute an op of 16-bit operands in f32, and round its result once to what they promote to.
+    """Compute an op of narrow operands in f32, and round its result once to what they promote to.
 
-    As PyTorch promotes: a 16-bit dtype beside a wider one is the wider one, f16 beside bf16 is f32.
+    As PyTorch promotes: a narrow dtype beside f32 or f64 is that one, two narrow ones are f32.
     """
     floats = {source.dtype for source in sources} & {*STORED, *FLOATS}
     wide = next((dtype for dtype in FLOATS if dtype in floats), None)

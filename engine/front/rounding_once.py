@@ -1,4 +1,4 @@
-"""16-bit operands of functions made of several ops: computed in float32, and rounded once.
+"""Narrow operands of functions made of several ops: computed in float32, and rounded once.
 
 An op of the engine rounds its result; a function of several would round in between, where squares
 overflow and sums lose what the result could hold. `in_float32` casts the operands up and the result
@@ -22,7 +22,7 @@ _WRITTEN: Final = {"batch_norm": ("mean", "variance")}
 
 
 def in_float32(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function computed in float32 where a tensor of 16 bits is given.
+    """Return the function computed in float32 where a tensor of 16 or 8 bits is given.
 
     The result has their dtype where all tensors of floating numbers have one, else float32.
     """
@@ -42,7 +42,7 @@ def in_float32(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _wide(value: Any) -> Any:
-    narrow = isinstance(value, ChangeableValue) and value.dtype.itemsize == 2
+    narrow = isinstance(value, ChangeableValue) and value.dtype.itemsize <= 2
     return value.astype(np.float32) if narrow else value
 
 

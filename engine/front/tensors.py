@@ -11,12 +11,12 @@ builds the engine's graph out of what was recorded, extends, plans and runs it
 (`engine.front.reverse`). There is one engine.
 
 Shapes are numpy's, and so are broadcasting and `x[...]` (`engine.front.indexing`); a scalar has
-shape (). float32 and float64 are computed with; float16 and bfloat16 have to be asked for, are
-computed with in float32 and rounded after each op, and promote as PyTorch's do; int32
-is for indices and has to be asked for. Floating arrays keep their dtype, all else becomes float32,
-numbers beside a tensor take the tensor's. `==`, `!=`, `<`, `<=`, `>`, `>=` compare element by
-element and give zeros and ones without history; tensors are keys by identity. Infinities
-and NaN are results like any other, without a warning. What is no method is in
+shape (). float32 and float64 are computed with; float16, bfloat16, float8_e4m3fn and float8_e5m2
+have to be asked for, are computed with in float32 and rounded after each op, and promote as
+PyTorch's 16-bit ones do; int32 is for indices and has to be asked for. Floating arrays keep their
+dtype, all else becomes float32, numbers beside a tensor take the tensor's. `==`, `!=`, `<`, `<=`,
+`>`, `>=` compare element by element and give zeros and ones without history; tensors are keys by
+identity. Infinities and NaN are results like any other, without a warning. What is no method is in
 `engine.front.functions`.
 
 Gradients: a tensor made with `requires_grad` is a *leaf*; `backward` adds into the `.grad` of each
@@ -487,8 +487,8 @@ _SWAPS = frozenset({"add", "mul", "equal", "not_equal"})
 
 
 def binary(kind: str, a: EagerTensor, other: Any) -> EagerTensor:
-    """Return an op of two operands that broadcast; a number beside 16-bit ones is of f32."""
-    if isinstance(other, (int, float)) and a.dtype.itemsize == 2:
+    """Return an op of two operands that broadcast; a number beside narrower ones is of f32."""
+    if isinstance(other, (int, float)) and a.dtype.itemsize <= 2:
         return binary(kind, a.astype(np.float32), other).astype(a.dtype)
     b = other if isinstance(other, EagerTensor) else operand(other, a)
     left, right, track = a._node, b._node, tracking.get()  # noqa: SLF001

@@ -27,7 +27,7 @@ from engine.graph import Graph, Tensor
 
 
 def stored(x: Tensor, dtype: str) -> Tensor:
-    """Return `x` rounded to what a tensor of `dtype` (f16 or bf16) holds, in the dtype of `x`.
+    """Return `x` rounded to what a tensor of `dtype` (16 or 8 bits) holds, in the dtype of `x`.
 
     Its source is that tensor.
     """

@@ -28,15 +28,16 @@ from allocsim.errors import EngineError
 from allocsim.model import DTYPE_CODES, DTYPES, Program
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered
+from engine.ops.shapes import STORED
 
 Array = NDArray[Any]
 
-FLOATS: Final = frozenset({"f32", "f16", "bf16"})
+FLOATS: Final = frozenset({"f32", *STORED})
 """The dtypes that become `WIDE`."""
 
 WIDE: Final = "f64"
 
-_NAMES: Final = frozenset({"float32", "float16", "bfloat16"})
+_NAMES: Final = frozenset({"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 """The same to numpy."""
 
 

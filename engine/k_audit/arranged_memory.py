@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from engine.k_audit.arrangements import Arrangement, sizes
 from engine.k_audit.audit_cases import DTYPES, AuditCase
 from engine.kernels import Kernel
+from engine.kernels.binding import strided
 from engine.runtime.plan_memory import BLOCK_ALIGNMENT, block
 
 Array = NDArray[Any]
@@ -46,7 +46,7 @@ def lay(arrangement: Arrangement) -> tuple[Array, ...]:
         if 0 in spec.shape:
             arrays.append(np.empty(spec.shape, dtype))
             continue
-        arrays.append(as_strided(blocks[number][at : at + dtype.itemsize].view(dtype), spec.shape, spec.strides))
+        arrays.append(strided(blocks[number][at : at + dtype.itemsize].view(dtype), spec.shape, spec.strides))
     prove(arrangement, arrays)
     return tuple(arrays)
 
@@ -96,9 +96,9 @@ def alone(arrangement: Arrangement, *, twins: bool = False) -> Arrangement:
 def floats(dtype: np.dtype[Any]) -> bool:
     """Return whether the dtype holds numbers with a fraction.
 
-    Numpy itself does not know that bfloat16 does.
+    Numpy itself does not know it of those that it has not.
     """
-    return dtype.kind == "f" or dtype == DTYPES["bf16"]
+    return dtype.kind == "f" or dtype in (DTYPES[name] for name in ("bf16", "f8_e4m3", "f8_e5m2"))
 
 
 def redden(result: Array, which: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.ops.element_functions import COMPARISONS, UNARY
+from engine.ops.shapes import STORED
 
 Shape = tuple[int, ...]
 
@@ -199,7 +200,7 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     ),
     "uniform": _each(lambda r, n: [_call((1,), to=(r, n), indices=(0,), salt=1)]),
     "dropout": _each(lambda r, n: [_call((r, n), (1,), to=(r, n), indices=(1,), p=0.3, salt=1)]),
-    "cast": _each(lambda r, n: [_call((r, n), to=(r, n), dtype=dtype, gives=dtype) for dtype in ("bf16", "f16")]),
+    "cast": _each(lambda r, n: [_call((r, n), to=(r, n), dtype=dtype, gives=dtype) for dtype in STORED]),
     "all_finite": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
     "unscale": _each(lambda r, n: [_call((r, n), (1,), to=(r, n)), _call((1,), (1,), to=(1,))]),
     "mean_squared_error": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),

@@ -29,6 +29,7 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
@@ -98,6 +99,16 @@ def overlaps(result: Array, *operands: Array) -> bool:
     Parts of such a call would race; done whole it has the same bits in every run.
     """
     return any(np.may_share_memory(result, x) and not same_place(result, x) for x in operands)
+
+
+def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Array:
+    """Return a view of the memory from element 0 of x on.
+
+    `as_strided` describes a dtype by a string, and numpy's for float8_e5m2 means nothing to it.
+    """
+    if x.itemsize == 1:
+        return as_strided(x.view(np.uint8), shape, strides).view(x.dtype)
+    return as_strided(x, shape, strides)
 
 
 def on_dense(bind: Bind) -> Bind:

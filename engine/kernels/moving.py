@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from engine.kernels import indexed
-from engine.kernels.binding import Array, Arrays, Call, one_call, require
+from engine.kernels.binding import Array, Arrays, Call, one_call, require, strided
 
 
 def window(
@@ -97,7 +96,7 @@ def bind_view_back(params: Mapping[str, Any], operands: Arrays, results: Arrays)
     )
     if y.flags.c_contiguous and len(np.unique(places)) == places.size:
         strides = tuple(step * y.itemsize for step in params["strides"])
-        place = as_strided(y.reshape(-1)[params["offset"] :], dy.shape, strides)
+        place = strided(y.reshape(-1)[params["offset"] :], dy.shape, strides)
         return one_call((y.fill, (0,)), (np.copyto, (place, dy)))
     return indexed.bind_add_at(dy, places, y)
 

@@ -29,6 +29,7 @@ from engine.kernels.binding import (
     rows,
     same_place,
     same_shapes,
+    strided,
 )
 from engine.kernels.threads import cut, parts, together
 
@@ -205,7 +206,7 @@ def heads(x: Array) -> tuple[Array, Array]:
 def reached(x: Array) -> Array:
     """Return all elements from the first to the last of a `forward` x as one axis, without gaps."""
     reach = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // x.itemsize + 1 if x.size else 0
-    return np.lib.stride_tricks.as_strided(x, (reach,), (x.itemsize,))
+    return strided(x, (reach,), (x.itemsize,))
 
 
 def bind_rope(sign: float) -> Bind:

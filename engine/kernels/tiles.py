@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from allocsim import processor
-from engine.kernels.binding import Array, Call, scratch
+from engine.kernels.binding import Array, Call, scratch, strided
 from engine.kernels.threads import cut, parts, together
 
 COLUMNS: Final = 48
@@ -156,4 +156,4 @@ def _spread(x: Array, batch: tuple[int, ...]) -> Array:
     ones = 2 - len(batch)
     strides = [0 if length == 1 else stride for length, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)]
     shape = (*(1,) * ones, *batch, *x.shape[-2:])
-    return np.lib.stride_tricks.as_strided(x, shape, (*(0,) * ones, *strides, *x.strides[-2:]))
+    return strided(x, shape, (*(0,) * ones, *strides, *x.strides[-2:]))

@@ -1,7 +1,8 @@
 """Casts to other formats, and the further ops that mixed precision needs.
 
-* `cast`: the same numbers in another dtype, rounded to nearest even; the gradient is cast back. f16
-  and bf16 are storage: they are cast, viewed and moved, and computed with only after a cast.
+* `cast`: the same numbers in another dtype, rounded to nearest even; the gradient is cast back.
+  f16, bf16, f8_e4m3 and f8_e5m2 are storage: they are cast, viewed and moved, and computed with
+  only after a cast.
 * `all_finite`: [1], 1 if every element is finite, else 0. No gradient flows.
 * `unscale`: g / scale where that is finite, 0 elsewhere; scale is [1]. For gradients of a scaled
   loss, on their way to the optimiser; no gradient flows.

@@ -22,8 +22,8 @@ from allocsim.errors import EngineError
 from allocsim.model import Role
 from allocsim.model.layout import contiguous_strides, same_layout
 
-ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2}
-"""The dtypes of the engine: two to compute in, indices, and two to store in
+ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2, "f8_e4m3": 1, "f8_e5m2": 1}
+"""The dtypes of the engine: two to compute in, indices, and four to store in
 (`engine.ops.precision`)."""
 
 Shape = tuple[int, ...]

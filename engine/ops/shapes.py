@@ -20,7 +20,7 @@ from engine.ops.rule import ResultLayout, Shape, Sources, Tensor
 FLOATS = ("f32", "f64")
 """What is computed in."""
 
-STORED = ("f16", "bf16")
+STORED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
 """What numbers are stored in: cast, viewed and moved, nothing else."""
 
 

@@ -34,6 +34,8 @@ NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "i32": np.dtype(np.int32),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 """numpy's dtype for each of the engine's."""
 

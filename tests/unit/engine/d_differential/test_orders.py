@@ -195,7 +195,7 @@ def op(kind="neg", *, operands=1, results=1, meta=None, dtype="f32", shape=(4,),
         (op("neg", meta={"variant": "fast"}), "op 0 'here': kernel 'neg' has no variant 'fast'; there are numpy"),
         (op("neg", operands=2), "op 0 'here': neg has 1 operands and 1 result, not 2 and 1"),
         (op("neg", results=2), "op 0 'here': neg has 1 operands and 1 result, not 1 and 2"),
-        (op("neg", dtype="u8"), "value 0 'x0' is u8; the engine has f32, f64, i32, f16, bf16"),
+        (op("neg", dtype="u8"), "value 0 'x0' is u8; the engine has f32, f64, i32, f16, bf16, f8_e4m3, f8_e5m2"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_the_op_and_the_rule(program, rule):

@@ -190,8 +190,8 @@ def test_equal_operands_would_hide_what_independent_ones_show():
 
 def test_an_alias_that_does_not_happen_is_an_error_not_a_pass(monkeypatch):
     """`safe` may only be said of memory that was really shared."""
-    real = arranged_memory.as_strided
-    monkeypatch.setattr(arranged_memory, "as_strided", lambda *args: real(*args).copy())
+    real = arranged_memory.strided
+    monkeypatch.setattr(arranged_memory, "strided", lambda *args: real(*args).copy())
     case = AuditCase(kind="silu", operands=(dense("f32", 8),), results=(dense("f32", 8),))
     with pytest.raises(EngineError, match="did not happen"):
         audit(kernels={"silu": KERNELS["silu"]}, cases=[case])

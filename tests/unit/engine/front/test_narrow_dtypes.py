@@ -1,4 +1,4 @@
-"""16-bit numbers at the front: computed in float32, rounded once after each op, promoted as PyTorch promotes them."""
+"""Numbers of 16 and 8 bits at the front: computed in float32, rounded once after each op, promoted as PyTorch promotes them."""
 
 import operator
 
@@ -14,6 +14,9 @@ from engine.front.tensors import EagerTensor
 from engine.training import Trainer
 
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+EIGHTHS = {"float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
+NARROW = HALVES | EIGHTHS
+CLOSE = {"float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 0.15, "float8_e5m2": 0.3}
 DRAW = np.random.default_rng(8)
 A, B = (DRAW.normal(0, 3, (4, 3)).astype(np.float32) for _ in range(2))
 CALLS = [
@@ -28,32 +31,33 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("op", [operator.add, operator.sub, operator.mul, operator.truediv, operator.lt])
 def test_an_op_is_the_float32_op_of_the_numbers_stored_rounded_once(dtype, op):
     a, b = (tensor(x).astype(dtype) for x in (A, B))
     wide = op(*(x.numpy().astype(np.float32) for x in (a, b)))
     found = op(a, b)
-    assert found.dtype == HALVES[dtype]
-    assert np.array_equal(found.numpy(), wide.astype(HALVES[dtype]))
+    assert found.dtype == NARROW[dtype]
+    assert np.array_equal(found.numpy(), wide.astype(NARROW[dtype]))
     number = op(a, 0.1)  # 0.1 itself, not what the dtype would make of it
-    assert number.dtype == HALVES[dtype]
+    assert number.dtype == NARROW[dtype]
     wide = op(a.numpy().astype(np.float32), np.float32(0.1))
-    assert np.array_equal(number.numpy(), wide.astype(HALVES[dtype]))
+    assert np.array_equal(number.numpy(), wide.astype(NARROW[dtype]))
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
 def test_functions_are_those_of_float32_rounded_and_so_are_gradients(dtype, name, call):
     x = tensor(A).astype(dtype)
     wide = call(tensor(x.numpy().astype(np.float32)))
-    assert np.array_equal(call(x).numpy(), wide.numpy().astype(HALVES[dtype]))
+    assert np.array_equal(call(x).numpy(), wide.numpy().astype(NARROW[dtype]))
     leaf, beside = tensor(x.numpy(), True), tensor(x.numpy().astype(np.float32), True)
     call(leaf).sum().backward()
     call(beside).sum().backward()
-    assert leaf.grad.dtype == HALVES[dtype]
-    close = {"float16": 2e-3, "bfloat16": 2e-2}[dtype]
-    np.testing.assert_allclose(leaf.grad.numpy().astype("f4"), beside.grad.numpy(), rtol=close, atol=close)
+    assert leaf.grad.dtype == NARROW[dtype]
+    np.testing.assert_allclose(
+        leaf.grad.numpy().astype("f4"), beside.grad.numpy(), rtol=CLOSE[dtype], atol=CLOSE[dtype]
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,12 +68,16 @@ def test_functions_are_those_of_float32_rounded_and_so_are_gradients(dtype, name
         ("float16", "bfloat16", "float32"),
         ("float16", "float32", "float32"),
         ("bfloat16", "float64", "float64"),
+        ("float8_e4m3fn", "float8_e4m3fn", "float8_e4m3fn"),
+        ("float8_e4m3fn", "float8_e5m2", "float32"),
+        ("float8_e5m2", "bfloat16", "float32"),
+        ("float8_e5m2", "float64", "float64"),
     ],
 )
 def test_dtypes_promote_as_pytorchs(one, other, both):
     a, b = tensor(A, dtype=one), tensor(B, dtype=other)
     for found in (a + b, b * a, a @ b.T, fn.where(a > b, a, b) if one == other else a - b):
-        assert found.dtype == np.dtype(HALVES.get(both, both))
+        assert found.dtype == np.dtype(NARROW.get(both, both))
 
 
 def test_what_is_mixed_without_a_rule_is_still_refused():
@@ -79,10 +87,14 @@ def test_what_is_mixed_without_a_rule_is_still_refused():
         tensor(A).astype("float16") * 1e39
     with pytest.raises(EngineError, match="70000 is beyond float16"):
         tensor([70000.0], dtype="float16")
+    for dtype in EIGHTHS:
+        with pytest.raises(EngineError, match=f"70000 is beyond {dtype}"):
+            tensor([70000.0], dtype=dtype)
     assert np.isinf((tensor([300.0], dtype="float16") * 300.0).item())  # what overflows is infinite
+    assert np.isnan((tensor([300.0], dtype="float8_e4m3fn") * 300.0).item())  # or NaN, where no number is infinite
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_a_model_in_16_bits_is_recorded_trained_and_judged(dtype):
     def narrow(p, data):
         return (data.astype(dtype) @ p["w"].astype(dtype)).tanh().astype("float32")
@@ -151,7 +163,7 @@ def test_a_function_of_several_ops_rounds_once(dtype, size):
                 and name not in {"nan_to_num", "cross_entropy"}
             ):
                 found = form(getattr(fn, name), x, y)
-                assert found.dtype == HALVES[dtype], (name, number)
+                assert found.dtype == NARROW[dtype], (name, number)
                 assert np.array_equal(found.numpy(), wanted.astype(dtype).numpy(), equal_nan=True), (name, number)
                 compared.add(name)
     assert {"batch_norm", "normalize", "norm", "var", "std", "cdist", "cumsum", "fmod", "remainder", "cosine_similarity"} < compared  # fmt: skip
@@ -165,7 +177,7 @@ def test_what_does_not_fit_in_between_is_no_infinity_and_no_zero(dtype):
     np.testing.assert_allclose(fn.normalize(x).numpy().astype("f4"), [[0.6, 0.8]], rtol=1e-2)
     assert (x % 7.0).numpy().astype("f4").tolist() == [[6.0, 1.0]]
     assert x[x > 350.0].numpy().astype("f4").tolist() == [400.0]
-    assert fn.nan_to_num(x * float("inf")).numpy().tolist() == [[(np if dtype == "float16" else ml_dtypes).finfo(HALVES[dtype]).max] * 2]  # fmt: skip
+    assert fn.nan_to_num(x * float("inf")).numpy().tolist() == [[(np if dtype == "float16" else ml_dtypes).finfo(NARROW[dtype]).max] * 2]  # fmt: skip
     leaf = tensor([[300.0, 400.0]], True, dtype=dtype)
     fn.norm(leaf).backward()
     np.testing.assert_allclose(leaf.grad.numpy().astype("f4"), [[0.6, 0.8]], rtol=1e-2)
@@ -175,7 +187,20 @@ def test_what_does_not_fit_in_between_is_no_infinity_and_no_zero(dtype):
 def test_running_statistics_of_16_bits_are_moved(dtype):
     x, mean, variance = (tensor(v, dtype=dtype) for v in ([[300.0], [-100.0]], [0.0], [1.0]))
     found = fn.batch_norm(x, mean=mean, variance=variance, momentum=0.5)
-    assert found.dtype == HALVES[dtype]
+    assert found.dtype == NARROW[dtype]
     assert found.numpy().tolist() == [[1.0], [-1.0]]
     assert float(mean) == 50.0
     assert abs(float(variance) - 40000.5) < 200
+
+
+@pytest.mark.parametrize("dtype", EIGHTHS)
+def test_8_bits_hold_the_numbers_that_pytorchs_do(dtype):
+    """All patterns of 16 bits, rounded to 8; where e4m3 ends, ours are NaN as JAX's are, and PyTorch's the largest number."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    given = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
+    found = tensor(given).astype(dtype).astype("float32").numpy()
+    wanted = torch.tensor(given).to(getattr(torch, dtype)).float().numpy()
+
+    held = np.isnan(given) | (np.abs(given) <= (464 if dtype == "float8_e4m3fn" else np.inf))
+    np.testing.assert_array_equal(found[held], wanted[held])
+    assert np.isnan(found[~held]).all()
