@@ -6,7 +6,6 @@ What this module does not see: nodes' history, plans, kernels.
 """
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,34 +103,6 @@ def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eager
 
 
 @in_float32
-def tensordot(a: EagerTensor, b: EagerTensor, axes: int = 2) -> EagerTensor:
-    """Return the sum of products over the last `axes` axes of a and the first of b."""
-    shared = whole("tensordot", axes)
-    if not 0 <= shared <= min(a.ndim, b.ndim) or a.shape[a.ndim - shared :] != b.shape[:shared]:
-        raise EngineError(f"tensordot over {shared} axes: shapes {a.shape} and {b.shape} do not meet")
-    size = prod(b.shape[:shared])
-    made: EagerTensor = a.reshape(-1, size) @ b.reshape(size, -1)
-    return made.reshape(*a.shape[: a.ndim - shared], *b.shape[shared:])
-
-
-def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
-    """Return the Kronecker product of two tensors of one rank."""
-    if a.ndim != b.ndim:
-        raise EngineError(f"kron of shapes {a.shape} and {b.shape}: one rank is needed")
-    apart = [tuple(n for m, k in zip(x.shape, other, strict=True) for n in ((m, 1) if x is a else (1, k)))
-             for x, other in ((a, b.shape), (b, b.shape))]  # fmt: skip
-    made: EagerTensor = a.reshape(*apart[0]) * b.reshape(*apart[1])
-    return made.reshape(*(m * k for m, k in zip(a.shape, b.shape, strict=True)))
-
-
-@in_float32
-def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, alpha: float = 1.0) -> EagerTensor:
-    """Return beta x + alpha a @ b."""
-    made: EagerTensor = x * beta + (a @ b) * alpha
-    return made
-
-
-@in_float32
 def diff(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return each element less the one before it along an axis."""
     before = (slice(None),) * _axis(x, axis)
@@ -205,7 +176,6 @@ def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 __all__ = [
-    "addmm",
     "arange",
     "diff",
     "expand",
@@ -213,7 +183,6 @@ __all__ = [
     "full",
     "hstack",
     "index_add",
-    "kron",
     "linspace",
     "masked_select",
     "median",
@@ -226,6 +195,5 @@ __all__ = [
     "softmin",
     "swapaxes",
     "take_along_dim",
-    "tensordot",
     "zeros",
 ]
