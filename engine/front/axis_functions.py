@@ -18,7 +18,7 @@ from engine.front.arguments import one_axis, several_axes
 from engine.front.core_functions import concat, gather, node_of, op, pad, split, where
 from engine.front.elementwise_functions import isinf, root
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor, operand, tensor
+from engine.front.tensors import EagerTensor, operand
 from engine.ops.shapes import real, whole
 
 Axes = int | Sequence[int] | None
@@ -296,9 +296,9 @@ def triu(x: EagerTensor, diagonal: int = 0) -> EagerTensor:
 
 def diagonal(x: EagerTensor) -> EagerTensor:
     """Return the main diagonal of the last two axes, as the last axis."""
-    count = min(x.shape[-2:])
-    own = (x * tensor(np.eye(x.shape[-2], x.shape[-1]), dtype=x.dtype)).sum(-1)
-    return own[..., :count]
+    rows, columns = x.shape[-2:]
+    flat = x.reshape(*x.shape[:-2], rows * columns)
+    return flat[..., : min(rows, columns) * (columns + 1) : columns + 1]
 
 
 @in_float32

@@ -218,11 +218,18 @@ def attention(
 ) -> EagerTensor:
     """Return softmax(q k^T * scale + mask) v as one op.
 
-    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient.
+    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient. A mask of truth (numpy's bool)
+    is True where a row may look (`np.tri(T, S, dtype=bool)`: not ahead), and a row that may look
+    nowhere is 0; of numbers, a row of -inf is NaN.
     """
     _check(q)
     if not q.ndim:
         raise EngineError(f"attention of {node_of(q)}: [.., T, d] is needed")
+    if isinstance(mask, np.ndarray | list) and np.asarray(mask).dtype == np.bool_:
+        seen = np.asarray(mask)
+        blind = ~seen.any(-1, keepdims=True)
+        found = attention(q, k, v, np.where(seen | blind, 0.0, -np.inf).astype(q.dtype), scale=scale)
+        return where(blind, 0.0, found) if blind.any() else found
     masks = () if mask is None else (node_of(operand(mask, q)),)
     factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else real("attention", scale)
     return _made(Eager.op("attention", node_of(q), node_of(k), node_of(v), *masks, scale=factor))

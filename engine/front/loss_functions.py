@@ -168,7 +168,7 @@ def nll_loss(
     are 0, and no row of a mean.
     """
     chosen = _chosen("nll_loss", log_probabilities, classes, ignore_index)
-    return _reduced(-(log_probabilities * chosen).sum(-1), reduction, chosen.sum())
+    return _reduced(-_weighed(log_probabilities, chosen), reduction, chosen.sum())
 
 
 @in_float32
@@ -196,7 +196,12 @@ def cross_entropy(
         goal = _chosen("cross_entropy", logits, labels, ignore_index)
         count = goal.sum()
     even = goal.sum(-1, keepdims=True) * (smooth / logits.shape[-1])
-    return _reduced(-(surprise * (goal * (1 - smooth) + even)).sum(-1), reduction, count)
+    return _reduced(-_weighed(surprise, goal * (1 - smooth) + even), reduction, count)
+
+
+def _weighed(logarithms: EagerTensor, weights: EagerTensor) -> EagerTensor:
+    """Return the sums of rows, weighed; what has no weight counts as 0, infinite or not."""
+    return where(weights == 0.0, 0.0, logarithms * weights).sum(-1)
 
 
 def _is_floating(labels: Any) -> bool:

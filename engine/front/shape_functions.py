@@ -13,7 +13,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
-from engine.front.core_functions import concat, gather, scatter
+from engine.front.core_functions import concat, gather, scatter, split, where
+from engine.front.elementwise_functions import isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
 from engine.ops.shapes import counts, real, whole
@@ -116,7 +117,9 @@ def softmin(x: EagerTensor, axis: int = -1) -> EagerTensor:
 
 
 def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
-    """Return the middle element along an axis, of two the lower; its gradient goes there."""
+    """Return the middle element along an axis, of two the lower, or NaN where one is; its gradient
+    goes there.
+    """
     place = _axis(x, axis)
     return _ordered(x, place, (x.shape[place] - 1) // 2)
 
@@ -124,7 +127,7 @@ def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
 @in_float32
 def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
     """Return what lies at a share, from 0 to 1, of the ordered elements along an axis, between two
-    in proportion.
+    in proportion; NaN where one is.
     """
     if not 0 <= real("quantile", share) <= 1:
         raise EngineError(f"quantile: {share} is no share from 0 to 1")
@@ -136,11 +139,11 @@ def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
 
 
 def _ordered(x: EagerTensor, axis: int, number: int) -> EagerTensor:
-    """Return the element with this number along an axis, in order."""
+    """Return the element with this number along an axis, in order; NaN where one is."""
     if not x.shape[axis]:
         raise EngineError(f"shape {x.shape} has no elements along axis {axis}")
-    found: EagerTensor = index_select(sort(x, axis)[0], axis, [number])
-    return found.reshape(*x.shape[:axis], *x.shape[axis + 1 :])
+    found, last = split(index_select(sort(x, axis)[0], axis, [number, x.shape[axis] - 1]), 2, axis)
+    return where(isnan(last), last, found).reshape(*x.shape[:axis], *x.shape[axis + 1 :])
 
 
 def pixel_shuffle(x: EagerTensor, factor: int) -> EagerTensor:

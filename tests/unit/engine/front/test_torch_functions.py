@@ -305,6 +305,7 @@ for st, pd, op in ((1, 0, 0), (2, 1, 1), (3, 2, 0)):
         A(2),
     )
 ids = r.integers(0, 3, (4, 5))
+SEEN = np.array([[True, False, True, True, False], [False] * 5, [True] * 5])
 for name, f, g, xs in (
     ("expand", lambda x: fn.expand(x, 2, -1, 4), lambda x: x.expand(2, -1, 4), (A(3, 1),)),
     ("repeat_interleave", lambda x: fn.repeat_interleave(x, 2, 1), lambda x: x.repeat_interleave(2, 1), (A(2, 3),)),
@@ -329,6 +330,16 @@ for name, f, g, xs in (
     ("linspace", lambda x: x * fn.linspace(0, 1, 3, dtype="float64"), lambda x: x * torch.linspace(0, 1, 3, dtype=torch.float64), (A(3),)),
     ("made", lambda x: x @ fn.eye(3, dtype="float64") + fn.ones((2, 3), dtype="float64") + fn.full((3,), 2.0, dtype="float64") + fn.zeros((1,), dtype="float64"), lambda x: x @ torch.eye(3).double() + 3, (A(2, 3),)),
     ("cosine_embedding_loss_sum", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], reduction="sum"), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), reduction="sum"), (A(3, 4), A(3, 4))),
+    ("attention by a mask of truth", lambda q, k, v: fn.attention(q, k, v, SEEN), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, T(SEEN)), (A(2, 3, 4), A(2, 5, 4), A(2, 5, 4))),
+    ("nll_loss of what cannot be", lambda x: fn.nll_loss(x, [0, 1]), lambda x: F.nll_loss(x, T([0, 1])), (np.array([[0.0, -np.inf], [-np.inf, 0.0]]),)),
+    *((f"cross_entropy of what cannot be {reduction}", lambda x, k=reduction: fn.cross_entropy(x, [0, 1], ignore_index=0, reduction=k), lambda x, k=reduction: F.cross_entropy(x, T([0, 1]), ignore_index=0, reduction=k), (np.array([[0.0, -np.inf, 1.0], [-np.inf, 0.0, 2.0]]),)) for reduction in ("mean", "none")),
+    ("diagonal beside infinities", fn.diagonal, lambda x: x.diagonal(0, -2, -1), (np.array([[[1.0, np.inf, 2.0], [np.nan, 3.0, 4.0]]] * 2),)),
+    ("diagonal of many rows", fn.diagonal, lambda x: x.diagonal(0, -2, -1), (A(5, 3),)),
+    ("interpolate beside infinities", lambda x: fn.interpolate(x, (4, 3)), lambda x: F.interpolate(x, (4, 3)), (np.array([[[[1.0, np.inf], [np.nan, 2.0]]]]),)),
+    ("interpolate bilinear beside infinities", lambda x: fn.interpolate(x, (4, 6), mode="bilinear"), lambda x: F.interpolate(x, (4, 6), mode="bilinear"), (np.array([[[[1.0, 2.0, 3.0, np.inf], [np.nan, 2.0, 5.0, 1.0]]]]),)),
+    ("median of NaN", lambda x: fn.median(x, 1), lambda x: x.median(1).values, (np.array([[1.0, np.nan, 0.0], [2.0, 3.0, 1.0]]),)),
+    ("quantile of NaN", lambda x: fn.quantile(x, 0.3, 1), lambda x: x.quantile(0.3, 1), (np.array([[1.0, np.nan, 0.0], [2.0, 3.0, 1.0]]),)),
+    ("prelu of an unused NaN", fn.prelu, F.prelu, (np.array([[1.0, np.inf], [2.0, 3.0]]), np.array([np.nan, np.inf]))),
     ("cosine_embedding_loss_none", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], margin=0.1, reduction="none"), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), margin=0.1, reduction="none"), (A(3, 4), A(3, 4))),
 ):  # fmt: skip
     c(name, f, g, *xs)
