@@ -15,7 +15,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis, several_axes
-from engine.front.core_functions import concat, gather, node_of, op, pad, split, where
+from engine.front.core_functions import concat, gather, node_of, op, pad, split, straight_through, where
 from engine.front.elementwise_functions import isinf, root
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand
@@ -76,10 +76,8 @@ def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = 
     if p == 2:
         return root((x * x).sum(places, keepdims=keepdims))
     if p in (float("inf"), float("-inf")):
-        most = x.abs()
-        for place in sorted(places, reverse=True):
-            most = most.max(place, keepdims=keepdims) if p > 0 else most.min(place, keepdims=keepdims)
-        return most
+        most = _largest(x.abs(), places) if p > 0 else -_largest(-x.abs(), places)
+        return most if keepdims else _without(most, places)
     total = (x.abs() ** p).sum(places, keepdims=keepdims)
     none = total == 0.0
     found: EagerTensor = where(none, 0.0, where(none, 1.0, total) ** (1 / p))
@@ -104,12 +102,35 @@ def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8)
 def logsumexp(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
     """Return log(sum(exp(x))) over axes without overflow."""
     places = _places(x, axis)
-    most = x.detach()
-    for place in sorted(places, reverse=True):
-        most = most.max(place, keepdims=True)
+    most = _largest(x.detach(), places)
     most = where(isinf(most), 0.0, most)
     found = (x - most).exp().sum(places, keepdims=True).log() + most
     return found if keepdims else _without(found, places)
+
+
+def _largest(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
+    """Return the largest over axes, which stay as lengths of 1."""
+    for place in places:
+        x = x.max(place, keepdims=True)
+    return x
+
+
+@in_float32
+def amax(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return the largest over axes; equals share the gradient, where `x.max` gives it to the
+    first.
+    """
+    places = _places(x, axis)
+    most = _largest(x.detach(), places)
+    same = x == most
+    shares = same / same.sum(places, keepdims=True)
+    found = straight_through(most, (x * shares).sum(places, keepdims=True))
+    return found if keepdims else _without(found, places)
+
+
+def amin(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return the smallest over axes; equals share the gradient."""
+    return -amax(-x, axis, keepdims=keepdims)
 
 
 def _without(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
@@ -166,6 +187,11 @@ def any(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTe
 def all(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as above
     """Return 1 where no element over axes is 0, else 0."""
     return (x == 0.0).sum(_places(x, axis), keepdims=keepdims) == 0.0
+
+
+def allclose(a: Any, b: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Return whether |a - b| is at most atol + rtol |b| everywhere; reads the numbers."""
+    return bool(np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 # order
@@ -309,6 +335,9 @@ def trace(x: EagerTensor) -> EagerTensor:
 
 __all__ = [
     "all",
+    "allclose",
+    "amax",
+    "amin",
     "any",
     "argmin",
     "argsort",

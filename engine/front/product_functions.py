@@ -127,6 +127,13 @@ def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
 
 
 @in_float32
+def linear(x: EagerTensor, weight: EagerTensor, bias: EagerTensor | None = None) -> EagerTensor:
+    """Return x[.., in] @ weight^T, plus `bias` [out]; weight [out, in]."""
+    made: EagerTensor = x @ weight.T
+    return made if bias is None else made + bias
+
+
+@in_float32
 def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, alpha: float = 1.0) -> EagerTensor:
     """Return beta x + alpha a @ b."""
     made: EagerTensor = x * beta + (a @ b) * alpha
@@ -140,6 +147,7 @@ __all__ = [
     "dot",
     "einsum",
     "kron",
+    "linear",
     "outer",
     "tensordot",
 ]

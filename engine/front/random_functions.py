@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from allocsim.errors import EngineError
 from engine.front.arguments import dtype_of
+from engine.front.axis_functions import argsort, topk
 from engine.front.core_functions import node_of
 from engine.front.randomness import key_and_salt, training
 from engine.front.record import DTYPES, Eager, composed
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor
+from engine.front.tensors import EagerTensor, tensor
 from engine.graph import composites
-from engine.ops.shapes import counts, real
+from engine.ops.shapes import counts, real, whole
 
 
 def dropout(x: EagerTensor, p: float, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
@@ -77,9 +79,46 @@ def _named(dtype: Any) -> str:
         return str(dtype)
 
 
+def randint(
+    low: int, high: int, shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.int32
+) -> EagerTensor:
+    """Return whole numbers from `low` to below `high`; at the prompt alone."""
+    least, most = whole("randint", low), whole("randint", high)
+    if least >= most:
+        raise EngineError(f"randint: no whole number from {least} to below {most}")
+    drawn = uniform(shape, seed=seed, salt=salt, dtype=np.float64).data
+    return tensor(least + np.minimum(np.floor(drawn * (most - least)), most - least - 1), dtype=dtype)
+
+
+def randperm(count: int, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
+    """Return the whole numbers below `count` in a random order; int32."""
+    return argsort(uniform((whole("randperm", count),), seed=seed, salt=salt, dtype=np.float64))
+
+
+def multinomial(
+    weights: EagerTensor, count: int, *, replacement: bool = False, seed: int | None = None, salt: int = 0
+) -> EagerTensor:
+    """Return `count` places along the last axis, drawn in proportion to weights[.., K]: int32 [..,
+    count], no gradient.
+
+    By the largest of logarithms with Gumbel noise (Efraimidis and Spirakis 2006), in their order. A
+    place of weight 0 is drawn where all others are, which PyTorch refuses.
+    """
+    count, chances = whole("multinomial", count), weights.detach().log()
+    if replacement:
+        chances = chances.reshape(*weights.shape[:-1], 1, weights.shape[-1])
+    shape = (*weights.shape[:-1], count, weights.shape[-1]) if replacement else weights.shape
+    noise = uniform(shape, seed=seed, salt=salt, dtype=weights.dtype)
+    noisy = chances - (-noise.log()).log()
+    return noisy.argmax(-1) if replacement else topk(noisy, count)[1]
+
+
 __all__ = [
     "dropout",
     "gumbel_softmax",
+    "multinomial",
     "normal",
+    "randint",
+    "randperm",
     "uniform",
 ]

@@ -14,7 +14,7 @@ from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
 from engine.front.core_functions import concat, gather, scatter, split, where
-from engine.front.elementwise_functions import isnan
+from engine.front.elementwise_functions import clone, isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
 from engine.ops.shapes import counts, real, whole
@@ -85,6 +85,52 @@ def masked_select(x: EagerTensor, mask: Any) -> EagerTensor:
     chosen = _numbers("masked_select", np.broadcast_to, np.asarray(mask) != 0, x.shape)
     found: EagerTensor = x[chosen]
     return found
+
+
+def nonzero(x: EagerTensor) -> EagerTensor:
+    """Return where the elements are that are not 0, in order: int32 [count, axes]; at the prompt
+    alone.
+    """
+    return tensor(np.argwhere(x.data != 0), dtype=np.int32)
+
+
+def unique(x: EagerTensor) -> EagerTensor:
+    """Return the distinct numbers in order, without a gradient, each NaN for itself; at the prompt
+    alone.
+
+    Places and counts (PyTorch's `return_inverse`, `return_counts`) are not given.
+    """
+    return tensor(np.unique(x.data, equal_nan=False), dtype=x.dtype)
+
+
+def meshgrid(*tensors: EagerTensor, indexing: str = "ij") -> tuple[EagerTensor, ...]:
+    """Return vectors (or scalars) as tensors over all their combinations: the first along axis 0,
+    the second along axis 1, which `indexing="xy"` exchanges.
+    """
+    if indexing not in {"ij", "xy"} or any(x.ndim > 1 for x in tensors):
+        raise EngineError(f"meshgrid of {[x.shape for x in tensors]}, {indexing!r}: vectors are needed, and ij or xy")
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = 1, 0
+    shape = [tensors[place].size for place in order]
+    wide = [[-1 if place == order[k] else 1 for place in range(len(order))] for k in range(len(order))]
+    return tuple(x.reshape(*form).broadcast_to(*shape) for x, form in zip(tensors, wide, strict=True))
+
+
+def put_along_dim(x: EagerTensor, ids: Any, values: Any, axis: int = -1) -> EagerTensor:
+    """Return x with values laid at ids along an axis, PyTorch's `scatter` (`fn.scatter` adds): what
+    `take_along_dim` takes. Of a place named twice the last value is kept.
+
+    Values are a number, or shaped like ids, which are at most as long as x along each other axis.
+    """
+    places, place = np.asarray(ids), _axis(x, axis)
+    if places.dtype.kind not in "iu" or places.ndim != x.ndim:
+        raise EngineError(f"put_along_dim: ids of {places.dtype}{list(places.shape)} for a tensor of shape {x.shape}")
+    key = [*np.ogrid[tuple(slice(n) for n in places.shape)]]
+    key[place] = places
+    made = clone(x)
+    made[tuple(key)] = values
+    return made
 
 
 def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
@@ -189,14 +235,18 @@ __all__ = [
     "linspace",
     "masked_select",
     "median",
+    "meshgrid",
     "movedim",
+    "nonzero",
     "ones",
     "pixel_shuffle",
+    "put_along_dim",
     "quantile",
     "repeat_interleave",
     "scatter_add",
     "softmin",
     "swapaxes",
     "take_along_dim",
+    "unique",
     "zeros",
 ]
