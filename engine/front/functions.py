@@ -9,7 +9,7 @@
 `core_functions` has those that are rows of the table of ops; `elementwise_functions`,
 `axis_functions`, `product_functions`, `norm_functions`, `shape_functions`, `window_functions`,
 `random_functions` and `loss_functions` those that are made of these. Names are those of PyTorch,
-axes and shapes numpy's.
+axes and shapes numpy's; docs/pytorch.md has a table of those that people use most.
 """
 
 # ruff: noqa: F403 - each module says in its `__all__` what it gives
