@@ -35,7 +35,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "My XLA, ExecuTorch, LiteRT, IREE program": ("docs/plans.md", "docs/systems.md", "docs/found.md"),
     "My PyTorch or own model": (
         *("docs/front.md", "docs/training.md", "docs/generation.md", "docs/sharding.md", "docs/autodiff.md"),
-        *("docs/ops.md", "docs/executors.md", "docs/texts.md", "examples/README.md"),
+        *("docs/pytorch.md", "docs/ops.md", "docs/executors.md", "docs/texts.md", "examples/README.md"),
     ),
     "In my CI": ("docs/embedding.md", "docs/pictures.md", "SECURITY.md"),
     "How it works": (

@@ -15,10 +15,10 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis, several_axes
-from engine.front.core_functions import concat, gather, node_of, op, pad, split, where
+from engine.front.core_functions import concat, gather, node_of, op, pad, split, straight_through, where
 from engine.front.elementwise_functions import isinf, root
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor, operand, tensor
+from engine.front.tensors import EagerTensor, operand
 from engine.ops.shapes import real, whole
 
 Axes = int | Sequence[int] | None
@@ -76,10 +76,8 @@ def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = 
     if p == 2:
         return root((x * x).sum(places, keepdims=keepdims))
     if p in (float("inf"), float("-inf")):
-        most = x.abs()
-        for place in sorted(places, reverse=True):
-            most = most.max(place, keepdims=keepdims) if p > 0 else most.min(place, keepdims=keepdims)
-        return most
+        most = _largest(x.abs(), places) if p > 0 else -_largest(-x.abs(), places)
+        return most if keepdims else _without(most, places)
     total = (x.abs() ** p).sum(places, keepdims=keepdims)
     none = total == 0.0
     found: EagerTensor = where(none, 0.0, where(none, 1.0, total) ** (1 / p))
@@ -104,12 +102,35 @@ def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8)
 def logsumexp(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
     """Return log(sum(exp(x))) over axes without overflow."""
     places = _places(x, axis)
-    most = x.detach()
-    for place in sorted(places, reverse=True):
-        most = most.max(place, keepdims=True)
+    most = _largest(x.detach(), places)
     most = where(isinf(most), 0.0, most)
     found = (x - most).exp().sum(places, keepdims=True).log() + most
     return found if keepdims else _without(found, places)
+
+
+def _largest(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
+    """Return the largest over axes, which stay as lengths of 1."""
+    for place in places:
+        x = x.max(place, keepdims=True)
+    return x
+
+
+@in_float32
+def amax(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return the largest over axes; equals share the gradient, where `x.max` gives it to the
+    first.
+    """
+    places = _places(x, axis)
+    most = _largest(x.detach(), places)
+    same = x == most
+    shares = same / same.sum(places, keepdims=True)
+    found = straight_through(most, (x * shares).sum(places, keepdims=True))
+    return found if keepdims else _without(found, places)
+
+
+def amin(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
+    """Return the smallest over axes; equals share the gradient."""
+    return -amax(-x, axis, keepdims=keepdims)
 
 
 def _without(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
@@ -166,6 +187,11 @@ def any(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTe
 def all(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as above
     """Return 1 where no element over axes is 0, else 0."""
     return (x == 0.0).sum(_places(x, axis), keepdims=keepdims) == 0.0
+
+
+def allclose(a: Any, b: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Return whether |a - b| is at most atol + rtol |b| everywhere; reads the numbers."""
+    return bool(np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 # order
@@ -296,9 +322,9 @@ def triu(x: EagerTensor, diagonal: int = 0) -> EagerTensor:
 
 def diagonal(x: EagerTensor) -> EagerTensor:
     """Return the main diagonal of the last two axes, as the last axis."""
-    count = min(x.shape[-2:])
-    own = (x * tensor(np.eye(x.shape[-2], x.shape[-1]), dtype=x.dtype)).sum(-1)
-    return own[..., :count]
+    rows, columns = x.shape[-2:]
+    flat = x.reshape(*x.shape[:-2], rows * columns)
+    return flat[..., : min(rows, columns) * (columns + 1) : columns + 1]
 
 
 @in_float32
@@ -307,153 +333,25 @@ def trace(x: EagerTensor) -> EagerTensor:
     return diagonal(x).sum(-1)
 
 
-# products
-
-
-@in_float32
-def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
-    """Return the sum of products of two vectors of one length."""
-    if a.ndim != 1 or a.shape != b.shape:
-        raise EngineError(f"dot of shapes {a.shape} and {b.shape}: two vectors of one length are needed")
-    return (a * b).sum()
-
-
-@in_float32
-def outer(a: EagerTensor, b: EagerTensor) -> EagerTensor:
-    """Return a[i] * b[j] of two vectors."""
-    return a.reshape(-1, 1) * b.reshape(1, -1)
-
-
-@in_float32
-def cross(a: EagerTensor, b: EagerTensor) -> EagerTensor:
-    """Return the vector product along the last axis, of length 3."""
-    if a.shape[-1:] != (3,) or b.shape[-1:] != (3,):
-        raise EngineError(f"cross of shapes {a.shape} and {b.shape}: a last axis of length 3 is needed")
-    return roll(roll(b, -1, -1) * a - roll(a, -1, -1) * b, -1, -1)
-
-
-@in_float32
-def cdist(a: EagerTensor, b: EagerTensor) -> EagerTensor:
-    """Return the distances of the rows of a[.., P, D] and b[.., R, D]: [.., P, R]."""
-    return norm(unsqueeze(a, -2) - unsqueeze(b, -3), 2, -1)
-
-
-@in_float32
-def einsum(equation: str, *tensors: EagerTensor) -> EagerTensor:
-    """Return the sum of products that an equation names, `"bij,bjk->bik"`; without `->` labels that
-    stand once, in the order of the alphabet.
-
-    Tensors are taken in from left to right, each pair as one product of matrices. A label twice in
-    one tensor and `...` are refused.
-    """
-    text = equation.replace(" ", "")
-    left, arrow, wanted = text.partition("->")
-    labels = left.split(",")
-    if not arrow:
-        wanted = "".join(sorted(label for label in {*left} - {","} if left.count(label) == 1))
-    _fitting(equation, labels, wanted, tensors)
-    x, known = tensors[0], labels[0]
-    for place, (y, others) in enumerate(zip(tensors[1:], labels[1:], strict=True), start=1):
-        later = {*wanted, *"".join(labels[place + 1 :])}
-        x, known = _contracted((x, known), (y, others), later)
-    gone = tuple(place for place, label in enumerate(known) if label not in wanted)
-    if gone:
-        x, known = x.sum(gone), "".join(label for label in known if label in wanted)
-    return x.transpose(*(known.index(label) for label in wanted)) if wanted != known else x
-
-
-def _fitting(equation: str, labels: Sequence[str], wanted: str, tensors: Sequence[EagerTensor]) -> None:
-    if len(labels) != len(tensors):
-        raise EngineError(f"einsum {equation!r}: {len(labels)} operands are named, {len(tensors)} given")
-    if not ("".join(labels) + wanted).isalpha() and "".join(labels) + wanted:
-        raise EngineError(f"einsum {equation!r}: labels are letters; ... is not taken")
-    lengths: dict[str, int] = {}
-    for x, names in zip(tensors, labels, strict=True):
-        if len({*names}) != len(names):
-            raise EngineError(f"einsum {equation!r}: {names!r} names an axis twice")
-        if len(names) != x.ndim:
-            raise EngineError(f"einsum {equation!r}: {names!r} names {len(names)} axes of a tensor of shape {x.shape}")
-        for label, length in zip(names, x.shape, strict=True):
-            if lengths.setdefault(label, length) != length:
-                raise EngineError(f"einsum {equation!r}: {label} has length {lengths[label]} and {length}")
-    if len({*wanted}) != len(wanted) or {*wanted} - lengths.keys():
-        raise EngineError(f"einsum {equation!r}: the result names {wanted!r}")
-
-
-def _contracted(
-    one: tuple[EagerTensor, str], other: tuple[EagerTensor, str], later: set[str]
-) -> tuple[EagerTensor, str]:
-    """Return the product of two labelled tensors, summed over what nobody later names."""
-    (x, mine), (y, theirs) = (_summed(*pair, later | {*beside}) for pair, beside in ((one, other[1]), (other, one[1])))
-    both = [label for label in mine if label in theirs]
-    batch, inner = [b for b in both if b in later], [b for b in both if b not in later]
-    left, right = [b for b in mine if b not in both], [b for b in theirs if b not in both]
-    length = dict(zip(mine + theirs, x.shape + y.shape, strict=True))
-    shape = tuple(length[label] for label in batch)
-    a = x.transpose(*(mine.index(b) for b in batch + left + inner)) if mine else x
-    b = y.transpose(*(theirs.index(b) for b in batch + inner + right)) if theirs else y
-    rows, middle, columns = (product(length[b] for b in part) for part in (left, inner, right))
-    found = a.reshape(*shape, rows, middle) @ b.reshape(*shape, middle, columns)
-    return found.reshape(*shape, *(length[b] for b in left + right)), "".join(batch + left + right)
-
-
-def _summed(x: EagerTensor, labels: str, needed: set[str]) -> tuple[EagerTensor, str]:
-    gone = tuple(place for place, label in enumerate(labels) if label not in needed)
-    return (x.sum(gone), "".join(b for b in labels if b in needed)) if gone else (x, labels)
-
-
-@in_float32
-def interpolate(x: EagerTensor, size: Sequence[int], *, mode: str = "nearest") -> EagerTensor:
-    """Return images x[.., H, W] in another size: the `nearest` element, or `bilinear` with the
-    corners of pixels aligned (PyTorch's `align_corners=False`).
-
-    As a product with a matrix for each axis.
-    """
-    if mode not in _WEIGHTS or len(size) != 2 or x.ndim < 2:
-        raise EngineError(f"interpolate: shape {x.shape} to {tuple(size)}, {mode!r}; two lengths, nearest or bilinear")
-    down, across = (
-        _WEIGHTS[mode](x.shape[place], whole("interpolate", n)) for place, n in ((-2, size[0]), (-1, size[1]))
-    )
-    return tensor(down, dtype=x.dtype) @ x @ tensor(across.T, dtype=x.dtype)
-
-
-def _nearest(count: int, wanted: int) -> Any:
-    return np.eye(count)[np.arange(wanted) * count // wanted]
-
-
-def _linear(count: int, wanted: int) -> Any:
-    at = np.maximum((np.arange(wanted) + 0.5) * count / wanted - 0.5, 0.0)
-    low = np.minimum(at.astype(int), count - 1)
-    high, share = np.minimum(low + 1, count - 1), (at - low)[:, None]
-    return np.eye(count)[low] * (1 - share) + np.eye(count)[high] * share
-
-
-_WEIGHTS = {"nearest": _nearest, "bilinear": _linear}
-"""Mode -> the matrix [wanted, count] of one axis."""
-
-
 __all__ = [
     "all",
+    "allclose",
+    "amax",
+    "amin",
     "any",
     "argmin",
     "argsort",
-    "cdist",
     "chunk",
     "cosine_similarity",
-    "cross",
     "cumprod",
     "cumsum",
     "diagonal",
-    "dot",
-    "einsum",
     "flatten",
     "flip",
     "index_select",
-    "interpolate",
     "logsumexp",
     "norm",
     "normalize",
-    "outer",
     "prod",
     "roll",
     "sort",

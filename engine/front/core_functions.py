@@ -1,9 +1,7 @@
 """Functions of the front's tensors that are rows of `engine.ops`, or composites of the graph.
 
 Shapes and broadcasting are numpy's. Operands that are no tensors become constants beside the first
-one that is. What is random is a function of a key, `salt` and place, the same again in backward
-(`engine.front.randomness`). `op` calls any row of the table that neither writes over an operand nor
-needs a graph.
+one that is. `op` calls any row of the table that neither writes over an operand nor needs a graph.
 
 What this module does not see: nodes' history, plans, kernels.
 """
@@ -11,17 +9,15 @@ What this module does not see: nodes' history, plans, kernels.
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from inspect import signature
-from math import pi, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
-from engine.front.arguments import dtype_of
 from engine.front.broadcasting import broadcast, meet
-from engine.front.randomness import key_and_salt, training
-from engine.front.record import DTYPES, Eager, Node, composed, constant, tracking
+from engine.front.record import Eager, Node, composed, constant, tracking
 from engine.front.recording import Recording
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, binary, operand, tensor
@@ -222,11 +218,18 @@ def attention(
 ) -> EagerTensor:
     """Return softmax(q k^T * scale + mask) v as one op.
 
-    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient.
+    Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient. A mask of truth (numpy's bool)
+    is True where a row may look (`np.tri(T, S, dtype=bool)`: not ahead), and a row that may look
+    nowhere is 0; of numbers, a row of -inf is NaN.
     """
     _check(q)
     if not q.ndim:
         raise EngineError(f"attention of {node_of(q)}: [.., T, d] is needed")
+    if isinstance(mask, np.ndarray | list) and np.asarray(mask).dtype == np.bool_:
+        seen = np.asarray(mask)
+        blind = ~seen.any(-1, keepdims=True)
+        found = attention(q, k, v, np.where(seen | blind, 0.0, -np.inf).astype(q.dtype), scale=scale)
+        return where(blind, 0.0, found) if blind.any() else found
     masks = () if mask is None else (node_of(operand(mask, q)),)
     factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else real("attention", scale)
     return _made(Eager.op("attention", node_of(q), node_of(k), node_of(v), *masks, scale=factor))
@@ -243,54 +246,7 @@ def rope(
     return _made(Eager.op("rope", node_of(x), ids, base=real("rope", base), dims=dims, mode=mode))
 
 
-# randomness, jumps
-
-
-def dropout(x: EagerTensor, p: float, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
-    """Return x / (1 - p) where a random number is at least p, 0 elsewhere; x itself in evaluation.
-
-    The mask is drawn again in backward, never stored. A recorded model draws another one in each
-    step, and needs no seed (`engine.front.randomness`).
-    """
-    share = real("dropout", p)
-    if not training() and 0 <= share <= 1:
-        _check(x)
-        return x
-    key, salt = key_and_salt(seed, salt)
-    return EagerTensor(Eager.op("dropout", node_of(x), key, p=share, salt=salt), x.shape)
-
-
-def uniform(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
-    """Return numbers in (0, 1) of a shape; another draw in each step of a recorded model."""
-    key, salt = key_and_salt(seed, salt)
-    wanted = counts("uniform", shape)
-    return EagerTensor(Eager.op("uniform", key, shape=wanted or (1,), salt=salt, dtype=_named(dtype)), wanted)
-
-
-def normal(shape: Sequence[int], *, seed: int | None = None, salt: int = 0, dtype: Any = np.float32) -> EagerTensor:
-    """Return normal numbers of mean 0, variance 1 (Box and Muller 1958), drawn like `uniform`."""
-    key, salt = key_and_salt(seed, salt)
-    wanted = counts("normal", shape)
-    turn, size = (
-        EagerTensor(Eager.op("uniform", key, shape=wanted or (1,), salt=salt ^ part, dtype=_named(dtype)), wanted)
-        for part in (0, 1)
-    )
-    return (size.log() * -2.0).sqrt() * (turn * (2 * pi)).cos()
-
-
-@in_float32
-def gumbel_softmax(
-    x: EagerTensor, *, seed: int | None = None, temperature: float = 1.0, hard: bool = False, salt: int = 0
-) -> EagerTensor:
-    """Return a sample of the Gumbel-softmax distribution over the last axis.
-
-    With `hard` one-hot, its gradient that of the soft sample. A recorded model draws another one in
-    each step, in evaluation too.
-    """
-    warmth, (key, salt) = real("gumbel_softmax", temperature), key_and_salt(seed, salt)
-    return EagerTensor(
-        composed(composites.gumbel_softmax, node_of(x), key, temperature=warmth, hard=hard, salt=salt), x.shape
-    )
+# jumps
 
 
 def straight_through(hard: EagerTensor, soft: EagerTensor) -> EagerTensor:
@@ -423,14 +379,6 @@ def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
     return constant(np.atleast_1d(ids))
 
 
-def _named(dtype: Any) -> str:
-    """Return the engine's name of a dtype; what is none of its own stays, for the op to refuse."""
-    try:
-        return DTYPES[dtype_of(dtype)]
-    except (KeyError, TypeError):
-        return str(dtype)
-
-
 __all__ = [
     "attention",
     "avg_pool2d",
@@ -439,16 +387,13 @@ __all__ = [
     "conv2d",
     "count_equal",
     "cross_entropy",
-    "dropout",
     "embedding",
     "gather",
-    "gumbel_softmax",
     "layer_norm",
     "max_pool2d",
     "maximum",
     "minimum",
     "mse_loss",
-    "normal",
     "one_hot",
     "op",
     "pad",
@@ -458,6 +403,5 @@ __all__ = [
     "split",
     "stack",
     "straight_through",
-    "uniform",
     "where",
 ]

@@ -267,7 +267,8 @@ def leaky_relu(x: EagerTensor, slope: float = 0.01) -> EagerTensor:
 @in_float32
 def prelu(x: EagerTensor, weight: Any) -> EagerTensor:
     """Return x where it is above 0, else weight * x; the weight broadcasts and has a gradient."""
-    return where(x > 0.0, x, x * operand(weight, x))
+    positive = x > 0.0
+    return where(positive, x, where(positive, 0.0, x) * operand(weight, x))
 
 
 @in_float32

@@ -14,7 +14,8 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front import core_functions
-from engine.front.core_functions import embedding, maximum, one_hot, where
+from engine.front.axis_functions import logsumexp
+from engine.front.core_functions import concat, embedding, gather, maximum, one_hot, pad, stack, where
 from engine.front.elementwise_functions import log_sigmoid
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor
@@ -168,7 +169,7 @@ def nll_loss(
     are 0, and no row of a mean.
     """
     chosen = _chosen("nll_loss", log_probabilities, classes, ignore_index)
-    return _reduced(-(log_probabilities * chosen).sum(-1), reduction, chosen.sum())
+    return _reduced(-_weighed(log_probabilities, chosen), reduction, chosen.sum())
 
 
 @in_float32
@@ -196,7 +197,12 @@ def cross_entropy(
         goal = _chosen("cross_entropy", logits, labels, ignore_index)
         count = goal.sum()
     even = goal.sum(-1, keepdims=True) * (smooth / logits.shape[-1])
-    return _reduced(-(surprise * (goal * (1 - smooth) + even)).sum(-1), reduction, count)
+    return _reduced(-_weighed(surprise, goal * (1 - smooth) + even), reduction, count)
+
+
+def _weighed(logarithms: EagerTensor, weights: EagerTensor) -> EagerTensor:
+    """Return the sums of rows, weighed; what has no weight counts as 0, infinite or not."""
+    return where(weights == 0.0, 0.0, logarithms * weights).sum(-1)
 
 
 def _is_floating(labels: Any) -> bool:
@@ -233,6 +239,56 @@ def _chosen(what: str, rows: EagerTensor, classes: Any, ignore_index: int) -> Ea
 
 
 @in_float32
+def ctc_loss(
+    log_probabilities: EagerTensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> EagerTensor:
+    """Return -log of the chance of all ways to say targets[N, S] in log_probabilities[T, N, C]
+    (Graves et al. 2006); `mean` divides each by its target's length first.
+
+    Lengths are whole numbers [N]; a target that does not fit is infinite, or 0 and without a
+    gradient (`zero_infinity`). Targets one after the other in one dimension are not taken.
+    """
+    labels, given, wanted = (core_functions.numbers("ctc_loss", x) for x in (targets, input_lengths, target_lengths))
+    if log_probabilities.ndim != 3 or labels.ndim != 2 or not labels.shape[:1] == given.shape == wanted.shape:
+        raise EngineError(
+            f"ctc_loss of {log_probabilities.shape} for {labels.shape}: [T, N, C] and [N, S], lengths [N]"
+        )
+    steps, count, _ = log_probabilities.shape
+    if count != len(labels) or (given > steps).any() or (wanted > labels.shape[1]).any() or (given < 1).any():
+        raise EngineError(
+            f"ctc_loss: lengths {given.tolist()} of {steps} steps, {wanted.tolist()} of {labels.shape[1]}"
+        )
+    states = np.full((count, 2 * labels.shape[1] + 1), whole("ctc_loss", blank), np.int32)
+    states[:, 1::2] = labels
+    said = gather(log_probabilities, np.broadcast_to(states, (steps, *states.shape)), -1)
+    skips = np.pad(states[:, 2:] != states[:, :-2], ((0, 0), (2, 0)))  # never over a blank: it stands on both sides
+    begun = np.arange(states.shape[1]) < 2
+    reached = where(np.broadcast_to(begun, states.shape), said[0], _NEVER)
+    for step in range(1, steps):
+        moved = [reached, *(pad(reached, (0, by), (0, 0), _NEVER)[:, : states.shape[1]] for by in (1, 2))]
+        ways = stack([*moved[:2], where(skips, moved[2], _NEVER)])
+        going = np.broadcast_to((step < given)[:, None], states.shape)
+        reached = where(going, logsumexp(ways, 0) + said[step], reached)
+    ends = [np.maximum(2 * wanted - by, 0)[:, None] for by in (0, 1)]
+    last = [gather(reached, at, -1) for at in ends]
+    last[1] = where((wanted > 0)[:, None], last[1], _NEVER)
+    loss = -logsumexp(concat(last, 1), 1)
+    loss = where(loss > -_NEVER / 2, 0.0 if zero_infinity else float("inf"), loss)
+    return _reduced(loss / np.maximum(wanted, 1).astype(loss.dtype) if reduction == "mean" else loss, reduction)
+
+
+_NEVER = -1e30
+"""The logarithm of the chance of what cannot be: finite, so that no gradient is NaN."""
+
+
+@in_float32
 def focal_loss(
     logits: EagerTensor, target: Any, *, gamma: float = 2.0, alpha: float = -1.0, reduction: str = "mean"
 ) -> EagerTensor:
@@ -251,6 +307,7 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "cosine_embedding_loss",
     "cross_entropy",
+    "ctc_loss",
     "focal_loss",
     "gaussian_nll_loss",
     "hinge_embedding_loss",

@@ -6,7 +6,6 @@ What this module does not see: nodes' history, plans, kernels.
 """
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
-from engine.front.core_functions import concat, gather, scatter
+from engine.front.core_functions import concat, gather, scatter, split, where
+from engine.front.elementwise_functions import clone, isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
 from engine.ops.shapes import counts, real, whole
@@ -87,6 +87,52 @@ def masked_select(x: EagerTensor, mask: Any) -> EagerTensor:
     return found
 
 
+def nonzero(x: EagerTensor) -> EagerTensor:
+    """Return where the elements are that are not 0, in order: int32 [count, axes]; at the prompt
+    alone.
+    """
+    return tensor(np.argwhere(x.data != 0), dtype=np.int32)
+
+
+def unique(x: EagerTensor) -> EagerTensor:
+    """Return the distinct numbers in order, without a gradient, each NaN for itself; at the prompt
+    alone.
+
+    Places and counts (PyTorch's `return_inverse`, `return_counts`) are not given.
+    """
+    return tensor(np.unique(x.data, equal_nan=False), dtype=x.dtype)
+
+
+def meshgrid(*tensors: EagerTensor, indexing: str = "ij") -> tuple[EagerTensor, ...]:
+    """Return vectors (or scalars) as tensors over all their combinations: the first along axis 0,
+    the second along axis 1, which `indexing="xy"` exchanges.
+    """
+    if indexing not in {"ij", "xy"} or any(x.ndim > 1 for x in tensors):
+        raise EngineError(f"meshgrid of {[x.shape for x in tensors]}, {indexing!r}: vectors are needed, and ij or xy")
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = 1, 0
+    shape = [tensors[place].size for place in order]
+    wide = [[-1 if place == order[k] else 1 for place in range(len(order))] for k in range(len(order))]
+    return tuple(x.reshape(*form).broadcast_to(*shape) for x, form in zip(tensors, wide, strict=True))
+
+
+def put_along_dim(x: EagerTensor, ids: Any, values: Any, axis: int = -1) -> EagerTensor:
+    """Return x with values laid at ids along an axis, PyTorch's `scatter` (`fn.scatter` adds): what
+    `take_along_dim` takes. Of a place named twice the last value is kept.
+
+    Values are a number, or shaped like ids, which are at most as long as x along each other axis.
+    """
+    places, place = np.asarray(ids), _axis(x, axis)
+    if places.dtype.kind not in "iu" or places.ndim != x.ndim:
+        raise EngineError(f"put_along_dim: ids of {places.dtype}{list(places.shape)} for a tensor of shape {x.shape}")
+    key = [*np.ogrid[tuple(slice(n) for n in places.shape)]]
+    key[place] = places
+    made = clone(x)
+    made[tuple(key)] = values
+    return made
+
+
 def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
     """Return x with each element of values added at its index along an axis; ids and values are
     shaped like x but for that axis.
@@ -104,34 +150,6 @@ def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eager
 
 
 @in_float32
-def tensordot(a: EagerTensor, b: EagerTensor, axes: int = 2) -> EagerTensor:
-    """Return the sum of products over the last `axes` axes of a and the first of b."""
-    shared = whole("tensordot", axes)
-    if not 0 <= shared <= min(a.ndim, b.ndim) or a.shape[a.ndim - shared :] != b.shape[:shared]:
-        raise EngineError(f"tensordot over {shared} axes: shapes {a.shape} and {b.shape} do not meet")
-    size = prod(b.shape[:shared])
-    made: EagerTensor = a.reshape(-1, size) @ b.reshape(size, -1)
-    return made.reshape(*a.shape[: a.ndim - shared], *b.shape[shared:])
-
-
-def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
-    """Return the Kronecker product of two tensors of one rank."""
-    if a.ndim != b.ndim:
-        raise EngineError(f"kron of shapes {a.shape} and {b.shape}: one rank is needed")
-    apart = [tuple(n for m, k in zip(x.shape, other, strict=True) for n in ((m, 1) if x is a else (1, k)))
-             for x, other in ((a, b.shape), (b, b.shape))]  # fmt: skip
-    made: EagerTensor = a.reshape(*apart[0]) * b.reshape(*apart[1])
-    return made.reshape(*(m * k for m, k in zip(a.shape, b.shape, strict=True)))
-
-
-@in_float32
-def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, alpha: float = 1.0) -> EagerTensor:
-    """Return beta x + alpha a @ b."""
-    made: EagerTensor = x * beta + (a @ b) * alpha
-    return made
-
-
-@in_float32
 def diff(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return each element less the one before it along an axis."""
     before = (slice(None),) * _axis(x, axis)
@@ -145,7 +163,9 @@ def softmin(x: EagerTensor, axis: int = -1) -> EagerTensor:
 
 
 def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
-    """Return the middle element along an axis, of two the lower; its gradient goes there."""
+    """Return the middle element along an axis, of two the lower, or NaN where one is; its gradient
+    goes there.
+    """
     place = _axis(x, axis)
     return _ordered(x, place, (x.shape[place] - 1) // 2)
 
@@ -153,7 +173,7 @@ def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
 @in_float32
 def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
     """Return what lies at a share, from 0 to 1, of the ordered elements along an axis, between two
-    in proportion.
+    in proportion; NaN where one is.
     """
     if not 0 <= real("quantile", share) <= 1:
         raise EngineError(f"quantile: {share} is no share from 0 to 1")
@@ -165,11 +185,11 @@ def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
 
 
 def _ordered(x: EagerTensor, axis: int, number: int) -> EagerTensor:
-    """Return the element with this number along an axis, in order."""
+    """Return the element with this number along an axis, in order; NaN where one is."""
     if not x.shape[axis]:
         raise EngineError(f"shape {x.shape} has no elements along axis {axis}")
-    found: EagerTensor = index_select(sort(x, axis)[0], axis, [number])
-    return found.reshape(*x.shape[:axis], *x.shape[axis + 1 :])
+    found, last = split(index_select(sort(x, axis)[0], axis, [number, x.shape[axis] - 1]), 2, axis)
+    return where(isnan(last), last, found).reshape(*x.shape[:axis], *x.shape[axis + 1 :])
 
 
 def pixel_shuffle(x: EagerTensor, factor: int) -> EagerTensor:
@@ -205,7 +225,6 @@ def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 __all__ = [
-    "addmm",
     "arange",
     "diff",
     "expand",
@@ -213,19 +232,21 @@ __all__ = [
     "full",
     "hstack",
     "index_add",
-    "kron",
     "linspace",
     "masked_select",
     "median",
+    "meshgrid",
     "movedim",
+    "nonzero",
     "ones",
     "pixel_shuffle",
+    "put_along_dim",
     "quantile",
     "repeat_interleave",
     "scatter_add",
     "softmin",
     "swapaxes",
     "take_along_dim",
-    "tensordot",
+    "unique",
     "zeros",
 ]

@@ -379,6 +379,24 @@ REFUSED = [
     (lambda x: fn.tensordot(x, x, 1), "do not meet"),
     (lambda x: fn.pixel_shuffle(x, 2), "N, C, H, W"),
     (lambda x: fn.masked_select(x, [True, False]), "broadcast"),
+    (lambda x: fn.unfold(x, 2), "axes image"),
+    (lambda x: fn.conv3d(x, x), "N, C, D, H, W"),
+    (lambda x: fn.conv3d(x.reshape(1, 1, 1, 3, 4), x.reshape(1, 1, 1, 3, 4), stride=(1, 2)), "3 whole numbers"),
+    (lambda x: fn.conv3d(x.reshape(1, 1, 1, 3, 4), x.reshape(1, 1, 3, 4, 1)), "depth 3"),
+    (lambda x: fn.adaptive_avg_pool2d(x, 0), "at least 1"),
+    (lambda x: fn.grid_sample(x, x), "OH, OW, 2"),
+    (
+        lambda x: fn.grid_sample(x.reshape(1, 1, 3, 4), x[:, :2].reshape(1, 3, 1, 2), mode="bicubic"),
+        "bilinear or nearest",
+    ),
+    (fn.meshgrid, "vectors"),
+    (lambda x: fn.put_along_dim(x, [[0.5]], 1.0), "ids of float64"),
+    (lambda x: fn.put_along_dim(x, [[9]], 1.0), "out of bounds"),
+    (lambda x: fn.ctc_loss(x, [[1]], [1], [1]), "T, N, C"),
+    (lambda x: fn.ctc_loss(x.reshape(3, 1, 4), [[1]], [4], [1]), "4.* of 3 steps"),
+    (lambda x: fn.ctc_loss(x.reshape(3, 1, 4), [[4]], [3], [1]), "indices run"),
+    (lambda x: fn.randint(3, 3, (2,), seed=0), "no whole number"),
+    (lambda x: fn.multinomial(x, 5, seed=0), "5 of 4"),
 ]
 
 
@@ -387,6 +405,16 @@ def test_misuse_is_refused_in_one_line(wrong, words):
     with pytest.raises(EngineError, match=words) as caught:
         wrong(tensor(X))
     assert "\n" not in str(caught.value)
+
+
+def test_places_are_drawn_in_proportion_to_their_weights():
+    weights = tensor([[1.0, 0.0, 3.0], [0.0, 5.0, 0.0]])
+    drawn = fn.multinomial(weights, 4000, replacement=True, seed=3).numpy()
+    assert drawn.shape == (2, 4000)
+    np.testing.assert_allclose(np.bincount(drawn[0], minlength=3) / 4000, [0.25, 0, 0.75], atol=0.02)
+    assert (drawn[1] == 1).all()
+    firsts = [fn.multinomial(weights[0], 2, seed=seed).numpy()[0] for seed in range(400)]
+    np.testing.assert_allclose(np.mean(firsts), 1.5, atol=0.1)  # 0 in a quarter of them, else 2
 
 
 def test_lstm_and_gru_are_their_formulas_step_by_step():
@@ -422,6 +450,16 @@ RECORDED = {
     "order": lambda z, labels: fn.mse_loss(fn.sort(z)[0] + fn.topk(z, 3)[0], fn.one_hot(labels, 3)),
     "scans": lambda z, labels: fn.huber_loss(fn.cumsum(z, 1) * fn.prod(z, 1, keepdims=True), fn.one_hot(labels, 3)),
     "statistics": lambda z, labels: fn.kl_div((z / fn.std(z, 0)).log_softmax(), fn.one_hot(labels, 3)),
+    "windows": lambda z, labels: fn.mse_loss(
+        fn.adaptive_avg_pool2d(
+            fn.conv3d(z.reshape(8, 1, 1, 1, 3), tensor(np.ones((1, 1, 1, 1, 2)), dtype="float32")), (1, 3)
+        ).reshape(8, 3)
+        + fn.grid_sample(z.reshape(8, 1, 1, 3), tensor(np.zeros((8, 1, 3, 2)), dtype="float32")).reshape(8, 3),
+        fn.one_hot(labels, 3),
+    ),
+    "said": lambda z, labels: (
+        fn.ctc_loss(fn.stack([z, z * 0.5]).log_softmax(), [[1]] * 8, [2] * 8, [1] * 8) + fn.nll_loss(z, labels)
+    ),
     "products": lambda z, labels: fn.l1_loss(fn.einsum("ij,ik->ij", z, z), fn.one_hot(labels, 3)),
 }
 

@@ -10,6 +10,7 @@ import engine
 from allocsim.errors import EngineError, UnknownNameError
 from engine import Module, tensor
 from engine.front import functions as fn
+from engine.front.attention_modules import TransformerEncoderLayer
 from engine.front.modules import Conv2d, Embedding, Linear, RmsNorm, Sequential
 from engine.models.mlp import mlp
 from engine.training import Dataset, Settings, Trainer, config, fit
@@ -192,3 +193,20 @@ def test_a_tensor_given_twice_is_no_two_parameters():
     p = one()
     with pytest.raises(EngineError, match="'0' and '1' are one tensor"):
         engine.optimizer([p, p])
+
+
+def test_a_layer_with_attention_is_recorded_and_trained_with_dropout():
+    rng = np.random.default_rng(5)
+
+    class Net(Module):
+        def __init__(self):
+            self.layer, self.out = TransformerEncoderLayer(4, 2, 8, rng, p=0.2), Linear(4, 3, rng)
+
+        def forward(self, data):
+            return self.out(self.layer(data, np.tri(3, 3, dtype=bool)).mean(1))
+
+    data, labels = rng.normal(size=(8, 3, 4)).astype(np.float32), rng.integers(0, 3, 8).astype(np.int32)
+    model = engine.model(Net(), example={"data": data, "labels": labels})
+    fitted = fit(model, Dataset.of(data, labels), Settings(epochs=3, batch=8, hyper={"alpha": 0.05}))
+    losses = [epoch.training.losses[0] for epoch in fitted.history]
+    assert losses[-1] < losses[0]

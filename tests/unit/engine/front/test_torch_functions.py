@@ -305,6 +305,8 @@ for st, pd, op in ((1, 0, 0), (2, 1, 1), (3, 2, 0)):
         A(2),
     )
 ids = r.integers(0, 3, (4, 5))
+SAID = np.array([[1, 1, 2], [2, 1, 0], [1, 1, 1]])
+SEEN = np.array([[True, False, True, True, False], [False] * 5, [True] * 5])
 for name, f, g, xs in (
     ("expand", lambda x: fn.expand(x, 2, -1, 4), lambda x: x.expand(2, -1, 4), (A(3, 1),)),
     ("repeat_interleave", lambda x: fn.repeat_interleave(x, 2, 1), lambda x: x.repeat_interleave(2, 1), (A(2, 3),)),
@@ -329,6 +331,30 @@ for name, f, g, xs in (
     ("linspace", lambda x: x * fn.linspace(0, 1, 3, dtype="float64"), lambda x: x * torch.linspace(0, 1, 3, dtype=torch.float64), (A(3),)),
     ("made", lambda x: x @ fn.eye(3, dtype="float64") + fn.ones((2, 3), dtype="float64") + fn.full((3,), 2.0, dtype="float64") + fn.zeros((1,), dtype="float64"), lambda x: x @ torch.eye(3).double() + 3, (A(2, 3),)),
     ("cosine_embedding_loss_sum", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], reduction="sum"), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), reduction="sum"), (A(3, 4), A(3, 4))),
+    ("linear", fn.linear, F.linear, (A(2, 3, 4), A(5, 4), A(5))),
+    ("unfold", lambda x: fn.unfold(x, (2, 3), stride=(2, 1), padding=1, dilation=(1, 2)), lambda x: F.unfold(x, (2, 3), stride=(2, 1), padding=1, dilation=(1, 2)), (A(2, 3, 5, 6),)),
+    ("conv3d", fn.conv3d, F.conv3d, (A(2, 2, 3, 4, 3), A(3, 2, 2, 3, 1), A(3))),
+    ("conv3d groups", lambda x, w: fn.conv3d(x, w, stride=(2, 1, 2), padding=(1, 0, 1), dilation=(2, 1, 1), groups=2), lambda x, w: F.conv3d(x, w, stride=(2, 1, 2), padding=(1, 0, 1), dilation=(2, 1, 1), groups=2), (A(2, 4, 5, 4, 3), A(6, 2, 2, 2, 2))),
+    ("adaptive_avg_pool2d", lambda x: fn.adaptive_avg_pool2d(x, 1), lambda x: F.adaptive_avg_pool2d(x, 1), (A(2, 3, 4, 5),)),
+    ("adaptive_avg_pool2d up", lambda x: fn.adaptive_avg_pool2d(x, (3, 7)), lambda x: F.adaptive_avg_pool2d(x, (3, 7)), (A(2, 3, 4, 5),)),
+    *((f"grid_sample {mode} {beyond} {align}", lambda x, g, k={"mode": mode, "padding_mode": beyond, "align_corners": align}: fn.grid_sample(x, g, **k), lambda x, g, k={"mode": mode, "padding_mode": beyond, "align_corners": align}: F.grid_sample(x, g, **k), (A(2, 3, 4, 5), r.uniform(-1.4, 1.4, (2, 3, 2, 2)))) for mode in ("bilinear", "nearest") for beyond in ("zeros", "border") for align in (True, False)),
+    ("meshgrid xy", lambda a, b, d: fn.meshgrid(a, b, d, indexing="xy")[1], lambda a, b, d: torch.meshgrid(a, b, d, indexing="xy")[1], (A(2), A(3), A(4))),
+    ("put_along_dim", lambda x, v: fn.put_along_dim(x, [[2, 0, 1], [0, 1, 2]], v, 0), lambda x, v: x.scatter(0, T([[2, 0, 1], [0, 1, 2]]), v), (A(3, 4), A(2, 3))),
+    ("put_along_dim a number", lambda x: fn.put_along_dim(x, [[1], [0], [2]], 7.0, 1), lambda x: x.scatter(1, T([[1], [0], [2]]), 7.0), (A(3, 4),)),
+    ("amax of equals", lambda x: fn.amax(x, 1), lambda x: x.amax(1), (np.array([[3.0, 1, 3], [np.inf, np.inf, -np.inf], [np.nan, 1, 2]]),)),
+    ("amin of equals", fn.amin, torch.amin, (np.array([[3.0, 1, 1], [1.0, 2.0, 5.0]]),)),
+    *((f"ctc_loss {reduction}", lambda x, k=reduction: fn.ctc_loss(x.log_softmax(), SAID, [6, 5, 3], [3, 2, 0], reduction=k), lambda x, k=reduction: F.ctc_loss(x.log_softmax(-1), T(SAID), T([6, 5, 3]), T([3, 2, 0]), reduction=k), (A(6, 3, 4),)) for reduction in ("mean", "sum", "none")),
+    ("ctc_loss that does not fit", lambda x: fn.ctc_loss(x.log_softmax(), SAID, [6, 5, 2], [3, 2, 3], blank=3, zero_infinity=True), lambda x: F.ctc_loss(x.log_softmax(-1), T(SAID), T([6, 5, 2]), T([3, 2, 3]), blank=3, zero_infinity=True), (A(6, 3, 4),)),
+    ("attention by a mask of truth", lambda q, k, v: fn.attention(q, k, v, SEEN), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, T(SEEN)), (A(2, 3, 4), A(2, 5, 4), A(2, 5, 4))),
+    ("nll_loss of what cannot be", lambda x: fn.nll_loss(x, [0, 1]), lambda x: F.nll_loss(x, T([0, 1])), (np.array([[0.0, -np.inf], [-np.inf, 0.0]]),)),
+    *((f"cross_entropy of what cannot be {reduction}", lambda x, k=reduction: fn.cross_entropy(x, [0, 1], ignore_index=0, reduction=k), lambda x, k=reduction: F.cross_entropy(x, T([0, 1]), ignore_index=0, reduction=k), (np.array([[0.0, -np.inf, 1.0], [-np.inf, 0.0, 2.0]]),)) for reduction in ("mean", "none")),
+    ("diagonal beside infinities", fn.diagonal, lambda x: x.diagonal(0, -2, -1), (np.array([[[1.0, np.inf, 2.0], [np.nan, 3.0, 4.0]]] * 2),)),
+    ("diagonal of many rows", fn.diagonal, lambda x: x.diagonal(0, -2, -1), (A(5, 3),)),
+    ("interpolate beside infinities", lambda x: fn.interpolate(x, (4, 3)), lambda x: F.interpolate(x, (4, 3)), (np.array([[[[1.0, np.inf], [np.nan, 2.0]]]]),)),
+    ("interpolate bilinear beside infinities", lambda x: fn.interpolate(x, (4, 6), mode="bilinear"), lambda x: F.interpolate(x, (4, 6), mode="bilinear"), (np.array([[[[1.0, 2.0, 3.0, np.inf], [np.nan, 2.0, 5.0, 1.0]]]]),)),
+    ("median of NaN", lambda x: fn.median(x, 1), lambda x: x.median(1).values, (np.array([[1.0, np.nan, 0.0], [2.0, 3.0, 1.0]]),)),
+    ("quantile of NaN", lambda x: fn.quantile(x, 0.3, 1), lambda x: x.quantile(0.3, 1), (np.array([[1.0, np.nan, 0.0], [2.0, 3.0, 1.0]]),)),
+    ("prelu of an unused NaN", fn.prelu, F.prelu, (np.array([[1.0, np.inf], [2.0, 3.0]]), np.array([np.nan, np.inf]))),
     ("cosine_embedding_loss_none", lambda a, b: fn.cosine_embedding_loss(a, b, [1.0, -1.0, -1.0], margin=0.1, reduction="none"), lambda a, b: F.cosine_embedding_loss(a, b, T([1.0, -1.0, -1.0]), margin=0.1, reduction="none"), (A(3, 4), A(3, 4))),
 ):  # fmt: skip
     c(name, f, g, *xs)
