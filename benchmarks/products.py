@@ -1,10 +1,11 @@
 """Products of matrices by the engine's tiles against numpy's BLAS, at the shapes of the full model, T = 64 and 256, one thread.
 
-    python benchmarks/products.py [--rounds N] [--out FILE]
+    python benchmarks/products.py [--rounds N] [--grid] [--lanes 8] [--out FILE]
 
 Weights of 128 MiB in all are gone through in turn, as a training step does, so that none waits in a cache. Tiles and BLAS take turns; the figure is
-the median over rounds of the CPU time of the tiles / that of BLAS. `chosen` is what the engine takes. On a processor without vectors of 512 bits it takes
-BLAS throughout, and the ratios say what the tiles would cost there.
+the median over rounds of the CPU time of the tiles / that of BLAS. `chosen` is what the engine takes. `--lanes 8` has tiles and BLAS use
+vectors of 256 bits, as on a processor that has no wider ones. `--grid` measures tiles and BLAS over many sizes instead, and says where the engine's choice is
+slower than the other by more than a tenth: what `engine.kernels.tiles.MEASURED` was read off.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -21,6 +23,10 @@ sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 from allocsim import processor  # noqa: E402 - after the path above
 
+NARROW = sys.argv[sys.argv.index("--lanes") + 1] == "8" if "--lanes" in sys.argv else False
+if NARROW:
+    os.environ["OPENBLAS_CORETYPE"] = "Haswell"
+    processor.flags = lambda *_: frozenset({"avx2", "fma"})
 processor.prefer(os.environ)  # before numpy loads its BLAS
 
 import numpy as np  # noqa: E402
@@ -82,12 +88,52 @@ def measure(left: tuple[int, ...], right: tuple[int, ...], turned: str, rounds: 
     }  # fmt: skip
 
 
+GRID = {
+    "m": (8, 9, 12, 16, 20, 24, 33, 48, 64, 100, 128, 192, 256, 384, 512, 700, 1024),
+    "k": (16, 64, 192, 576, 1536),
+    "n": (48, 64, 80, 101, 192, 256, 300, 576, 1536),
+}
+
+
+def grid(rounds: int) -> dict[str, Any]:
+    """Measure products of all sizes of the grid that are no larger than 1e9; say where the choice is slow."""
+    found: dict[str, Any] = {"lanes": tiles.lanes(), "classes": {}}
+    for turned in ("", "r"):
+        rows = [
+            {"size": [m, k, n], **measure((m, k), (k, n), turned, rounds)}
+            for m, k, n in product(*GRID.values())
+            if m * k * n < 1e9
+        ]
+        cost = [row["ratio"] if row["chosen"] == "tiles" else 1 / row["ratio"] for row in rows]
+        slow = sorted((one for one in zip(cost, rows, strict=True) if one[0] > 1.1), key=lambda one: -one[0])
+        name = "turned" if turned else "plain"
+        found["classes"][name] = {
+            "products": len(rows),
+            "by_tiles": sum(row["chosen"] == "tiles" for row in rows),
+            "chosen_against_blas": geometric_mean(row["ratio"] if row["chosen"] == "tiles" else 1.0 for row in rows),
+            "slower_by_a_tenth": {
+                "tiles": sum(row["chosen"] == "tiles" for _, row in slow),
+                "blas": sum(row["chosen"] == "blas" for _, row in slow),
+            },
+            "worst_of_tiles": [[*row["size"], round(one, 2)] for one, row in slow if row["chosen"] == "tiles"][:8],
+        }
+        print(name, json.dumps(found["classes"][name]))
+    return found
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="Products by tiles against BLAS.")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "products.json")
+    parser.add_argument("--grid", action="store_true", help="many sizes; writes products_grid.json")
+    parser.add_argument("--lanes", choices=("8",), help="vectors of 256 bits")
     options, _ = parser.parse_known_args()
+    if options.grid:
+        out = options.out.with_name(f"products_grid{'_8' if NARROW else ''}.json")
+        with threadpool_limits(1, user_api="blas"):
+            out.write_text(json.dumps(grid(options.rounds), indent=1) + "\n", encoding="utf-8")
+        return
     rows = []
     with threadpool_limits(1, user_api="blas"):
         for t in (64, 256):

@@ -80,6 +80,7 @@ class ChangeableValue(EagerValue):
         if (
             not looked_up
             and isinstance(values, EagerValue)
+            and values is not self  # `x[:] = x` is a new version of x, as `x.copy_(x)` is
             and values.requires_grad == seen.requires_grad  # else the history changes, though no byte does
             and _same_bytes(values._node, node)  # noqa: SLF001 - `x[key] += y` lays y where it is
         ):
@@ -127,6 +128,8 @@ class ChangeableValue(EagerValue):
             raise EngineError(f"{op} of {self._node} has no derivative; use no_grad() or a detached tensor")
         try:
             laid = values.data if isinstance(values, EagerValue) else held(op, np.asarray(values), self.dtype)
+            first = next((place for place, n in enumerate(laid.shape) if n != 1), laid.ndim)
+            laid = laid.reshape(laid.shape[first:])  # numpy bears axes of length 1 in front, but not beside a mask
             self._node.array.reshape(self.shape, copy=False)[index] = laid
         except (IndexError, ValueError, TypeError) as error:
             raise EngineError(f"{op} of {self._node}: {error}") from None

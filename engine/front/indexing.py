@@ -95,8 +95,11 @@ def laid_at(x: Node, shape: Shape, items: Items, values: Node) -> Node:
     """
     places, rest = _places(x, shape, items)
     wanted = (*places.shape, *rest) or (1,)
+    over = max(len(values.shape) - len(wanted), 0)
     try:
-        new = repeated(values, wanted)
+        new = repeated(
+            values if any(n != 1 for n in values.shape[:over]) else reshaped(values, values.shape[over:]), wanted
+        )
     except EngineError:
         raise EngineError(f"[{_said(items)}] = of {x}: {values} does not broadcast to {list(wanted)}") from None
     count, width = prod(shape[: len(shape) - len(rest)]), prod(rest)

@@ -10,9 +10,10 @@ Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) o
 A matrix whose axes both step by more than an element is copied into scratch, bound once. Bits
 depend on shapes, orientation, processor and BLAS threads, not on placement.
 
-Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 bits; BLAS),
-chosen when bound, by layout and sizes alone. Large products are shared between the threads that a
-run may use: tiles to the same bits; what BLAS does may differ in last digits with their number.
+Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 or 256 bits;
+BLAS), chosen when bound, by layout and sizes alone. Large products are shared between the threads
+that a run may use: tiles to the same bits; what BLAS does may differ in last digits with their
+number.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,42 @@ from engine.kernels.threads import cut, parts, together
 
 COLUMNS: Final = 48
 """Fewest columns: the width of a tile."""
-ROWS: Final = 8
-"""Fewest rows for which packing pays."""
-DEPTH: Final = 16
-"""Fewest terms of a sum for which reading and writing the result pays."""
-SMALL: Final = 64**3
-"""Multiplications up to which OpenBLAS has code of its own that is quicker, if right has unit
-stride along its columns."""
+WASTE: Final = 1.05
+"""Most rows or columns of tiles for each one of a product, where `Range.whole`: an edge is computed
+as whole tiles, and copied."""
+
+
+class Range(NamedTuple):
+    """Sizes at which tiles are quicker."""
+
+    rows: int
+    below: int
+    terms: int
+    columns: int
+    """Fewest rows and what they stay below, fewest terms of a sum, fewest columns."""
+    whole: bool = True
+    """Whether the tiles must come out nearly even."""
+
+
+_ANY: Final = 1 << 40
+MEASURED: Final = {
+    (16, False): (
+        Range(8, 33, 16, 96),
+        Range(16, 100, 576, 192, whole=False),
+        Range(33, 100, 16, 48),
+        Range(100, _ANY, 64, 96),
+    ),
+    (16, True): (
+        Range(8, 512, 192, 192, whole=False),
+        Range(32, 129, 64, 48),
+        Range(128, 512, 64, 192),
+        Range(512, _ANY, 192, 576),
+    ),
+    (8, False): (Range(8, 33, 16, 48), Range(33, 257, 64, 300)),
+    (8, True): (Range(9, 65, 576, 576, whole=False), Range(65, 257, 576, 576)),
+}
+"""(Lanes, whether right is turned) -> where the tiles were quicker than OpenBLAS, by
+`benchmarks/products.py --grid`."""
 
 EACH: Final = 2
 """Pieces of a batch for each thread: matrices are few, and seldom a multiple of the threads. Each
@@ -36,12 +65,18 @@ piece packs in a room of its own, so that more would lie in no cache."""
 
 
 @lru_cache(maxsize=1)
-def wide() -> bool:
-    """Return whether this processor has vectors of 512 bits.
+def lanes() -> int:
+    """Return how many float32 a vector of the tiles has: 16 where vectors have 512 bits, else 8."""
+    return 16 if "avx512f" in processor.flags() else 8
 
-    On others the tiles are right but slow.
+
+@lru_cache(maxsize=1)
+def wide() -> bool:
+    """Return whether this processor has the vectors and the fused multiply-add of the tiles.
+
+    On others they are right but slow.
     """
-    return "avx512f" in processor.flags()
+    return bool({"avx512f", "fma"} & processor.flags())
 
 
 def fits(left: Array, right: Array, out: Array) -> bool:
@@ -61,12 +96,29 @@ def fits(left: Array, right: Array, out: Array) -> bool:
 
 
 def pays(left: Array, right: Array) -> bool:
-    """Return whether the tiles are quicker than a BLAS here.
-
-    Measured by `benchmarks/products.py`.
-    """
+    """Return whether the tiles are quicker than a BLAS here (`MEASURED`)."""
     (m, k), n = left.shape[-2:], right.shape[-1]
-    return wide() and m >= ROWS and k >= DEPTH and (m * k * n > SMALL or right.strides[-1] != 4)
+    if not wide():
+        return False
+    turned = right.strides[-1] != 4
+    even = _even(m, n, turned=turned)
+    return any(
+        each.rows <= m < each.below and k >= each.terms and n >= each.columns and (even or not each.whole)
+        for each in MEASURED[lanes(), turned]
+    )
+
+
+def _even(m: int, n: int, *, turned: bool) -> bool:
+    """Return whether a result of m rows and n columns is nearly made of whole tiles."""
+    width = lanes()
+    if turned:
+        return _waste(m, 2 * width if width == 16 else 3 * width) <= WASTE
+    return _waste(m, width // 2) <= WASTE and min(_waste(n, 3 * width), _waste(n, 2 * width)) <= WASTE
+
+
+def _waste(length: int, unit: int) -> float:
+    """Return what is computed, in whole units, for each one wanted."""
+    return -(-length // unit) * unit / max(length, 1)
 
 
 def chosen(left: Array, right: Array, out: Array) -> bool:

@@ -17,6 +17,7 @@ import numba
 import numpy as np
 from numba import types
 
+from engine.kernels import tiles
 from engine.kernels.binding import remember
 from engine.kernels.loading import load
 
@@ -30,9 +31,14 @@ to half of the time."""
 
 
 def _digest(folder: Path) -> bytes:
-    """Return a digest of all source files of a folder; empty if there are none to be read."""
+    """Return a digest of a folder's source files and of the vectors that they are compiled for.
+
+    Empty if there are no files to be read.
+    """
     sources = sorted(folder.glob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest() if sources else b""
+    if not sources:
+        return b""
+    return hashlib.sha256(b"".join([b"%d" % tiles.lanes(), *(source.read_bytes() for source in sources)])).digest()
 
 
 _DIGEST: Final = _digest(Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""The kernel that multiplies float32 matrices by register tiles of 512-bit vectors.
+"""The kernel that multiplies float32 matrices by register tiles of vectors of 512 or 256 bits.
 
     out[.., m, n] = left[.., m, k] @ right[.., k, n], or out += that
 
@@ -40,9 +40,10 @@ from engine.kernels.compiled.registers import (
     ROWS,
     TURNED_COLUMNS,
     TURNED_ROWS,
-    copy_8,
-    copy_32,
-    copy_48,
+    copy_narrow,
+    copy_rows,
+    copy_turned,
+    copy_wide,
     narrow_first,
     narrow_next,
     pack_four,
@@ -85,19 +86,21 @@ written together."""
 def _pack_rows(left: Any, first: int, start: int, depth: int, width: int, packed: Any) -> None:
     """packed[i, r] = left[first + r, start + i], r < width, zero beyond the last row.
 
-    Packed: depth * width numbers, width 8, 32 or 48.
+    Packed: depth * width numbers, width that of a side of a tile.
     """
     rows = min(width, left.shape[0] - first)
     source = left.ctypes.data + first * left.strides[0] + start * left.strides[1]
     target, done = packed.ctypes.data, 0
     if rows == width and left.strides[0] == 4:
         done = depth
-        if width == 8:
-            copy_8(source, left.strides[1], target, depth)
-        elif width == 32:
-            copy_32(source, left.strides[1], target, depth)
+        if width == ROWS:
+            copy_rows(source, left.strides[1], target, depth)
+        elif width == NARROW_COLUMNS:
+            copy_narrow(source, left.strides[1], target, depth)
+        elif width == COLUMNS:
+            copy_wide(source, left.strides[1], target, depth)
         else:
-            copy_48(source, left.strides[1], target, depth)
+            copy_turned(source, left.strides[1], target, depth)
     elif rows == width and left.strides[1] == 4 and depth >= LANES:
         done = depth // LANES * LANES
         for r in range(0, width, 4):

@@ -23,26 +23,30 @@ from typing import Any, Final
 from llvmlite import ir
 from numba import extending, types
 
+from engine.kernels import tiles
 from engine.kernels.compiled.vectors import splat, touch
 
 _intrinsic: Any = extending.intrinsic  # numba declares this with types that no caller satisfies
 
-LANES: Final = 16
-"""float32 in a vector of 512 bits."""
-ROWS: Final = 8
-COLUMNS: Final = 48
+LANES: Final = tiles.lanes()
+"""float32 in a vector: 16 of 512 bits, of which there are 32, or 8 of 256 bits, of which there are
+16. A tile's sums, one line of right and one number of left fill them."""
+_WIDE: Final = LANES == 16
+ROWS: Final = 8 if _WIDE else 4
+COLUMNS: Final = 3 * LANES
 """Tile over plain right: rows of left, columns of right."""
-NARROW_COLUMNS: Final = 32
+NARROW_COLUMNS: Final = 2 * LANES
 """Columns of the tile for matrices that are a head wide: 64 columns would fill two tiles of 48 by
 two thirds."""
-TURNED_ROWS: Final = 32
-TURNED_COLUMNS: Final = 12
+TURNED_ROWS: Final = 2 * LANES if _WIDE else 3 * LANES
+TURNED_COLUMNS: Final = 12 if _WIDE else 4
 """Tile over turned right."""
 
 _WORD = ir.IntType(64)
 _REAL = ir.FloatType()
 _VECTOR = ir.VectorType(_REAL, LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
+_BYTES: Final = 4 * LANES
 
 
 def _word(number: int) -> Any:
@@ -93,15 +97,15 @@ def _loop(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any]
 
 
 def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *, add: bool) -> None:
-    """Write 4 vectors as 16 rows of 4 numbers, `pitch` bytes apart.
+    """Write 4 vectors as rows of 4 numbers, `pitch` bytes apart.
 
     With `add`, add them to what is there.
     """
     quads = range(0, LANES, 4)
-    low = [lane for q in quads for lane in (q, q + 16, q + 1, q + 17)]
-    high = [lane for q in quads for lane in (q + 2, q + 18, q + 3, q + 19)]
-    first = [lane for q in quads for lane in (q, q + 1, q + 16, q + 17)]
-    second = [lane for q in quads for lane in (q + 2, q + 3, q + 18, q + 19)]
+    low = [lane for q in quads for lane in (q, q + LANES, q + 1, q + LANES + 1)]
+    high = [lane for q in quads for lane in (q + 2, q + LANES + 2, q + 3, q + LANES + 3)]
+    first = [lane for q in quads for lane in (q, q + 1, q + LANES, q + LANES + 1)]
+    second = [lane for q in quads for lane in (q + 2, q + 3, q + LANES + 2, q + LANES + 3)]
     a, b, c, d = vectors
     pairs = [(_shuffled(builder, a, b, half), _shuffled(builder, c, d, half)) for half in (low, high)]
     turned = [_shuffled(builder, x, y, half) for x, y in pairs for half in (first, second)]
@@ -143,7 +147,7 @@ def _plain_tile(columns: int, *, add: bool) -> Any:
     ) -> None:
         def step(values: list[Any]) -> list[Any]:
             held, (a, b, next_line) = values[:sums], values[sums:]
-            across = [_read(builder, _at(builder, b, 64 * j), _VECTOR) for j in range(vectors)]
+            across = [_read(builder, _at(builder, b, _BYTES * j), _VECTOR) for j in range(vectors)]
             touch(builder, builder.inttoptr(next_line, ir.IntType(8).as_pointer()), near=2)
             found = []
             for r in range(ROWS):
@@ -155,7 +159,7 @@ def _plain_tile(columns: int, *, add: bool) -> Any:
         for r in range(ROWS):
             start = _at(builder, out, builder.mul(row, _word(r)))
             for j in range(vectors):
-                place, value = _at(builder, start, 64 * j), found[r * vectors + j]
+                place, value = _at(builder, start, _BYTES * j), found[r * vectors + j]
                 _write(builder, builder.fadd(value, _read(builder, place, _VECTOR)) if add else value, place)
 
     return _routine(tile, 8)
@@ -175,7 +179,7 @@ def _turned_tile(*, add: bool) -> Any:
 
         def step(values: list[Any]) -> list[Any]:
             held, (a, b, next_line) = values[:sums], values[sums:]
-            rows = [_read(builder, _at(builder, a, 64 * j), _VECTOR) for j in range(vectors)]
+            rows = [_read(builder, _at(builder, a, _BYTES * j), _VECTOR) for j in range(vectors)]
             touch(builder, builder.inttoptr(next_line, ir.IntType(8).as_pointer()), near=2)
             found = []
             for c in range(TURNED_COLUMNS):
@@ -194,7 +198,7 @@ def _turned_tile(*, add: bool) -> Any:
 
 
 def _pack(builder: Any, rows: Any, pitch: Any, packed: Any, step: Any, blocks: Any) -> None:
-    """Write 4 rows of 16 * blocks numbers as columns of 4.
+    """Write 4 rows of LANES * blocks numbers as columns of 4.
 
     Number i of each row at packed + i * step.
     """
@@ -232,7 +236,7 @@ wide_first, wide_next = _plain_tile(COLUMNS, add=False), _plain_tile(COLUMNS, ad
 narrow_first, narrow_next = (_plain_tile(NARROW_COLUMNS, add=add) for add in (False, True))
 turned_first, turned_next = _turned_tile(add=False), _turned_tile(add=True)
 pack_four = _routine(_pack, 5)
-copy_8, copy_32, copy_48 = _copy(8), _copy(32), _copy(48)
+copy_rows, copy_narrow, copy_wide, copy_turned = map(_copy, (ROWS, NARROW_COLUMNS, COLUMNS, TURNED_ROWS))
 
 
 @_intrinsic

@@ -203,3 +203,29 @@ def test_convolutions_of_groups_are_those_of_their_parts(groups, dilation):
     assert np.isclose((found.numpy() - b[:, None, None]).ravel() @ y.ravel(), turned.numpy().ravel() @ x.ravel())
     with pytest.raises(EngineError, match="groups"):
         fn.conv2d(tensor(x), tensor(w), groups=3)
+
+
+@pytest.mark.parametrize("followed", [False, True])
+@pytest.mark.parametrize(("shape", "value"), [((1, 1), [[5.0]]), ((2, 2), [[5.0]]), ((2, 2), [[[5.0]]]), ((2, 2), 5.0)])
+def test_what_is_laid_may_have_axes_of_length_1_in_front_also_where_a_mask_names_nothing(shape, value, followed):
+    for over, wanted in ((0.5, 0.0), (-0.5, 5.0)):
+        x = tensor(np.zeros(shape), followed) * 1.0
+        laid = tensor(np.array(value), followed)
+        x[x > over] = laid
+        assert (x.numpy() == wanted).all()
+        if followed:
+            x.sum().backward()
+            assert laid.grad.sum().item() == (x.size if wanted else 0)
+
+
+@pytest.mark.parametrize("lay", [lambda x: x.copy_(x), lambda x: x.__setitem__(slice(None), x)])
+def test_to_lay_a_tensor_into_itself_makes_a_new_version_of_it(lay):
+    """The gradient that is kept is that of the latest; a hook stays with the value that it was hung on."""
+    leaf = tensor([1.0, 2.0], True)
+    x = leaf * 1.0
+    x.register_hook(lambda gradient: gradient * 0.5)
+    x.retain_grad()
+    lay(x)
+    (x * tensor([1.0, 10.0])).sum().backward()
+
+    assert (x.grad.numpy().tolist(), leaf.grad.numpy().tolist()) == ([1, 10], [0.5, 5])

@@ -1,8 +1,11 @@
 """Products by tiles: right in every layout and at every edge, the same bits wherever a number stands, and left to BLAS where they should be.
 
-These run on every processor: where there are no vectors of 512 bits LLVM takes them apart.
+These run on every processor: where it has not the vectors LLVM takes them apart.
 """
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -129,9 +132,7 @@ def test_poison_spreads_to_its_row_and_column_and_no_further(turned, poison):
     assert not tainted[:12, :66].any()
 
 
-@pytest.mark.skipif(
-    "avx512f" not in tiles.processor.flags(), reason="other processors have no such word, or tiles are not used"
-)
+@pytest.mark.skipif(not tiles.wide(), reason="other processors have no such word, or tiles are not used")
 @pytest.mark.parametrize("turned", [False, True])
 def test_numbers_below_the_normal_range_are_nothing_here_and_something_after(turned):
     """Products flush them to zero, operands and results; what is computed next is not touched by that."""
@@ -167,18 +168,56 @@ def test_what_does_not_fit_is_not_taken(change, why):
     assert not tiles.fits(*change(left, right, out))
 
 
-def test_a_processor_without_such_vectors_takes_blas(monkeypatch):
-    """Tiles are chosen by the processor, the rows and the terms."""
-    left, right = np.ones((64, 576), "f4"), np.ones((576, 576), "f4")
-    monkeypatch.setattr(tiles, "wide", lambda: True)
-    assert tiles.pays(left, right)
-    assert not tiles.pays(left[:7], right)
-    assert not tiles.pays(left[:, :15], right[:15])
-    assert not tiles.pays(np.ones((64, 64), "f4"), np.ones((64, 64), "f4"))
-    assert tiles.pays(np.ones((64, 64), "f4"), np.ones((64, 64), "f4").T)
-    monkeypatch.setattr(tiles, "wide", lambda: False)
+CHOSEN = {
+    16: [
+        (64, 576, 576, ""),
+        (64, 576, 576, "t"),
+        (64, 64, 64, "t"),
+        (9, 576, 576, "t"),
+        (37, 576, 576, ""),
+        (1024, 64, 96, ""),
+    ],
+    8: [(64, 576, 576, ""), (64, 576, 576, "t"), (20, 16, 48, ""), (37, 576, 576, "t")],
+}
+LEFT = {
+    16: [(7, 576, 576, ""), (64, 15, 576, ""), (12, 576, 576, ""), (64, 576, 80, ""), (24, 64, 576, "t"), (512, 576, 64, "t")],
+    8: [(7, 576, 576, ""), (64, 576, 64, ""), (512, 576, 576, ""), (512, 576, 576, "t"), (64, 64, 64, "t")],
+}  # fmt: skip
 
-    assert not tiles.pays(left, right)
+
+@pytest.mark.parametrize("lanes", [16, 8])
+def test_tiles_are_chosen_by_vectors_and_sizes(monkeypatch, lanes):
+    monkeypatch.setattr(tiles, "lanes", lambda: lanes)
+
+    def pays(m, k, n, turned):
+        right = np.empty((n, k), "f4").T if turned else np.empty((k, n), "f4")
+        return tiles.pays(np.empty((m, k), "f4"), right)
+
+    for wide in (True, False):
+        monkeypatch.setattr(tiles, "wide", lambda wide=wide: wide)
+        assert [pays(*size) for size in CHOSEN[lanes]] == [wide] * len(CHOSEN[lanes])
+        assert not any(pays(*size) for size in LEFT[lanes])
+
+
+NARROW = """
+import sys
+from allocsim import processor
+processor.flags = lambda *_: frozenset({"avx2", "fma"})
+import pytest
+sys.exit(pytest.main([*sys.argv[1:], "-W", "ignore::pytest.PytestAssertRewriteWarning"]))
+"""
+
+
+@pytest.mark.skipif(tiles.lanes() == 8, reason="here the other tests are of these tiles")
+def test_vectors_of_256_bits_do_what_those_of_512_do(tmp_path):
+    """The other tests of this file, in a process that takes its processor for one without wider ones."""
+    command = [sys.executable, "-c", NARROW, __file__, "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not vectors"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    )
+
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -200,8 +239,8 @@ def test_the_room_is_enough(m, k, turned):
 
 
 def test_what_fits_is_as_wide_as_a_tile():
-    """The number stands twice, since choosing must not load numba."""
-    assert tiles.COLUMNS == registers.COLUMNS
+    """The number stands twice, since choosing must not load numba; a tile of narrower vectors is half as wide."""
+    assert tiles.COLUMNS % registers.COLUMNS == 0
 
 
 def program(rows, k, n):
@@ -216,7 +255,7 @@ def program(rows, k, n):
 
 def test_a_run_has_the_same_bits_by_any_number_of_threads(monkeypatch):
     """Each thread has columns of its own, cut where tiles begin."""
-    monkeypatch.setattr(tiles, "wide", lambda: True)
+    monkeypatch.setattr(tiles, "pays", lambda *_: True)
     monkeypatch.setattr(threads, "SHARE", 1 << 12)
     lowered = program(32, 96, 250)
     plan = find("ggml").plan(lowered.program)
