@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 
 unexport PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles the packages from their text: half a second of it, for `--help` too
 
-.PHONY: repro test quick campaigns lint types docs proof venv venv-locked lock bench clean
+.PHONY: repro test quick campaigns lint types pythons docs proof venv venv-locked lock bench clean
 
 repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
 	$(BIN)/allocsim repro run ggml-1501 --out out/ggml-1501
@@ -27,6 +27,9 @@ lint: venv      ## style, and what may import what
 
 types: venv     ## types
 	$(BIN)/mypy
+
+pythons: venv   ## a short selection of the tests on each further Python that is named in pyproject.toml and found here
+	$(BIN)/python .ci/pythons.py
 
 docs: venv      ## the documentation as a site, in out/site/site; dead links fail
 	$(BIN)/python docs/site/build.py
@@ -54,4 +57,4 @@ lock:           ## requirements.lock and sbom.json, from constraints.txt
 	$(BIN)/python benchmarks/lock.py
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,6 +29,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -36,11 +37,14 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]
 
-from hostile import KINDS  # noqa: E402 - after the paths above
+from hostile import KINDS, _llama  # noqa: E402 - after the paths above
 from kills import CASE, COMMANDS, Killed, _below, _bytes, _cut, command, draw_once, run  # noqa: E402 - after the paths above
 
 from allocsim.files import MARK, write_atomic  # noqa: E402
 from allocsim.files.folders import SWAP  # noqa: E402
+from allocsim.serving.static_files import PYODIDE  # noqa: E402
+from allocsim.systems.ggml.access.library import find  # noqa: E402
+from engine.models import adapters, llama, model_files  # noqa: E402
 
 CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
 KEPT = 20
@@ -50,11 +54,10 @@ FAULTS = ("KILL", "INT", "TERM", "ENOSPC", "EIO", "second process")
 NOTES = {
     "out/notes.txt": b"mine",
     "out/figures/mine.png": b"mine too",
-    "c/notes": b"mine",
-    "o/notes": b"mine",
-    "r/notes": b"mine",
-    "e/notes": b"mine",
+    **{f"{folder}/notes": b"mine" for folder in "cordegklnuv"},
 }
+ONCE = " already; --out takes another folder"
+"""What `merge` says of a folder in which all is."""
 OLD_REPORT = {"out/report.json": b"{}\n", "out/report.md": b"old\n", "out/figures/loss.png": b"old\n"}
 
 
@@ -173,6 +176,45 @@ def _one(*words: str, made: str) -> Killed:
     return Killed(lambda folder: [word.replace("OUT", str(folder / made)) for word in words], _bytes(made), _cut(made))
 
 
+CLEARS_FIRST = """import numpy as np
+def add(x, y, out):
+    out[:] = 0
+    np.add(x, y, out)
+KERNELS = {"add": {"call": add, "in_place": [[0, 0]], "dtypes": "f32"}}
+"""
+
+
+def _folder(*words: str, made: str) -> Killed:
+    """Return a command that writes files of one folder, in which the user has some; OUT stands for it, IN for `_inputs`."""
+
+    def arguments(folder: Path) -> list[str]:
+        return [word.replace("OUT", str(folder / made)).replace("IN", _inputs().name) for word in words]
+
+    return Killed(arguments, _below(made), _cut(made))
+
+
+@lru_cache(maxsize=1)
+def _inputs() -> tempfile.TemporaryDirectory[str]:
+    """Make once what is read: a llama `m`, its adapters `a`, a kernel that clears its result and then reads, the log of a program that calls ggml, and `p` for Pyodide."""
+    made = tempfile.TemporaryDirectory()
+    place, (config, weights) = Path(made.name), _llama()
+    drawn = {**llama.init_parameters(config, seed=4), **weights}
+    (place / "clears_first.py").write_text(CLEARS_FIRST)
+    sys.path.append(made.name)
+    for folder, files in (
+        ("m", model_files.files(config, weights)),
+        ("a", adapters.files(config, drawn)),
+        ("p", dict.fromkeys(PYODIDE, b"no program")),
+    ):
+        (place / folder).mkdir()
+        for name, data in files.items():
+            (place / folder / name).write_bytes(data)
+    host = [str(ROOT / "tests" / "data" / "ggml_host" / "ctypes_host.py"), str(find("before")), "wrong", "named"]
+    with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+        assert command(["record", "ggml", "-o", str(place / "log"), "--", sys.executable, *host]) == 1
+    return made
+
+
 def _trace(folder: Path) -> list[str]:
     return ["trace", str(KINDS["allocator events"].make(folder)), "-o", str(folder / "trace.json")]
 
@@ -182,6 +224,14 @@ MORE = {
     "check --certificate": _one("check", str(CASE), "--certificate", "OUT", made="claims.txt"),
     "check --junit": _one("check", str(CASE), "--junit", "OUT", made="junit.xml"),
     "check --sarif": _one("check", str(CASE), "--sarif", "OUT", made="sarif.json"),
+    "check --findings": _one("check", str(CASE), "--findings", "OUT", made="causes.csv"),
+    "capture dumper": _one("capture", "dumper", "-o", "OUT", made="dump.c"),
+    "generate": _folder("generate", "IN/m", "--tokens", "1,2", "--length", "2", "--out", "OUT", made="g"),
+    "merge": _folder("merge", "IN/m", "IN/a", "--out", "OUT", made="n"),
+    "serve": _folder("serve", "--pyodide", "IN/p", "-o", "OUT", made="v"),
+    "record --documents": _folder("record", "ggml", "--log", "IN/log", "--documents", "OUT", made="d"),
+    "audit": _folder("audit", "clears_first:KERNELS", "--layouts", "over", "--out", "OUT", made="u"),
+    "fuzz ggml": _folder("fuzz", "ggml", "--examples", "1", "--no-shrink", "--json", "--corpus", "OUT", made="k"),
     "trace": Killed(_trace, _bytes("trace.json"), _cut("trace.json")),
     "plot": _one("plot", str(CASE), "-o", "OUT", made="map.svg"),
     "bisect": Killed(lambda folder: ["bisect", str(CASE), "-o", str(folder / "s"), "--json"], _below("s"), _cut("s")),
@@ -189,15 +239,18 @@ MORE = {
 """Commands that write and are not in the table of `kills.py`."""
 
 ELSEWHERE = {
-    "record --documents": "`write_atomic`, as `convert`; the log of `-o` is appended to by the recorded program itself",
-    "audit -o, --picture": "`write_atomic`, as `convert`",
-    "capture dumper -o": "`write_atomic`, as `convert`",
-    "repro gallery -o": "`write_atomic`, as `report`",
-    "diagnose --out": "the report's folder, as `repro`",
-    "generate --out, merge": "the folder of results, as `train`",
-    "fuzz --online, fuzz ggml": "corpus and findings, as `fuzz`",
+    **dict.fromkeys(
+        ("compare --plot", "capture ggml --plot", "repro show --plot", "repro run --plot", "audit --picture"),
+        "as `plot`",
+    ),
+    "repro gallery --out": "one page, as `report`",
+    "diagnose --out": "the folder of a report, as `repro`; so does `repro run` of several scenarios",
+    "fuzz --online": "a folder for each finding, as `serve`",
+    "record ggml --out": "the log grows in the recorded program, and is read up to its last whole line",
+    "record malloc --out": "the same; cut to its length by a rename, as `convert` writes",
+    "check --format github": "a line is added to the file of the job, which is not ours alone",
 }
-"""Commands that write and are not tried here -> through what, and which one that is tried does so."""
+"""What writes and is not tried here -> how, and which command that is tried does the same."""
 
 ALL = {**COMMANDS, **MORE}
 
@@ -265,7 +318,7 @@ def problem(killed: Killed, folder: Path, measure: dict[str, Any], status: int, 
     if status == 70 or "Traceback" in said:
         return f"exit status {status}: {said[-300:]}"
     again, said, _ = run(killed.arguments(folder))
-    if again not in (0, 1):
+    if again not in (0, 1) and ONCE not in said:
         return f"again, exit status {again}: {said[-200:]}"
     found = killed.measured(folder)
     if found != measure:

@@ -24,8 +24,9 @@ from allocsim.cli.check import outcome_entry, print_remarks
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.cli.record_live import judged_live
 from allocsim.cli.record_malloc import malloc
-from allocsim.document import write
+from allocsim.document import dumps
 from allocsim.errors import AllocsimError
+from allocsim.files.folders import replace_files
 from allocsim.files.preloaded import log_at, logs_of
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
@@ -71,12 +72,10 @@ def ggml(
         raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
     with log_at(given or out) as log:
         documents = _recorded(program, log, live=live, stop=stop) if program else _in(log)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, document in enumerate(documents):
-            write(document, folder / f"session-{number}.json")
     if not documents:
         raise AllocsimError(f"{program[0] if program else given}: no graph was computed by a ggml that could be seen")
+    if folder is not None:
+        replace_files(folder, {f"session-{number}.json": dumps(each) for number, each in enumerate(documents)})
     source = show_path(given) if given is not None else show_path((program or [""])[0])
     outcomes = [
         outcome_of(f"{source}, {_title(number, document)}", document, cures=True)

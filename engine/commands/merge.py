@@ -31,12 +31,12 @@ def merge(
     for given in (model, adapter):
         if given.resolve() in (out.resolve(), out.resolve() / given.name):
             raise OutputError(f"{out}: holds what is merged; --out takes another folder")
-    if there := next((name for name in MODEL_FILES if (out / name).exists()), None):
-        raise OutputError(f"{out}: holds {there} already; --out takes another folder")
-    found = read_llama(model)
-    read = adapters.read(adapter, found.config)
-    config, weights = adapters.merged(read.config, {**found.weights, **read.weights})
-    with working_in(out):
+    with working_in(out):  # first of all: what a killed command had begun to put there is put there whole
+        if there := next((name for name in MODEL_FILES if (out / name).exists()), None):
+            raise OutputError(f"{out}: holds {there} already; --out takes another folder")
+        found = read_llama(model)
+        read = adapters.read(adapter, found.config)
+        config, weights = adapters.merged(read.config, {**found.weights, **read.weights})
         replace_files(out, model_files.files(config, weights))
     targets = ", ".join(read.config.targets)
     print_line(f"{out}: {config.layers} layers, adapters of rank {read.config.rank} on {targets} merged")

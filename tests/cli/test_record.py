@@ -37,6 +37,22 @@ def test_a_program_is_run_and_its_log_and_documents_say_the_same(tmp_path, capsy
     assert "a log is not written over" in capsys.readouterr().err
 
 
+def test_documents_of_one_program_are_written_together_or_not_at_all(tmp_path, capsys):
+    """The second cannot be written; the first, which an earlier command left, is as it was."""
+    live("before")
+    log, folder = tmp_path / "log.jsonl", tmp_path / "kept"
+    program = [sys.executable, str(SCRIPT), str(find("before")), "wrong", "named"]
+    (folder / "session-1.json").mkdir(parents=True)
+    (folder / "session-0.json").write_text("old")
+
+    assert main(["record", "ggml", "-o", str(log), "--documents", str(folder), "--", *program]) == 2
+    assert "session-1.json: cannot be written" in capsys.readouterr().err
+    assert (folder / "session-0.json").read_text() == "old"
+    (folder / "session-1.json").rmdir()
+    assert main(["record", "ggml", "--log", str(log), "--documents", str(folder)]) == 1
+    assert [main(["check", str(folder / f"session-{number}.json")]) for number in (0, 1)] == [1, 0]
+
+
 @pytest.fixture(scope="module", name="layers")
 def _layers(tmp_path_factory):
     """The program of 30 layers."""

@@ -1,13 +1,19 @@
 """A cut of `benchmarks/every_write.py`: every call that a command writes with, before and behind it, under every fault."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import every_write
+
+from allocsim import cli, plugins
+
+NAMES = {"--out", "--corpus", "--documents", "--evidence", "--plot", "--picture"}
 
 
 def test_a_command_stopped_at_a_call_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -30,3 +36,26 @@ def test_a_file_of_the_user_that_is_gone_or_changed_is_seen(tmp_path: Path) -> N
     assert every_write.lost(tmp_path / "w", before, tmp_path / "whole") == "neither old nor new: out/report.md"
     (tmp_path / "w" / "out" / "notes.txt").unlink()
     assert every_write.lost(tmp_path / "w", before, tmp_path / "whole") == "a file of the user is lost: out/notes.txt"
+
+
+def test_each_option_that_names_what_is_written_is_tried_or_said_to_be_as_one_that_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the command line itself: the options with such a name, and those whose help begins with such a word."""
+    monkeypatch.setattr(every_write, "_inputs", lambda: SimpleNamespace(name=str(tmp_path)))
+    rows = [row.arguments(tmp_path) for row in every_write.ALL.values()]
+    tried = [{*words, "--out" if "-o" in words else "", "target" if words[0] == "convert" else ""} for words in rows]
+    named = {option for option in writing() if not any({*option.split()} <= words for words in tried)}
+    assert len(set(writing())) > 30
+    assert named == {*every_write.ELSEWHERE} - {"fuzz --online", "check --format github"}
+
+
+def writing() -> Iterator[str]:
+    """Yield each command with its option or argument that names what is written."""
+    for name in (*cli.COMMANDS, *plugins.KNOWN_COMMANDS):
+        whole = cli._command(cli.COMMANDS.get(name) or cli._brought(name))
+        for words, command in getattr(whole, "commands", {"": whole}).items():
+            for option in command.params:
+                said, called = getattr(option, "help", None) or "", max(option.opts, key=len)
+                if (called in NAMES or said.startswith(("Write", "Keep", "What to write"))) and name != "certify":
+                    yield " ".join(f"{name} {words} {called}".split())

@@ -13,6 +13,8 @@ import pytest
 from gguf_models import word, write_model
 
 from allocsim.cli import main
+from allocsim.files.folders import MANIFEST, NEW, SWAP
+from allocsim.files.journal import sealed
 from engine.generation import Decoder, generate
 from engine.models import adapters, llama
 from engine.models.weights import read_llama
@@ -89,6 +91,24 @@ def test_trained_stopped_resumed_merged_reloaded_and_generated_from_are_the_same
     assert ours == continued("out/merged", *HOW)
     assert ours != continued("out/base", *HOW)
     assert len(ours[0]) == 24
+
+
+def test_a_merge_that_was_stopped_between_its_two_files_is_finished_by_the_next_one(trained, monkeypatch, capsys):
+    """That one is refused, since a model is there, and leaves it whole: config.json alone is no model."""
+    monkeypatch.chdir(trained)
+    ask("merge", "out/base", "out/lora", "--out", "out/whole")
+    whole, halves = trained / "out/whole", trained / "out/halves"
+    waiting = halves / SWAP / NEW
+    waiting.mkdir(parents=True)
+    shutil.copy(whole / "config.json", halves)
+    shutil.copy(whole / "model.safetensors", waiting)
+    names = ["config.json", "model.safetensors"]
+    (halves / SWAP / MANIFEST).write_bytes(sealed({"put": names, "take": [], "made": []}))
+
+    assert main(["merge", "out/base", "out/lora", "--out", "out/halves"]) == 2
+    assert "holds config.json already" in capsys.readouterr().err
+    assert sorted(path.name for path in halves.iterdir()) == names
+    assert [(halves / name).read_bytes() for name in names] == [(whole / name).read_bytes() for name in names]
 
 
 def test_training_goes_on_from_a_folder_of_adapters(trained, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from numba import types
 
 from allocsim.errors import EngineError
-from engine.kernels import KERNELS, threads
+from engine.kernels import KERNELS, threads, tiles
 from engine.kernels.binding import Workspace, in_turn
 from engine.tape import team
 from engine.tape.loops import ANYHOW
@@ -55,6 +55,7 @@ def eager(monkeypatch):
     """Cut every call, however small; return what says how many threads there are."""
     monkeypatch.setattr(threads, "SHARE", 1)
     monkeypatch.setattr(threads, "_limits", {})
+    monkeypatch.setattr(tiles, "pays", lambda *_: True)
 
     def allow(count):
         threads._limits[None] = count
