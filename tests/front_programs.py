@@ -349,8 +349,8 @@ def _compare_passes(seed, found):
     def mine():
         leaves = [tensor(a, grad) for a, grad in zip(arrays, wanted, strict=True)]
         values = run(steps, leaves, 0)
-        for value in values:  # to ask PyTorch whether a view is a leaf renews its history, and it keeps the gradient of that
-            value.grad_fn  # noqa: B018 - asked for that
+        for value in values:  # PyTorch was asked whether each is a leaf, which renews the history of a view,
+            value.grad_fn  # noqa: B018 - and the gradient that is kept is that of the latest
         loss = sum((values[i] * w).sum() for i, w in zip(ends, weights, strict=True))
         loss.backward(create_graph=True) if second else loss.backward(allocator=allocator)
         gradients = [v.grad for v in values]
