@@ -111,6 +111,7 @@ class _Walk:
         self.read_rows: dict[str, tuple[Instruction, ...]] = {}
         self.lines: dict[str, Instruction] = {}
         """Every instruction that was written down, by name; a module names each once."""
+        self.fusions: hlo_in_place.Fusions = {}
         self.said: list[str] = []
         self.call: tuple[str, ...] = ()
         self.suffix = ""
@@ -345,7 +346,7 @@ class _Walk:
             return ()
         sizes = [(self.growing.nbytes_of(value), self.growing.nbytes_of(arrays[0])) for value in read]
         leaves = [self.lines[name].shape.get(()) for name in row.operands]
-        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays), leaves)
+        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays), leaves, fusions=self.fusions)
         if found is None:
             return None
         moved = {place: written.index(value) for place, value in enumerate(arrays)}
