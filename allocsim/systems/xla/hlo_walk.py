@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allowances import charge
 from allocsim.errors import DocumentError
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Bools, Plan, Role
@@ -68,7 +69,9 @@ def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
     def visit(computation: str, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(module.source, computation[:80], "calls or conditionals are nested too deeply")
-        for row in module.instructions(computation):
+        rows = module.instructions(computation)
+        charge("instruction", len(rows) + 1)  # loops within loops are a power of turns
+        for row in rows:
             if row.opcode == "conditional":
                 sides = _sides(row)
                 names = tuple(f"branch {place}" for place in range(len(sides)))
@@ -180,6 +183,7 @@ class _Walk:
             raise DocumentError(self.module.source, name[:80], "calls are nested too deeply")
         held: dict[str, Held] = {}
         root: Held = {}
+        charge("instruction", len(self.rows(name)) + 1)
         for row in self.rows(name):
             if row.opcode not in CALLERS:
                 self.happen(self.time_of(row))
