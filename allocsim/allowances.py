@@ -48,13 +48,15 @@ LIMITS: Final[dict[str, Allowance]] = {
     "token": Allowance(700_000, 100),
     "event": Allowance(1 << 12, 24),
     "comparison": Allowance(1 << 24, 1),
+    "instruction": Allowance(1 << 17, 100),
 }
 """Thing -> allowance.
 
 Operands are those of all ops, results too; an op of a run counts once for each run of its program,
 as often as it has results where that is more in all; values are those that a reader makes one by
 one; tokens are of Python text; comparisons are of tensors whose place must be searched among all
-others.
+others; instructions are those of computations that a module or model calls, once for each turn of a
+loop, each call and each way.
 """
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from allocsim.collector import paused
 from allocsim.diagnostics import told
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, os_error_line
@@ -215,6 +216,7 @@ class JudgeRules:
 AS_USUAL: Final = JudgeRules()
 
 
+@paused()  # rows, records and causes stay until all is told, and next to none is in a cycle
 def judge_file(
     path: str | Path,
     *,

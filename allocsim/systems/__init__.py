@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from allocsim import document
+from allocsim.collector import paused
 from allocsim.errors import OutputError, UnknownNameError
 from allocsim.exports import EXPORTS, Export
 from allocsim.files import write_atomic
@@ -265,6 +266,7 @@ FORMATS: Final[dict[str, Format]] = {
 """Every format that can be read, in the order in which they are tried."""
 
 
+@paused()  # a reader makes much that stays, and next to nothing in a cycle
 def load(path: str | Path, format_name: str | None = None) -> Document:
     """Return the document in a file, of the format named or of the one its first bytes show.
 

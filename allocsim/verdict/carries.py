@@ -18,16 +18,16 @@ What this module does not see: violations and beliefs; loops whose turns differ 
 one alone), and loops that are unrolled once.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from allocsim.model import VIEW, Plan, Program
+from allocsim.model import VIEW, Bools, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.verdict.calls import calls
 
@@ -153,39 +153,63 @@ def _reads_alike(made_by: Sequence[Sequence[int]], steps: Sequence[int], period:
 
 
 class _Accesses:
-    """Which op last wrote a buffer before another reads it."""
+    """Reads of a program with the op that last wrote the buffer before, -1 for none, and moves."""
 
     def __init__(self, program: Program) -> None:
-        ops, home = program.ops, program.values.buffer
-        self.program = program
+        ops, home = program.ops, program.values.buffer.astype(np.int64)
+        self._program, self._alike = program, dict[tuple[int, int], bool]()
         touching = ~ops.is_kind(VIEW)
-        self.reads = self._rows(touching, ops.operand_starts, home[ops.operands])
-        self._written: dict[int, list[int]] = defaultdict(list)
-        for step, buffer in self._rows(touching, ops.result_starts, home[ops.results]):
-            self._written[buffer].append(step)
+        self.step, self.buffer = _rows(touching, ops.operand_starts, home[ops.operands])
+        self.writer = _last_before(*_rows(touching, ops.result_starts, home[ops.results]), self.step, self.buffer)
+        width = np.diff(ops.operand_starts)
+        moving = touching & (program.same_ops | ((width == 1) & (np.diff(ops.result_starts) == 1)))
+        self.move_step = np.repeat(np.arange(len(ops)), width * moving)
+        chosen = np.repeat(moving, width)
+        self.sides = ops.operands[chosen], ops.results[np.repeat(moving, np.diff(ops.result_starts))]
+        self.homes = home[self.sides[0]], home[self.sides[1]]
 
-    def _rows(self, touching: np.ndarray, starts: np.ndarray, buffers: np.ndarray) -> list[tuple[int, int]]:
-        steps = np.repeat(np.arange(len(touching)), np.diff(starts))
-        kept = touching[steps]
-        return list(zip(steps[kept].tolist(), buffers[kept].tolist(), strict=True))
+    def moves(self, begin: int, end: int, carries: Collection[int]) -> Iterator[tuple[int, int, int]]:
+        """Yield step and buffers of what ops of a stretch take over, from elsewhere, into a carry."""
+        source, target = self.homes
+        there = np.zeros(len(self._program.buffers), dtype=np.bool_)
+        there[list(carries)] = True
+        inside = (self.move_step >= begin) & (self.move_step < end) & there[target] & (source != target)
+        for row in np.flatnonzero(inside).tolist():
+            step = int(self.move_step[row])
+            if self._program.same_ops[step] or self._are_alike(int(self.sides[0][row]), int(self.sides[1][row])):
+                yield step, int(source[row]), int(target[row])
 
-    def writer(self, buffer: int, step: int) -> int:
-        """Return the last op before a step that writes into a buffer, -1 for none."""
-        steps = self._written.get(buffer, [])
-        at = bisect_left(steps, step)
-        return steps[at - 1] if at else -1
+    def _are_alike(self, one: int, other: int) -> bool:
+        if (one, other) not in self._alike:
+            values = self._program.values
+            self._alike[one, other] = values[one].same_layout(values[other])
+        return self._alike[one, other]
+
+
+def _rows(touching: Bools, starts: Int64s, buffers: Int64s) -> tuple[Int64s, Int64s]:
+    """Return step and buffer of each access of one side."""
+    steps = np.repeat(np.arange(len(touching)), np.diff(starts))
+    kept = touching[steps]
+    return steps[kept], buffers[kept]
+
+
+def _last_before(written_step: Int64s, written: Int64s, step: Int64s, buffer: Int64s) -> Int64s:
+    """Return for each read the last op before its own that writes into its buffer, -1 for none."""
+    beyond = max(int(written_step.max(initial=0)), int(step.max(initial=0))) + 1
+    order = np.sort(written * beyond + written_step)
+    at = np.searchsorted(order, buffer * beyond + step) - 1
+    last = order[at] if len(order) else np.full(len(at), -1)
+    found: Int64s = np.where((at >= 0) & (last // beyond == buffer), last % beyond, -1)
+    return found
 
 
 class _Body:
     """The ops of a loop's body, turn for turn, and where the turns begin."""
 
     def __init__(self, steps: Sequence[int], period: int) -> None:
-        self._steps, self._period = steps, period
+        self.steps, self._period = steps, period
         self._place = {step: number for number, step in enumerate(steps)}
         self.starts = [*steps[::period], steps[-1] + 1]
-
-    def __contains__(self, step: int) -> bool:
-        return step in self._place
 
     def turn(self, step: int) -> int:
         """Return the turn of any op, from 1: 0 before the loop, the last and one after it."""
@@ -196,40 +220,32 @@ class _Body:
         number = self._place.get(step)
         if number is not None:
             around = (number - self._period, number + self._period)
-            yield from (self._steps[at] for at in around if 0 <= at < len(self._steps))
+            yield from (self.steps[at] for at in around if 0 <= at < len(self.steps))
 
 
 def _loop(accesses: _Accesses, body: _Body) -> CarriedLoop:
     begin, *_, end = body.starts
+    step, buffer, writer = accesses.step, accesses.buffer, accesses.writer
+    inside = np.isin(step, body.steps)
     read: dict[int, set[tuple[int, int]]] = defaultdict(set)
     """Step of the body -> buffers that it reads, each with the op that wrote what is there."""
-    across = []
-    for step, buffer in accesses.reads:
-        found = buffer, accesses.writer(buffer, step)
-        if step in body:
-            read[step].add(found)
-        turn = body.turn(step)
-        if turn and found[1] < body.starts[turn - 1] and (step in body or found[1] >= begin):
-            across.append((step, found))
-    carries = {found[0] for step, found in across if not any(found in read[twin] for twin in body.twins(step))}
-    moves = (
-        CarryMove(body.turn(step), source, target)
-        for step in range(begin, end)
-        for source, target in _moved(accesses.program, step)
-        if target in carries and source != target
-    )
+    for at, *found in _columns(inside, step, buffer, writer):
+        read[at].add((found[0], found[1]))
+    starts = np.array(body.starts)
+    turn = np.searchsorted(starts, step, side="right")
+    across = (turn > 0) & (writer < starts[turn - 1]) & (inside | (writer >= begin))
+    carries = {
+        found[0]
+        for at, *found in _columns(across, step, buffer, writer)
+        if not any((found[0], found[1]) in read[twin] for twin in body.twins(at))
+    }
+    moves = (CarryMove(body.turn(at), *sides) for at, *sides in accesses.moves(begin, end, carries))
     return CarriedLoop(frozenset(carries), tuple(moves))
 
 
-def _moved(program: Program, step: int) -> Iterator[tuple[int, int]]:
-    """Yield the buffers of each value that an op takes over as another of the same layout."""
-    op, home = program.ops[step], program.values.buffer
-    sides = list(zip(op.operands, op.results, strict=False))
-    if op.kind == VIEW or not (bool(program.same_ops[step]) or len(op.operands) == len(op.results) == 1):
-        return
-    for source, target in sides:
-        if program.same_ops[step] or program.values[source].same_layout(program.values[target]):
-            yield int(home[source]), int(home[target])
+def _columns(chosen: Bools, *columns: Int64s) -> Iterator[tuple[int, ...]]:
+    """Yield the chosen rows of some columns."""
+    return zip(*(column[chosen].tolist() for column in columns), strict=True)
 
 
 # values moved one after the other -----------------------------------------------------------------

@@ -5,6 +5,8 @@ import os
 import pickle
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,9 @@ from allocsim.errors import DocumentError
 from allocsim.files import gate
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.executorch import pte_program
+from allocsim.systems.litert import tflite
+from allocsim.systems.xla import hlo_walk
+from allocsim.systems.xla.hlo_text import parse_module
 
 PTE = Path(__file__).parents[1] / "data" / "plans" / "executorch" / "map.pte"
 
@@ -139,6 +144,44 @@ def test_a_program_whose_calls_share_one_list_is_charged_for_each_call(monkeypat
     monkeypatch.setitem(LIMITS, "listed operand", type(LIMITS["op"])(1000, 1 << 30))
     with pytest.raises(DocumentError, match="listed operands"):
         systems.load(PTE)
+
+
+def loop_within_loop(depth: int) -> str:
+    """A module of XLA whose only instructions are loops, each in the body of the one before."""
+    bodies = "".join(
+        f"%b{k} (p{k}: (f32[])) -> (f32[]) {{\n  %p{k} = (f32[]) parameter(0)\n"
+        f"  %w{k} = (f32[]) while(%p{k}), condition=%c, body=%b{k + 1}\n}}\n\n"
+        for k in range(depth)
+    )
+    return (
+        f"HloModule m, is_scheduled=true\n\n{bodies}%b{depth} (p: (f32[])) -> (f32[]) {{\n  %p = (f32[]) parameter(0)\n}}\n\n"
+        "%c (q: (f32[])) -> pred[] {\n  %q = (f32[]) parameter(0)\n}\n\n"
+        "ENTRY %e (p: (f32[])) -> (f32[]) {\n  %p = (f32[]) parameter(0)\n  ROOT %w = (f32[]) while(%p), condition=%c, body=%b0\n}\n"
+    )
+
+
+def test_loops_within_loops_are_charged_before_they_are_unrolled() -> None:
+    """Each loop doubles the turns of what it holds: forty of them, in 6 kB, would never end."""
+    text = loop_within_loop(40)
+    with (
+        reading("deep", len(text)),
+        pytest.raises(DocumentError, match=r"deep: means \d+ instructions or more; a file of"),
+    ):
+        hlo_walk.choices(parse_module(text, "m"))
+    graphs: Any = [SimpleNamespace(operators=[SimpleNamespace(kind="while", called=(k + 1,))]) for k in range(40)]
+    graphs.append(SimpleNamespace(operators=[]))
+    with reading("deep", 6000), pytest.raises(DocumentError, match=r"deep: means \d+ instructions or more"):
+        tflite._choices(tuple(graphs), "deep")
+
+
+def test_a_folder_is_charged_for_all_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dump is read as one file of the bytes of all that it has: its walk is charged as that of any file."""
+    folder = PTE.parents[1] / "xla" / "condition"
+    assert len(systems.load(folder).plans) == 1
+    monkeypatch.setitem(LIMITS, "instruction", type(LIMITS["op"])(3, 1 << 30))
+    nbytes = sum(path.stat().st_size for path in folder.iterdir())
+    with pytest.raises(DocumentError, match=rf"condition: means \d+ instructions or more; a file of {nbytes} bytes"):
+        systems.load(folder)
 
 
 def test_every_reader_opens_a_ledger() -> None:

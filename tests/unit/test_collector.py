@@ -3,10 +3,15 @@
 import gc
 import os
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from allocsim import outcomes, systems
 from allocsim.collector import paused
+
+CASE = Path(__file__).parent.parent / "data" / "cases" / "kv-pages.json"
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +85,27 @@ def test_a_fork_within_a_pause_collects():
             os._exit(0 if gc.isenabled() else 1)
         _, status = os.waitpid(child, 0)
     assert status == 0
+
+
+def test_a_file_is_read_and_judged_in_a_pause(monkeypatch):
+    """What is made stays until it is told: a collector that looks through it time and again finds nothing."""
+    ran, read = [], outcomes.read_evidence
+
+    def reads(path):
+        ran.append(gc.isenabled())
+        return read(path)
+
+    monkeypatch.setattr(outcomes, "read_evidence", reads)
+    assert outcomes.judge_file(CASE).judged
+    assert ran == [False]
+
+
+def test_any_format_is_read_in_a_pause(monkeypatch):
+    ran = []
+
+    def loads(data, source):
+        ran.append(gc.isenabled())
+
+    monkeypatch.setitem(systems.FORMATS, "native", replace(systems.FORMATS["native"], loads=loads))
+    systems.load(CASE)
+    assert ran == [False]

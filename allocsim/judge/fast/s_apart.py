@@ -230,13 +230,27 @@ class Moves:
         extents = self._extents
         one, other = int(extents.buffer[source]), int(extents.buffer[target])
         room, other_room = int(extents.room[one]), int(extents.room[other])
-        starts, ends, lengths = pieces_moved(extents, source, target)
-        cut = inside(starts, ends, lengths, room, other_room)
+        length = self._in_one_piece(source)
+        if length and length == self._in_one_piece(target):  # most are: no columns for one row
+            begin, end = int(extents.start[source]), int(extents.start[target])
+            first, last = max(0, -begin, -end), min(length, room - begin, other_room - end)
+            cut, ways = [(begin + first, end + first, last - first)] if first < last else [], frozenset((end - begin,))
+        else:
+            starts, ends, lengths = pieces_moved(extents, source, target)
+            cut = inside(starts, ends, lengths, room, other_room)
+            ways = frozenset(distinct(ends - starts).tolist())
         return SameMove(
             source=one,
             target=other,
             value=target,
             cut=cut,
             bare=bare(extents.runs(target), cut),
-            ways=frozenset(distinct(ends - starts).tolist()),
+            ways=ways,
         )
+
+    def _in_one_piece(self, value: int) -> int:
+        """Return the units of a value whose elements follow one another, 0 of any other."""
+        values = self._extents.program.values
+        if not self._extents.contiguous[value]:
+            return 0
+        return int(values.counts[value]) * int(values.width[value]) * self._extents.unit // 8

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from allocsim.allowances import metered
+from allocsim.allowances import charge, metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.flatbuffer import identifier
 from allocsim.formats.placing import APART, Placing
@@ -106,6 +106,7 @@ def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str
     def visit(graph: int, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(source, f"subgraphs[{graph}]", "subgraphs call each other too deeply")
+        charge("instruction", len(graphs[graph].operators) + 1)  # loops within loops are a power of turns
         for at, op in enumerate(graphs[graph].operators):
             name = f"{op.kind} {at}"
             if op.kind == "if":

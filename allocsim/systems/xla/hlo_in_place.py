@@ -101,6 +101,11 @@ NEVER: Final = frozenset(
     ]
 )
 
+Fusions = dict[tuple[str, int], list[int] | None]
+"""Attributes of a fusion and its number of operands -> what is known of each operand: a loop has a
+fusion in each turn, and any number of fusions may call one computation.
+"""
+
 
 def pairs(
     module: ReadableModule,
@@ -108,6 +113,8 @@ def pairs(
     widths: Sequence[tuple[int, int]],
     results: int,
     leaves: Sequence[Leaf | None],
+    *,
+    fusions: Fusions,
 ) -> tuple[Pair, ...] | None:
     """Return the declared pairs of a kernel, None where nobody knows of one that matters.
 
@@ -117,9 +124,12 @@ def pairs(
         widths: for each operand, its bytes and those of the first result: only equals can share.
         results: how many arrays the kernel writes.
         leaves: for each operand its layout, None for a tuple.
+        fusions: those of the module that were looked at; what is new is added.
     """
     if row.opcode == "fusion":
-        said = _fusion(module, row, len(widths))
+        if (key := (row.attributes, len(widths))) not in fusions:
+            fusions[key] = _fusion(module, row, len(widths))
+        said = fusions[key]
     elif row.opcode in UPDATES:
         many = row.opcode in ("sort", "all-reduce")
         return tuple((i, i) for i in range(min(len(widths), results) if many else 1))
@@ -205,4 +215,4 @@ def _walk(name: str, users: Mapping[str, Sequence[Instruction]], by_name: Mappin
     return next(word for word in (UNSAFE, UNKNOWN, SAFE) if word in found)
 
 
-__all__ = ["ELEMENTWISE", "NEVER", "UPDATES", "pairs"]
+__all__ = ["ELEMENTWISE", "NEVER", "UPDATES", "Fusions", "pairs"]

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.allowances import charge
 from allocsim.errors import DocumentError
 from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Bools, Plan, Role
@@ -68,7 +69,9 @@ def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
     def visit(computation: str, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(module.source, computation[:80], "calls or conditionals are nested too deeply")
-        for row in module.instructions(computation):
+        rows = module.instructions(computation)
+        charge("instruction", len(rows) + 1)  # loops within loops are a power of turns
+        for row in rows:
             if row.opcode == "conditional":
                 sides = _sides(row)
                 names = tuple(f"branch {place}" for place in range(len(sides)))
@@ -111,6 +114,7 @@ class _Walk:
         self.read_rows: dict[str, tuple[Instruction, ...]] = {}
         self.lines: dict[str, Instruction] = {}
         """Every instruction that was written down, by name; a module names each once."""
+        self.fusions: hlo_in_place.Fusions = {}
         self.said: list[str] = []
         self.call: tuple[str, ...] = ()
         self.suffix = ""
@@ -179,6 +183,7 @@ class _Walk:
             raise DocumentError(self.module.source, name[:80], "calls are nested too deeply")
         held: dict[str, Held] = {}
         root: Held = {}
+        charge("instruction", len(self.rows(name)) + 1)
         for row in self.rows(name):
             if row.opcode not in CALLERS:
                 self.happen(self.time_of(row))
@@ -345,7 +350,7 @@ class _Walk:
             return ()
         sizes = [(self.growing.nbytes_of(value), self.growing.nbytes_of(arrays[0])) for value in read]
         leaves = [self.lines[name].shape.get(()) for name in row.operands]
-        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays), leaves)
+        found = hlo_in_place.pairs(self.module, row, sizes, len(arrays), leaves, fusions=self.fusions)
         if found is None:
             return None
         moved = {place: written.index(value) for place, value in enumerate(arrays)}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from allocsim.allowances import metered
+from allocsim.allowances import metered, reading
 from allocsim.errors import DocumentError, ModelError
 from allocsim.files.gate import content
 from allocsim.model import Document, Plan
@@ -74,7 +74,10 @@ def load_folder(folder: Path) -> Document:
 
     Raises DocumentError with file, line and rule. O(size of the files x ways).
     """
-    return _document(list(_modules(folder)), str(folder))
+    modules = list(_modules(folder))
+    paths = {path for files in modules for path in (files.module, files.assigned, files.live) if path is not None}
+    with reading(str(folder), sum(path.stat().st_size for path in paths if path.is_file())):
+        return _document(modules, str(folder))
 
 
 def _modules(folder: Path) -> Iterator[Files]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from allocsim.diagnostics.sentences import _bytes
 from allocsim.errors import ModelError
-from allocsim.judge.fast import SCREENED, check, selector
+from allocsim.judge.fast import SCREENED, check, s_apart, selector
 from allocsim.judge.fast.accesses import Extents, in_step, pieces_moved
-from allocsim.judge.fast.s_apart import inside
+from allocsim.judge.fast.s_apart import Moves, inside
 from allocsim.judge.fast.s_tags import agreement
 from allocsim.model import Document
 from allocsim.model.layout import PACKED_LIMIT
@@ -79,6 +79,25 @@ def test_pieces_say_where_each_unit_of_two_values_stands(views, shift):
         assert moved == units
         for by in (shift, 0, units[0][0] - units[0][1]):
             assert in_step(extents_of(pair), 0, 1, by) is all(a == b + by for a, b in units)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8", "i4"])
+@pytest.mark.parametrize(("one", "other"), list(product((-8, 0, 4, 60, 90), repeat=2)))
+def test_a_move_of_what_follows_one_another_is_found_without_columns(monkeypatch, dtype, one, other):
+    """It moves what the columns say, cut to both buffers alike, also where a half byte begins or ends it."""
+    b = ProgramBuilder("move")
+    bits = 4 if dtype == "i4" else 0
+    x, y = (
+        b.value(name, b.buffer(name, 64), dtype, (9,), offset=at, bit_offset=bits)
+        for name, at in (("x", one), ("y", other))
+    )
+    b.same((x,), (y,))
+    extents = Extents(b.build(), 8 if bits else 1)
+    begins, ends, lengths = pieces_moved(extents, x, y)
+    monkeypatch.setattr(s_apart, "pieces_moved", None)
+    (move,) = Moves(extents).of(0)
+    assert move.cut == inside(begins, ends, lengths, *extents.room.tolist())
+    assert move.ways == {*(ends - begins).tolist()}
 
 
 @pytest.mark.parametrize(

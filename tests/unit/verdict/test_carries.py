@@ -8,6 +8,7 @@ from encodings_2 import CARRY, carried, case, exchanged, permuted
 
 from allocsim import check, loads
 from allocsim.model import Document, Run
+from allocsim.model.tables import Value
 from allocsim.verdict import carries as carries_room
 from allocsim.verdict import judge
 from allocsim.verdict.carries import loops
@@ -297,3 +298,22 @@ def test_the_turns_of_a_loop_are_found_in_every_short_word():
         for words in product("abc", repeat=length):
             least = next((p for p in range(1, length + 1) if words[p:] == words[: length - p]), 0)
             assert carries_room._least_period(words) == least
+
+
+def test_loops_within_loops_ask_of_two_values_once_whether_they_are_laid_out_alike(monkeypatch):
+    """Each path that repeats is a loop over the same ops: what one found the others take."""
+    asked, alike = [], Value.same_layout
+
+    def same_layout(one, other):
+        asked.append((one.name, other.name))
+        return alike(one, other)
+
+    monkeypatch.setattr(Value, "same_layout", same_layout)
+    turns = (
+        f"@w{depth} a{n}{depth} = f {before}; @w{depth} b{n}{depth} = copy a{n}{depth}"
+        for n in range(6)
+        for depth, before in ((0, f"b{n - 1}1" if n else "x"), (1, f"b{n}0"))
+    )
+    found = loops(program(f"x = host.write; {'; '.join(turns)}; host.read b51"))
+    assert len(found) == 2
+    assert len(asked) == len({*asked}) > 10

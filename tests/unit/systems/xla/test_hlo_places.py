@@ -10,12 +10,33 @@ from plan_laws import PLANS, causes
 
 from allocsim import systems
 from allocsim.judge.fast import check
+from allocsim.systems.xla import hlo_in_place
 from allocsim.systems.xla.hlo_in_place import pairs
 from allocsim.systems.xla.hlo_places import passed, safety
 from allocsim.systems.xla.hlo_text import parse_module
 from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE
 
 LAYOUTS = PLANS / "xla" / "layout"
+
+CALLED = """HloModule m
+
+%same (a: f32[4,4]) -> f32[4,4] {
+  %a = f32[4,4]{1,0} parameter(0)
+  ROOT %b = f32[4,4]{1,0} negate(%a)
+}
+
+%turned (c: f32[4,4]) -> f32[4,4] {
+  %c = f32[4,4]{1,0} parameter(0)
+  ROOT %d = f32[4,4]{0,1} copy(%c)
+}
+
+ENTRY %f (p: f32[4,4]) -> f32[4,4] {
+  %p = f32[4,4]{1,0} parameter(0)
+  %q = f32[4,4]{1,0} fusion(%p), kind=kLoop, calls=%same
+  %r = f32[4,4]{1,0} fusion(%q), kind=kLoop, calls=%same
+  ROOT %s = f32[4,4]{0,1} fusion(%r), kind=kLoop, calls=%turned
+}
+"""
 
 
 def leaf(dims, order):
@@ -95,7 +116,22 @@ def test_an_op_that_stands_for_itself_is_judged_by_its_layouts(kind, source, res
     text = f"HloModule m\n\nENTRY %f (p: f32[]) -> f32[] {{\n  %p = {source} parameter(0)\n  ROOT %r = {result} {kind}(%p){more}\n}}\n"
     module = parse_module(text, "m")
     operand, row = module.instructions("f")
-    assert pairs(module, row, [(64, 64)], 1, [operand.shape[()]]) == expected
+    assert pairs(module, row, [(64, 64)], 1, [operand.shape[()]], fusions={}) == expected
+
+
+def test_fusions_of_one_computation_are_looked_at_once(monkeypatch):
+    """A loop has them in each turn, and a module may call one computation any number of times."""
+    looked, module = [], parse_module(CALLED, "m")
+    look = hlo_in_place._fusion
+    monkeypatch.setattr(hlo_in_place, "_fusion", lambda *asked: looked.append(asked) or look(*asked))
+    known = {}
+    said = [
+        pairs(module, row, [(64, 64)], 1, [row.shape[()]], fusions=known)
+        for row in module.instructions("f")
+        if row.opcode == "fusion"
+    ]
+    assert said == [((0, 0, "bytes"),), ((0, 0, "bytes"),), ()]
+    assert len(looked) == 2
 
 
 def test_a_fusion_that_changes_the_layout_of_what_it_is_laid_over_is_convicted():
