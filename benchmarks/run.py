@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "step": "a training step, T = 64, against PyTorch and JAX",
     "step_256": "the same, T = 256",
+    "step_2": "the same, T = 64, two threads",
+    "step_256_2": "the same, T = 256, two threads",
     "step_fused": "the same, T = 64, attention as one op of ours",
     "step_256_fused": "the same, T = 256",
     "sanitizer": "a training step in guarded memory against the plain one",
@@ -42,6 +44,8 @@ BENCHMARKS = {
 
 VARIANTS = {
     "step_256": ("step", "--seq", "256"),
+    "step_2": ("step", "--threads", "2"),
+    "step_256_2": ("step", "--threads", "2", "--seq", "256"),
     "step_fused": ("step", "--attention", "fused"),
     "step_256_fused": ("step", "--seq", "256", "--attention", "fused"),
 }
