@@ -169,7 +169,7 @@ class _Accesses:
         self.homes = home[self.sides[0]], home[self.sides[1]]
 
     def moves(self, begin: int, end: int, carries: Collection[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield step and buffers of what ops of a stretch take over, from elsewhere, into a carry."""
+        """Yield step and buffers of what ops of a stretch take over into a carry."""
         source, target = self.homes
         there = np.zeros(len(self._program.buffers), dtype=np.bool_)
         there[list(carries)] = True
