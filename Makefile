@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+KERNELS := tests/unit/engine/kernels/test_kernels.py tests/unit/engine/kernels/test_tiles.py tests/unit/engine/tape/test_team.py
 
 unexport PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles the packages from their text: half a second of it, for `--help` too
 
-.PHONY: repro test quick campaigns lint types pythons docs proof venv venv-locked lock bench clean
+.PHONY: repro test quick campaigns lint types processors pythons docs proof venv venv-locked lock bench clean
 
 repro: venv     ## the main job: 30-layer LoRA training, three ways, with a verdict
 	$(BIN)/allocsim repro run ggml-1501 --out out/ggml-1501
@@ -30,6 +31,10 @@ types: venv     ## types
 
 pythons: venv   ## a short selection of the tests on each further Python that is named in pyproject.toml and found here
 	$(BIN)/python .ci/pythons.py
+
+processors: venv ## some tests as on other processors: the BLAS kernels of AVX2, and code for any x86-64
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -q -n 2 $(KERNELS) -k "not vectors_of_256"
+	NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= $(BIN)/python -m pytest -q -n 2 $(KERNELS) -k "not vectors_of_256"
 
 docs: venv      ## the documentation as a site, in out/site/site; dead links fail
 	$(BIN)/python docs/site/build.py
