@@ -38,7 +38,7 @@ PEERS = {"autograd": 100_000, "torch": 100_000, "micrograd": 800}
 
 def typed(nodes: int) -> dict[str, float]:
     """Return seconds of the front and of backward, and the derivative by x."""
-    x, w = tensor(0.5, requires_grad=True), tensor(0.999, requires_grad=True)
+    x, w = (tensor(number, True, dtype="float64") for number in (0.5, 0.999))  # as the peers have them
     start = time.process_time()
     y = chain(x, w, nodes, lambda t: t.tanh())
     recorded = time.process_time()
