@@ -114,7 +114,7 @@ def explore(
         orders: how many orders are tried at most.
         seed: of the orders drawn at random.
         stop_at: how many orders that show a difference are enough.
-        threads: BLAS threads.
+        threads: threads that calls may use.
 
     Raises:
         EngineError: as `Runtime` does.

@@ -161,7 +161,7 @@ def compare(
         lockstep: how many of the runs each side in float32 is repeated in lockstep with the
             reference, at least, for its origins; 0: none.
         order: every step, in the order in which all sides run; the list's by default.
-        threads: BLAS threads.
+        threads: threads that calls may use.
         progress: called with (what is done, how many of, how many).
 
     Raises:

@@ -52,7 +52,9 @@ def held(what: str, given: Array, wanted: np.dtype[Any]) -> Array:
         return made
     if given.dtype.kind in "iu":
         _check_exact(what, given, made)
-    elif given.dtype.kind == "f" and (lost := ~np.isfinite(made) & np.isfinite(given)).any():
+    elif (given.dtype.kind == "f" or given.dtype in _LARGEST) and (
+        lost := ~np.isfinite(made) & np.isfinite(given)
+    ).any():
         raise EngineError(
             f"{what}: {given[lost].flat[0]:g} is beyond {wanted}, whose largest number is {_LARGEST[wanted]:g}"
         )

@@ -183,7 +183,7 @@ class Decoder:
         return Document.of(*self.plans.values())
 
     def close(self) -> None:
-        """Give the BLAS threads back."""
+        """Give the threads back."""
         for runtime in reversed(self._bound.values()):  # the first gives back what was there before all of them
             runtime.close()
 

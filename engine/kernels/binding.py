@@ -101,6 +101,11 @@ def overlaps(result: Array, *operands: Array) -> bool:
     return any(np.may_share_memory(result, x) and not same_place(result, x) for x in operands)
 
 
+def meets(result: Array, *operands: Array) -> bool:
+    """Return whether a result may share memory with an operand, in whatever way."""
+    return any(np.may_share_memory(result, x) for x in operands)
+
+
 def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Array:
     """Return a view of the memory from element 0 of x on.
 

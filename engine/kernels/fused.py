@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.kernels import rowwise, tiles
-from engine.kernels.binding import Array, Arrays, Call, dense_like, one_call, require, scratch
+from engine.kernels.binding import Array, Arrays, Call, dense_like, meets, one_call, require, scratch
 from engine.kernels.products import blas_ready
 from engine.kernels.threads import cut, parts, together
 
@@ -98,8 +98,10 @@ def _products(q: Array, k: Array, v: Array, rows: int) -> Products:
     return Products(tiles.room(max(sides), max(sides)))
 
 
-def _parts(q: Array, k: Array, v: Array, units: int, *, products: int) -> int:
-    """Return into how many parts a call is cut."""
+def _parts(q: Array, k: Array, v: Array, units: int, *, products: int, apart: bool) -> int:
+    """Return into how many parts a call is cut whose result lies `apart` from what it reads."""
+    if not apart:
+        return 1
     by_blas = not _by_tiles(q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS
     return parts(q.size * k.shape[-2] * products, units, by_blas=by_blas)
 
@@ -183,7 +185,7 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
             ]
         return one_call(*turns)
 
-    count = _parts(q, k, v, len(units), products=2)
+    count = _parts(q, k, v, len(units), products=2, apart=not meets(target, q, k, v, dense))
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return one_call(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
@@ -242,6 +244,6 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
                 ]
         return one_call(*turns)
 
-    count = _parts(q, k, v, len(units), products=5)
+    count = _parts(q, k, v, len(units), products=5, apart=not meets(target, grad, q, k, v, dense))
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return one_call(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

@@ -8,7 +8,7 @@ A view with unit stride on one matrix axis is used as it is, without a temporary
 
 Batch dimensions of a divide those of b: batch i of b meets batch i // (b / a) of a (grouped heads).
 A matrix whose axes both step by more than an element is copied into scratch, bound once. Bits
-depend on shapes, orientation, processor and BLAS threads, not on placement.
+depend on shapes, orientation, processor and, where BLAS multiplies, threads, not on placement.
 
 Two ways to compute (`engine.kernels.tiles`, float32 on processors with vectors of 512 or 256 bits;
 BLAS), chosen when bound, by layout and sizes alone. Large products are shared between the threads

@@ -23,6 +23,7 @@ from engine.kernels.binding import (
     Call,
     flat,
     in_turn,
+    meets,
     on_dense,
     overlaps,
     require,
@@ -70,7 +71,9 @@ def shared(name: str, *args: Any, unit: int = 1, cost: int = COSTLY) -> Call:
     out = args[-1]
     arrays = [isinstance(arg, np.ndarray) and len(arg) == len(out) for arg in args]
     count = parts(out.size * cost, len(out) // unit)
-    if count == 1 or overlaps(out, *(arg for arg, along in zip(args, arrays, strict=True) if along)):
+    whole = [arg for arg, along in zip(args, arrays, strict=True) if isinstance(arg, np.ndarray) and not along]
+    along = [arg for arg, each in zip(args, arrays, strict=True) if each]
+    if count == 1 or overlaps(out, *along) or meets(out, *whole):
         return call(name, *args)
     ends = [unit * piece.stop for piece in cut(len(out) // unit, count)][:-1]
     pieces = [slice(*side) for side in pairwise([0, *ends, len(out)])]
@@ -227,7 +230,7 @@ def bind_rope(sign: float) -> Bind:
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
         where, tables = _indices("rope", pos, len(x)), (freq, cos, sin)
-        count = 1 if overlaps(y, x) else parts(y.size * COSTLY, len(x))
+        count = 1 if overlaps(y, x) or meets(y, pos, *tables) else parts(y.size * COSTLY, len(x))
         return together([
             call("rope", *heads(x[some]), where[some], *tables, x.dtype.type(sign), ROPE_MODES[mode], y[some])
             for some in cut(len(x), count)

@@ -57,31 +57,49 @@ def _asked() -> Callable[[], int] | None:
     return function  # ctypes takes it for one of no words that returns an int, which it is
 
 
-_limits: Final[dict[object, int]] = {}
-"""What was asked of `limit` and not given back, the latest last."""
+class _Limits:
+    """What was asked of `limit` and not given back, the latest last."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.counts: dict[object, int] = {}
+        self.now = 0
+        """The latest, 0 where there is none."""
+        self.blas: Any = None
+        """What gives BLAS its threads back."""
+
+
+_limits: Final = _Limits()
 
 
 def limit(count: int) -> Callable[[], None]:
-    """Let calls use `count` threads, and BLAS one; return what gives both back as they were.
+    """Let calls use `count` threads, and BLAS one; return what gives that back, in any order.
 
-    The latest limit that is not given back holds.
+    The latest limit that is not given back holds. BLAS gets its threads with the last.
     """
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
 
-    blas, key = threadpool_limits(limits=1, user_api="blas"), object()
-    _limits[key] = max(count, 1)
+    key, held = object(), _limits
+    with held.lock:
+        before = threadpool_limits(limits=1, user_api="blas")
+        held.blas = held.blas if held.counts else before
+        held.counts[key] = held.now = max(count, 1)
 
     def give_back() -> None:
-        if _limits.pop(key, None) is not None:
-            blas.restore_original_limits()
+        with held.lock:
+            if held.counts.pop(key, None) is None:
+                return
+            held.now = next(reversed(held.counts.values()), 0)
+            if not held.counts:
+                held.blas.restore_original_limits()
 
     return give_back
 
 
 def allowed() -> int:
     """Return how many threads a call may use now, at least 1."""
-    if _limits:
-        return next(reversed(_limits.values()))
+    if _limits.now:
+        return _limits.now
     asked = _asked()
     return 1 if asked is None else max(asked(), 1)
 
@@ -91,8 +109,8 @@ def parts(work: int, units: int, *, by_blas: bool = False) -> int:
 
     At least 1, also of no pieces; and 1 where a BLAS does them that has threads of its own.
     """
-    most = min(units, work // (SHARE if _limits else WOKEN * SHARE))
-    if by_blas and not _limits:
+    most = min(units, work // (SHARE if _limits.now else WOKEN * SHARE))
+    if by_blas and not _limits.now:
         return 1
     return 1 if most < 2 else min(most, allowed())
 

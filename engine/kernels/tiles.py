@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocsim import processor
-from engine.kernels.binding import Array, Call, scratch, strided
+from engine.kernels.binding import Array, Call, meets, scratch, strided
 from engine.kernels.threads import cut, parts, together
 
 COLUMNS: Final = 48
@@ -159,8 +159,8 @@ def pieces_of(left: Array, right: Array, out: Array, *, by_blas: bool = False) -
     Between matrices if there are enough of them, since nothing is packed twice then; else along
     columns, at multiples of `COLUMNS`. Not where the result meets an operand: parts would race.
     """
-    apart = not any(np.may_share_memory(out, x) for x in (left, right))
-    work, batch, columns = out.size * left.shape[-1] * apart, out.shape[:-2], out.shape[-1]
+    work = 0 if meets(out, left, right) else out.size * left.shape[-1]
+    batch, columns = out.shape[:-2], out.shape[-1]
     matrices, tiles = prod(batch), columns // COLUMNS
     wanted = parts(work, max(matrices, tiles), by_blas=by_blas)
     whole = (slice(None),) * 2
@@ -171,12 +171,12 @@ def pieces_of(left: Array, right: Array, out: Array, *, by_blas: bool = False) -
 
 
 def _batches(shape: tuple[int, ...], count: int) -> list[tuple[slice, ...]]:
-    """Return pieces of one or two batch axes, some for each of `count` threads, of equal length."""
-    first, second, most = shape[0], prod(shape[1:]), EACH * count
-    if second == 1 or first >= most:
-        return [(some, *(slice(None),) * (len(shape) - 1)) for some in cut(first, min(most, first))]
-    sides = cut(second, min(second, -(-most // first)))
-    return [(slice(index, index + 1), some) for index in range(first) for some in sides]
+    """Return pieces of the batch axes, some for each of `count` threads, as even as they come."""
+    found: list[tuple[slice, ...]] = [()]
+    for length in shape:
+        each = max(min(length, -(-EACH * count // len(found))), 1)
+        found = [(*outer, some) for outer in found for some in cut(length, each)]
+    return found
 
 
 def taken(left: Array, right: Array, out: Array, piece: tuple[slice, ...]) -> tuple[Array, Array, Array]:

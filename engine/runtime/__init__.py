@@ -28,6 +28,7 @@ What this module does not see: what makes a plan sound (`allocsim.judge`) and wh
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Self
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +133,10 @@ class Runtime:
             (lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist()
         )
         self._names = {name for _, name in self._writes}
-        self._give_back = limit(allowed() if threads is None else threads)  # a call is bound for as many as it may use
+        # before calls are bound, each for as many threads as it may use; who forgets to close gives
+        # them back when it is let go
+        self._give_back = finalize(self, limit(allowed() if threads is None else threads))
+        self._give_back.atexit = False
         try:
             self._calls = EXECUTORS[executor](self)
         except BaseException:

@@ -64,7 +64,8 @@ class Simulation:
             parameters: whole weights by name.
             suspect: run plans unjudged, sound or not.
             executor: a name of `engine.runtime.EXECUTORS`.
-            threads: BLAS threads, None for all: their number decides last digits.
+            threads: threads that calls may use, None for as many as numpy's BLAS may: their number
+                decides last digits.
         """
         self.step = step
         ranks = step.sharding.ranks

@@ -67,7 +67,10 @@ class _Team:
         with self._lock:
             for number in range(len(self._events), helpers):
                 event = Event()
-                Thread(target=self._help, args=(number, event), daemon=True, name=f"team-{number}").start()
+                try:
+                    Thread(target=self._help, args=(number, event), daemon=True, name=f"team-{number}").start()
+                except RuntimeError:  # no more threads, or the process ends: the caller does all parts
+                    return
                 self._events.append(event)
 
     def _help(self, number: int, event: Event) -> None:

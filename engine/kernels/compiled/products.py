@@ -296,5 +296,5 @@ def room_for(m: int, k: int) -> int:
 
     Tiles and panels, and what is packed of left.
     """
-    rows = min(m + TURNED_ROWS, _MOST_ROWS)
-    return (ROWS + _DEPTH) * COLUMNS + min(rows * (k + LANES), _PACKED + _MOST_ROWS * LANES)
+    rows = -(-min(m, _MOST_ROWS) // TURNED_ROWS) * TURNED_ROWS
+    return (ROWS + _DEPTH) * COLUMNS + min(rows * (k + LANES), _PACKED + rows * LANES)

@@ -2,7 +2,7 @@
 
 `engine.kernels.compiled.products` is made of them.
 
-A tile keeps its sums (24 vectors of 512 bits; 16 where it is narrow) in registers over all steps of
+A tile keeps its sums (24 vectors of 512 bits, or 12 of 256) in registers over all steps of
 k, and writes them in the end, or adds them to what is there. All take addresses and pitches in
 bytes, check nothing, and ask for one line of memory at each step, wherever that is.
 

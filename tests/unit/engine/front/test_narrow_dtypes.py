@@ -90,6 +90,8 @@ def test_what_is_mixed_without_a_rule_is_still_refused():
     for dtype in EIGHTHS:
         with pytest.raises(EngineError, match=f"70000 is beyond {dtype}"):
             tensor([70000.0], dtype=dtype)
+        with pytest.raises(EngineError, match=f"beyond {dtype}"):
+            tensor(np.array([1e6], ml_dtypes.bfloat16), dtype=dtype)
     assert np.isinf((tensor([300.0], dtype="float16") * 300.0).item())  # what overflows is infinite
     assert np.isnan((tensor([300.0], dtype="float8_e4m3fn") * 300.0).item())  # or NaN, where no number is infinite
 

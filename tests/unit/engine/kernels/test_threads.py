@@ -44,6 +44,7 @@ CASES = {
 def eager(monkeypatch):
     """Cut every call, however small; return what says how many threads there are."""
     monkeypatch.setattr(threads, "SHARE", 1)
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
     return lambda count: monkeypatch.setattr(threads, "allowed", lambda: count)
 
 
@@ -181,6 +182,7 @@ def test_other_threads_treat_infinities_as_the_caller_does(eager):
 
 
 def test_small_calls_and_single_pieces_stay_whole(monkeypatch):
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
     monkeypatch.setattr(threads, "allowed", lambda: 4)
 
     woken = threads.WOKEN * threads.SHARE
@@ -195,7 +197,8 @@ def test_parts_make_up_the_whole():
         assert [i for kept in threads.cut(7, count) for i in range(7)[kept]] == list(range(7))
 
 
-def test_as_many_threads_are_allowed_as_blas_may_use():
+def test_as_many_threads_are_allowed_as_blas_may_use(monkeypatch):
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
     for count in (1, 2):
         with threadpool_limits(count, user_api="blas"):
             assert threads.allowed() == count

@@ -222,7 +222,20 @@ def test_vectors_of_256_bits_do_what_those_of_512_do(tmp_path):
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
-    ("m", "k"), [(1, 16), (8, 96), (33, 97), (512, 16), (513, 500), (505, 512), (600, 2048), (64, 4097), (64, 20000)]
+    ("m", "k"),
+    [
+        (1, 16),
+        (8, 96),
+        (33, 97),
+        (512, 16),
+        (513, 500),
+        (505, 512),
+        (600, 2048),
+        (512, 496),
+        (510, 403),
+        (64, 4097),
+        (64, 20000),
+    ],
 )
 def test_the_room_is_enough(m, k, turned):
     """Nothing is written behind the room that a product asks for."""

@@ -1,5 +1,6 @@
 """Parts of a call shared without Python: each is done once, to the bits of the whole, by no more threads than are allowed."""
 
+import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
@@ -9,10 +10,15 @@ import numba
 import numpy as np
 import pytest
 from numba import types
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from allocsim.allocators import find
 from allocsim.errors import EngineError
+from engine.graph import Graph
+from engine.graph.lowering import lower
 from engine.kernels import KERNELS, threads, tiles
 from engine.kernels.binding import Workspace, in_turn
+from engine.runtime import Runtime
 from engine.tape import team
 from engine.tape.loops import ANYHOW
 
@@ -54,11 +60,11 @@ CASES = {
 def eager(monkeypatch):
     """Cut every call, however small; return what says how many threads there are."""
     monkeypatch.setattr(threads, "SHARE", 1)
-    monkeypatch.setattr(threads, "_limits", {})
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
     monkeypatch.setattr(tiles, "pays", lambda *_: True)
 
     def allow(count):
-        threads._limits[None] = count
+        threads._limits.now = count
 
     return allow
 
@@ -223,13 +229,94 @@ def test_what_has_no_entries_is_left_to_the_pool(eager):
     assert team.shared((np.add, ())) == (np.add, ())
 
 
-def test_limits_are_given_back_in_any_order(monkeypatch):
-    monkeypatch.setattr(threads, "_limits", {})
-    first, second = threads.limit(2), threads.limit(3)
-    assert threads.allowed() == 3
-    first()
-    assert threads.allowed() == 3
-    second()
-    second()
+def blas_threads():
+    return [row["num_threads"] for row in threadpool_info() if row["user_api"] == "blas"]
 
-    assert not threads._limits
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+def test_limits_are_given_back_in_any_order(monkeypatch, order):
+    """BLAS has one thread while one of them holds, and then what it had."""
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        given = [threads.limit(count) for count in (2, 3, 4)]
+        left = [2, 3, 4]
+        for index in order:
+            assert threads.allowed() == left[-1]
+            assert set(blas_threads()) == {1}
+            given[index]()
+            given[index]()  # twice is once
+            left.remove((2, 3, 4)[index])
+        assert not threads._limits.counts
+        assert blas_threads() == before
+
+
+def test_a_runtime_that_nobody_closed_gives_its_threads_back(monkeypatch):
+    gc.collect()  # those of other tests
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
+    graph = Graph("small")
+    y = graph.op("neg", graph.input("x", (4,)))
+    graph.expand(y)
+    lowered = lower(graph, (y,))
+    before = threads.allowed(), blas_threads()
+    runtime = Runtime(lowered, find("reference").plan(lowered.program), threads=7)
+    assert threads.allowed() == 7
+    del runtime
+    gc.collect()
+
+    assert (threads.allowed(), blas_threads()) == before
+
+
+def test_without_a_thread_to_be_had_the_caller_does_all(eager, monkeypatch):
+    def none(*_args, **_named):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(team, "_teams", [team._Team()])
+    monkeypatch.setattr(team, "Thread", none)
+    eager(3)
+    found, call = counters(5)
+    in_turn(call)
+
+    assert (found == 1).all()
+
+
+RANKS = [
+    ((2, 2), (2, 4)),
+    ((1, 2), (1, 4)),
+    ((2, 2, 2), (2, 2, 2)),
+    ((1, 2, 2), (3, 2, 4)),
+    ((1,), (5,)),
+    ((7, 1, 1), (7, 1, 3)),
+]
+
+
+@pytest.mark.parametrize("variant", ["tiles", "blas"])
+@pytest.mark.parametrize(("small", "large"), RANKS)
+def test_batches_of_any_rank_are_cut(eager, variant, small, large):
+    a, b = normal(*small, 64, 32), normal(*large, 40, 32)
+    want = b @ np.repeat(a, 1, 0).repeat(1, 0).swapaxes(-1, -2) if small == large else None
+    for count in (1, 2, 3, 5):
+        eager(count)
+        out = np.full((*large, 40, 64), np.nan, "f4")
+        in_turn(team.shared(KERNELS["mul_mat"][variant].bind({}, (a, b), (out,))))
+        want = out.copy() if want is None else want
+        np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+
+
+READS = {
+    "a mask in the result": ("soft_max", lambda m: (normal(8, 20, 20), m[:400].reshape(20, 20)), (8, 20, 20)),
+    "a seed in the result": ("cross_entropy_classes_back", lambda m: (m[:1], normal(9, 33), IDS[:9]), (9, 33)),
+    "values in the result": ("attention", lambda m: (normal(2, 15, 64), normal(1, 16, 64), m[: 16 * 48].reshape(1, 16, 48)), (2, 15, 48)),
+    "filters in the result": ("conv_2d", lambda m: (normal(2, 3, 20, 21), m[:162].reshape(9, 3, 3, 2)), (2, 9, 20, 12)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", READS)
+def test_what_is_read_whole_is_not_written_by_another_part(eager, case):
+    kind, operands, shape = READS[case]
+    memory = normal(int(np.prod(shape)))
+    params = {**CASES["convolution"][1], "scale": 0.2}
+    eager(3)
+    call = next(iter(KERNELS[kind].values())).bind(params, operands(memory), (memory.reshape(shape),))
+
+    assert threads.at_once not in calls_of(call)
