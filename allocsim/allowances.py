@@ -48,7 +48,7 @@ LIMITS: Final[dict[str, Allowance]] = {
     "token": Allowance(700_000, 100),
     "event": Allowance(1 << 12, 24),
     "comparison": Allowance(1 << 24, 1),
-    "instruction": Allowance(1 << 17, 100),
+    "instruction": Allowance(1 << 17, 200),
 }
 """Thing -> allowance.
 
