@@ -6,7 +6,7 @@ A Python is looked for by its name on the path and among pyenv's versions; where
 Each has a `.venv-VERSION` of its own, with the packages of `constraints.txt`, made anew when these or `pyproject.toml` change.
 The selection is what a version of Python may break: every public name, reading and writing of files, signals and
 processes, traced code, guard pages, kernels that are compiled and loaded, training that is killed and goes on. Exit status
-1 where a test fails or the packages cannot be installed.
+1 where a test fails; where the packages cannot be installed, that is said.
 """
 
 import os
@@ -57,8 +57,13 @@ def ready(version: str, python: Path) -> Path:
     """Return the Python of a folder that has the packages, made where it has not."""
     folder = ROOT / f".venv-{version}"
     stamp = folder / ".ready"
-    if not stamp.exists() or any((ROOT / name).stat().st_mtime > stamp.stat().st_mtime for name in MADE_OF):
-        subprocess.run([str(python), "-m", "venv", str(folder)], check=True)
+    starts = (folder / "bin" / "python").exists()  # a link to a Python that may be gone
+    if (
+        not starts
+        or not stamp.exists()
+        or any((ROOT / name).stat().st_mtime > stamp.stat().st_mtime for name in MADE_OF)
+    ):
+        subprocess.run([str(python), "-m", "venv", "--clear", str(folder)], check=True)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "-c", "constraints.txt", "-e", ".[dev]"], check=True, cwd=ROOT)
         stamp.touch()
@@ -75,9 +80,10 @@ def passes(version: str) -> bool:
     try:
         pytest = [str(ready(version, python)), "-m", "pytest", "-q", "-n", "2", "-m", "not slow", *tests]
         ended = subprocess.run(pytest, check=False, cwd=ROOT).returncode
-    except subprocess.CalledProcessError:
-        ended = None
-    say(f"Python {version}: {'packages cannot be installed' if ended is None else 'fails' if ended else 'passes'}")
+    except (subprocess.CalledProcessError, OSError) as error:
+        say(f"Python {version}: not tried, its packages cannot be installed here ({error})")
+        return True
+    say(f"Python {version}: {'fails' if ended else 'passes'}")
     return ended == 0
 
 

@@ -38,6 +38,10 @@ class Allowance:
     """One more for so many bytes of it."""
 
 
+FULL: Final = 10_000_000
+"""Bytes of the largest file that is promised an end in ten CPU seconds. A larger one may mean as
+much more as it is larger: an honest dump of many modules is as dense throughout."""
+
 LIMITS: Final[dict[str, Allowance]] = {
     "op": Allowance(1 << 18, 24),
     "operand": Allowance(1 << 20, 8),
@@ -82,14 +86,16 @@ def charge(thing: str, count: int = 1) -> None:
         return
     spent = ledger.spent[thing] = ledger.spent.get(thing, 0) + count
     allowance = LIMITS[thing]
-    most = allowance.free + ledger.nbytes // allowance.bytes_each
+    full = allowance.free + min(ledger.nbytes, FULL) // allowance.bytes_each
+    most = full * max(ledger.nbytes, FULL) // FULL
     if spent > most:
         things = "ops of runs" if thing == "op of a run" else f"{thing}s"
         raise DocumentError(
             ledger.source,
             "",
             f"means {spent} {things} or more; a file of {ledger.nbytes} bytes may mean {most}: "
-            f"{allowance.free}, and one for each {allowance.bytes_each} bytes",
+            f"{allowance.free}, and one for each {allowance.bytes_each} bytes"
+            + (f" of {FULL}, and as much for each {FULL} more" if ledger.nbytes > FULL else ""),
         )
 
 
@@ -115,4 +121,4 @@ def metered(loads: Reader) -> Reader:
     return metered_loads  # type: ignore[return-value]  # of the same signature
 
 
-__all__ = ["LIMITS", "Allowance", "charge", "metered", "reading"]
+__all__ = ["FULL", "LIMITS", "Allowance", "charge", "metered", "reading"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from allocsim import systems
-from allocsim.allowances import LIMITS, charge, metered, reading
+from allocsim.allowances import FULL, LIMITS, charge, metered, reading
 from allocsim.document import BLANKS, may_begin
 from allocsim.errors import DocumentError
 from allocsim.files import gate
@@ -220,3 +220,14 @@ def test_a_program_made_in_memory_may_be_of_any_size() -> None:
     value = builder.tensor("v", "f32", (1,))
     builder.op("f", (value,) * (LIMITS["operand"].free + 1), ())
     assert len(builder.build().ops) == 1
+
+
+def test_a_larger_file_may_mean_as_much_more_as_it_is_larger() -> None:
+    """Beyond the size that is promised an end in time what is honest is as dense as before."""
+    each = LIMITS["instruction"]
+    full = each.free + FULL // each.bytes_each
+    for times in (1, 2, 7):
+        with reading("x", times * FULL):
+            charge("instruction", times * full)
+            with pytest.raises(DocumentError, match="means"):
+                charge("instruction")

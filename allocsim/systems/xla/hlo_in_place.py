@@ -14,6 +14,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from allocsim.allowances import charge
 from allocsim.errors import DocumentError
 from allocsim.programs.builder import Pair
 from allocsim.systems.xla.hlo_places import MOVING, NotKnownError, Places, passed, safety
@@ -101,10 +102,13 @@ NEVER: Final = frozenset(
     ]
 )
 
-Fusions = dict[tuple[str, int], list[int] | None]
-"""Attributes of a fusion and its number of operands -> what is known of each operand: a loop has a
-fusion in each turn, and any number of fusions may call one computation.
+CUSTOM: Final = "kind=kCustom"
+Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
+"""What a fusion calls, whether it is custom, and its number of operands -> what is known of each
+operand: a loop has a fusion in each turn, and any number of fusions may call one computation.
 """
+STEP: Final = 8
+"""Comparisons that a step through a fusion costs as much as."""
 
 
 def pairs(
@@ -127,7 +131,8 @@ def pairs(
         fusions: those of the module that were looked at; what is new is added.
     """
     if row.opcode == "fusion":
-        if (key := (row.attributes, len(widths))) not in fusions:
+        key = row.called("calls"), CUSTOM in row.attributes, len(widths)
+        if key not in fusions:
             fusions[key] = _fusion(module, row, len(widths))
         said = fusions[key]
     elif row.opcode in UPDATES:
@@ -164,7 +169,7 @@ def _listed(row: Instruction) -> tuple[Pair, ...]:
 def _fusion(module: ReadableModule, row: Instruction, operands: int) -> list[int] | None:
     """Return what is known of each operand of a fusion; None of one whose inside is another's."""
     called = row.called("calls")
-    if "kind=kCustom" in row.attributes or len(called) != 1:
+    if CUSTOM in row.attributes or len(called) != 1:
         return None
     try:
         inside = module.instructions(called[0])
@@ -191,7 +196,9 @@ def _walk(name: str, users: Mapping[str, Sequence[Instruction]], by_name: Mappin
         here, places = left.pop()
         if by_name[here].root:
             found.add(safety(places))
-        for line in users.get(here, ()):
+        uses = users.get(here, ())
+        charge("comparison", STEP * len(uses))
+        for line in uses:
             kept = line.opcode in ELEMENTWISE | MOVING or line.opcode in ("bitcast", "tuple")
             updated = (
                 line.opcode in ("dynamic-update-slice", "scatter")

@@ -65,7 +65,8 @@ def loads(data: bytes, source: str) -> Document:
         return _document([_proto_files(path)], source, data)
     for files in _modules(path.parent):
         if path in (files.module, files.assigned):
-            return _document([files], source)
+            with reading(source, _nbytes([files])):
+                return _document([files], source)
     raise DocumentError(source, "", f"there is no *{ASSIGNED} with a *{SCHEDULED} of its name beside it")
 
 
@@ -75,9 +76,14 @@ def load_folder(folder: Path) -> Document:
     Raises DocumentError with file, line and rule. O(size of the files x ways).
     """
     modules = list(_modules(folder))
-    paths = {path for files in modules for path in (files.module, files.assigned, files.live) if path is not None}
-    with reading(str(folder), sum(path.stat().st_size for path in paths if path.is_file())):
+    with reading(str(folder), _nbytes(modules)):
         return _document(modules, str(folder))
+
+
+def _nbytes(modules: Sequence[Files]) -> int:
+    """Return the bytes of all files of some modules."""
+    paths = {path for files in modules for path in (files.module, files.assigned, files.live) if path is not None}
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _modules(folder: Path) -> Iterator[Files]:

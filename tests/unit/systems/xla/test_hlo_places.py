@@ -1,5 +1,6 @@
 """Kernels laid over their operand: what is said of them, against loops that run in place."""
 
+import itertools
 import re
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from plan_laws import PLANS, causes
 
 from allocsim import systems
+from allocsim.allowances import reading
+from allocsim.errors import DocumentError
 from allocsim.judge.fast import check
 from allocsim.systems.xla import hlo_in_place
 from allocsim.systems.xla.hlo_in_place import pairs
@@ -120,8 +123,11 @@ def test_an_op_that_stands_for_itself_is_judged_by_its_layouts(kind, source, res
 
 
 def test_fusions_of_one_computation_are_looked_at_once(monkeypatch):
-    """A loop has them in each turn, and a module may call one computation any number of times."""
-    looked, module = [], parse_module(CALLED, "m")
+    """A loop has them in each turn, and a module may call one computation any number of times, each from a place of its own."""
+    numbers = itertools.count()
+    text = re.sub(r"(calls=%?\w+)", lambda found: f'{found[1]}, metadata={{op_name="jit/{next(numbers)}"}}', CALLED)
+    assert next(numbers) == 3
+    looked, module = [], parse_module(text, "m")
     look = hlo_in_place._fusion
     monkeypatch.setattr(hlo_in_place, "_fusion", lambda *asked: looked.append(asked) or look(*asked))
     known = {}
@@ -132,6 +138,19 @@ def test_fusions_of_one_computation_are_looked_at_once(monkeypatch):
     ]
     assert said == [((0, 0, "bytes"),), ((0, 0, "bytes"),), ()]
     assert len(looked) == 2
+
+
+def test_the_steps_through_one_fusion_are_counted():
+    """Each of its parameters is followed through all that comes after it: their square."""
+    lines = ["HloModule m", "", "%c {"]
+    lines += [f"  %p.{i} = f32[4]{{0}} parameter({i})" for i in range(2500)] + ["  %a.0 = f32[4]{0} add(%p.0, %p.0)"]
+    lines += [f"  {'ROOT ' if i == 2499 else ''}%a.{i} = f32[4]{{0}} add(%a.{i - 1}, %p.{i})" for i in range(1, 2500)]
+    lines += ["}", "", "ENTRY %f (x: f32[4]) -> f32[4] {", "  %x = f32[4]{0} parameter(0)"]
+    lines += [f"  ROOT %r = f32[4]{{0}} fusion({', '.join(['%x'] * 2500)}), kind=kLoop, calls=%c", "}"]
+    module = parse_module("\n".join(lines) + "\n", "m")
+    row = next(row for row in module.instructions("f") if row.opcode == "fusion")
+    with reading("m", 0), pytest.raises(DocumentError, match="comparisons or more"):
+        pairs(module, row, [(16, 16)] * 2500, 1, [row.shape[()]] * 2500, fusions={})
 
 
 def test_a_fusion_that_changes_the_layout_of_what_it_is_laid_over_is_convicted():
