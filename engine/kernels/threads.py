@@ -26,7 +26,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from threading import Lock
 from typing import Any, Final
@@ -61,12 +61,40 @@ class _Limits:
     """What was asked of `limit` and not given back, the latest last."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
         self.counts: dict[object, int] = {}
         self.now = 0
         """The latest, 0 where there is none."""
-        self.blas: Any = None
+        self._lock = Lock()
+        self._ended: deque[object] = deque()
+        """What is to be given back, by who holds the lock: a collector may ask while it is held."""
+        self._blas: Any = None
         """What gives BLAS its threads back."""
+
+    def take(self, key: object, count: int) -> None:
+        """Let `count` threads be used, and one by BLAS."""
+        from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
+
+        with self._lock:
+            before = threadpool_limits(limits=1, user_api="blas")
+            self._blas = self._blas if self.counts else before
+            self.counts[key] = self.now = count
+        self._settle()
+
+    def give(self, key: object) -> None:
+        """Give it back; nothing where that was done."""
+        self._ended.append(key)
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._ended and self._lock.acquire(blocking=False):
+            try:
+                self.counts.pop(self._ended.popleft(), None)
+                self.now = next(reversed(self.counts.values()), 0)
+                if not self.counts and self._blas is not None:
+                    self._blas.restore_original_limits()
+                    self._blas = None
+            finally:
+                self._lock.release()
 
 
 _limits: Final = _Limits()
@@ -77,23 +105,9 @@ def limit(count: int) -> Callable[[], None]:
 
     The latest limit that is not given back holds. BLAS gets its threads with the last.
     """
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
-
     key, held = object(), _limits
-    with held.lock:
-        before = threadpool_limits(limits=1, user_api="blas")
-        held.blas = held.blas if held.counts else before
-        held.counts[key] = held.now = max(count, 1)
-
-    def give_back() -> None:
-        with held.lock:
-            if held.counts.pop(key, None) is None:
-                return
-            held.now = next(reversed(held.counts.values()), 0)
-            if not held.counts:
-                held.blas.restore_original_limits()
-
-    return give_back
+    held.take(key, max(count, 1))
+    return partial(held.give, key)
 
 
 def allowed() -> int:

@@ -9,6 +9,7 @@ from threading import enumerate as threads_alive
 import numba
 import numpy as np
 import pytest
+import threadpoolctl
 from numba import types
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -265,6 +266,24 @@ def test_a_runtime_that_nobody_closed_gives_its_threads_back(monkeypatch):
     gc.collect()
 
     assert (threads.allowed(), blas_threads()) == before
+
+
+def test_a_limit_that_ends_while_another_begins_is_given_back_after_it(monkeypatch):
+    """A collector may let a runtime go in the midst of it, in the same thread."""
+    monkeypatch.setattr(threads, "_limits", threads._Limits())
+    with threadpool_limits(2, user_api="blas"):
+        first = threads.limit(5)
+        real = threadpoolctl.threadpool_limits
+
+        def collected(**asked):
+            first()
+            return real(**asked)
+
+        monkeypatch.setattr(threadpoolctl, "threadpool_limits", collected)
+        second = threads.limit(3)
+        assert (threads.allowed(), set(blas_threads())) == (3, {1})
+        second()
+        assert (threads._limits.now, blas_threads()) == (0, [2] * len(blas_threads()))
 
 
 def test_without_a_thread_to_be_had_the_caller_does_all(eager, monkeypatch):
