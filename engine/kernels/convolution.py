@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from engine.kernels.binding import Array, Arrays, Call, meets, on_dense, one_call, require, scratch
+from engine.kernels.binding import Array, Arrays, Call, on_dense, one_call, require, scratch
 from engine.kernels.rowwise import call
 from engine.kernels.threads import cut, parts, together
 
@@ -144,8 +144,8 @@ def _correlation(  # noqa: PLR0917 - what a compiled kernel takes, in its order
         x, filters.reshape(-1), steps, taps, phases, stride, first, reach, out, begin, pace, (down, right)
     )
     axis, units = (whole.images, len(x)) if len(x) >= down else (whole.rows, down)
-    work = 0 if meets(out, x, filters) else len(x) * down * right * out.shape[1] * x.shape[1] * len(taps)
-    count = parts(work, units)
+    work = len(x) * down * right * out.shape[1] * x.shape[1] * len(taps)
+    count = parts(work, units, out=out, reads=(x, filters))
     return together([axis(kept).call() for kept in cut(units, count)])
 
 
@@ -197,8 +197,7 @@ def bind_conv_2d_back_w(params: Mapping[str, Any], operands: Arrays, results: Ar
         return out.fill, (0,)
     met = _forth(*down), _forth(*right)
     taps, phases = _tables(*met, right[0])
-    work = 0 if meets(out, dy, x) else dy.size * x.shape[1] * len(taps)
-    count = parts(work, -(-len(out) // LEFT))
+    count = parts(dy.size * x.shape[1] * len(taps), -(-len(out) // LEFT), out=out, reads=(dy, x))
     return together([
         _filter_sums(dy, x, taps, phases, (down[1], right[1]), met, out, slice(LEFT * kept.start, LEFT * kept.stop))
         for kept in cut(-(-len(out) // LEFT), count)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.kernels import rowwise, tiles
-from engine.kernels.binding import Array, Arrays, Call, dense_like, meets, one_call, require, scratch
+from engine.kernels.binding import Array, Arrays, Call, dense_like, one_call, require, scratch
 from engine.kernels.products import blas_ready
 from engine.kernels.threads import cut, parts, together
 
@@ -98,12 +98,11 @@ def _products(q: Array, k: Array, v: Array, rows: int) -> Products:
     return Products(tiles.room(max(sides), max(sides)))
 
 
-def _parts(q: Array, k: Array, v: Array, units: int, *, products: int, apart: bool) -> int:
-    """Return into how many parts a call is cut whose result lies `apart` from what it reads."""
-    if not apart:
-        return 1
+def _parts(out: Array, reads: Arrays, units: int, *, products: int) -> int:
+    """Return into how many parts a call is cut that reads q, k, v and more."""
+    q, k, v, *_ = reads
     by_blas = not _by_tiles(q) or min(q.shape[-1], v.shape[-1]) < tiles.COLUMNS
-    return parts(q.size * k.shape[-2] * products, units, by_blas=by_blas)
+    return parts(q.size * k.shape[-2] * products, units, out=out, reads=reads, by_blas=by_blas)
 
 
 def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
@@ -185,7 +184,7 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
             ]
         return one_call(*turns)
 
-    count = _parts(q, k, v, len(units), products=2, apart=not meets(target, q, k, v, dense))
+    count = _parts(target, (q, k, v, dense), len(units), products=2)
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return one_call(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))
 
@@ -244,6 +243,6 @@ def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Ar
                 ]
         return one_call(*turns)
 
-    count = _parts(q, k, v, len(units), products=5, apart=not meets(target, grad, q, k, v, dense))
+    count = _parts(target, (q, k, v, grad, dense), len(units), products=5)
     calls.append(together([done(kept) for kept in cut(len(units), count)]))
     return one_call(*copies, *calls, *(() if target is out else ((np.copyto, (out, target)),)))

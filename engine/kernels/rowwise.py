@@ -9,7 +9,6 @@ import.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ from engine.kernels.binding import (
     Call,
     flat,
     in_turn,
-    meets,
     on_dense,
     overlaps,
     require,
@@ -58,7 +56,7 @@ def call(name: str, *args: Any) -> Call:
     return compiled.find(name, args), args
 
 
-def shared(name: str, *args: Any, unit: int = 1, cost: int = COSTLY) -> Call:
+def shared(name: str, *args: Any, unit: int = 1) -> Call:
     """Return the same call in parts that may be done at once, if it is long enough.
 
     Args:
@@ -66,20 +64,16 @@ def shared(name: str, *args: Any, unit: int = 1, cost: int = COSTLY) -> Call:
             argument, from the same row of its operands, and from arguments of another length.
         args: its arguments.
         unit: rows to a piece; parts are made of whole pieces.
-        cost: multiplications that an element costs as much as.
     """
     out = args[-1]
-    arrays = [isinstance(arg, np.ndarray) and len(arg) == len(out) for arg in args]
-    count = parts(out.size * cost, len(out) // unit)
-    whole = [arg for arg, along in zip(args, arrays, strict=True) if isinstance(arg, np.ndarray) and not along]
-    along = [arg for arg, each in zip(args, arrays, strict=True) if each]
-    if count == 1 or overlaps(out, *along) or meets(out, *whole):
+    arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
+    whole = tuple(arg for arg in arrays if len(arg) != len(out))
+    count = parts(out.size * COSTLY, len(out) // unit, out=out, reads=whole)
+    if count == 1 or overlaps(out, *(arg for arg in arrays if len(arg) == len(out))):
         return call(name, *args)
-    ends = [unit * piece.stop for piece in cut(len(out) // unit, count)][:-1]
-    pieces = [slice(*side) for side in pairwise([0, *ends, len(out)])]
     return together([
-        call(name, *(arg[piece] if along else arg for arg, along in zip(args, arrays, strict=True)))
-        for piece in pieces
+        call(name, *(arg[piece] if isinstance(arg, np.ndarray) and len(arg) == len(out) else arg for arg in args))
+        for piece in cut(len(out), count, unit)
     ])  # fmt: skip
 
 
@@ -230,10 +224,10 @@ def bind_rope(sign: float) -> Bind:
         positions = max(_ROPE_TABLE, 1 << (len(x) - 1).bit_length()) if len(x) else _ROPE_TABLE
         freq, cos, sin = _rotations(float(params["base"]), dims, positions, x.dtype.str)
         where, tables = _indices("rope", pos, len(x)), (freq, cos, sin)
-        count = 1 if overlaps(y, x) or meets(y, pos, *tables) else parts(y.size * COSTLY, len(x))
+        count = parts(y.size * COSTLY, len(x), out=y, reads=(pos, *tables))
         return together([
             call("rope", *heads(x[some]), where[some], *tables, x.dtype.type(sign), ROPE_MODES[mode], y[some])
-            for some in cut(len(x), count)
+            for some in cut(len(x), 1 if overlaps(y, x) else count)
         ])  # fmt: skip
 
     dense = on_dense(bind)

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.kernels.binding import Call, in_turn
+from engine.kernels.binding import Array, Arrays, Call, in_turn, meets
 
 SHARE: Final = 1 << 20
 """Fewest multiplications of a part where threads wait for work (`engine.tape.team`): some ten
@@ -118,21 +118,24 @@ def allowed() -> int:
     return 1 if asked is None else max(asked(), 1)
 
 
-def parts(work: int, units: int, *, by_blas: bool = False) -> int:
+def parts(work: int, units: int, *, out: Array | None = None, reads: Arrays = (), by_blas: bool = False) -> int:
     """Return into how many parts to cut a call of `work` multiplications in `units` pieces.
 
-    At least 1, also of no pieces; and 1 where a BLAS does them that has threads of its own.
+    At least 1, also of no pieces; and 1 where a BLAS does them that has threads of its own, or
+    where `out` meets what all parts read: they would race.
     """
     most = min(units, work // (SHARE if _limits.now else WOKEN * SHARE))
-    if by_blas and not _limits.now:
+    if most < 2 or (by_blas and not _limits.now) or (out is not None and meets(out, *reads)):
         return 1
-    return 1 if most < 2 else min(most, allowed())
+    return min(most, allowed())
 
 
-def cut(length: int, count: int) -> list[slice]:
-    """Return `count` neighbouring slices of nearly equal length that make up `length`."""
-    ends = [length * i // count for i in range(count + 1)]
-    return [slice(start, stop) for start, stop in pairwise(ends)]
+def cut(length: int, count: int, unit: int = 1) -> list[slice]:
+    """Return `count` neighbouring slices of nearly equal length that make up `length`, cut at
+    multiples of `unit`.
+    """
+    ends = [length // unit * i // count * unit for i in range(count)]
+    return [slice(start, stop) for start, stop in pairwise([*ends, length])]
 
 
 def together(calls: list[Call]) -> Call:

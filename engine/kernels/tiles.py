@@ -10,14 +10,13 @@ What this module does not see: ops.
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from allocsim import processor
-from engine.kernels.binding import Array, Call, meets, scratch, strided
+from engine.kernels.binding import Array, Call, scratch, strided
 from engine.kernels.threads import cut, parts, together
 
 COLUMNS: Final = 48
@@ -159,15 +158,15 @@ def pieces_of(left: Array, right: Array, out: Array, *, by_blas: bool = False) -
     Between matrices if there are enough of them, since nothing is packed twice then; else along
     columns, at multiples of `COLUMNS`. Not where the result meets an operand: parts would race.
     """
-    work = 0 if meets(out, left, right) else out.size * left.shape[-1]
     batch, columns = out.shape[:-2], out.shape[-1]
     matrices, tiles = prod(batch), columns // COLUMNS
-    wanted = parts(work, max(matrices, tiles), by_blas=by_blas)
+    units = max(matrices, tiles)
+    wanted = parts(out.size * left.shape[-1], units, out=out, reads=(left, right), by_blas=by_blas)
     whole = (slice(None),) * 2
     if wanted > 1 and matrices >= min(wanted, tiles):
         return [(*some, *whole) for some in _batches(batch, wanted)]
-    ends = [COLUMNS * some.stop for some in cut(tiles, min(wanted, max(tiles, 1)))][:-1]
-    return [(*(slice(None),) * (out.ndim - 1), slice(*side)) for side in pairwise([0, *ends, columns])]
+    sides = cut(columns, min(wanted, max(tiles, 1)), COLUMNS)
+    return [(*(slice(None),) * (out.ndim - 1), side) for side in sides]
 
 
 def _batches(shape: tuple[int, ...], count: int) -> list[tuple[slice, ...]]:

@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.kernels.binding import Call, in_turn, overlaps
+from engine.kernels.binding import Call, in_turn, meets, overlaps
 from engine.kernels.threads import allowed, at_once
 from engine.tape import team_machine
 from engine.tape.forms import coded
@@ -92,14 +92,14 @@ def shared(call: Call) -> Call:
         return in_turn, tuple(map(shared, parts))
     if function is not at_once:
         return call
-    entries = [coded(part) for part in parts]
-    if any(part is None or not all(map(_apart, part)) for part in entries):
+    entries = [part for part in map(coded, parts) if part is not None]
+    row = [entry for part in entries for entry in part]
+    if len(entries) < len(parts) or not all(map(_apart, row)):
         return call
-    row = [entry for part in entries for entry in part or ()]
     words = [np.array(entry[1], np.int64) for entry in row]
     own = [np.array([array.ctypes.data for array in entry[2]], np.int64) for entry in row]
     codes = np.array([[e[0], w.ctypes.data, o.ctypes.data] for e, w, o in zip(row, words, own, strict=True)], np.int64)
-    starts = np.cumsum([0, *(len(part or ()) for part in entries)]).astype(np.int64)
+    starts = np.cumsum([0, *map(len, entries)]).astype(np.int64)
     return in_parts, (codes.ctypes.data, starts.ctypes.data, len(parts), (codes, starts, words, own, row, parts))
 
 
@@ -108,7 +108,7 @@ def _apart(entry: Coded) -> bool:
     *_, (*operands, result), overlap = entry
     if overlap == EXACTLY:
         return not overlaps(result, *operands)
-    return overlap == ANYHOW or not any(np.may_share_memory(result, x) for x in operands)
+    return overlap == ANYHOW or not meets(result, *operands)
 
 
 def in_parts(codes: int, starts: int, count: int, _kept: tuple[object, ...]) -> None:

@@ -26,10 +26,12 @@ from typing import Any, Final
 import numba
 from llvmlite import ir
 from numba import extending, types
+from numba.core import cgutils
 
 from engine.tape.machine import compiled, drive, load
 
 _intrinsic: Any = extending.intrinsic  # numba declares these with types that no caller satisfies
+_cg: Any = cgutils
 _WORD = ir.IntType(64)
 
 TICKET: Final = 0
@@ -74,33 +76,23 @@ _add = _ordered(lambda builder, place, words: builder.atomic_rmw("add", place, w
 _swap = _ordered(_swapped, 3, gives=True)
 
 
-@_intrinsic
-def _pause(_: Any) -> Any:
-    """Tell the processor that this thread waits."""
+def _calling(name: str, result: Any, *, here: Callable[[Any], bool]) -> Any:
+    """Return an intrinsic that calls a C function of no words where it is `here`."""
 
-    def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
-        if builder.module.triple.startswith("x86_64"):
-            kind = ir.FunctionType(ir.VoidType(), [])
-            name = "llvm.x86.sse2.pause"
-            known = builder.module.globals.get(name)
-            builder.call(ir.Function(builder.module, kind, name) if known is None else known, [])
-        return context.get_dummy_value()
+    @_intrinsic
+    def called(_: Any) -> Any:
+        def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+            if here(builder.module):
+                builder.call(_cg.get_or_insert_function(builder.module, ir.FunctionType(result, []), name), [])
+            return context.get_dummy_value()
 
-    return types.void(), codegen
+        return types.void(), codegen
+
+    return called
 
 
-@_intrinsic
-def _give_way(_: Any) -> Any:
-    """Let another thread have this processor."""
-
-    def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
-        if sys.platform != "win32":
-            kind = ir.FunctionType(ir.IntType(32), [])
-            known = builder.module.globals.get("sched_yield")
-            builder.call(ir.Function(builder.module, kind, "sched_yield") if known is None else known, [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+_pause = _calling("llvm.x86.sse2.pause", ir.VoidType(), here=lambda module: module.triple.startswith("x86_64"))
+_give_way = _calling("sched_yield", ir.IntType(32), here=lambda _: sys.platform != "win32")
 
 
 _njit: Any = numba.njit
