@@ -13,17 +13,16 @@ from collections.abc import Iterable
 from math import inf, prod
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.record import DTYPES, Node
 from engine.kernels.binding import Array
 from engine.ops.shapes import counts, real, whole
+from engine.runtime.plan_memory import finfo
 
 Shape = tuple[int, ...]
-_finfo: Any = ml_dtypes.finfo  # of numpy's own dtypes too; it has no types
-_FINFO: Final[dict[np.dtype[Any], Any]] = {dtype: _finfo(dtype) for dtype in DTYPES if dtype.kind != "i"}
+_FINFO: Final[dict[np.dtype[Any], Any]] = {dtype: finfo(dtype) for dtype in DTYPES if dtype.kind != "i"}
 _LARGEST: Final = {dtype: float(info.max) for dtype, info in _FINFO.items()}
 _EXACT: Final = {dtype: int(2 ** (info.nmant + 1)) for dtype, info in _FINFO.items()}
 """Dtype -> whole numbers up to this are held exactly."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front import core_functions
-from engine.front.axis_functions import logsumexp
+from engine.front.axis_functions import cosine_similarity, logsumexp
 from engine.front.core_functions import concat, embedding, gather, maximum, one_hot, pad, stack, where
 from engine.front.elementwise_functions import log_sigmoid
 from engine.front.rounding_once import in_float32
@@ -122,8 +122,6 @@ def cosine_embedding_loss(
     one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0, reduction: str = "mean"
 ) -> EagerTensor:
     """Return 1 - cos of rows where the target is 1, max(0, cos - margin) where it is -1."""
-    from engine.front.axis_functions import cosine_similarity  # noqa: PLC0415 - axis functions are beside losses
-
     near = cosine_similarity(one, other)
     like = (operand(target, near) + 1.0) * 0.5
     return _reduced((1.0 - near) * like + (near - real("margin", margin)).relu() * (1.0 - like), reduction)

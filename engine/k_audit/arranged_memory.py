@@ -26,6 +26,7 @@ from engine.k_audit.arrangements import Arrangement, sizes
 from engine.k_audit.audit_cases import DTYPES, AuditCase
 from engine.kernels import Kernel
 from engine.kernels.binding import strided
+from engine.ops.shapes import STORED
 from engine.runtime.plan_memory import BLOCK_ALIGNMENT, block
 
 Array = NDArray[Any]
@@ -98,7 +99,7 @@ def floats(dtype: np.dtype[Any]) -> bool:
 
     Numpy itself does not know it of those that it has not.
     """
-    return dtype.kind == "f" or dtype in (DTYPES[name] for name in ("bf16", "f8_e4m3", "f8_e5m2"))
+    return dtype.kind == "f" or dtype in (DTYPES[name] for name in STORED)
 
 
 def redden(result: Array, which: int) -> None:

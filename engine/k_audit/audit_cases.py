@@ -15,14 +15,15 @@ from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import layout
 from engine.k_audit.standing_cases import CASES
 from engine.kernels import KERNELS, Kernel
+from engine.ops.shapes import STORED
 from engine.runtime.plan_memory import NUMPY_DTYPES
 
 Table = Mapping[str, Mapping[str, Kernel]]
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "f32": np.dtype("f4"), "f64": np.dtype("f8"), "f16": np.dtype("f2"), "i64": np.dtype("i8"), "i32": np.dtype("i4"),
+    "f32": np.dtype("f4"), "f64": np.dtype("f8"), "i64": np.dtype("i8"), "i32": np.dtype("i4"),
     "i16": np.dtype("i2"), "i8": np.dtype("i1"), "u64": np.dtype("u8"), "u32": np.dtype("u4"), "u16": np.dtype("u2"),
-    "u8": np.dtype("u1"), "bool": np.dtype("?"), **{name: NUMPY_DTYPES[name] for name in ("bf16", "f8_e4m3", "f8_e5m2")},
+    "u8": np.dtype("u1"), "bool": np.dtype("?"), **{name: NUMPY_DTYPES[name] for name in STORED},
 }  # fmt: skip
 """dtypes that numpy has, by their names in a document."""
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any, Final, Literal
 
-import ml_dtypes
 import numpy as np
 
 from allocsim.errors import EngineError
@@ -32,6 +31,7 @@ from engine.k_audit.arrangements import LAYOUTS, READING, Arrangement, apart, li
 from engine.k_audit.audit_cases import AuditCase
 from engine.kernels import Kernel
 from engine.kernels.binding import Pairs
+from engine.runtime.plan_memory import finfo
 
 Measured = Literal["safe", "unsafe", "not applicable", "not reached", "crashed", "hung"]
 
@@ -39,8 +39,6 @@ DATA: Final = ("distinct", "special")
 """The draws in layouts that a contract may permit; elsewhere only the first is made."""
 
 PERMITTED: Final = frozenset({"apart", "over", "duplicate over"})
-
-_finfo: Any = ml_dtypes.finfo  # of numpy's own dtypes too; it has no types
 
 ROUNDING: Final = 256
 """Machine epsilons by which a kernel may round otherwise: one that is given one operand twice
@@ -249,7 +247,7 @@ def _judge(
     if layout == "apart":
         return error, "the result depends on what was in its memory before"
     rounds = layout == "duplicate" or (kernel.overlap == "any" and layout not in PERMITTED)
-    if rounds and want.dtype.kind == "f" and error < ROUNDING * float(_finfo(want.dtype).eps):
+    if rounds and want.dtype.kind == "f" and error < ROUNDING * float(finfo(want.dtype).eps):
         error = 0.0
     return error, arrangement.words
 

@@ -39,6 +39,9 @@ NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 """numpy's dtype for each of the engine's."""
 
+finfo: Any = ml_dtypes.finfo
+"""What numpy's is, for all of these; it has no types."""
+
 
 def arena_sizes(plan: Plan) -> tuple[int, ...]:
     """Return the bytes each arena takes, up to the end of its highest slot.
