@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from allocsim.errors import EngineError
 from engine.front import functions as fn
 from engine.front.modules import Dropout, LayerNorm, Linear, Module
 from engine.front.tensors import EagerTensor
@@ -23,6 +24,8 @@ class MultiheadAttention(Module):
 
     def __init__(self, width: int, heads: int, rng: np.random.Generator) -> None:
         """Draw the weights as `Linear` does; the biases are 0."""
+        if heads < 1 or width % heads:
+            raise EngineError(f"MultiheadAttention: {heads} heads do not divide a width of {width}")
         self.given, self.out, self.heads = Linear(width, 3 * width, rng), Linear(width, width, rng), heads
 
     def forward(
@@ -33,6 +36,10 @@ class MultiheadAttention(Module):
         """
         key = query if key is None else key
         value = key if value is None else value
+        if not query.ndim == key.ndim == value.ndim == 3:
+            raise EngineError(
+                f"MultiheadAttention of {query.shape}, {key.shape}, {value.shape}: [N, T, width] is needed"
+            )
         assert self.given.bias is not None
         parts = zip(fn.split(self.given.weight, 3), fn.split(self.given.bias, 3), strict=True)
         q, k, v = (self._heads(fn.linear(x, *part)) for x, part in zip((query, key, value), parts, strict=True))

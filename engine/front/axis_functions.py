@@ -191,7 +191,10 @@ def all(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTe
 
 def allclose(a: Any, b: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Return whether |a - b| is at most atol + rtol |b| everywhere; reads the numbers."""
-    return bool(np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan))
+    try:
+        return bool(np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan))
+    except ValueError as error:
+        raise EngineError(f"allclose: {error}") from None
 
 
 # order
@@ -322,6 +325,8 @@ def triu(x: EagerTensor, diagonal: int = 0) -> EagerTensor:
 
 def diagonal(x: EagerTensor) -> EagerTensor:
     """Return the main diagonal of the last two axes, as the last axis."""
+    if x.ndim < 2:
+        raise EngineError(f"diagonal of shape {x.shape}: two axes are needed")
     rows, columns = x.shape[-2:]
     flat = x.reshape(*x.shape[:-2], rows * columns)
     return flat[..., : min(rows, columns) * (columns + 1) : columns + 1]

@@ -213,6 +213,7 @@ max_pool2d = lifted(composites.max_pool2d)
 avg_pool2d = lifted(composites.avg_pool2d)
 
 
+@in_float32
 def attention(
     q: EagerTensor, k: EagerTensor, v: EagerTensor, mask: Any = None, *, scale: float | None = None
 ) -> EagerTensor:

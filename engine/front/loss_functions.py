@@ -259,7 +259,10 @@ def ctc_loss(
             f"ctc_loss of {log_probabilities.shape} for {labels.shape}: [T, N, C] and [N, S], lengths [N]"
         )
     steps, count, _ = log_probabilities.shape
-    if count != len(labels) or (given > steps).any() or (wanted > labels.shape[1]).any() or (given < 1).any():
+    if (
+        count != len(labels)
+        or not ((given >= 1) & (given <= steps) & (wanted >= 0) & (wanted <= labels.shape[1])).all()
+    ):
         raise EngineError(
             f"ctc_loss: lengths {given.tolist()} of {steps} steps, {wanted.tolist()} of {labels.shape[1]}"
         )

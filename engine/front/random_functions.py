@@ -17,11 +17,15 @@ from engine.front.arguments import dtype_of
 from engine.front.axis_functions import argsort, topk
 from engine.front.core_functions import node_of
 from engine.front.randomness import key_and_salt, training
-from engine.front.record import DTYPES, Eager, composed
+from engine.front.record import DTYPES, Eager, composed, tracking
+from engine.front.recording import Recording
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
 from engine.graph import composites
 from engine.ops.shapes import counts, real, whole
+
+_BITS = 23
+"""Random bits of a number that `uniform` draws."""
 
 
 def dropout(x: EagerTensor, p: float, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
@@ -86,13 +90,20 @@ def randint(
     least, most = whole("randint", low), whole("randint", high)
     if least >= most:
         raise EngineError(f"randint: no whole number from {least} to below {most}")
-    drawn = uniform(shape, seed=seed, salt=salt, dtype=np.float64).data
+    drawn = _fine(counts("randint", shape), seed, salt).data
     return tensor(least + np.minimum(np.floor(drawn * (most - least)), most - least - 1), dtype=dtype)
+
+
+def _fine(shape: tuple[int, ...], seed: int | None, salt: int) -> EagerTensor:
+    """Return numbers in (0, 1) of 46 random bits: two draws of 23, the second below the first."""
+    high, low = uniform((2, *shape), seed=seed, salt=salt, dtype=np.float64)
+    found: EagerTensor = high + (low - 0.5) * 2.0**-_BITS
+    return found
 
 
 def randperm(count: int, *, seed: int | None = None, salt: int = 0) -> EagerTensor:
     """Return the whole numbers below `count` in a random order; int32."""
-    return argsort(uniform((whole("randperm", count),), seed=seed, salt=salt, dtype=np.float64))
+    return argsort(_fine((whole("randperm", count),), seed, salt))
 
 
 def multinomial(
@@ -102,15 +113,25 @@ def multinomial(
     count], no gradient.
 
     By the largest of logarithms with Gumbel noise (Efraimidis and Spirakis 2006), in their order. A
-    place of weight 0 is drawn where all others are, which PyTorch refuses.
+    place of weight 0 is drawn where all others are, which PyTorch refuses. Raises EngineError for
+    weights that are negative or NaN and for rows of zeros; those of a recorded model are not looked
+    at.
     """
+    node_of(weights)
     count, chances = whole("multinomial", count), weights.detach().log()
     if replacement:
         chances = chances.reshape(*weights.shape[:-1], 1, weights.shape[-1])
     shape = (*weights.shape[:-1], count, weights.shape[-1]) if replacement else weights.shape
     noise = uniform(shape, seed=seed, salt=salt, dtype=weights.dtype)
     noisy = chances - (-noise.log()).log()
-    return noisy.argmax(-1) if replacement else topk(noisy, count)[1]
+    found: EagerTensor = noisy.argmax(-1) if replacement else topk(noisy, count)[1]
+    if not isinstance(tracking.get(), Recording):
+        given = weights.data.astype(np.float64)
+        if not (given >= 0).all() or not (given.sum(-1) > 0).all():
+            raise EngineError(
+                f"multinomial of {node_of(weights)}: weights are at least 0, and one of each row is above"
+            )
+    return found
 
 
 __all__ = [

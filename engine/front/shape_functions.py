@@ -13,7 +13,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
-from engine.front.core_functions import concat, gather, scatter, split, where
+from engine.front.core_functions import concat, gather, node_of, scatter, split, where
 from engine.front.elementwise_functions import clone, isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
@@ -91,6 +91,7 @@ def nonzero(x: EagerTensor) -> EagerTensor:
     """Return where the elements are that are not 0, in order: int32 [count, axes]; at the prompt
     alone.
     """
+    node_of(x)
     return tensor(np.argwhere(x.data != 0), dtype=np.int32)
 
 
@@ -100,6 +101,7 @@ def unique(x: EagerTensor) -> EagerTensor:
 
     Places and counts (PyTorch's `return_inverse`, `return_counts`) are not given.
     """
+    node_of(x)
     return tensor(np.unique(x.data, equal_nan=False), dtype=x.dtype)
 
 

@@ -63,6 +63,8 @@ def conv3d(
     steps, wide, apart = (
         _each(what, given, 3) for what, given in (("stride", stride), ("padding", padding), ("dilation", dilation))
     )
+    if min(*steps, *apart) < 1:
+        raise EngineError(f"conv3d: stride {stride} and dilation {dilation} are at least 1")
     deep = pad(x, (0, 0, wide[0], 0, 0), (0, 0, wide[0], 0, 0)) if wide[0] else x
     kernel, filters = weight.shape[2:], weight.shape[0]
     count = (deep.shape[2] - apart[0] * (kernel[0] - 1) - 1) // steps[0] + 1
@@ -70,7 +72,8 @@ def conv3d(
         raise EngineError(f"conv3d: a window of depth {apart[0] * (kernel[0] - 1) + 1} does not fit into {x.shape}")
     starts = range(0, apart[0] * kernel[0], apart[0])
     parts = [deep[:, :, start : start + (count - 1) * steps[0] + 1 : steps[0]] for start in starts]
-    images = stack(parts, 2).transpose(0, 3, 1, 2, 4, 5).reshape(x.shape[0] * count, -1, *x.shape[3:])
+    channels = x.shape[1] * kernel[0]
+    images = stack(parts, 2).transpose(0, 3, 1, 2, 4, 5).reshape(x.shape[0] * count, channels, *x.shape[3:])
     y = conv2d(
         images,
         weight.reshape(filters, weight.shape[1] * kernel[0], *kernel[1:]),
@@ -180,7 +183,9 @@ def _pixel(x: EagerTensor, place: Sequence[Any], weight: EagerTensor | None = No
     down, across = place
     inside = (down >= 0) & (down < height) & (across >= 0) & (across < width)
     ids = np.where(inside, down, 0) * width + np.where(inside, across, 0)
-    ids = np.broadcast_to(ids.reshape(count, 1, -1), (count, channels, ids[0].size)).astype(np.int32)
+    ids = np.broadcast_to(
+        ids.reshape(count, 1, -1 if count else 0), (count, channels, ids.size // max(count, 1))
+    ).astype(np.int32)
     found = gather(x.reshape(count, channels, height * width), ids, -1).reshape(count, channels, *down.shape[1:])
     inside = inside[:, None]
     kept = where(inside, found, 0.0)
