@@ -42,6 +42,11 @@ _claims: Final[set[tuple[int, int, int]]] = set()
 """Process, device and inode of each folder that is claimed."""
 
 
+def cache_folder() -> Path:
+    """Return the user's folder for what can be made again; it need not be there."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allocsim"
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """Give a path to write to, with the suffix of `path`.

@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import ModelError
+from allocsim.files import cache_folder
 
 Bytes = NDArray[np.uint8]
 Span = tuple[int, int, bool]
@@ -110,7 +111,7 @@ def _library() -> Any:
     """Return the compiled handler; raise OSError or CalledProcessError where it cannot be made."""
     source = SOURCE.read_bytes()
     name = f"guard-{blake2b(source, digest_size=8).hexdigest()}-{platform.machine()}.so"
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allocsim"
+    kept = cache_folder()
     made = kept / name
     if not made.exists():
         compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")

@@ -18,6 +18,7 @@ import numpy as np
 from allocsim import processor
 from engine.kernels.binding import Array, Call, scratch, strided
 from engine.kernels.threads import cut, parts, together
+from engine.kernels.tuning import Tuning, kept
 
 COLUMNS: Final = 48
 """Fewest columns: the width of a tile."""
@@ -139,7 +140,7 @@ def call(left: Array, right: Array, out: Array, *, add: bool = False, packed: Ar
     share `packed`, the `room` of the largest.
     """
     arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]
-    args = (*arrays, room(*left.shape[-2:]) if packed is None else packed, add)
+    args = (*arrays, room(*left.shape[-2:]) if packed is None else packed, tuned(), add)
     return _multiply(), args
 
 
@@ -197,7 +198,16 @@ def _multiply() -> Callable[..., object]:
     from engine.kernels import compiled  # noqa: PLC0415 - as above
 
     matrix, line = np.empty((1, 1, 1, 1), np.float32), np.empty(1, np.float32)
-    return compiled.entry(compiled.products.multiply, (matrix, matrix, matrix, line, False), layout="A")
+    args = matrix, matrix, matrix, line, Tuning(), False
+    return compiled.entry(compiled.products.multiply, args, layout="A")
+
+
+@lru_cache(maxsize=1)
+def tuned() -> Tuning:
+    """Return how products go through the memory of this machine."""
+    from engine.kernels import compiled  # noqa: PLC0415 - as above
+
+    return kept(_multiply(), compiled.products.room_for, compiled.DIGEST)
 
 
 def _spread(x: Array, batch: tuple[int, ...]) -> Array:

@@ -48,9 +48,9 @@ from engine.kernels.compiled import (
     softmax,
     windows,
 )
-from engine.kernels.compiled.jit import entry
+from engine.kernels.compiled.jit import DIGEST, entry
 
-__all__ = ["entry", "find", "products"]
+__all__ = ["DIGEST", "entry", "find", "products"]
 
 _SUBJECTS: Final = (arithmetic, attention, maps, normal, softmax, loss, positions, lookups, windows, convolutions)
 

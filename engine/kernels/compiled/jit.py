@@ -41,7 +41,8 @@ def _digest(folder: Path) -> bytes:
     return hashlib.sha256(b"".join([b"%d" % tiles.lanes(), *(source.read_bytes() for source in sources)])).digest()
 
 
-_DIGEST: Final = _digest(Path(__file__).parent)
+DIGEST: Final = _digest(Path(__file__).parent)
+"""Of the code of the kernels; empty where there are no sources."""
 
 
 def kernel(function: Callable[..., None], *, nogil: bool = False) -> Any:
@@ -50,8 +51,8 @@ def kernel(function: Callable[..., None], *, nogil: bool = False) -> Any:
         dispatcher = _njit(cache=True, nogil=nogil, **OPTIONS)(function)
     except RuntimeError:  # numba found no folder to write to
         return _njit(nogil=nogil, **OPTIONS)(function)
-    if _DIGEST:
-        dispatcher._cache._cache_file._source_stamp = _DIGEST  # noqa: SLF001 - numba has no door to it
+    if DIGEST:
+        dispatcher._cache._cache_file._source_stamp = DIGEST  # noqa: SLF001 - numba has no door to it
     return dispatcher
 
 

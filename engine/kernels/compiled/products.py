@@ -14,7 +14,8 @@ Contract
 --------
 * An element is a sum over blocks of k, in order, each a chain of fused multiply-adds from 0. Its
   bits depend on m, k and n and on how right lies, not on where arrays lie, nor on its place in the
-  matrix: edges are computed as whole tiles beside the result, and their part is copied.
+  matrix: edges are computed as whole tiles beside the result, and their part is copied. What was
+  measured of the machine (`engine.kernels.tuning`) changes none.
 * Numbers below the normal range are 0, as operands and as results (XLA does so too): a gradient
   over many classes is full of them, and on some processors a product takes many times as long where
   it meets one. NaN and infinity spread as IEEE has it.
@@ -60,23 +61,15 @@ _MOST_ROWS: Final = 512
 _DEPTH: Final = 96
 """Steps of k in a block over plain right: 18 KiB of right, read by every tile of rows, stay in the
 first cache."""
-_WIDTH: Final = 1536
-"""Columns in a block over plain right: what is read of it and written stays in the second cache."""
 _NEAR: Final = 32768
 """Elements of left packed at a time over plain right, if that is more than one block: with few rows
 a block is a short piece of each."""
 _PACKED: Final = 262144
 """Elements of left packed at a time over turned right; fewer blocks of k, fewer sums of tiles that
 must be turned."""
-_FEW: Final = 128
-"""Rows of left up to which a panel of plain right is read where it lies, however far apart its rows
-are: to pack it costs more than the lines that push each other out of the first cache, as those do
-whose distance is a multiple of eight lines."""
 _MANY: Final = 128
 """Rows of left from which on it pays to turn a shallow right (at most `_DEPTH`) panel by panel,
 rather than each tile of the result."""
-_NARROW_COSTS: Final = 1.08
-"""Time of a column in a narrow tile against one in a wide tile."""
 _TURNED_WIDTH: Final = 48
 """Rows of turned right that meet a panel of left in turn, so that whole lines of the result are
 written together."""
@@ -162,11 +155,13 @@ def _tile(
 
 
 @leaf
-def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, long: int, room: Any) -> None:
+def _plain(
+    left: Any, right: Any, out: Any, add: bool, width: int, depth: int, long: int, room: Any, tuning: Any
+) -> None:
     (m, k), n = left.shape, right.shape[1]
     part, panel, packed = room[: ROWS * COLUMNS], room[ROWS * COLUMNS :], room[(ROWS + depth) * COLUMNS :]
-    row = out.strides[0]
-    direct = right.strides[1] == 4 and (m <= _FEW or right.strides[0] // 64 % 8 != 0)
+    row, (in_place, block, _, asks) = out.strides[0], tuning
+    direct = right.strides[1] == 4 and (m <= in_place or right.strides[0] // 64 % 8 != 0)
     for top in range(0, m, _MOST_ROWS):
         tiles = _whole(min(_MOST_ROWS, m - top), ROWS) // ROWS
         for origin in range(0, k, long):
@@ -176,9 +171,9 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                     steps = min(depth, origin + length - start)
                     at = ROWS * ((start - origin) * tiles + tile * steps)
                     _pack_rows(left, top + tile * ROWS, start, steps, ROWS, packed[at:])
-            for side in range(0, n, _WIDTH):
-                last = min(side + _WIDTH, n)
-                stride = 4 * (last - side) // (tiles * (_whole(last - side, width) // width)) + 1
+            for side in range(0, n, block):
+                last = min(side + block, n)
+                stride = asks * (4 * (last - side) // (tiles * (_whole(last - side, width) // width)) + 1)
                 for start in range(origin, origin + length, depth):
                     steps, more, done = min(depth, origin + length - start), add or start > 0, 0
                     later = right.ctypes.data + (start + steps) * right.strides[0] + side * right.strides[1]
@@ -191,7 +186,7 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
                             here, pitch = panel.ctypes.data, 4 * width
                         for tile in range(tiles):
                             source = packed.ctypes.data + 4 * ROWS * ((start - origin) * tiles + tile * steps)
-                            ahead = _ahead(later, right.strides[0], 4 * (last - side), done)
+                            ahead = _ahead(later, right.strides[0], 4 * (last - side), done) if asks else source
                             done += steps * stride
                             place = top + tile * ROWS
                             rows = min(ROWS, m - place)
@@ -215,7 +210,7 @@ def _plain(left: Any, right: Any, out: Any, add: bool, width: int, depth: int, l
 
 
 @leaf
-def _turned(left: Any, right: Any, out: Any, add: bool, depth: int, room: Any) -> None:
+def _turned(left: Any, right: Any, out: Any, add: bool, depth: int, room: Any, asks: int) -> None:
     (m, k), n = left.shape, right.shape[1]
     part, packed = room[: TURNED_ROWS * TURNED_COLUMNS], room[TURNED_ROWS * TURNED_COLUMNS :]
     pitch, row = right.strides[1], out.strides[0]
@@ -230,7 +225,8 @@ def _turned(left: Any, right: Any, out: Any, add: bool, depth: int, room: Any) -
             for side in range(0, n, _TURNED_WIDTH):
                 last = min(side + _TURNED_WIDTH, n)
                 later = right.ctypes.data + last * pitch + start * 4
-                stride = 4 * (last - side) // (panels * (_whole(last - side, TURNED_COLUMNS) // TURNED_COLUMNS)) + 1
+                blocks = panels * (_whole(last - side, TURNED_COLUMNS) // TURNED_COLUMNS)
+                stride = asks * (4 * (last - side) // blocks + 1)
                 done = 0
                 for panel in range(panels):
                     source = packed.ctypes.data + panel * TURNED_ROWS * steps * 4
@@ -238,7 +234,7 @@ def _turned(left: Any, right: Any, out: Any, add: bool, depth: int, room: Any) -
                     rows = min(TURNED_ROWS, m - place)
                     for column in range(side, last, TURNED_COLUMNS):
                         at = min(column, n - TURNED_COLUMNS)
-                        ahead = _ahead(later, pitch, 4 * steps, done)
+                        ahead = _ahead(later, pitch, 4 * steps, done) if asks else source
                         done += steps * stride
                         here = right.ctypes.data + at * pitch + start * 4
                         target = out.ctypes.data + place * row + at * 4
@@ -260,24 +256,24 @@ def _turns(m: int, k: int, right: Any) -> bool:
 
 
 @leaf
-def _width(n: int) -> int:
+def _width(n: int, narrow: int) -> int:
     """Return the columns of a panel: of two widths the one that wastes less on the last."""
-    wide, narrow = _whole(n, COLUMNS), _whole(n, NARROW_COLUMNS)
-    return COLUMNS if wide <= narrow * _NARROW_COSTS else NARROW_COLUMNS
+    return COLUMNS if 100 * _whole(n, COLUMNS) <= narrow * _whole(n, NARROW_COLUMNS) else NARROW_COLUMNS
 
 
 @unlocked
-def multiply(left: Any, right: Any, out: Any, room: Any, add: bool) -> None:
+def multiply(left: Any, right: Any, out: Any, room: Any, tuning: Any, add: bool) -> None:
     """Multiply batches: left [g, r, m, k], right [g, r, k, n], out [g, r, m, n], n >= COLUMNS.
 
     Add to out if `add`.
 
     Right has unit stride along n or k, out along n; left any strides, and a batch axis of either
-    operand may have stride 0. `room`: `room_for(m, k)`.
+    operand may have stride 0. `room`: `room_for(m, k)`. `tuning`: the numbers of an
+    `engine.kernels.tuning.Tuning`.
     """
     m, n, k = out.shape[2], out.shape[3], left.shape[3]
     turns = _turns(m, k, right)
-    most, width = _whole(min(m, _MOST_ROWS), TURNED_ROWS if turns else ROWS), _width(n)
+    most, width = _whole(min(m, _MOST_ROWS), TURNED_ROWS if turns else ROWS), _width(n, tuning[2])
     depth = _whole(_share(k, max(_PACKED // most, LANES)), LANES) if turns else _share(k, _DEPTH)
     long = max(_NEAR // most // depth, 1) * depth
     before = state()
@@ -285,9 +281,9 @@ def multiply(left: Any, right: Any, out: Any, room: Any, add: bool) -> None:
     for g in range(out.shape[0]):
         for r in range(out.shape[1]):
             if turns:
-                _turned(left[g, r], right[g, r], out[g, r], add, depth, room)
+                _turned(left[g, r], right[g, r], out[g, r], add, depth, room, tuning[3])
             else:
-                _plain(left[g, r], right[g, r], out[g, r], add, width, depth, long, room)
+                _plain(left[g, r], right[g, r], out[g, r], add, width, depth, long, room, tuning)
     set_state(before)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from allocsim.allocators import find
 from engine.graph import Graph
 from engine.graph.lowering import lower
-from engine.kernels import KERNELS, threads, tiles
+from engine.kernels import KERNELS, threads, tiles, tuning
 from engine.kernels.compiled import entry, products, registers
 from engine.runtime import Runtime
 from engine.tape import team
@@ -244,7 +244,7 @@ def test_the_room_is_enough(m, k, turned):
     out = np.zeros((1, 1, m, 48), np.float32)
     size = products.room_for(m, k)
     room = np.full(size + 4096, 7, np.float32)
-    args = left[None, None], right[None, None], out, room, False
+    args = left[None, None], right[None, None], out, room, tuning.Tuning(), False
     entry(products.multiply, args, layout="A")(*args)
 
     assert (room[size:] == 7).all()
