@@ -23,8 +23,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from allocsim import processor
-from allocsim.errors import OutputError
+from allocsim.errors import DocumentError, OutputError
 from allocsim.files import cache_folder, write_atomic
+from allocsim.files.gate import CEILINGS, content, record_of
 
 Multiply = Callable[..., object]
 """`engine.kernels.compiled.products.multiply`, as machine code."""
@@ -96,7 +97,10 @@ def _round(multiply: Multiply, calls: list[list[tuple[Any, ...]]]) -> list[float
 
 
 def kept(multiply: Multiply, room: Callable[[int, int], int], code: bytes) -> Tuning:
-    """Return what was measured on this machine with this code; measure and keep it if nothing was."""
+    """Return what was measured on this machine with this code.
+
+    Measure and keep it where nothing was.
+    """
     name = f"products-{_digest(code)}.json"
     folder = cache_folder()
     found = _read(folder / name)
@@ -114,16 +118,18 @@ def _digest(code: bytes) -> str:
 def _read(path: Path) -> Tuning | None:
     """Return what a file holds; None where it holds no values that were ever tried."""
     try:
-        held = json.loads(path.read_bytes())
-        found = Tuning(**held)
-    except (OSError, ValueError, TypeError):
+        held: dict[str, int] = record_of(content(path, CEILINGS["settings"]), dict[str, int], str(path))
+    except DocumentError:
         return None
-    right = all(value in CANDIDATES[field][0] for field, value in found._asdict().items())
-    return found if right and len(held) == len(found) else None
+    right = held.keys() == CANDIDATES.keys() and all(value in CANDIDATES[field][0] for field, value in held.items())
+    return Tuning(**held) if right else None
 
 
 def _keep(folder: Path, name: str, found: Tuning) -> None:
-    """Write it where that is possible: a machine whose cache cannot be written measures each time."""
+    """Write it where that is possible.
+
+    A machine whose cache cannot be written measures in each process.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(folder / name, json.dumps(found._asdict()).encode() + b"\n")

@@ -799,12 +799,12 @@ def test_kernels_kept_on_disk_are_not_taken_once_any_file_of_theirs_has_changed(
     assert [found(), found()] == [False, True]
     here, copied = Path(jit.__file__).parent, tmp_path / "copied"
     shutil.copytree(here, copied)
-    assert jit._digest(copied) == jit._DIGEST
+    assert jit._digest(copied) == jit.DIGEST
     for source in sorted(copied.glob("*.py")):
         before = jit._digest(copied)
         source.write_bytes(source.read_bytes() + b"\n")
         assert jit._digest(copied) != before
-    monkeypatch.setattr(jit, "_DIGEST", jit._digest(copied))
+    monkeypatch.setattr(jit, "DIGEST", jit._digest(copied))
     assert [found(), found()] == [False, True]
 
 

@@ -101,6 +101,8 @@ def test_a_machine_is_measured_once(monkeypatch, tmp_path):
         b"null",
         b"{}",
         b'{"block": 97}',
+        b'{"in_place": 128, "block": 1536, "narrow": 108}',
+        b"[" * 100_000,
         b'{"in_place": 128, "block": 97, "narrow": 108, "ahead": 1}',
         b'{"in_place": 128, "block": 0, "narrow": 108, "ahead": 1}',
         b'{"in_place": 128, "block": 1536, "narrow": 108, "ahead": 1, "more": 1}',
