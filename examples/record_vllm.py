@@ -30,7 +30,9 @@ import sys
 from collections import deque
 from typing import Any
 
-PAGE, CELLS, WINDOW = 4096, 16, 32
+PAGE, CELLS = 4096, 16
+NULL = "null"
+"""vLLM's block 0: what stands in a table where a block was let go of."""
 
 
 class Recorder:
@@ -43,6 +45,9 @@ class Recorder:
         self._out: dict[int, str] = {}
         """Page -> its block that was not given back yet."""
         self._held: set[int] = set()
+        self._out[0] = NULL
+        self.tell("alloc", block=NULL, page=0, device="kv", stream="device")
+        self.tell("use", name="zeros", stream="device", writes=[NULL])
         self._wrap(pool)
 
     def tell(self, word: str, **keys: Any) -> None:
@@ -123,7 +128,8 @@ class Driver:
         request.num_computed_tokens = hit + load
         self.running[name] = request
         if load:
-            self._use(f"load {name}", "load", [], self._parts(name, 0, load), mark=f"loaded {name}")
+            loaded = [part for part in self._parts(name, 0, load) if part["block"] != NULL]
+            self._use(f"load {name}", "load", [], loaded, mark=f"loaded {name}")
             self.recorder.tell("wait", mark=f"loaded {name}", stream="device")
         self._ready = name
 
@@ -199,9 +205,8 @@ class Driver:
         while low < high:
             count = min(high - low, CELLS - low % CELLS)
             page = table[low // CELLS]
-            if page:  # 0 is vLLM's null block
-                part = {"block": self.recorder.block(page), "sequence": name, "position": low, "count": count}
-                found.append(part)
+            part = {"block": self.recorder.block(page), "sequence": name, "position": low, "count": count}
+            found.append(part)
             low += count
         return found
 
@@ -210,6 +215,9 @@ class Driver:
             self.recorder.tell(word, **part)
 
     def _use(self, name: str, stream: str, reads: list[Any], writes: list[Any], *, mark: str) -> None:
+        for part in reads:
+            if part["block"] == NULL:  # the table sends a reader there: the manager's word for where positions lie
+                self.recorder.tell("cell", **part)
         self.recorder.tell("use", name=name, stream=stream, reads=reads, writes=writes, mark=mark)
 
 

@@ -1,0 +1,71 @@
+"""Recordings of vLLM's own manager of pages: what its releases did, and the manager itself where it can be imported."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from allocsim.recordings import judge
+
+ROOT = Path(__file__).parents[3]
+KEPT = ROOT / "tests" / "data" / "recordings"
+
+
+def found(events):
+    """Return class and party of each finding, and the cures."""
+    findings = judge(events).findings
+    return {(each.class_, each.party) for each in findings}, [each.cure for each in findings]
+
+
+def kept(name):
+    return [json.loads(line) for line in (KEPT / name).read_text().splitlines()]
+
+
+def test_a_window_that_slides_back_reads_a_block_that_the_manager_let_go_of():
+    """0.23.0 lets blocks go by tokens that drafts may yet lose (vllm-project/vllm#47728): its table names the null block within the window."""
+    charged, cures = found(kept("vllm_0.23.0_rolled_back.jsonl"))
+
+    assert charged == {("C14", "plan")}
+    assert cures == ["say that null holds only what was written there, or compute these positions again"]
+
+
+def test_the_same_requests_are_right_with_the_release_that_waits():
+    assert found(kept("vllm_0.33.0_rolled_back.jsonl")) == (set(), [])
+
+
+def test_a_block_goes_to_a_load_while_a_step_in_flight_reads_it():
+    """The scheduler releases a request's blocks at once (vllm-project/vllm#45357); the cure is the step to wait for."""
+    charged, cures = found(kept("vllm_0.33.0_at_once.jsonl"))
+
+    assert charged == {("C09", "plan")}
+    assert "has ended, not when it is scheduled" in cures[0]
+    assert found(kept("vllm_0.33.0_processed.jsonl")) == (set(), [])
+
+
+def driver_of():
+    """Return the class that drives vLLM's manager."""
+    spec = importlib.util.spec_from_file_location("record_vllm", ROOT / "examples" / "record_vllm.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Driver
+
+
+@pytest.mark.parametrize("window", [None, 32])
+@pytest.mark.parametrize("drafts", [0, 3])
+def test_the_manager_of_the_release_at_hand(window, drafts):
+    """Steps that are processed before their blocks go, in ten drawn recordings: nothing is wrong."""
+    pytest.importorskip("vllm", minversion="0.33", reason="vLLM, of a release that waits, is in an interpreter of its own")
+    driver = driver_of()
+    for seed in range(10):
+        events = driver(seed, pages=40, window=window, at_once=False, drafts=drafts).run(40)
+        assert found(events) == (set(), []), seed
+
+
+def test_the_manager_is_convicted_where_its_scheduler_does_not_wait():
+    pytest.importorskip("vllm", reason="vLLM is in an interpreter of its own")
+    driver = driver_of()
+    charged = [found(driver(seed, pages=14, window=32, at_once=True, drafts=0).run(40))[0] for seed in range(20)]
+
+    assert {("C09", "plan")} in charged
+    assert all(each <= {("C09", "plan")} for each in charged)
