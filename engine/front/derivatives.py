@@ -7,9 +7,10 @@
     hvp(f, x, v)                   # f(x), and the Hessian's product with v
     grad(y, xs)                    # of tensors that are there: gradients by any of them
 
-Each calls the function once, on copies that want a gradient. Forward mode is the transpose of the
-transpose, as in `engine.autodiff.jvp`: the vector-Jacobian product is linear in its vector, and is
-differentiated by it. `vmap` is a loop: it saves writing one, not time.
+Each calls the function once, on copies that want a gradient, and leaves `.grad` of whatever else it
+reads as it is. Forward mode is the transpose of the transpose, as in `engine.autodiff.jvp`: the
+vector-Jacobian product is linear in its vector, and is differentiated by it. `vmap` is a loop: it
+saves writing one, not time.
 
 What this module does not see: plans, and how a gradient is computed.
 """
@@ -54,12 +55,8 @@ def jacobian(function: Function, *inputs: Any) -> Any:
     for place in np.ndindex(result.shape) if result.requires_grad else ():
         unit = np.zeros(result.shape, result.dtype)
         unit[place] = 1.0
-        for leaf in leaves:
-            leaf.zero_grad()
-        result.backward(unit)
-        for rows, leaf in zip(found, leaves, strict=True):
-            if leaf.grad is not None:
-                rows[place] = leaf.grad.data
+        for rows, slope in zip(found, result.slopes(unit, leaves), strict=True):
+            rows[place] = slope
     made = tuple(tensor(rows) for rows in found)
     return made[0] if len(made) == 1 else made
 
@@ -74,11 +71,10 @@ def hessian(function: Function, x: Any) -> EagerTensor:
         result = _called("hessian", function, (leaf,))
         if result.size != 1:
             raise EngineError(f"hessian: the function gives shape {result.shape}; one number is needed")
-        leaf.zero_grad()
-        result.backward(create_graph=True)
-        found = leaf.grad
-        leaf.zero_grad()
-        return leaf * 0.0 if found is None else found
+        if not result.requires_grad:
+            return leaf * 0.0
+        found: EagerTensor = grad(result, leaf, create_graph=True, unused="zeros")
+        return found
 
     made: EagerTensor = jacobian(slope, x)
     return made
@@ -101,16 +97,10 @@ def jvp(function: Function, inputs: Sequence[Any], tangents: Sequence[Any]) -> t
     if not result.requires_grad:
         return result.detach(), zero
     vector = tensor(np.zeros(result.shape, result.dtype), True)
-    result.backward(vector, create_graph=True)
-    total: EagerTensor | None = None
-    for leaf, given in zip(leaves, along, strict=True):
-        if leaf.grad is not None and leaf.grad.requires_grad:
-            part = (leaf.grad * tensor(given, dtype=leaf.dtype)).sum()
-            total = part if total is None else total + part
-    vector.zero_grad()
-    if total is not None:
-        total.backward()
-    return result.detach(), zero if vector.grad is None else vector.grad
+    slopes = grad(result, leaves, vector, create_graph=True, unused="zeros")
+    parts = [(slope * tensor(given, dtype=slope.dtype)).sum() for slope, given in zip(slopes, along, strict=True)]
+    found: EagerTensor = grad(sum(parts[1:], parts[0]), vector, unused="zeros")
+    return result.detach(), found
 
 
 def grad(

@@ -35,7 +35,7 @@ while another thread uses it is the caller's to order.
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from threading import Lock
 from typing import Any, Final
@@ -94,21 +94,7 @@ class EagerTensor(ChangeableValue):
                 needs was changed in place.
             PlannerError: the allocator's plan is not sound; nothing runs then.
         """
-        node = self._present()
-        unread(node, "backward")
-        if node.dtype == "i32":
-            raise EngineError(f"{node} holds whole numbers, such as argmax gives, and nothing that requires a gradient")
-        if not node.needs_grad:
-            raise EngineError(f"{node} depends on nothing that requires a gradient")
-        if gradient is None and self.size != 1:
-            raise EngineError(f"{node} has {self.size} elements; give the gradient, or take the sum")
-        try:
-            seed = np.asarray(1.0 if gradient is None else gradient, self.dtype)
-        except (TypeError, ValueError) as error:
-            raise EngineError(f"the gradient given for {node}: {error}") from None
-        if seed.size != self.size or (seed.ndim and seed.shape != self.shape):
-            raise EngineError(f"the gradient has shape {seed.shape}; {node} has {self.shape}")
-        given = np.array(seed.reshape(node.shape), order="C")
+        node, given = self._seeded(gradient)
         if create_graph:
             start = constant(given)
             if isinstance(gradient, EagerTensor) and gradient.requires_grad:
@@ -129,6 +115,35 @@ class EagerTensor(ChangeableValue):
                 owner = leaf.leaf_of
                 total = data if owner.grad is None else data + owner.grad._node.array  # noqa: SLF001 - of ours
                 owner.grad = EagerTensor(constant(total), owner.shape)
+
+    def slopes(self, gradient: "ArrayLike", leaves: "Sequence[EagerTensor]") -> list[Array]:
+        """Return what `backward` would add to each of some leaves, zeros where that is nothing; no
+        `.grad` changes.
+        """
+        node, given = self._seeded(gradient)
+        found = {id(leaf.leaf_of): _asked(leaf, data) for leaf, data in gradients(node, given)}
+        slopes = [found.get(id(leaf), np.zeros(leaf.shape, leaf.dtype)) for leaf in leaves]
+        return [slope.reshape(leaf.shape) for slope, leaf in zip(slopes, leaves, strict=True)]
+
+    def _seeded(self, gradient: "ArrayLike | EagerTensor | None") -> tuple[Node, Array]:
+        """Return the node a pass begins at, and the numbers it begins with; errors as of
+        `backward`.
+        """
+        node = self._present()
+        unread(node, "backward")
+        if node.dtype == "i32":
+            raise EngineError(f"{node} holds whole numbers, such as argmax gives, and nothing that requires a gradient")
+        if not node.needs_grad:
+            raise EngineError(f"{node} depends on nothing that requires a gradient")
+        if gradient is None and self.size != 1:
+            raise EngineError(f"{node} has {self.size} elements; give the gradient, or take the sum")
+        try:
+            seed = np.asarray(1.0 if gradient is None else gradient, self.dtype)
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"the gradient given for {node}: {error}") from None
+        if seed.size != self.size or (seed.ndim and seed.shape != self.shape):
+            raise EngineError(f"the gradient has shape {seed.shape}; {node} has {self.shape}")
+        return node, np.array(seed.reshape(node.shape), order="C")
 
     # operators
 

@@ -5,8 +5,9 @@ import pytest
 
 import engine
 from allocsim.errors import EngineError
-from engine import grad, gradgradcheck, hessian, hvp, inference_mode, jacobian, tensor, vjp, vmap
+from engine import grad, gradcheck, gradgradcheck, hessian, hvp, inference_mode, jacobian, jvp, tensor, vjp, vmap
 from engine.front import functions as fn
+from engine.front.differences import directioncheck
 from engine.front.modules import Dropout
 from engine.training import Trainer
 
@@ -29,6 +30,27 @@ def test_gradients_by_leaves_and_by_results_leave_grad_alone():
     np.testing.assert_array_equal(by_w, w.grad)
     np.testing.assert_allclose(by_h, X * (1 - np.tanh(X * V) ** 2))
     assert not by_x.requires_grad
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda f: jacobian(f, X),
+        lambda f: hessian(lambda x: f(x).sum(), X),
+        lambda f: jvp(f, (X,), (V,)),
+        lambda f: hvp(lambda x: f(x).sum(), X, V),
+        lambda f: vjp(f, (X,), V),
+        lambda f: gradcheck(f, X),
+        lambda f: gradgradcheck(f, X),
+        lambda f: directioncheck(f, X),
+    ],
+)
+@pytest.mark.parametrize("before", [None, 7.0])
+def test_derivatives_of_functions_leave_the_gradients_of_what_these_read_alone(asked, before):
+    w = tensor(V, True)
+    w.grad = before and tensor(np.full(V.shape, before))
+    asked(lambda x: (x * w).tanh())
+    assert w.grad is None if before is None else (w.grad.numpy() == before).all()
 
 
 def test_gradients_of_gradients():
