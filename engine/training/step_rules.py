@@ -42,6 +42,7 @@ ACCUMULATED: Final = "acc."
 BEST: Final = "best."
 """The same of its accumulator, and of what is kept of the lowest evaluation."""
 _BETA: Final = "average.beta"
+_BEHIND: Final = ".behind{}"
 _NEUTRAL: Final = ".neutral"
 _OWN: Final = (AVERAGE, ACCUMULATED, BEST, "loss_scale.")
 TINY: Final = 1e-6
@@ -140,6 +141,8 @@ class StepUpdate:
     def __init__(self, optimizer: Optimizer, rules: StepRules) -> None:
         """Check that the groups fit the optimizer; EngineError otherwise."""
         self.optimizer, self.rules = optimizer, _only_rules(rules)
+        self.behind: dict[str, int] = {}
+        """Weight -> how many steps it had no part in, where those may be some."""
         for group in rules.groups:
             optimizer.checked(group.hyper)
 
@@ -156,15 +159,22 @@ class StepUpdate:
         """Return the content of each leaf for the step with this number from 1, of which so many
         before it changed nothing.
         """
-        found = dict(self.optimizer.values(hyper, step - skipped))
-        for number, group in enumerate(self.rules.groups, 1):
-            own = {**hyper, **group.hyper}
-            own["alpha"] *= group.rate
-            found |= {f"{name}.{number}": row for name, row in self.optimizer.values(own, step - skipped).items()}
+        found = self._of_steps(hyper, step - skipped, "")
+        for late in {*self.behind.values()} - {0}:
+            found |= self._of_steps(hyper, step - skipped - late, _BEHIND.format(late))
         if self.rules.loss_scale is not None:
             found |= {name + _NEUTRAL: row for name, row in self.optimizer.neutral.items()}
         if self.rules.average is not None:
             found[_BETA] = (0.0 if step - skipped == 1 else self.rules.average,)  # of one, the average is that one
+        return found
+
+    def _of_steps(self, hyper: Hyper, steps: int, end: str) -> dict[str, tuple[float, ...]]:
+        """Return what a weight is told in the step with this number, of each group."""
+        found = {name + end: row for name, row in self.optimizer.values(hyper, steps).items()}
+        for number, group in enumerate(self.rules.groups, 1):
+            own = {**hyper, **group.hyper}
+            own["alpha"] *= group.rate
+            found |= {f"{name}.{number}{end}": row for name, row in self.optimizer.values(own, steps).items()}
         return found
 
     def starts(self, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -272,7 +282,8 @@ class _Told:
     def leaf(self, name: str, dtype: str) -> Any:
         """Return what the host writes."""
         if (name, dtype) not in self._made:
-            self._made[name, dtype] = self._graph.parameter(name, (self._sizes[name],), dtype)
+            size = self._sizes[name.partition(_BEHIND.format(""))[0]]
+            self._made[name, dtype] = self._graph.parameter(name, (size,), dtype)
         return self._made[name, dtype]
 
     def of(self, leaf: str, weight: str, dtype: str) -> Any:
@@ -281,6 +292,8 @@ class _Told:
         """
         groups = enumerate(self._update.rules.groups, 1)
         name = leaf + next((f".{number}" for number, group in groups if fnmatchcase(weight, group.match)), "")
+        if late := self._update.behind.get(weight):
+            name += _BEHIND.format(late)
         hyper = self.leaf(name, dtype)
         return hyper if self._finite is None else self._guarded(name, hyper, self.leaf(leaf + _NEUTRAL, dtype))
 

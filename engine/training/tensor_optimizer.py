@@ -8,7 +8,8 @@ front.
 
 It does what the trainer's program does, op by op: the same updates by the same kernels, to the same
 bits. `hyper` may be changed between steps; `states` are the moments, by name, and may be looked at.
-A parameter without a gradient is left as it is, with its moments. One of 16 bits has a master in
+A parameter without a gradient is left as it is, with its moments, and that step is none of its own:
+Adam's corrections count for each parameter, as PyTorch's. One of 16 bits has a master in
 float32, which is stepped and rounded; what is laid into the parameter between steps replaces it.
 
 What this module does not see: losses, graphs, plans.
@@ -88,7 +89,7 @@ class TensorOptimizer:
         """Change every parameter by its gradient; return the names of those that had none."""
         self.hyper = self.row.checked(self.hyper)
         self.steps += 1
-        skipped = int(self.states[SKIPPED][0]) if SKIPPED in self.states else 0
+        skipped = self._skipped
         now = _Now(self.update.values(self.hyper, self.steps, skipped), self.states)
         given = {key: p for key, p in self.parameters.items() if p.grad is not None}
         token = tracking.set(False)
@@ -106,7 +107,15 @@ class TensorOptimizer:
                 node.array[...] = self.states[_MASTER + key].reshape(node.shape)
             parameter._changed(f"a step of {self.row.name}")  # noqa: SLF001 - as above
             parameter._present()  # noqa: SLF001 - as above
-        return tuple(key for key in self.parameters if key not in given)
+        without = tuple(key for key in self.parameters if key not in given)
+        if self._skipped == skipped:
+            self.update.behind |= {key: self.update.behind.get(key, 0) + 1 for key in without}
+        return without
+
+    @property
+    def _skipped(self) -> int:
+        """How many steps changed nothing, since a gradient was not finite."""
+        return int(self.states[SKIPPED][0]) if SKIPPED in self.states else 0
 
     def _pair(self, key: str, parameter: EagerTensor) -> tuple[Node, Node]:
         """Return what is stepped, a master where the parameter is of 16 bits, and its gradient.

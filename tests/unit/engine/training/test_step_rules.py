@@ -169,6 +169,32 @@ def test_a_typed_step_of_which_some_gradients_are_finite_changes_nothing_either(
         assert all(same) or np.isfinite(first)
 
 
+LATE = {
+    "plain": ({}, 0.1),
+    "groups": ({"groups": [WeightGroup(match="late", rate=0.5)]}, 0.05),
+    "scale": ({"loss_scale": 4.0}, 0.1),
+    "norm": ({"clip_norm": 1e6, "average": 0.5}, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize("rules", LATE)
+def test_a_weight_counts_the_steps_that_it_had_a_gradient_in(name, rules):
+    """Adam's first two steps along one gradient are alpha each, whatever step of others they are."""
+    given, length = LATE[rules]
+    weights = {"soon": tensor(np.array([1.0]), True), "late": tensor(np.array([5.0]), True)}
+    step = engine.optimizer(weights, name, alpha=0.1, **given)
+    for turn, late in enumerate((None, None, 8.0, None, 8.0)):
+        if rules == "scale" and turn == 1:  # a step that changes nothing is nobody's
+            weights["soon"].grad = tensor(np.array([np.inf]))
+            step()
+        weights["soon"].grad = tensor(np.array([3.0 * step.loss_scale]))
+        weights["late"].grad = late and tensor(np.array([late * step.loss_scale]))
+        assert step() == (("late",) if late is None else ())
+    assert weights["late"].item() == pytest.approx(5.0 - 2 * length)
+    assert weights["soon"].item() == pytest.approx(1.0 - 5 * 0.1)
+
+
 def test_a_scale_of_a_power_of_two_and_no_overflow_change_no_bit_of_sgd():
     """The bias correction of Adam counts the steps that were made: the second here is the first."""
     found = []
