@@ -2,11 +2,10 @@
 
 The contract is that of `engine.kernels.compiled`.
 
-silu and the gelus take an x beyond -FAR or FAR as if it lay there. Their limits are 0 and x and
-their slopes 0 and 1, where the formulas would give inf * 0. NaN stays NaN.
+Beyond -FAR silu and the gelus are their limit, -0. The slopes of the gelus beyond -FAR or FAR are
+taken as if x lay there, 0 (in float32 to 10^-27) and 1; that of silu beyond -FAR as if x were -1
+beside s, which is 0. The formulas would give inf * 0. NaN stays NaN.
 """
-
-# ruff: noqa: FURB136 - `a if a < b else b` says what becomes of a NaN, and is what LLVM makes a vector of
 
 import math
 from typing import Any
@@ -18,31 +17,25 @@ from engine.kernels.compiled.row_primitives import copy, exp, fetch
 from engine.kernels.compiled.vectors import BLOCK, maximum, stack_block
 
 FAR = 1e4
-"""From here on silu and the gelus equal their limits, in float32 to 10^-34."""
+"""From here on silu and the gelus equal their limits, rounded to float64 too."""
 
 
 @leaf
-def right(x: Any, least: Any) -> Any:
-    """Return the larger of x and `least`; NaN for NaN."""
-    return least if x < least else x
-
-
-@leaf
-def inner(x: Any, most: Any) -> Any:
-    """Return x between -most and most; NaN for NaN."""
-    return most if x > most else right(x, -most)
+def inner(x: Any, low: Any, most: Any) -> Any:
+    """Return x, `low` below -most and `most` above it; NaN for NaN."""
+    return most if x > most else (low if x < -most else x)
 
 
 @kernel
 def silu(x: Any, out: Any) -> None:
     """Write out = x / (1 + exp(-x)). x, out: (n,)."""
     block = stack_block(out)
-    one, least = x.dtype.type(1), x.dtype.type(-FAR)
+    one, none, least = x.dtype.type(1), x.dtype.type(-0.0), x.dtype.type(-FAR)
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
         fetch(x, start + BLOCK, o.size)
         for i in range(o.size):
-            block[i] = right(a[i], least) / (one + exp(-a[i]))
+            block[i] = (none if a[i] < least else a[i]) / (one + exp(-a[i]))
         copy(block, o)
 
 
@@ -58,7 +51,7 @@ def silu_back(dy: Any, x: Any, out: Any) -> None:
         fetch(x, stop, o.size)
         for i in range(o.size):
             s = one / (one + exp(-b[i]))
-            block[i] = a[i] * s * (one + inner(b[i], most) * (one - s))
+            block[i] = a[i] * s * (one + inner(b[i], -one, most) * (one - s))
         copy(block, o)
 
 
@@ -66,7 +59,7 @@ def silu_back(dy: Any, x: Any, out: Any) -> None:
 def swiglu(gate: Any, up: Any, out: Any) -> None:
     """Write out = gate / (1 + exp(-gate)) * up. gate, up, out: (n,)."""
     block = stack_block(out)
-    one, least = gate.dtype.type(1), gate.dtype.type(-FAR)
+    one, none, least = gate.dtype.type(1), gate.dtype.type(-0.0), gate.dtype.type(-FAR)
     for start in range(0, gate.size, BLOCK):
         stop = start + BLOCK
         a, b, o = gate[start:stop], up[start:stop], out[start:stop]
@@ -74,7 +67,7 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
         fetch(up, stop, o.size)
         fetch(out, stop, o.size)
         for i in range(o.size):
-            block[i] = right(a[i], least) / (one + exp(-a[i])) * b[i]
+            block[i] = (none if a[i] < least else a[i]) / (one + exp(-a[i])) * b[i]
         copy(block, o)
 
 
@@ -110,11 +103,11 @@ def gelu(x: Any, out: Any) -> None:
     """
     block = stack_block(out)
     t = x.dtype.type
-    one, c, k, least = t(1), t(0.044715), t(-2 * 0.7978845608028654), t(-FAR)
+    one, none, c, k, least = t(1), t(-0.0), t(0.044715), t(-2 * 0.7978845608028654), t(-FAR)
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
         for i in range(o.size):
-            block[i] = right(a[i], least) / (one + exp(k * (a[i] + c * (a[i] * a[i] * a[i]))))
+            block[i] = (none if a[i] < least else a[i]) / (one + exp(k * (a[i] + c * (a[i] * a[i] * a[i]))))
         copy(block, o)
 
 
@@ -130,7 +123,7 @@ def gelu_back(dy: Any, x: Any, out: Any) -> None:
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
         for i in range(o.size):
-            u = inner(b[i], most)
+            u = inner(b[i], -most, most)
             s = one / (one + exp(-k * (u + c * (u * u * u))))
             block[i] = a[i] * (s + u * s * (one - s) * k * (one + c3 * u * u))
         copy(block, o)
@@ -156,7 +149,9 @@ def gelu_erf(x: Any, out: Any) -> None:
     for start in range(0, x.size, BLOCK):
         a, o = x[start : start + BLOCK], out[start : start + BLOCK]
         for i in range(o.size):
-            block[i] = t(0.5) * right(a[i], t(-FAR)) * (t(1) + t(math.erf(a[i] * t(0.7071067811865476))))
+            block[i] = (
+                t(0.5) * (t(-0.0) if a[i] < t(-FAR) else a[i]) * (t(1) + t(math.erf(a[i] * t(0.7071067811865476))))
+            )
         copy(block, o)
 
 
@@ -172,7 +167,7 @@ def gelu_erf_back(dy: Any, x: Any, out: Any) -> None:
         stop = start + BLOCK
         a, b, o = dy[start:stop], x[start:stop], out[start:stop]
         for i in range(o.size):
-            u = inner(b[i], t(FAR))
+            u = inner(b[i], t(-FAR), t(FAR))
             below = t(0.5) * (t(1) + t(math.erf(u * t(0.7071067811865476))))
             block[i] = a[i] * (below + u * t(0.3989422804014327) * exp(t(-0.5) * u * u))
         copy(block, o)
