@@ -165,7 +165,7 @@ class ChangeableValue(EagerValue):
         if node.shape == full:
             return apply("cont", (node,), {"shape": None}, track=track)
         try:
-            return indexing.repeated(node, full)
+            return indexing.laid_into(full, node)
         except EngineError:
             raise EngineError(f"{op} of {self._node}: {node} does not broadcast to {self.shape}") from None
 

@@ -95,11 +95,8 @@ def laid_at(x: Node, shape: Shape, items: Items, values: Node) -> Node:
     """
     places, rest = _places(x, shape, items)
     wanted = (*places.shape, *rest) or (1,)
-    over = max(len(values.shape) - len(wanted), 0)
     try:
-        new = repeated(
-            values if any(n != 1 for n in values.shape[:over]) else reshaped(values, values.shape[over:]), wanted
-        )
+        new = laid_into(wanted, values)
     except EngineError:
         raise EngineError(f"[{_said(items)}] = of {x}: {values} does not broadcast to {list(wanted)}") from None
     count, width = prod(shape[: len(shape) - len(rest)]), prod(rest)
@@ -141,6 +138,16 @@ def repeated(x: Node, shape: Shape) -> Node:
     if not _fits(x.shape, shape):
         raise EngineError(f"{x} does not broadcast to {shape}")
     return apply("repeat", (x,), {"shape": shape}, track=tracking.get())
+
+
+def laid_into(shape: Shape, values: Node) -> Node:
+    """Return values repeated into a shape they are laid into, where axes of length 1 may be too
+    many in front; errors as of `repeated`.
+    """
+    over = max(len(values.shape) - len(shape), 0)
+    return repeated(
+        values if any(n != 1 for n in values.shape[:over]) else reshaped(values, values.shape[over:]), shape
+    )
 
 
 def _fits(shape: Shape, wanted: Shape) -> bool:
