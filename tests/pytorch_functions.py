@@ -111,7 +111,7 @@ _NAN = "the gradient of a NaN is NaN, there what came back or 0"
 _TIE = "the gradient of equals goes to the first, there to both by halves"
 _BESIDE = "beside a NaN the gradient goes to one, there to both"
 _QUOTIENT = "by the rounded quotient, so 1 % 0.1 is 0 and 1 // 0.1 is 10"
-_LIMITS = "its limits at infinities, 0 and x, where PyTorch has NaN"
+_LIMITS = "its limits at infinities, -0 and x, where PyTorch has NaN"
 _SEED = "takes a seed; the numbers are others"
 
 ELEMENTS = (
@@ -292,7 +292,7 @@ WINDOWS = (
     Row("interpolate", 'fn.interpolate(image, (6, 3), mode="bilinear")', 'F.interpolate(image, (6, 3), mode="bilinear")', "`nearest` and `bilinear` to a size"),
     Row("unfold", "fn.unfold(image, (2, 3), padding=1)", "F.unfold(image, (2, 3), padding=1)"),
     Row("pad", "fn.pad(m, (1, 0), (0, 2), 0.5)", "F.pad(m, (0, 2, 1, 0), value=0.5)", "one number before and after each axis; numbers alone, not what is reflected"),
-    Row("grid_sample", "fn.grid_sample(image, grid)", "F.grid_sample(image, grid, align_corners=False)", "no `bicubic` or `reflection`; places are read", "a place that is not finite is beyond, there NaN"),
+    Row("grid_sample", "fn.grid_sample(image, grid)", "F.grid_sample(image, grid, align_corners=False)", "no `bicubic`; places are read", "a place that is not finite is beyond, there NaN"),
 )  # fmt: skip
 NORMS = (
     Row(
@@ -312,7 +312,7 @@ LAYERS = (
     Row("embedding", "fn.embedding(table, labels)", "F.embedding(labels, table)", "the table first; no `padding_idx`"),
     Row("dropout", "fn.dropout(m, 0.4, seed=1)", "F.dropout(m, 0.4)", _SEED, drawn="((y == 0) | np.isclose(y, m / 0.6)).all() and 0 < (y == 0).mean() < 1"),
     Row("one_hot", "fn.one_hot(labels, 5)", "F.one_hot(labels, 5)", "float32; how many classes is said", flat=True),
-    Row("scaled_dot_product_attention", "fn.attention(query, key, value, seen[:, :4])", "F.scaled_dot_product_attention(query, key, value, seen)", "masks [T, S], without a gradient; a row of -inf in a mask of numbers is NaN; no dropout", "a row that may look nowhere is 0 beside values that are not finite too, there NaN"),
+    Row("scaled_dot_product_attention", "fn.attention(query, key, value, seen[:, :4])", "F.scaled_dot_product_attention(query, key, value, seen)", "masks [T, S], without a gradient, of numpy's bool or floating (as comparisons give); a row of -inf in a mask of numbers is NaN; batches broadcast to the queries'; no dropout", "a row that may look nowhere is 0 beside values that are not finite too, there NaN"),
     Row("cosine_similarity", "fn.cosine_similarity(m, n)", "F.cosine_similarity(m, n, -1)", "the last axis by default"),
 )  # fmt: skip
 LOSSES = (
@@ -325,7 +325,7 @@ LOSSES = (
     Row("binary_cross_entropy_with_logits", "fn.binary_cross_entropy_with_logits(m, t)", "F.binary_cross_entropy_with_logits(m, t)"),
     Row("kl_div", "fn.kl_div(m, t)", "F.kl_div(m, t)", apart="a target of 0 has no gradient, there NaN"),
     Row("triplet_margin_loss", "fn.triplet_margin_loss(m, n, p)", "F.triplet_margin_loss(m, n, p)", "p is 2, no `swap`", _NAN),
-    Row("ctc_loss", "fn.ctc_loss(speech.log_softmax(), said, heard, long)", "F.ctc_loss(speech.log_softmax(-1), said, heard, long)", "targets [N, S]"),
+    Row("ctc_loss", "fn.ctc_loss(speech.log_softmax(), said, heard, long)", "F.ctc_loss(speech.log_softmax(-1), said, heard, long)", "targets [N, S], none of them the blank"),
 )  # fmt: skip
 MODULES = (
     Row("LSTM", "lstm(steps, lstm_in, lstm_on)", "lstm(steps, lstm_in, lstm_on)", "`Lstm`: one layer, one direction, batches first, one bias"),

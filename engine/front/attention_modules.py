@@ -36,9 +36,9 @@ class MultiheadAttention(Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        if not query.ndim == key.ndim == value.ndim == 3:
+        if not query.ndim == key.ndim == value.ndim == 3 or not query.shape[0] == key.shape[0] == value.shape[0]:
             raise EngineError(
-                f"MultiheadAttention of {query.shape}, {key.shape}, {value.shape}: [N, T, width] is needed"
+                f"MultiheadAttention of {query.shape}, {key.shape}, {value.shape}: [N, T, width] is needed, of one N"
             )
         assert self.given.bias is not None
         parts = zip(fn.split(self.given.weight, 3), fn.split(self.given.bias, 3), strict=True)

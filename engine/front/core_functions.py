@@ -221,15 +221,23 @@ def attention(
 
     Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient. A mask of truth (numpy's bool)
     is True where a row may look (`np.tri(T, S, dtype=bool)`: not ahead), and a row that may look
-    nowhere is 0; of numbers, a row of -inf is NaN.
+    nowhere is 0. One of floating numbers, such as a comparison here gives, is added to the scores;
+    a row of -inf is NaN. Whole numbers are neither and are refused. Batches of k and v have the
+    lengths of those of q, or 1.
     """
-    _check(q)
+    _check(q, k, v)
     if not q.ndim:
         raise EngineError(f"attention of {node_of(q)}: [.., T, d] is needed")
-    if isinstance(mask, np.ndarray | list) and np.asarray(mask).dtype == np.bool_:
-        seen = np.asarray(mask)
-        blind = ~seen.any(-1, keepdims=True)
-        found = attention(q, k, v, np.where(seen | blind, 0.0, -np.inf).astype(q.dtype), scale=scale)
+    if any(mine not in {1, wanted} for mine, wanted in zip(k.shape[:-2], q.shape[:-2], strict=False)):
+        raise EngineError(f"attention: the batches of {node_of(k)} do not broadcast to those of {node_of(q)}")
+    laid = mask if mask is None or isinstance(mask, EagerTensor) else _array("attention", mask)
+    if laid is not None and laid.dtype.kind in "iu":
+        raise EngineError(
+            f"attention: a mask of {laid.dtype} is neither of truth (bool) nor of numbers to add (floating)"
+        )
+    if isinstance(laid, np.ndarray) and laid.dtype.kind == "b":
+        blind = ~laid.any(-1, keepdims=True)
+        found = attention(q, k, v, np.where(laid | blind, 0.0, -np.inf).astype(q.dtype), scale=scale)
         return where(blind, 0.0, found) if blind.any() else found
     masks = () if mask is None else (node_of(operand(mask, q)),)
     factor = 1 / float(np.sqrt(q.shape[-1] or 1)) if scale is None else real("attention", scale)

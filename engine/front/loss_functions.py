@@ -182,20 +182,20 @@ def cross_entropy(
     """Return the mean over rows of -sum(labels * log_softmax(logits)).
 
     Labels are distributions like logits [.., C], or class numbers for each row. Without a number to
-    be ignored, smoothing or another reduction it is one op. `label_smoothing` gives that share of
-    each label to all classes alike.
+    be ignored, smoothing or another reduction it is one op. `label_smoothing` takes that share of
+    each label and gives it to all classes alike, as of one that sums to 1.
     """
     smooth = real("label_smoothing", label_smoothing)
     if not smooth and reduction == "mean" and not _ignores(labels, ignore_index):
         return core_functions.cross_entropy(logits, labels)
     surprise = logits.log_softmax()
+    share: Any = smooth / logits.shape[-1]
     if _is_floating(labels):
         goal, count = operand(labels, logits), tensor(float(product(logits.shape[:-1])), dtype=logits.dtype)
     else:
         goal = _chosen("cross_entropy", logits, labels, ignore_index)
-        count = goal.sum()
-    even = goal.sum(-1, keepdims=True) * (smooth / logits.shape[-1])
-    return _reduced(-_weighed(surprise, goal * (1 - smooth) + even), reduction, count)
+        count, share = goal.sum(), goal.sum(-1, keepdims=True) * share
+    return _reduced(-_weighed(surprise, goal * (1 - smooth) + share), reduction, count)
 
 
 def _weighed(logarithms: EagerTensor, weights: EagerTensor) -> EagerTensor:
@@ -250,8 +250,9 @@ def ctc_loss(
     """Return -log of the chance of all ways to say targets[N, S] in log_probabilities[T, N, C]
     (Graves et al. 2006); `mean` divides each by its target's length first.
 
-    Lengths are whole numbers [N]; a target that does not fit is infinite, or 0 and without a
-    gradient (`zero_infinity`). Targets one after the other in one dimension are not taken.
+    Lengths are whole numbers [N]; what a row of targets holds beyond its length is not read. A
+    target that does not fit is infinite, or 0 and without a gradient (`zero_infinity`). Targets one
+    after the other in one dimension, and the blank as a label, are not taken.
     """
     labels, given, wanted = (core_functions.numbers("ctc_loss", x) for x in (targets, input_lengths, target_lengths))
     if log_probabilities.ndim != 3 or labels.ndim != 2 or not labels.shape[:1] == given.shape == wanted.shape:
@@ -266,8 +267,11 @@ def ctc_loss(
         raise EngineError(
             f"ctc_loss: lengths {given.tolist()} of {steps} steps, {wanted.tolist()} of {labels.shape[1]}"
         )
-    states = np.full((count, 2 * labels.shape[1] + 1), whole("ctc_loss", blank), np.int32)
-    states[:, 1::2] = labels
+    within = np.arange(labels.shape[1]) < wanted[:, None]
+    if (within & (labels == whole("ctc_loss", blank))).any():
+        raise EngineError(f"ctc_loss: {blank} is the blank, and stands among the labels {labels.tolist()}")
+    states = np.full((count, 2 * labels.shape[1] + 1), blank, np.int32)
+    states[:, 1::2] = np.where(within, labels, blank)
     said = gather(log_probabilities, np.broadcast_to(states, (steps, *states.shape)), -1)
     skips = np.pad(states[:, 2:] != states[:, :-2], ((0, 0), (2, 0)))  # never over a blank: it stands on both sides
     begun = np.arange(states.shape[1]) < 2

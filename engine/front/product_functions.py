@@ -8,8 +8,9 @@ from math import prod as product
 
 from allocsim.errors import EngineError
 from engine.front.axis_functions import norm, roll, unsqueeze
+from engine.front.broadcasting import meet
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor
+from engine.front.tensors import EagerTensor, operand
 from engine.ops.shapes import whole
 
 
@@ -128,9 +129,18 @@ def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
 
 @in_float32
 def linear(x: EagerTensor, weight: EagerTensor, bias: EagerTensor | None = None) -> EagerTensor:
-    """Return x[.., in] @ weight^T, plus `bias` [out]; weight [out, in]."""
+    """Return x[.., in] @ weight^T, plus `bias` [out], or what broadcasts to the product; weight
+    [out, in], or [in] of one number.
+    """
+    if weight.ndim not in {1, 2} or x.shape[-1:] != weight.shape[-1:]:
+        raise EngineError(f"linear of {x.shape} by {weight.shape}: [.., in] and [out, in] are needed")
     made: EagerTensor = x @ weight.T
-    return made if bias is None else made + bias
+    if bias is None:
+        return made
+    added = operand(bias, made)
+    if meet("linear", made, added) != made.shape:
+        raise EngineError(f"linear: a bias of shape {added.shape} does not broadcast to {made.shape}")
+    return made + added
 
 
 @in_float32

@@ -101,16 +101,17 @@ def adaptive_avg_pool2d(x: EagerTensor, size: Lengths) -> EagerTensor:
 
 
 @in_float32
-def interpolate(x: EagerTensor, size: Sequence[int], *, mode: str = "nearest") -> EagerTensor:
-    """Return images x[.., H, W] in another size: the `nearest` element, or `bilinear` with the
-    corners of pixels aligned (PyTorch's `align_corners=False`).
+def interpolate(x: EagerTensor, size: Lengths, *, mode: str = "nearest") -> EagerTensor:
+    """Return images x[.., H, W] in another size (OH, OW), or OH = OW: the `nearest` element, or
+    `bilinear` with the corners of pixels aligned (PyTorch's `align_corners=False`).
 
     Other modes and scale factors are not taken.
     """
-    if mode not in {"nearest", "bilinear"} or len(size) != 2 or x.ndim < 2:
-        raise EngineError(f"interpolate: shape {x.shape} to {tuple(size)}, {mode!r}; two lengths, nearest or bilinear")
+    wanted = _each("size", size, 2)
+    if mode not in {"nearest", "bilinear"} or x.ndim < 2 or min(*wanted, *x.shape[-2:]) < 1:
+        raise EngineError(f"interpolate: {x.shape} to {wanted}, {mode!r}; lengths of at least 1, nearest or bilinear")
     found = x
-    for axis, count in ((-1, whole("interpolate", size[1])), (-2, whole("interpolate", size[0]))):
+    for axis, count in ((-1, wanted[1]), (-2, wanted[0])):
         if count != x.shape[axis]:
             found = _nearest(found, axis, count) if mode == "nearest" else _linear(found, axis, count)
     return clone(x) if found is x else found
@@ -143,14 +144,15 @@ def grid_sample(
 
     -1 and 1 are the borders of the image, or the middles of its outer pixels (`align_corners`).
     Mode `bilinear` or `nearest` (halves to the even pixel, no gradient by the grid); beyond the
-    border there are `zeros`, or the pixels of the `border`. A place that is NaN is beyond, and so
-    is an infinite one, where PyTorch has NaN. Places are read: a recorded model may sample what it
-    computes, at places that are constant.
+    border there are `zeros`, the pixels of the `border`, or what its `reflection` shows. The
+    gradient of a place that was moved to the middle of an outer pixel, or lies there, is 0 but
+    among zeros. A place that is NaN is beyond, and so is an infinite one, where PyTorch has NaN.
+    Places are read: a recorded model may sample what it computes, at places that are constant.
     """
     if x.ndim != 4 or grid.ndim != 4 or grid.shape[-1] != 2 or grid.shape[0] != x.shape[0]:
         raise EngineError(f"grid_sample of {x.shape} at {grid.shape}: [N, C, H, W] and [N, OH, OW, 2] are needed")
-    if mode not in {"bilinear", "nearest"} or padding_mode not in {"zeros", "border"}:
-        raise EngineError(f"grid_sample: {mode!r}, {padding_mode!r}; bilinear or nearest, zeros or border")
+    if mode not in {"bilinear", "nearest"} or padding_mode not in {"zeros", "border", "reflection"}:
+        raise EngineError(f"grid_sample: {mode!r}, {padding_mode!r}; bilinear or nearest, zeros, border or reflection")
     place: list[EagerTensor] = [
         _pixels(grid[..., 1 - k], x.shape[2 + k], padding_mode, align=align_corners) for k in (0, 1)
     ]
@@ -170,9 +172,23 @@ def grid_sample(
 
 
 def _pixels(along: EagerTensor, length: int, padding_mode: str, *, align: bool) -> EagerTensor:
-    """Return places from -1 to 1 as numbers of pixels."""
+    """Return places from -1 to 1 as numbers of pixels, those beyond the border where they are
+    taken from.
+    """
     found = (along + 1.0) * ((length - 1) / 2) if align else ((along + 1.0) * float(length) - 1.0) * 0.5
-    return found.clamp(0.0, length - 1.0) if padding_mode == "border" else found
+    if padding_mode == "zeros":
+        return found
+    if padding_mode == "reflection":
+        found = _reflected(found, *((0.0, length - 1.0) if align else (-0.5, length - 0.5)))
+    most = length - 1.0
+    return where((found > 0.0) & (found < most), found, found.detach().clamp(0.0, most))
+
+
+def _reflected(at: EagerTensor, low: float, high: float) -> EagerTensor:
+    """Return places as two mirrors show them, one at either end of a stretch (a pixel at least)."""
+    long = max(high - low, 1.0)
+    over = (at - low) % (2 * long)
+    return where(over > long, 2 * long - over, over) + low
 
 
 def _pixel(x: EagerTensor, place: Sequence[Any], weight: EagerTensor | None = None) -> EagerTensor:

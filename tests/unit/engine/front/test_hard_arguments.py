@@ -8,9 +8,45 @@ from engine import tensor
 from engine.front import functions as fn
 from engine.front.attention_modules import MultiheadAttention
 
+try:
+    import torch
+except ImportError:
+    torch = None
+F = torch and torch.nn.functional
+
+compared = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 RNG = np.random.default_rng(4)
 ONES = tensor(np.ones((2, 3, 4, 4, 4)))
 FILTERS = tensor(np.ones((5, 3, 2, 2, 2)))
+SCORES = tensor(RNG.standard_normal((2, 3, 4)))
+IMAGE = tensor(RNG.standard_normal((1, 1, 4, 4)))
+ROWS = tensor(RNG.standard_normal((5, 3)))
+
+
+def attended(mask):
+    return fn.attention(SCORES, SCORES, SCORES, mask)
+
+
+def heads(*counts):
+    """Return what heads find for batches of these lengths."""
+    return MultiheadAttention(4, 2, RNG)(*(tensor(np.ones((n, 3, 4), np.float32)) for n in counts))
+
+
+def spoken(labels, lengths, scores=None):
+    """Return the loss of labels in two steps of four classes that are all alike."""
+    scores = tensor(np.zeros((2, 1, 4))) if scores is None else scores
+    return fn.ctc_loss(scores.log_softmax(), np.array(labels), [2], lengths, reduction="none")
+
+
+def sampled(place, *, align, mode="border", form=None):
+    """Return what a row of 0, 1, 2, 3 holds at a place, and its slope there; by PyTorch where `form` is that."""
+    made = torch.tensor if form else tensor
+    row = made(np.arange(4.0).reshape(1, 1, 1, 4))
+    grid = made(np.array([[[[place, 0.0]]]]), requires_grad=True)
+    how = {"padding_mode": mode, "align_corners": align}
+    y = (F if form else fn).grid_sample(row, grid, **how)
+    y.sum().backward()
+    return y.sum().item(), grid.grad[0, 0, 0, 0].item()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
@@ -67,6 +103,21 @@ def test_lengths_of_targets_are_within_the_targets(lengths):
         (lambda: fn.multinomial([1.0, 2.0], 1, seed=1), "where a tensor is needed"),
         (lambda: fn.nonzero([1.0, 0.0]), "where a tensor is needed"),
         (lambda: fn.unique([1.0, 0.0]), "where a tensor is needed"),
+        (lambda: attended(np.eye(3, dtype=int)), "mask of int64 is neither of truth"),
+        (lambda: attended([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), "mask of int64 is neither of truth"),
+        (lambda: attended(tensor(np.eye(3), dtype="int32")), "mask of int32 is neither of truth"),
+        (lambda: fn.attention(SCORES[[0, 1, 0, 1]], SCORES, SCORES), "do not broadcast to those"),
+        (lambda: heads(2, 1, 1), "of one N"),
+        (lambda: heads(1, 2, 2), "of one N"),
+        (lambda: heads(2, 2, 1), "of one N"),
+        (lambda: fn.interpolate(IMAGE, (0, 3)), "lengths of at least 1"),
+        (lambda: fn.interpolate(IMAGE, (3, -1), mode="bilinear"), "lengths of at least 1"),
+        (lambda: fn.interpolate(IMAGE[:, :, :0], (2, 2)), "lengths of at least 1"),
+        (lambda: fn.linear(ROWS, tensor(np.ones((2, 3))), tensor(np.ones((4, 5, 2)))), "does not broadcast to"),
+        (lambda: fn.linear(ROWS, tensor(np.ones((1, 3))), tensor(np.ones(7))), "does not broadcast to"),
+        (lambda: fn.linear(ROWS, tensor(np.ones((2, 3))), tensor(np.ones(3))), "do not broadcast"),
+        (lambda: fn.linear(ROWS, tensor(np.ones((3, 2, 1)))), r"\[out, in\] are needed"),
+        (lambda: spoken([[1, 0]], [2]), "0 is the blank, and stands among the labels"),
     ],
 )
 def test_what_does_not_fit_is_one_line(call, said):
@@ -79,3 +130,88 @@ def test_batches_of_nothing_give_nothing():
     for mode in ("bilinear", "nearest"):
         assert fn.grid_sample(x, grid, mode=mode).shape == (0, 2, 2, 2)
     assert fn.conv3d(tensor(np.ones((0, 3, 4, 4, 4))), FILTERS).shape == (0, 5, 3, 3, 3)
+
+
+def test_what_targets_hold_beyond_their_length_is_not_read():
+    """Of 16 ways two steps may go, 3 say a label: twice, or once with a blank before or behind."""
+    wanted = np.log(16 / 3)
+    for padding in (-1, 0, 3, 99):
+        assert spoken([[1, padding, padding]], [1]).numpy() == pytest.approx([wanted])
+
+
+@compared
+def test_padded_targets_are_pytorchs():
+    scores = RNG.standard_normal((5, 2, 4))
+    labels, lengths = [[1, 2, -1], [3, -1, -1]], [2, 1]
+    mine, theirs = tensor(scores, requires_grad=True), torch.tensor(scores, requires_grad=True)
+    fn.ctc_loss(mine.log_softmax(), np.array(labels), [5, 4], lengths).backward()
+    said = torch.tensor(labels), torch.tensor([5, 4]), torch.tensor(lengths)
+    F.ctc_loss(theirs.log_softmax(-1), *said).backward()
+    np.testing.assert_allclose(mine.grad.numpy(), theirs.grad.numpy(), atol=1e-12)
+
+
+def test_smoothing_is_that_of_a_label_that_sums_to_one():
+    """Four classes alike; of a label that sums to 2, a fifth is taken, and 0.2 / 4 given to each class."""
+    logits = tensor(np.zeros((1, 4)), requires_grad=True)
+    loss = fn.cross_entropy(logits, np.array([[1.0, 1.0, 0.0, 0.0]]), label_smoothing=0.2)
+    loss.backward()
+    assert loss.item() == pytest.approx(1.8 * np.log(4))
+    np.testing.assert_allclose(logits.grad.numpy(), [[-0.4, -0.4, 0.4, 0.4]], atol=1e-12)
+
+
+@compared
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_smoothing_of_any_rows_is_pytorchs(reduction):
+    given = RNG.standard_normal((3, 4)), RNG.random((3, 4))
+    mine, theirs = ([made(x, requires_grad=True) for x in given] for made in (tensor, torch.tensor))
+    y = fn.cross_entropy(*mine, label_smoothing=0.3, reduction=reduction)
+    z = F.cross_entropy(*theirs, label_smoothing=0.3, reduction=reduction)
+    np.testing.assert_allclose(y.numpy(), z.detach().numpy(), atol=1e-12)
+    y.sum().backward()
+    z.sum().backward()
+    for one, other in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(one.grad.numpy(), other.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::engine.front.rebasing.CopyWarning")
+@pytest.mark.parametrize("key", [slice(None), (slice(None), slice(1)), [0, 1]])
+def test_what_is_laid_may_have_more_axes_of_length_one(key):
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = x * 2.0
+    y[key] = (x * 5.0)[key][None, None]
+    (y * y).sum().backward()
+    wanted = np.full((2, 2), 2.0)
+    wanted[key] = 5.0
+    np.testing.assert_array_equal(y.numpy(), wanted * x.numpy())
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * wanted**2 * x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("place", "align", "mode", "wanted"),
+    [
+        (-1.0, True, "border", (0.0, 0.0)),  # the middle of the first pixel
+        (1.0, True, "border", (3.0, 0.0)),
+        (0.5, True, "border", (2.25, 1.5)),  # pixel (1 + 0.5) 3 / 2, which moves by 3 / 2
+        (1.5, True, "border", (3.0, 0.0)),
+        (-0.75, False, "border", (0.0, 0.0)),  # pixel ((1 - 0.75) 4 - 1) / 2 = 0
+        (0.75, False, "border", (3.0, 0.0)),
+        (0.5, False, "border", (2.5, 2.0)),
+        (1.0, True, "reflection", (3.0, 0.0)),
+        (1.5, True, "reflection", (2.25, -1.5)),  # pixel 3.75, as far beyond 3 as 2.25 is before it
+        (-1.5, True, "reflection", (0.75, -1.5)),
+        (1.5, False, "reflection", (2.5, -2.0)),  # pixel 4.5, mirrored at 3.5
+        (0.8, False, "reflection", (3.0, 0.0)),  # pixel 3.1, within the outer half of the last one
+        (5.5, True, "reflection", (2.25, -1.5)),  # pixel 9.75, which is 3.75 behind two mirrors
+    ],
+)
+def test_a_place_at_or_beyond_the_outer_pixels_has_no_slope(place, align, mode, wanted):
+    assert sampled(place, align=align, mode=mode) == pytest.approx(wanted)
+
+
+@compared
+@pytest.mark.parametrize("mode", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [True, False])
+def test_places_and_slopes_are_pytorchs(mode, align):
+    for place in (*np.arange(-24, 25) / 8, 0.1, -0.3, 5.7):
+        found, wanted = (sampled(place, align=align, mode=mode, form=form) for form in (None, torch))
+        assert found == pytest.approx(wanted), place
