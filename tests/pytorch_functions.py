@@ -137,7 +137,13 @@ ELEMENTS = (
     Row("floor", "fn.floor(m)", "m.floor()", flat=True),
     Row("ceil", "fn.ceil(m)", "m.ceil()", flat=True),
     Row("round", "fn.round(m)", "m.round()", "no `decimals`", flat=True),
-    Row("clamp", "m.clamp(-0.5, 0.8)", "m.clamp(-0.5, 0.8)", "bounds are numbers", _NAN),
+    Row(
+        "clamp",
+        "m.clamp(-0.5, 0.8)",
+        "m.clamp(-0.5, 0.8)",
+        "bounds are numbers; the gradient at a bound flows, in PyTorch 2.14 not",
+        _NAN,
+    ),
     Row("maximum", "fn.maximum(m, n)", "torch.maximum(m, n)", _TIE, _BESIDE),
     Row("minimum", "fn.minimum(m, n)", "torch.minimum(m, n)", _TIE, _BESIDE),
 )
@@ -227,7 +233,12 @@ MOVED = (
     Row("to", 'm.astype("float32")', "m.to(torch.float32)", "dtypes alone"),
 )
 OVER_AXES = (
-    Row("sum", "c.sum((0, 2))", "c.sum((0, 2))"),
+    Row(
+        "sum",
+        "c.sum((0, 2))",
+        "c.sum((0, 2))",
+        "of no axes, `()`, it is each element, there all (as wherever axes are named)",
+    ),
     Row("mean", "c.mean(1, keepdims=True)", "c.mean(1, keepdim=True)"),
     Row(
         "max",
@@ -321,11 +332,11 @@ LOSSES = (
     Row("mse_loss", "fn.mse_loss(m, n)", "F.mse_loss(m, n)", "the mean alone"),
     Row("l1_loss", "fn.l1_loss(m, n)", "F.l1_loss(m, n)", apart=_NAN),
     Row("smooth_l1_loss", "fn.smooth_l1_loss(m, n)", "F.smooth_l1_loss(m, n)"),
-    Row("binary_cross_entropy", "fn.binary_cross_entropy(u, t)", "F.binary_cross_entropy(u, t)", "probabilities out of [0, 1] are NaN, there refused", special=False),
+    Row("binary_cross_entropy", "fn.binary_cross_entropy(u, t)", "F.binary_cross_entropy(u, t)", "probabilities out of [0, 1] are NaN, there refused; at 0 and 1 the gradient is that of the logarithms as they are bounded: 1 or -1 where the target is the same, there 0, and finite by the target", special=False),
     Row("binary_cross_entropy_with_logits", "fn.binary_cross_entropy_with_logits(m, t)", "F.binary_cross_entropy_with_logits(m, t)"),
     Row("kl_div", "fn.kl_div(m, t)", "F.kl_div(m, t)", apart="a target of 0 has no gradient, there NaN"),
     Row("triplet_margin_loss", "fn.triplet_margin_loss(m, n, p)", "F.triplet_margin_loss(m, n, p)", "p is 2, no `swap`", _NAN),
-    Row("ctc_loss", "fn.ctc_loss(speech.log_softmax(), said, heard, long)", "F.ctc_loss(speech.log_softmax(-1), said, heard, long)", "targets [N, S], none of them the blank"),
+    Row("ctc_loss", "fn.ctc_loss(speech.log_softmax(), said, heard, long)", "F.ctc_loss(speech.log_softmax(-1), said, heard, long)", "targets [N, S], none of them the blank; without `zero_infinity` too the gradient of what does not fit is 0, there NaN"),
 )  # fmt: skip
 MODULES = (
     Row("LSTM", "lstm(steps, lstm_in, lstm_on)", "lstm(steps, lstm_in, lstm_on)", "`Lstm`: one layer, one direction, batches first, one bias"),

@@ -59,14 +59,14 @@ def std(x: EagerTensor, axis: Axes = None, *, correction: float = 1, keepdims: b
 
 
 def _over(count: float) -> float:
-    return 1 / count if count else float("nan")
+    return 1 / count if count else float("inf")
 
 
 @in_float32
 def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
     """Return (sum of |x| ** p) ** (1 / p) over axes; p may be infinite, or 0 (how many are not 0).
 
-    The derivative of the norm of zeros is 0.
+    The derivative by a 0 is 0; of an infinite p equals share it.
     """
     places, p = _places(x, axis), float(p)
     if p == 0:
@@ -76,12 +76,15 @@ def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = 
     if p == 2:
         return root((x * x).sum(places, keepdims=keepdims))
     if p in (float("inf"), float("-inf")):
-        most = _largest(x.abs(), places) if p > 0 else -_largest(-x.abs(), places)
-        return most if keepdims else _without(most, places)
-    total = (x.abs() ** p).sum(places, keepdims=keepdims)
-    none = total == 0.0
-    found: EagerTensor = where(none, 0.0, where(none, 1.0, total) ** (1 / p))
-    return found
+        return (amax if p > 0 else amin)(x.abs(), places, keepdims=keepdims)
+    powers = _power_of_size(x, p, 0.0 if p > 0 else float("inf"))
+    return _power_of_size(powers.sum(places, keepdims=keepdims), 1 / p, 0.0)
+
+
+def _power_of_size(x: EagerTensor, p: float, nothing: float) -> EagerTensor:
+    """Return |x| ** p, `nothing` and without a slope where x is 0."""
+    none = x == 0.0
+    return where(none, nothing, where(none, 1.0, x.abs()) ** p)
 
 
 @in_float32

@@ -16,6 +16,7 @@ import numpy as np
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
+from engine.front.arguments import one_axis
 from engine.front.broadcasting import broadcast, meet
 from engine.front.record import Eager, Node, composed, constant, tracking
 from engine.front.recording import Recording
@@ -102,7 +103,7 @@ def concat(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:
     nodes = [node_of(t) for t in tensors]
     if not all(t.ndim for t in tensors):
         raise EngineError(f"concat of {nodes[0]}: a scalar has no axis; stack makes one")
-    return _made(composed(composites.concat, nodes, axis=whole("concat", axis)))
+    return _made(composed(composites.concat, nodes, axis=one_axis(nodes[0], tensors[0].ndim, axis)))
 
 
 def stack(tensors: Sequence[EagerTensor], axis: int = 0) -> EagerTensor:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.arguments import largest
-from engine.front.core_functions import maximum, minimum, row, split, where
+from engine.front.arguments import largest, one_axis
+from engine.front.core_functions import maximum, minimum, node_of, row, split, where
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor, operand, tensor
+from engine.front.tensors import EagerTensor, operand, tensor, within
 from engine.ops.shapes import real
 
 SELU = 1.0507009873554805, 1.6732632423543772
@@ -268,7 +268,7 @@ def leaky_relu(x: EagerTensor, slope: float = 0.01) -> EagerTensor:
 def prelu(x: EagerTensor, weight: Any) -> EagerTensor:
     """Return x where it is above 0, else weight * x; the weight broadcasts and has a gradient."""
     positive = x > 0.0
-    return where(positive, x, where(positive, 0.0, x) * operand(weight, x))
+    return where(positive, x, where(positive, 0.0, x) * within("prelu", weight, x))
 
 
 @in_float32
@@ -280,7 +280,9 @@ def elu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
 @in_float32
 def celu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
     """Return x where it is above 0, else alpha * (exp(x / alpha) - 1)."""
-    return where(x > 0.0, x, expm1(minimum(x, 0.0) * (1 / real("celu", alpha))) * alpha)
+    if not real("celu", alpha):
+        raise EngineError("celu: x is divided by alpha, which is 0")
+    return where(x > 0.0, x, expm1(minimum(x, 0.0) * (1 / alpha)) * alpha)
 
 
 @in_float32
@@ -333,9 +335,10 @@ def threshold(x: EagerTensor, least: float, value: float) -> EagerTensor:
 @in_float32
 def glu(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return the first half along an axis, times the sigmoid of the second."""
-    if x.shape[axis] % 2:
-        raise EngineError(f"glu: axis {axis} has {x.shape[axis]} elements, which have no halves")
-    half, gate = split(x, 2, axis)
+    place = one_axis(node_of(x), x.ndim, axis)
+    if x.shape[place] % 2:
+        raise EngineError(f"glu: axis {axis} has {x.shape[place]} elements, which have no halves")
+    half, gate = split(x, 2, place)
     return half * gate.sigmoid()
 
 

@@ -1,12 +1,13 @@
 """Losses, with PyTorch's names, formulas and reductions: `mean` (of all elements), `sum`, `none`.
 
-Predictions come first, targets broadcast to them and have a gradient where they want one. Class
+Predictions come first, targets broadcast to them, never they to targets, and have a gradient where
+they want one. Class
 numbers are whole; `ignore_index` is a class number that counts as no row.
 
 What this module does not see: nodes' history, plans, kernels.
 """
 
-from math import log, pi
+from math import exp, log, pi
 from math import prod as product
 from typing import Any
 
@@ -18,7 +19,7 @@ from engine.front.axis_functions import cosine_similarity, logsumexp
 from engine.front.core_functions import concat, embedding, gather, maximum, one_hot, pad, stack, where
 from engine.front.elementwise_functions import log_sigmoid
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor, operand, tensor
+from engine.front.tensors import EagerTensor, operand, tensor, within
 from engine.ops.shapes import real, whole
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -52,6 +53,8 @@ def l1_loss(prediction: EagerTensor, target: Any, *, reduction: str = "mean") ->
 def huber_loss(prediction: EagerTensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> EagerTensor:
     """Return d^2 / 2 where |d| is at most `delta`, delta (|d| - delta / 2) beyond (Huber 1964)."""
     apart, delta = _apart("huber_loss", prediction, target), real("huber_loss", delta)
+    if delta <= 0:
+        raise EngineError(f"huber_loss: a distance of {delta} from which on the loss is straight; above 0")
     near = apart.clamp(-delta, delta)
     return _reduced(near * (apart - near * 0.5), reduction)
 
@@ -68,11 +71,22 @@ def smooth_l1_loss(prediction: EagerTensor, target: Any, *, beta: float = 1.0, r
 def binary_cross_entropy(
     probability: EagerTensor, target: Any, *, weight: Any = None, reduction: str = "mean"
 ) -> EagerTensor:
-    """Return -(t log p + (1 - t) log(1 - p)), each logarithm -100 at least, as PyTorch's."""
-    goal = operand(target, probability)
-    yes, no = (p.log().clamp(-100.0) for p in (probability, 1.0 - probability))
+    """Return -(t log p + (1 - t) log(1 - p)), each logarithm -100 at least, with a slope of 10^12
+    from there on, as PyTorch's.
+    """
+    goal = within("binary_cross_entropy", target, probability)
+    yes, no = (_logarithm(p) for p in (probability, 1.0 - probability))
     loss = -(goal * yes + (1.0 - goal) * no)
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    return _reduced(_weighted("binary_cross_entropy", loss, weight), reduction)
+
+
+def _weighted(what: str, loss: EagerTensor, weight: Any) -> EagerTensor:
+    return loss if weight is None else loss * within(what, weight, loss)
+
+
+def _logarithm(p: EagerTensor) -> EagerTensor:
+    none = p.abs() <= exp(-100)
+    return where(none, p * 1e12 - 100.0, where(none, 1.0, p).log())
 
 
 @in_float32
@@ -80,9 +94,10 @@ def binary_cross_entropy_with_logits(
     logits: EagerTensor, target: Any, *, weight: Any = None, pos_weight: Any = 1.0, reduction: str = "mean"
 ) -> EagerTensor:
     """Return the binary cross entropy of sigmoid(logits) without overflow."""
-    goal = operand(target, logits)
-    loss = -(goal * log_sigmoid(logits) * pos_weight + (1.0 - goal) * log_sigmoid(-logits))
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    what = "binary_cross_entropy_with_logits"
+    goal, more = within(what, target, logits), within(what, pos_weight, logits)
+    loss = -(goal * log_sigmoid(logits) * more + (1.0 - goal) * log_sigmoid(-logits))
+    return _reduced(_weighted(what, loss, weight), reduction)
 
 
 @in_float32
@@ -92,7 +107,7 @@ def kl_div(
     """Return target * (log target - log_probability), 0 where the target is 0; `batchmean` divides
     by the length of the first axis, as the divergence is defined.
     """
-    goal = operand(target, log_probability)
+    goal = within("kl_div", target, log_probability)
     if log_target:
         loss = goal.exp() * (goal - log_probability)
     else:
@@ -106,7 +121,9 @@ def kl_div(
 @in_float32
 def hinge_embedding_loss(x: EagerTensor, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> EagerTensor:
     """Return x where the target is 1, max(0, margin - x) where it is -1."""
-    return _reduced(where(operand(target, x) == 1.0, x, (real("margin", margin) - x).relu()), reduction)
+    return _reduced(
+        where(within("hinge_embedding_loss", target, x) == 1.0, x, (real("margin", margin) - x).relu()), reduction
+    )
 
 
 @in_float32
@@ -114,7 +131,8 @@ def margin_ranking_loss(
     one: EagerTensor, other: EagerTensor, target: Any, *, margin: float = 0.0, reduction: str = "mean"
 ) -> EagerTensor:
     """Return max(0, margin - target * (one - other)); the target is 1 or -1."""
-    return _reduced((real("margin", margin) - operand(target, one) * (one - other)).relu(), reduction)
+    apart = one - other
+    return _reduced((real("margin", margin) - within("margin_ranking_loss", target, apart) * apart).relu(), reduction)
 
 
 @in_float32
@@ -123,7 +141,7 @@ def cosine_embedding_loss(
 ) -> EagerTensor:
     """Return 1 - cos of rows where the target is 1, max(0, cos - margin) where it is -1."""
     near = cosine_similarity(one, other)
-    like = (operand(target, near) + 1.0) * 0.5
+    like = (within("cosine_embedding_loss", target, near) + 1.0) * 0.5
     return _reduced((1.0 - near) * like + (near - real("margin", margin)).relu() * (1.0 - like), reduction)
 
 
@@ -145,7 +163,7 @@ def poisson_nll_loss(
     x: EagerTensor, target: Any, *, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean"
 ) -> EagerTensor:
     """Return exp(x) - target * x, or x - target * log(x + eps) of rates, without the constant."""
-    goal = operand(target, x)
+    goal = within("poisson_nll_loss", target, x)
     return _reduced(x.exp() - goal * x if log_input else x - goal * (x + eps).log(), reduction)
 
 
@@ -153,8 +171,16 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     x: EagerTensor, target: Any, variance: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> EagerTensor:
-    """Return (log v + (x - target)^2 / v) / 2, v the variance and eps at least."""
+    """Return (log v + (x - target)^2 / v) / 2, v the variance and eps at least: of each element, of
+    each row (without the last axis, or 1 long there), or of all.
+    """
     apart, spread = _apart("gaussian_nll_loss", x, target), operand(variance, x).clamp(real("eps", eps))
+    if x.ndim and spread.shape == x.shape[:-1]:
+        spread = spread.reshape(*spread.shape, 1)
+    if spread.shape not in {(), x.shape, (*x.shape[:-1], 1)}:
+        raise EngineError(
+            f"gaussian_nll_loss of shape {x.shape}: variances of shape {spread.shape} are none of its rows"
+        )
     loss = (spread.log() + apart * apart / spread) * 0.5
     return _reduced(loss + 0.5 * log(2 * pi) if full else loss, reduction)
 
@@ -195,7 +221,9 @@ def cross_entropy(
     else:
         goal = _chosen("cross_entropy", logits, labels, ignore_index)
         count, share = goal.sum(), goal.sum(-1, keepdims=True) * share
-    return _reduced(-_weighed(surprise, goal * (1 - smooth) + share), reduction, count)
+    weights = goal * (1 - smooth) + share
+    chosen = (surprise * weights).sum(-1) if _is_floating(labels) else _weighed(surprise, weights)
+    return _reduced(-chosen, reduction, count)
 
 
 def _weighed(logarithms: EagerTensor, weights: EagerTensor) -> EagerTensor:
@@ -273,7 +301,7 @@ def ctc_loss(
     states = np.full((count, 2 * labels.shape[1] + 1), blank, np.int32)
     states[:, 1::2] = np.where(within, labels, blank)
     said = gather(log_probabilities, np.broadcast_to(states, (steps, *states.shape)), -1)
-    skips = np.pad(states[:, 2:] != states[:, :-2], ((0, 0), (2, 0)))  # never over a blank: it stands on both sides
+    skips = np.pad(states[:, 2:] != states[:, :-2], ((0, 0), (2, 0)))[:, : states.shape[1]]  # never over a blank
     begun = np.arange(states.shape[1]) < 2
     reached = where(np.broadcast_to(begun, states.shape), said[0], _NEVER)
     for step in range(1, steps):
@@ -300,7 +328,7 @@ def focal_loss(
     """Return the binary cross entropy times (1 - p_t) ** gamma (Lin et al. 2017); an alpha of 0 to
     1 weighs positives by it.
     """
-    goal, p = operand(target, logits), logits.sigmoid()
+    goal, p = within("focal_loss", target, logits), logits.sigmoid()
     loss = binary_cross_entropy_with_logits(logits, goal, reduction="none")
     missed = maximum(1.0 - (p * goal + (1.0 - p) * (1.0 - goal)), 0.0)
     weight = 1.0 if alpha < 0 else goal * alpha + (1.0 - goal) * (1.0 - alpha)

@@ -115,6 +115,8 @@ def conv_transpose2d(
         (n - 1) * stride - 2 * padding + dilation * (k - 1) + 1 + output_padding
         for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)
     ]
+    if min(sizes) < 1:
+        raise EngineError(f"conv_transpose2d of {x.shape} by {weight.shape}: nothing is left, {sizes}")
     how = {name: (value, value) for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation))}
     shape = (x.shape[0], weight.shape[1], *sizes)
     parts = zip(split(x, groups, 1), split(weight, groups, 0), strict=True)

@@ -8,9 +8,8 @@ from math import prod as product
 
 from allocsim.errors import EngineError
 from engine.front.axis_functions import norm, roll, unsqueeze
-from engine.front.broadcasting import meet
 from engine.front.rounding_once import in_float32
-from engine.front.tensors import EagerTensor, operand
+from engine.front.tensors import EagerTensor, within
 from engine.ops.shapes import whole
 
 
@@ -25,6 +24,8 @@ def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
 @in_float32
 def outer(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return a[i] * b[j] of two vectors."""
+    if a.ndim != 1 or b.ndim != 1:
+        raise EngineError(f"outer of shapes {a.shape} and {b.shape}: two vectors are needed")
     return a.reshape(-1, 1) * b.reshape(1, -1)
 
 
@@ -135,19 +136,14 @@ def linear(x: EagerTensor, weight: EagerTensor, bias: EagerTensor | None = None)
     if weight.ndim not in {1, 2} or x.shape[-1:] != weight.shape[-1:]:
         raise EngineError(f"linear of {x.shape} by {weight.shape}: [.., in] and [out, in] are needed")
     made: EagerTensor = x @ weight.T
-    if bias is None:
-        return made
-    added = operand(bias, made)
-    if meet("linear", made, added) != made.shape:
-        raise EngineError(f"linear: a bias of shape {added.shape} does not broadcast to {made.shape}")
-    return made + added
+    return made if bias is None else made + within("linear", bias, made)
 
 
 @in_float32
 def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, alpha: float = 1.0) -> EagerTensor:
-    """Return beta x + alpha a @ b."""
-    made: EagerTensor = x * beta + (a @ b) * alpha
-    return made
+    """Return beta x + alpha a @ b of matrices; x broadcasts to their product."""
+    made: EagerTensor = a @ b
+    return within("addmm", x, made) * beta + made * alpha
 
 
 __all__ = [

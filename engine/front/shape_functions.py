@@ -13,7 +13,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
-from engine.front.core_functions import concat, gather, node_of, scatter, split, where
+from engine.front.core_functions import concat, gather, node_of, pad, scatter, split, where
 from engine.front.elementwise_functions import clone, isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
@@ -136,11 +136,15 @@ def put_along_dim(x: EagerTensor, ids: Any, values: Any, axis: int = -1) -> Eage
 
 
 def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
-    """Return x with each element of values added at its index along an axis; ids and values are
-    shaped like x but for that axis.
+    """Return x with each element of values added at its index along an axis; ids and values have
+    one shape, at most as long as x along each other axis.
     """
-    added: EagerTensor = x + scatter(values, ids, x.shape[_axis(x, axis)], axis)
-    return added
+    place = _axis(x, axis)
+    added = scatter(values, ids, x.shape[place], place)
+    left = [n - m for n, m in zip(x.shape, added.shape, strict=False)]
+    if added.ndim != x.ndim or min(left) < 0:
+        raise EngineError(f"scatter_add: values of shape {values.shape} do not fit into {x.shape} along axis {axis}")
+    return x + pad(added, [0] * x.ndim, left) if any(left) else x + added
 
 
 def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:

@@ -485,6 +485,14 @@ def operand(value: Any, beside: EagerTensor) -> EagerTensor:
     return tensor(value, dtype=None if isinstance(value, np.ndarray) and keeps(value.dtype) else beside.dtype)
 
 
+def within(what: str, value: Any, beside: EagerTensor) -> EagerTensor:
+    """Return a value as a tensor; EngineError where a tensor `beside` it would broadcast to it."""
+    found = operand(value, beside)
+    if meet(what, beside, found) != beside.shape:
+        raise EngineError(f"{what}: shape {found.shape} does not broadcast to {beside.shape}")
+    return found
+
+
 def _asked(leaf: Node, gradient: Array) -> Array:
     """Return what the hooks of a leaf make of its gradient."""
     return gradient if leaf.recipe is not None or not leaf.hooks else hooked(leaf, constant(gradient)).array.copy()
@@ -541,4 +549,4 @@ def _extremum(x: EagerTensor, axis: int | None, *, keepdims: bool) -> EagerTenso
     return found if keepdims else found.reshape(kept[:place] + kept[place + 1 :])
 
 
-__all__ = ["EagerTensor", "binary", "no_grad", "operand", "tensor"]
+__all__ = ["EagerTensor", "binary", "no_grad", "operand", "tensor", "within"]

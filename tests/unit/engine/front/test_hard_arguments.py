@@ -118,6 +118,25 @@ def test_lengths_of_targets_are_within_the_targets(lengths):
         (lambda: fn.linear(ROWS, tensor(np.ones((2, 3))), tensor(np.ones(3))), "do not broadcast"),
         (lambda: fn.linear(ROWS, tensor(np.ones((3, 2, 1)))), r"\[out, in\] are needed"),
         (lambda: spoken([[1, 0]], [2]), "0 is the blank, and stands among the labels"),
+        (lambda: fn.glu(ROWS, 2), "axis 2 does not name"),
+        (lambda: fn.celu(ROWS, 0.0), "divided by alpha"),
+        (lambda: fn.concat([ROWS], 2), "axis 2 does not name"),
+        (lambda: fn.concat([ROWS], -3), "axis -3 does not name"),
+        (lambda: fn.outer(ROWS, ROWS[0]), "two vectors are needed"),
+        (lambda: fn.addmm(tensor(np.ones(5)), ROWS[:, :2], tensor(np.ones((2, 1)))), "does not broadcast to"),
+        (lambda: fn.prelu(ROWS[0], ROWS), "does not broadcast to"),
+        (lambda: fn.huber_loss(ROWS, ROWS, delta=0.0), "above 0"),
+        (lambda: fn.smooth_l1_loss(ROWS, ROWS, beta=-1.0), "above 0"),
+        (lambda: fn.binary_cross_entropy(ROWS[0], ROWS), "does not broadcast to"),
+        (lambda: fn.binary_cross_entropy_with_logits(ROWS[0], ROWS[:3, :1]), "does not broadcast to"),
+        (lambda: fn.binary_cross_entropy_with_logits(ROWS[0], 1.0, weight=ROWS), "does not broadcast to"),
+        (lambda: fn.binary_cross_entropy_with_logits(ROWS[0], 1.0, pos_weight=ROWS), "does not broadcast to"),
+        (lambda: fn.cosine_embedding_loss(ROWS, ROWS, np.ones((5, 1))), "does not broadcast to"),
+        (lambda: fn.margin_ranking_loss(ROWS[0], ROWS[1], np.ones((2, 3))), "does not broadcast to"),
+        (lambda: fn.poisson_nll_loss(ROWS[0], ROWS), "does not broadcast to"),
+        (lambda: fn.gaussian_nll_loss(ROWS, ROWS, np.ones(3)), "none of its rows"),
+        (lambda: fn.scatter_add(ROWS, 0, np.zeros((1, 4), int), tensor(np.ones((1, 4)))), "do not fit into"),
+        (lambda: fn.conv_transpose2d(IMAGE[..., :1, :1], IMAGE[..., :1, :1], padding=1), "nothing is left"),
     ],
 )
 def test_what_does_not_fit_is_one_line(call, said):
@@ -215,3 +234,94 @@ def test_places_and_slopes_are_pytorchs(mode, align):
     for place in (*np.arange(-24, 25) / 8, 0.1, -0.3, 5.7):
         found, wanted = (sampled(place, align=align, mode=mode, form=form) for form in (None, torch))
         assert found == pytest.approx(wanted), place
+
+
+def slopes(function, *given):
+    """Return a value and its gradients, as lists."""
+    leaves = [tensor(np.array(x), requires_grad=True) for x in given]
+    y = function(*leaves)
+    y.sum().backward()
+    return y.numpy().tolist(), *(x.grad.numpy().tolist() for x in leaves)
+
+
+def test_norms_of_some_zeros_have_slopes_and_equals_share_that_of_the_largest():
+    assert slopes(lambda x: fn.norm(x, np.inf), [1.0, -1.0, 0.5]) == (1.0, [0.5, -0.5, 0.0])
+    assert slopes(lambda x: fn.norm(x, -np.inf), [1.0, -1.0, 3.0]) == (1.0, [0.5, -0.5, 0.0])
+    assert slopes(lambda x: fn.norm(x, 0.5), [0.0, 4.0]) == (4.0, [0.0, 1.0])
+    assert slopes(lambda x: fn.norm(x, -1), [0.0, 4.0]) == (0.0, [0.0, 0.0])
+
+
+def test_a_sure_probability_that_is_wrong_has_a_slope():
+    value, slope, _ = slopes(lambda p, t: fn.binary_cross_entropy(p, t, reduction="none"), [0.0, 1.0], [1.0, 0.0])
+    assert value == [100.0, 100.0]
+    np.testing.assert_allclose(slope, [-1e12, 1e12])
+
+
+def test_labels_of_nothing_have_a_slope():
+    """It is the surprise at the class, log 4 where four classes are alike."""
+    labels = [[1.0, 0.0, 0.0, 0.0]]
+    for reduction in ("mean", "sum", "none"):
+        how = {"reduction": reduction}
+        _, _, slope = slopes(lambda x, t, how=how: fn.cross_entropy(x, t, **how), np.zeros((1, 4)), labels)
+        np.testing.assert_allclose(slope, np.full((1, 4), np.log(4)))
+
+
+def test_variances_are_those_of_rows_where_there_is_one_for_each():
+    zeros = tensor(np.zeros((2, 2)))
+    loss = fn.gaussian_nll_loss(zeros, zeros, np.array([1.0, np.exp(2.0)]), reduction="none")
+    np.testing.assert_allclose(loss.numpy(), [[0.0, 0.0], [1.0, 1.0]])
+
+
+def test_what_is_added_may_reach_a_part():
+    x, places, values = tensor(np.ones((3, 2))), np.array([[2], [0]]), tensor(np.array([[5.0], [7.0]]))
+    assert fn.scatter_add(x, 0, places, values).numpy().tolist() == [[8, 1], [1, 1], [6, 1]]
+    assert fn.scatter_add(x, -1, places[:1] - 2, values[:1]).numpy().tolist() == [[6, 1], [1, 1], [1, 1]]
+
+
+def test_more_correction_than_elements_leaves_a_variance_without_end():
+    assert fn.var(tensor([1.0, 2.0]), correction=2).item() == np.inf
+
+
+def test_nothing_said_is_all_blanks():
+    assert fn.ctc_loss(tensor(np.zeros((2, 1, 4))).log_softmax(), np.zeros((1, 0), int), [2], [0]).item() == (
+        pytest.approx(2 * np.log(4))
+    )
+
+
+HARD = {
+    "norm inf": (lambda x, y: fn.norm(x, np.inf, 0), lambda x, y: torch.linalg.vector_norm(x, np.inf, 0)),
+    "norm 0.5": (lambda x, y: fn.norm(x, 0.5, 0), lambda x, y: torch.linalg.vector_norm(x, 0.5, 0)),
+    "norm -2": (lambda x, y: fn.norm(x, -2, 1), lambda x, y: torch.linalg.vector_norm(x, -2, 1)),
+    "smoothing": (
+        lambda x, y: fn.cross_entropy(x, y, label_smoothing=0.3, reduction="sum"),
+        lambda x, y: F.cross_entropy(x, y, label_smoothing=0.3, reduction="sum"),
+    ),
+    "distributions": (
+        lambda x, y: fn.cross_entropy(x, y, reduction="none"),
+        lambda x, y: F.cross_entropy(x, y, reduction="none"),
+    ),
+    "variances of rows": (
+        lambda x, y: fn.gaussian_nll_loss(x, y, (x[0] * x[0]) + 1.0),
+        lambda x, y: F.gaussian_nll_loss(x, y, (x[0] * x[0]) + 1.0),
+    ),
+    "scatter_add": (
+        lambda x, y: fn.scatter_add(x, 1, [[2], [0]], y[:2, :1]),
+        lambda x, y: x.scatter_add(1, torch.tensor([[2], [0]]), y[:2, :1]),
+    ),
+    "var": (lambda x, y: fn.var(x, 0, correction=0) * y, lambda x, y: x.var(0, correction=0) * y),
+}
+
+
+@compared
+@pytest.mark.parametrize("name", HARD)
+def test_hard_arguments_are_pytorchs(name):
+    """Whole numbers: zeros and equals are among them."""
+    given = np.round(np.random.default_rng(7).standard_normal((2, 3, 3)))
+    mine, theirs = ([made(x, requires_grad=True) for x in given] for made in (tensor, torch.tensor))
+    y, z = (function(*leaves) for function, leaves in zip(HARD[name], (mine, theirs), strict=True))
+    np.testing.assert_allclose(y.numpy(), z.detach().numpy(), atol=1e-12)
+    y.sum().backward()
+    z.sum().backward()
+    for one, other in zip(mine, theirs, strict=True):
+        if one.grad is not None:
+            np.testing.assert_allclose(one.grad.numpy(), other.grad.numpy(), atol=1e-12)
