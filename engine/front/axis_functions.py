@@ -15,6 +15,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis, several_axes
+from engine.front.broadcasting import meet
 from engine.front.core_functions import concat, gather, node_of, op, pad, split, straight_through, where
 from engine.front.elementwise_functions import isinf, root
 from engine.front.rounding_once import in_float32
@@ -95,8 +96,12 @@ def normalize(x: EagerTensor, p: float = 2.0, axis: int = -1, eps: float = 1e-12
 
 @in_float32
 def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8) -> EagerTensor:
-    """Return the cosine of the angle between a and b along an axis; norms count as eps at least."""
+    """Return the cosine of the angle between a and b, broadcast, along an axis; norms count as eps
+    at least.
+    """
     other = operand(b, a)
+    shape = meet("cosine_similarity", a, other)
+    a, other = a.broadcast_to(*shape), other.broadcast_to(*shape)
     lengths = norm(a, 2, axis).clamp(eps) * norm(other, 2, axis).clamp(eps)
     return (a * other).sum(axis) / lengths
 

@@ -176,7 +176,7 @@ def embedding(table: EagerTensor, ids: Any) -> EagerTensor:
 def rms_norm(x: EagerTensor, gain: EagerTensor | None = None, *, eps: float = 1e-5) -> EagerTensor:
     """Return x / sqrt(mean(x^2) + eps) over the last axis, times `gain`."""
     y = row("rms_norm", x, eps=real("rms_norm", eps))
-    return y if gain is None else y * gain
+    return y if gain is None else y * _of_the_last(gain, y)
 
 
 @in_float32
@@ -185,8 +185,16 @@ def layer_norm(
 ) -> EagerTensor:
     """Return (x - mean) / sqrt(variance + eps) over the last axis, times `gain`, plus `bias`."""
     y = row("norm", x, eps=real("layer_norm", eps))
-    y = y if gain is None else y * gain
-    return y if bias is None else y + bias
+    y = y if gain is None else y * _of_the_last(gain, y)
+    return y if bias is None else y + _of_the_last(bias, y)
+
+
+def _of_the_last(given: Any, x: EagerTensor) -> EagerTensor:
+    """Return numbers of the last axis, which alone is normed."""
+    found = operand(given, x)
+    if found.shape != x.shape[-1:]:
+        raise EngineError(f"the last axis of {x.shape} is normed, which numbers of shape {found.shape} are not of")
+    return found
 
 
 def lifted(composite: Callable[..., Any]) -> Callable[..., EagerTensor]:

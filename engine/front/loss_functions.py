@@ -120,10 +120,10 @@ def kl_div(
 
 @in_float32
 def hinge_embedding_loss(x: EagerTensor, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> EagerTensor:
-    """Return x where the target is 1, max(0, margin - x) where it is -1."""
-    return _reduced(
-        where(within("hinge_embedding_loss", target, x) == 1.0, x, (real("margin", margin) - x).relu()), reduction
-    )
+    """Return x where the target is 1, max(0, margin - x) where it is -1, and both elsewhere."""
+    goal = within("hinge_embedding_loss", target, x)
+    near, apart = where(goal == -1.0, 0.0, x), where(goal == 1.0, 0.0, (real("margin", margin) - x).relu())
+    return _reduced(near + apart, reduction)
 
 
 @in_float32

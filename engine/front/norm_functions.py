@@ -20,9 +20,16 @@ from engine.ops.shapes import real, whole
 
 def _scaled(x: EagerTensor, gain: Any, bias: Any) -> EagerTensor:
     """Return x times a number a channel, plus one."""
-    form = (1, -1, *(1,) * (x.ndim - 2))
-    x = x if gain is None else x * operand(gain, x).reshape(*form)
-    return x if bias is None else x + operand(bias, x).reshape(*form)
+    x = x if gain is None else x * _of_channels(gain, x)
+    return x if bias is None else x + _of_channels(bias, x)
+
+
+def _of_channels(given: Any, x: EagerTensor) -> EagerTensor:
+    """Return numbers [C] as they stand beside x[N, C, ..]."""
+    found = operand(given, x)
+    if found.shape != x.shape[1:2]:
+        raise EngineError(f"a channel of {x.shape} has one number each; shape {found.shape} is given")
+    return found.reshape(1, -1, *(1,) * (x.ndim - 2))
 
 
 @in_float32
@@ -45,7 +52,6 @@ def batch_norm(
     if x.ndim < 2 or (mean is None) != (variance is None):
         raise EngineError(f"batch_norm of shape {x.shape}: [N, C, ..] is needed, and both statistics or none")
     axes = (0, *range(2, x.ndim))
-    form = (1, -1, *(1,) * (x.ndim - 2))
     moving = momentum is not None and training()
     if mean is None or moving:
         middle, spread = x.mean(axes, keepdims=True), var(x, axes, correction=0, keepdims=True)
@@ -54,7 +60,7 @@ def batch_norm(
                 raise EngineError("batch_norm: running statistics are moved in place; give tensors, or no momentum")
             _move(mean, variance, (middle, spread), real("momentum", momentum), x.size // max(1, x.shape[1]))
     else:
-        middle, spread = (operand(given, x).reshape(*form) for given in (mean, variance))
+        middle, spread = (_of_channels(given, x) for given in (mean, variance))
     return _scaled((x - middle) * rsqrt(spread + real("batch_norm", eps)), gain, bias)
 
 

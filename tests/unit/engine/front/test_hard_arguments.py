@@ -137,6 +137,12 @@ def test_lengths_of_targets_are_within_the_targets(lengths):
         (lambda: fn.gaussian_nll_loss(ROWS, ROWS, np.ones(3)), "none of its rows"),
         (lambda: fn.scatter_add(ROWS, 0, np.zeros((1, 4), int), tensor(np.ones((1, 4)))), "do not fit into"),
         (lambda: fn.conv_transpose2d(IMAGE[..., :1, :1], IMAGE[..., :1, :1], padding=1), "nothing is left"),
+        (lambda: fn.layer_norm(IMAGE, tensor(np.ones((4, 4)))), "the last axis"),
+        (lambda: fn.layer_norm(ROWS, None, tensor(np.ones(1))), "the last axis"),
+        (lambda: fn.rms_norm(ROWS, tensor(np.ones((5, 1)))), "the last axis"),
+        (lambda: fn.batch_norm(ROWS, np.ones(1)), "one number each"),
+        (lambda: fn.batch_norm(IMAGE, mean=np.zeros(3), variance=np.ones(3)), "one number each"),
+        (lambda: fn.group_norm(IMAGE, 1, np.ones(2)), "one number each"),
     ],
 )
 def test_what_does_not_fit_is_one_line(call, said):
@@ -278,6 +284,12 @@ def test_what_is_added_may_reach_a_part():
     assert fn.scatter_add(x, -1, places[:1] - 2, values[:1]).numpy().tolist() == [[6, 1], [1, 1], [1, 1]]
 
 
+def test_a_cosine_is_that_of_what_is_broadcast():
+    """Of [3, 4] and [1, 1]: 7 / (5 sqrt 2)."""
+    found = fn.cosine_similarity(tensor([[3.0, 4.0]]), tensor([[1.0]]))
+    assert found.numpy() == pytest.approx([7 / (5 * np.sqrt(2))])
+
+
 def test_more_correction_than_elements_leaves_a_variance_without_end():
     assert fn.var(tensor([1.0, 2.0]), correction=2).item() == np.inf
 
@@ -303,6 +315,14 @@ HARD = {
     "variances of rows": (
         lambda x, y: fn.gaussian_nll_loss(x, y, (x[0] * x[0]) + 1.0),
         lambda x, y: F.gaussian_nll_loss(x, y, (x[0] * x[0]) + 1.0),
+    ),
+    "cosines": (
+        lambda x, y: fn.cosine_similarity(x, y[:, :1]),
+        lambda x, y: F.cosine_similarity(x, y[:, :1], -1),
+    ),
+    "hinge": (
+        lambda x, y: fn.hinge_embedding_loss(x, y.detach(), reduction="none"),
+        lambda x, y: F.hinge_embedding_loss(x, y.detach(), reduction="none"),
     ),
     "scatter_add": (
         lambda x, y: fn.scatter_add(x, 1, [[2], [0]], y[:2, :1]),
