@@ -165,3 +165,29 @@ def test_the_scenario_of_a_report_names_the_same_class_and_says_what_it_is(name:
     assert [found for found, _ in scenario.expected] == [REPORTS[name][2]]
     assert "Rebuilt from the class of fault that the report names" in scenario.story
     assert "Cure: " in scenario.story
+
+
+def test_a_block_that_is_found_by_the_hash_of_what_it_held_before_is_the_allocators_fault():
+    """The pool of ovg-project/kvcached#362 leaves the old hash on a block that it gives to another prefix; put right, that prefix is computed anew."""
+    begun = [
+        POOL,
+        {"event": "alloc", "block": "p", "page": 3},
+        use("prefill A", writes=[{**cells("p", "A", 0), "content": "prefix"}]),
+        free("p"),
+        {"event": "alloc", "block": "n", "page": 3},
+        use("prefill B", writes=[{**cells("n", "B", 0), "content": "other"}]),
+    ]
+    found = [
+        {"event": "share", "slot": 0, **cells("n", "C", 0), "content": "prefix"},
+        use("decode C", reads=[cells("n", "C", 0)]),
+    ]
+    anew = [
+        {"event": "alloc", "block": "m", "page": 4},
+        use("prefill C", writes=[{**cells("m", "C", 0), "content": "prefix"}]),
+        use("decode C", reads=[cells("m", "C", 0)]),
+    ]
+
+    (fault,) = judge(begun + found).findings
+    assert (fault.class_, fault.party) == ("C14", "plan")
+    assert "they hold other content" in fault.text
+    assert judge(begun + anew).findings == []

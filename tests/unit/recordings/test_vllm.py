@@ -55,7 +55,9 @@ def driver_of():
 @pytest.mark.parametrize("drafts", [0, 3])
 def test_the_manager_of_the_release_at_hand(window, drafts):
     """Steps that are processed before their blocks go, in ten drawn recordings: nothing is wrong."""
-    pytest.importorskip("vllm", minversion="0.33", reason="vLLM, of a release that waits, is in an interpreter of its own")
+    pytest.importorskip(
+        "vllm", minversion="0.33", reason="vLLM, of a release that waits, is in an interpreter of its own"
+    )
     driver = driver_of()
     for seed in range(10):
         events = driver(seed, pages=40, window=window, at_once=False, drafts=drafts).run(40)
