@@ -7,7 +7,7 @@ they lie; a gradient goes to the chosen. NaN sorts behind all numbers in both di
 What this module does not see: nodes' history, plans, kernels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod as product
 from typing import Any
 
@@ -99,6 +99,7 @@ def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8)
     """Return the cosine of the angle between a and b, broadcast, along an axis; norms count as eps
     at least.
     """
+    node_of(a)
     other = operand(b, a)
     shape = meet("cosine_similarity", a, other)
     a, other = a.broadcast_to(*shape), other.broadcast_to(*shape)
@@ -293,9 +294,9 @@ def roll(x: EagerTensor, shift: int, axis: int) -> EagerTensor:
     return concat([moved, kept], place)
 
 
-def tile(x: EagerTensor, times: Sequence[int]) -> EagerTensor:
+def tile(x: EagerTensor, times: int | Sequence[int]) -> EagerTensor:
     """Return x repeated so many times along each of the last axes; new axes in front."""
-    times = [whole("tile", n) for n in times]
+    times = [whole("tile", n) for n in (times if isinstance(times, Iterable) else (times,))]
     wide = [1] * (x.ndim - len(times)) + times
     x = x.reshape(*(1,) * (len(wide) - x.ndim), *x.shape)
     for place, n in enumerate(wide):

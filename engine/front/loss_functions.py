@@ -113,7 +113,7 @@ def kl_div(
     else:
         none = goal == 0.0
         loss = where(none, 0.0, goal * (where(none, 1.0, goal).log() - log_probability))
-    if reduction == "batchmean":
+    if reduction == "batchmean" and loss.ndim:
         return loss.sum() / float(loss.shape[0])
     return _reduced(loss, reduction)
 

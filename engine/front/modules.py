@@ -24,7 +24,7 @@ While a model is recorded, what a module inside another computes stands under it
 What this module does not see: optimizers, graphs, plans.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from math import sqrt
 from typing import Any, Self
@@ -307,7 +307,7 @@ class Lstm(Module):
         self, x: EagerTensor, state: tuple[EagerTensor, EagerTensor] | None = None
     ) -> tuple[EagerTensor, tuple[EagerTensor, EagerTensor]]:
         """Return the hidden states and the last state; without a state it begins with zeros."""
-        h, c = state or (_zeros(x, self.width), _zeros(x, self.width))
+        h, c = _begun("Lstm", x, state or (_zeros(x, self.width), _zeros(x, self.width)), self.width)
         given, seen = x @ self.weight.T + self.bias, []
         for step in range(x.shape[1]):
             i, f, g, o = fn.split(given[:, step] + h @ self.recurrent.T, 4, -1)
@@ -333,7 +333,7 @@ class Gru(Module):
 
     def forward(self, x: EagerTensor, state: EagerTensor | None = None) -> tuple[EagerTensor, EagerTensor]:
         """Return the hidden states and the last one; without a state it begins with zeros."""
-        h = _zeros(x, self.width) if state is None else state
+        (h,) = _begun("Gru", x, (_zeros(x, self.width) if state is None else state,), self.width)
         given, seen = x @ self.weight.T + self.bias, []
         for step in range(x.shape[1]):
             mine = fn.split(given[:, step], 3, -1)
@@ -361,6 +361,14 @@ class Sequential(Module):
 
 def _filled(width: int, value: float) -> EagerTensor:
     return tensor(np.full(width, value, np.float32), requires_grad=True)
+
+
+def _begun(what: str, x: EagerTensor, states: Sequence[EagerTensor], width: int) -> Sequence[EagerTensor]:
+    """Return the states that steps x[N, T, inputs] begin with, which are [N, width] each."""
+    if x.ndim != 3 or not x.shape[1] or any(state.shape != (x.shape[0], width) for state in states):
+        shapes = ", ".join(str(state.shape) for state in states)
+        raise EngineError(f"{what} of {x.shape} from {shapes}: [N, T, inputs], a step at least, and [N, {width}]")
+    return states
 
 
 def _zeros(x: EagerTensor, width: int) -> EagerTensor:

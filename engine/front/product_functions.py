@@ -8,6 +8,7 @@ from math import prod as product
 
 from allocsim.errors import EngineError
 from engine.front.axis_functions import norm, roll, unsqueeze
+from engine.front.core_functions import node_of
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, within
 from engine.ops.shapes import whole
@@ -24,6 +25,8 @@ def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
 @in_float32
 def outer(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return a[i] * b[j] of two vectors."""
+    for x in (a, b):
+        node_of(x)
     if a.ndim != 1 or b.ndim != 1:
         raise EngineError(f"outer of shapes {a.shape} and {b.shape}: two vectors are needed")
     return a.reshape(-1, 1) * b.reshape(1, -1)
@@ -74,6 +77,7 @@ def _fitting(equation: str, labels: Sequence[str], wanted: str, tensors: Sequenc
         raise EngineError(f"einsum {equation!r}: labels are letters; ... is not taken")
     lengths: dict[str, int] = {}
     for x, names in zip(tensors, labels, strict=True):
+        node_of(x)
         if len({*names}) != len(names):
             raise EngineError(f"einsum {equation!r}: {names!r} names an axis twice")
         if len(names) != x.ndim:

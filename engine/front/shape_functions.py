@@ -13,7 +13,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
-from engine.front.core_functions import concat, gather, node_of, pad, scatter, split, where
+from engine.front.core_functions import concat, gather, node_of, pad, row, scatter, split, where
 from engine.front.elementwise_functions import clone, isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
@@ -151,6 +151,7 @@ def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eager
     """Return x with the rows of values along an axis added to those that ids [n] name."""
     form = [1] * x.ndim
     form[_axis(x, axis)] = -1
+    node_of(values)
     places = _numbers("index_add", np.broadcast_to, np.reshape(ids, form), values.shape)
     return scatter_add(x, axis, places, values)
 
@@ -165,7 +166,7 @@ def diff(x: EagerTensor, axis: int = -1) -> EagerTensor:
 
 def softmin(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return softmax(-x)."""
-    return (-x).softmax(axis)
+    return row("neg", x).softmax(axis)
 
 
 def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
@@ -219,7 +220,7 @@ def hstack(tensors: Sequence[EagerTensor]) -> EagerTensor:
 
 
 def _axis(x: EagerTensor, axis: int) -> int:
-    return one_axis(x._node, x.ndim, axis)  # noqa: SLF001 - of ours
+    return one_axis(node_of(x), x.ndim, axis)
 
 
 def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:

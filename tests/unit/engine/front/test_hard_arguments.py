@@ -7,6 +7,7 @@ from allocsim.errors import EngineError
 from engine import tensor
 from engine.front import functions as fn
 from engine.front.attention_modules import MultiheadAttention
+from engine.front.modules import Gru, Lstm
 
 try:
     import torch
@@ -21,6 +22,7 @@ FILTERS = tensor(np.ones((5, 3, 2, 2, 2)))
 SCORES = tensor(RNG.standard_normal((2, 3, 4)))
 IMAGE = tensor(RNG.standard_normal((1, 1, 4, 4)))
 ROWS = tensor(RNG.standard_normal((5, 3)))
+STEPS = tensor(np.ones((1, 5, 3), np.float32))
 
 
 def attended(mask):
@@ -137,6 +139,17 @@ def test_lengths_of_targets_are_within_the_targets(lengths):
         (lambda: fn.gaussian_nll_loss(ROWS, ROWS, np.ones(3)), "none of its rows"),
         (lambda: fn.scatter_add(ROWS, 0, np.zeros((1, 4), int), tensor(np.ones((1, 4)))), "do not fit into"),
         (lambda: fn.conv_transpose2d(IMAGE[..., :1, :1], IMAGE[..., :1, :1], padding=1), "nothing is left"),
+        (lambda: Lstm(3, 4, RNG)(STEPS, (tensor(np.zeros((6, 4), np.float32)),) * 2), r"and \[N, 4\]"),
+        (lambda: Lstm(3, 4, RNG)(STEPS[0]), r"\[N, T, inputs\]"),
+        (lambda: Gru(3, 4, RNG)(STEPS, tensor(np.zeros((6, 4), np.float32))), r"and \[N, 4\]"),
+        (lambda: Gru(3, 4, RNG)(STEPS[:, :0]), "a step at least"),
+        (lambda: fn.softmin([1.0]), "where a tensor is needed"),
+        (lambda: fn.outer([1.0], [2.0]), "where a tensor is needed"),
+        (lambda: fn.einsum("i,i->", [1.0], [2.0]), "where a tensor is needed"),
+        (lambda: fn.median([1.0]), "where a tensor is needed"),
+        (lambda: fn.cosine_similarity([1.0], [2.0]), "where a tensor is needed"),
+        (lambda: fn.index_add(ROWS, 0, [0], [1.0]), "where a tensor is needed"),
+        (lambda: fn.kl_div(ROWS[0, 0], ROWS[0, 0], reduction="batchmean"), "batchmean"),
         (lambda: fn.layer_norm(IMAGE, tensor(np.ones((4, 4)))), "the last axis"),
         (lambda: fn.layer_norm(ROWS, None, tensor(np.ones(1))), "the last axis"),
         (lambda: fn.rms_norm(ROWS, tensor(np.ones((5, 1)))), "the last axis"),
@@ -288,6 +301,10 @@ def test_a_cosine_is_that_of_what_is_broadcast():
     """Of [3, 4] and [1, 1]: 7 / (5 sqrt 2)."""
     found = fn.cosine_similarity(tensor([[3.0, 4.0]]), tensor([[1.0]]))
     assert found.numpy() == pytest.approx([7 / (5 * np.sqrt(2))])
+
+
+def test_one_count_tiles_the_last_axis():
+    assert fn.tile(tensor([[1.0, 2.0]]), 2).numpy().tolist() == [[1, 2, 1, 2]]
 
 
 def test_more_correction_than_elements_leaves_a_variance_without_end():
