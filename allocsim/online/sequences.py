@@ -25,10 +25,15 @@ from allocsim.online.driver import Call
 from allocsim.online.protocol import OPTIONAL, Abilities
 
 STREAMS: Final = 3
-THREADS: Final = 1 / 8
-"""Of sequences of a target that takes it, those whose calls come from several threads."""
-FORKS: Final = 1 / 16
-"""Those with a fork."""
+THREADS: Final = 1 / 8, 1 / 128
+"""Of sequences of a target that takes it, those whose calls come from several threads: of the first
+`EARLY`, and of those behind.
+"""
+FORKS: Final = 1 / 16, 1 / 256
+"""Those with a fork. It takes as long as twenty sequences, and threads as long as five: in bulk
+both are rarer.
+"""
+EARLY: Final = 128
 ALIGNMENTS: Final = (1, 8, 16, 64, 64, 256, 512, 4096)
 CAPACITIES: Final = (1 << 12, 1 << 14, 1 << 16, 1 << 20, 3 << 14, 40_000, 1 << 25)
 
@@ -114,9 +119,10 @@ def drawn(seed: int, index: int, abilities: Abilities) -> Sequence:
     SHAPES[shape](draw, random.choice((4, 6, 8, 12, 12, 40)))
     missing = {*OPTIONAL} - abilities.calls - {"begin"}  # a step is a use, whoever is told of it
     calls = tuple(call for call in draw.calls if call[0] not in missing and (abilities.page or call[0] != "part"))
-    if abilities.threads and random.random() < THREADS:
+    late = index >= EARLY
+    if abilities.threads and random.random() < THREADS[late]:
         calls = tuple(("thread", random.randint(1, 2), call) if random.random() < 0.5 else call for call in calls)
-    if abilities.forks and random.random() < FORKS:
+    if abilities.forks and random.random() < FORKS[late]:
         at = random.randint(0, len(calls))
         calls = (*calls[:at], ("fork",), *calls[at:])
     return Sequence(shape=shape, capacity=capacity, alignment=alignment, streams=streams, calls=calls)
