@@ -17,6 +17,7 @@ O(streams) a call. What this module does not see: memory, and allocators.
 """
 
 from collections.abc import Callable, Sequence
+from operator import le
 
 
 class Device:
@@ -24,32 +25,39 @@ class Device:
     and `synchronize` of it.
     """
 
-    __slots__ = ("_clocks", "_done", "_given", "_known", "_marks", "copy", "streams", "tell")
+    __slots__ = ("_clocks", "_done", "_heard", "_known", "_marks", "_news", "copy", "streams", "tell")
 
     def __init__(
         self, streams: int, tell: Callable[..., None] | None = None, copy: Callable[[int, int, int], None] | None = None
     ) -> None:
         self.streams = streams
-        self.copy = copy or (lambda _source, _target, _nbytes: None)
+        self.copy = copy or _nothing
         """What an allocator moves bytes with: from, to, how many."""
         self.tell = tell
         """Called with each event as `allocsim trace` reads it, by word and keys; None: nobody
         listens.
         """
         self._clocks = [[0] * streams for _ in range(streams)]
+        """By stream, how many ops of each come before its next op; of its own, how many it was
+        given.
+        """
         self._known = [0] * streams
         self._done = [0] * streams
-        self._given = [0] * streams
+        self._news = 0
+        """How often the host has learned what is done."""
+        self._heard = [0] * streams
+        """By stream, how much of that its last op comes after."""
         self._marks: list[tuple[int, ...]] = []
 
     def put(self, stream: int) -> int:
         """Give the stream an op; return its number there, from 1."""
-        clock, known = self._clocks[stream], self._known
-        for other in range(self.streams):
-            clock[other] = max(clock[other], known[other])
-        self._given[stream] += 1
-        clock[stream] = self._given[stream]
-        return clock[stream]
+        clock = self._clocks[stream]
+        number = clock[stream] + 1
+        if self._heard[stream] != self._news:
+            clock[:] = map(max, clock, self._known)
+            self._heard[stream] = self._news
+        clock[stream] = number
+        return number
 
     def ordered(self, stream: int, number: int, before: int) -> bool:
         """Return whether an op of a stream comes before the next op of the stream `before`."""
@@ -70,18 +78,19 @@ class Device:
 
         Raises ValueError for a stream that there is not, as all calls do for what there is not.
         """
-        _check("stream", stream, self.streams)
-        clock = list(self._clocks[stream])
-        clock[stream] = self._given[stream]
-        self._marks.append(tuple(clock))
+        if not 0 <= stream < self.streams:
+            raise _none("stream", stream, self.streams)
+        self._marks.append(tuple(self._clocks[stream]))
         if self.tell is not None:
             self.tell("record", mark=len(self._marks) - 1, stream=stream)
         return len(self._marks) - 1
 
     def wait(self, mark: int, stream: int) -> None:
         """Put what the stream is given from now on behind the mark."""
-        _check("stream", stream, self.streams)
-        _check("mark", mark, len(self._marks))
+        if not 0 <= stream < self.streams:
+            raise _none("stream", stream, self.streams)
+        if not 0 <= mark < len(self._marks):
+            raise _none("mark", mark, len(self._marks))
         clock = self._clocks[stream]
         clock[:] = map(max, clock, self._marks[mark])
         if self.tell is not None:
@@ -89,26 +98,34 @@ class Device:
 
     def passed(self, mark: int) -> bool:
         """Return whether the stream has done all before the mark; if so, the host knows it now."""
-        _check("mark", mark, len(self._marks))
-        clock = self._marks[mark]
-        if any(done < before for done, before in zip(self._done, clock, strict=True)):
+        if not 0 <= mark < len(self._marks):
+            raise _none("mark", mark, len(self._marks))
+        if not all(map(le, self._marks[mark], self._done)):
             return False
-        self._known[:] = map(max, self._known, clock)
-        if self.tell is not None:
-            self.tell("done", mark=mark)
+        self._know(mark)
         return True
 
     def synchronize(self, stream: int) -> None:
         """Let the host wait until the stream has done all it was given."""
         mark = self.record(stream)
         self.advance(stream)
-        self.passed(mark)
+        self._know(mark)
 
     def advance(self, stream: int) -> None:
         """Let the stream do all it was given, and what that waits for; nobody is told."""
         self._done[:] = map(max, self._done, self._clocks[stream])
 
+    def _know(self, mark: int) -> None:
+        """Let the host know that what a mark marks is done."""
+        self._known[:] = map(max, self._known, self._marks[mark])
+        self._news += 1
+        if self.tell is not None:
+            self.tell("done", mark=mark)
 
-def _check(what: str, number: int, count: int) -> None:
-    if not 0 <= number < count:
-        raise ValueError(f"{what} {number} does not exist; there are {count}")
+
+def _nothing(_source: int, _target: int, _nbytes: int) -> None:
+    """Move no bytes."""
+
+
+def _none(what: str, number: int, count: int) -> ValueError:
+    return ValueError(f"{what} {number} does not exist; there are {count}")
