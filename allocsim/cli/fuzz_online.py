@@ -123,8 +123,9 @@ def _summary(result: Result, asked: dict[str, Any]) -> tuple[str, str]:
     held = ", ".join(name for name, chosen in asked.items() if chosen) or "none"
     found = f"{many} finding{'s'[: many != 1]}" if many else "nothing found"
     stopped = f"; {result.stopped}" if result.stopped else ""
+    moody = f"; {result.moody} looked broken once, and not when run again" if result.moody else ""
     return (
-        f"{found} in {result.sequences} sequences of {result.calls} calls: {shapes or 'none'}{stopped}",
+        f"{found} in {result.sequences} sequences of {result.calls} calls: {shapes or 'none'}{stopped}{moody}",
         f"  drawn: {words or 'none'}; held to by choice: {held}; never drawn: {', '.join(never)}",
     )
 
@@ -137,6 +138,7 @@ def _record(target: str, result: Result, seed: int) -> dict[str, Any]:
         "calls": result.calls,
         "shapes": result.shapes,
         "words": result.words,
+        "moody": result.moody,
         "findings": [
             {
                 "property": finding.broken.property,

@@ -8,6 +8,10 @@ on one target, which must not need more memory, or refuse more, each time (`retu
 choice: one in four is run on a second target whose answers must be the same (`deterministic`), and
 `waste` bounds the highest address over the most bytes that were held at once.
 
+The quick driver (`quick_driver`) runs a sequence first, and only what it suspects is judged. So a
+target that answers otherwise each time may be suspected once and keep its promises then: that is
+counted (`Result.moody`).
+
 A finding is made small by leaving calls out (delta debugging, Zeller and Hildebrandt 2002) and by
 smaller sizes. Every part of a sequence is a sequence, and the driver keeps the caller's promises in
 each, so a smaller finding accuses nobody else.
@@ -27,6 +31,7 @@ from allocsim.errors import AllocsimError
 from allocsim.online.driver import LARGEST, BrokenPromiseError, Call, Driver
 from allocsim.online.held_memory import HANGS, Broken
 from allocsim.online.protocol import Abilities, Make
+from allocsim.online.quick_driver import CALLS, QuickDriver
 from allocsim.online.sequences import Sequence, drawn
 
 CHOICES: Final = ("deterministic",)
@@ -44,6 +49,8 @@ PASSES: Final = 4
 A cache that keeps blocks as it once cut them may need another one for a request that a smaller one
 took the place of, but at most one for each alloc: what grows in every run leaks.
 """
+
+AnyDriver = Driver | QuickDriver
 
 HANDLES: Final = {"use": 2, "begin": 3}
 """Calls that take several handles, and where these stand."""
@@ -74,6 +81,8 @@ class Result:
     calls: int = 0
     shapes: Counter[str] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
+    moody: int = 0
+    """Sequences that the quick driver suspected, and that broke no promise when they ran again."""
     stopped: str = ""
     """Why it ended before it was done, if it did."""
 
@@ -82,8 +91,10 @@ class Result:
         self.sequences += 1
         self.calls += len(sequence.calls)
         self.shapes[sequence.shape] += 1
-        self.words.update(call[0] for call in sequence.calls)
-        self.words.update(call[2][0] for call in sequence.calls if call[0] == "thread")
+        words = [call[0] for call in sequence.calls]
+        if "thread" in words:
+            words += [call[2][0] for call in sequence.calls if call[0] == "thread"]
+        self.words.update(words)
 
     def add(self, other: "Result") -> None:
         """Count what another campaign drew; its findings are not taken over."""
@@ -91,6 +102,7 @@ class Result:
         self.calls += other.calls
         self.shapes.update(other.shapes)
         self.words.update(other.words)
+        self.moody += other.moody
         self.stopped = self.stopped or other.stopped
 
 
@@ -101,30 +113,51 @@ class Judge:
     make: Make
     deterministic: bool = False
     waste: float | None = None
+    quick: bool = True
+    """Whether a campaign asks the quick driver first (`suspects`)."""
     fresh: dict[tuple[int | None, int], int | None] = field(default_factory=dict)
     """What a fresh target of a capacity and alignment gives at most, once it was asked."""
 
     def judge(self, sequence: Sequence, *, again: bool = True) -> Broken | None:
         """Run a sequence on a fresh target, or on several; return the promise that it breaks."""
         try:
-            first = self.driver(sequence)
-            for call in sequence.calls:
-                first.step(call)
-            first.finish(self.largest(sequence, first.abilities))
-            first.close()
-            return self._wasted(first) or (self._run_again(sequence, first) if again else None)
+            return self._judged(sequence, self.driver, again=again)
         except BrokenPromiseError as error:
             return error.broken
 
-    def _wasted(self, driver: Driver) -> Broken | None:
+    def suspects(self, sequence: Sequence, abilities: Abilities, *, again: bool = True) -> bool:
+        """Return whether the quick driver holds it possible that `judge` finds something."""
+
+        def driver(sequence: Sequence) -> QuickDriver:
+            room, streams = sequence.capacity, sequence.streams
+            return QuickDriver(self.make, abilities, capacity=room, alignment=sequence.alignment, streams=streams)
+
+        try:
+            return self._judged(sequence, driver, again=again) is not None
+        except Exception:  # noqa: BLE001 - whatever a target raises: the plain driver says
+            return True
+
+    def asks_quickly(self, sequence: Sequence, abilities: Abilities) -> bool:
+        """Return whether `suspects` is to be asked first: not of a process's own memory, which no
+        second run finds as it was.
+        """
+        return self.quick and not abilities.unbounded and CALLS.keys() >= {call[0] for call in sequence.calls}
+
+    def _judged(self, sequence: Sequence, driver: Callable[[Sequence], AnyDriver], *, again: bool) -> Broken | None:
+        first = driver(sequence)
+        first.run(sequence.calls)
+        first.finish(self.largest(sequence, first.abilities))
+        first.close()
+        return self._wasted(first) or (self._run_again(sequence, first, driver(sequence)) if again else None)
+
+    def _wasted(self, driver: AnyDriver) -> Broken | None:
         book = driver.book
         if self.waste is None or driver.abilities.unbounded or book.top <= self.waste * book.most:
             return None
         sentence = f"addresses up to {book.top} for at most {book.most} bytes held at once; the bound is {self.waste}"
         return Broken("waste", "more waste than was asked for", sentence)
 
-    def _run_again(self, sequence: Sequence, first: Driver) -> Broken | None:
-        driver = self.driver(sequence)
+    def _run_again(self, sequence: Sequence, first: AnyDriver, driver: AnyDriver) -> Broken | None:
         need = run_once(driver, sequence)
         if self.deterministic and driver.answers != first.answers[: len(driver.answers)]:
             pairs = enumerate(zip(first.answers, driver.answers, strict=False))
@@ -226,7 +259,12 @@ def campaign(
             started(index)
         sequence = drawn(seed, index, abilities)
         result.tally(sequence)
-        broken = judge.judge(sequence, again=index % AGAIN == 0)
+        again = index % AGAIN == 0
+        quick = judge.asks_quickly(sequence, abilities)
+        if quick and not judge.suspects(sequence, abilities, again=again):
+            continue
+        broken = judge.judge(sequence, again=again)
+        result.moody += quick and broken is None
         hung += broken is not None and broken.cause == HANGS
         if broken is None or (broken.property, broken.cause) in known:
             continue
@@ -241,11 +279,10 @@ def campaign(
     return result
 
 
-def run_once(driver: Driver, sequence: Sequence) -> tuple[int, int]:
+def run_once(driver: AnyDriver, sequence: Sequence) -> tuple[int, int]:
     """Run a sequence and free all; return the highest address so far, and what was refused now."""
     seen = len(driver.answers)
-    for call in sequence.calls:
-        driver.step(call)
+    driver.run(sequence.calls)
     driver.finish()
     return driver.book.top, driver.answers[seen:].count(None)
 

@@ -97,6 +97,11 @@ class Driver:
         if self.abilities.unbounded:
             self.book.capacity = None
 
+    def run(self, calls: Iterable[Call]) -> None:
+        """Make calls, in their order. Raises as `step`."""
+        for call in calls:
+            self.step(call)
+
     def step(self, call: Call) -> None:
         """Make one call. Raises BrokenPromiseError for an answer that breaks a promise."""
         self.sound = False
@@ -317,13 +322,13 @@ class Driver:
         """Return the blocks of an answer. Raises BrokenPromiseError for what is none."""
         page = self.abilities.page
         if not page:
-            address = _whole(answer)
+            address = whole(answer)
             if address is None:
                 raise BrokenPromiseError(_odd(answer, "an address is a whole number below 2^62, or None"))
             self._given += 1
             return [HeldBlock(address, address + nbytes, f"h{handle}#{self._given}", stream, alignment)]
         pages = -(-nbytes // page)
-        numbers = [_whole(number) for number in answer] if isinstance(answer, list | tuple) else [None]
+        numbers = [whole(number) for number in answer] if isinstance(answer, list | tuple) else [None]
         if None in numbers:
             raise BrokenPromiseError(_odd(answer, "pages are a list of whole numbers below 2^62, or None"))
         if len(numbers) != pages:
@@ -403,10 +408,7 @@ class Driver:
 
     def _check_moved(self, old: HeldBlock, new: HeldBlock, nbytes: int) -> None:
         """Hold a move to what it copied: the first bytes, from the old place to the new one."""
-        reached = 0
-        for source, target, many in sorted(self._copies):
-            if source - old.low == target - new.low and source - old.low <= reached:
-                reached = max(reached, source - old.low + many)
+        reached = bytes_moved(self._copies, old.low, new.low)
         if reached < nbytes:
             sentence = f"{old.name} moved from {old.low} to {new.low}, and {reached} of its {nbytes} bytes were copied"
             raise BrokenPromiseError(Broken("kept", "bytes that are lost when memory moves", sentence))
@@ -437,7 +439,16 @@ class Driver:
             self.events.append({"event": word, **keys})
 
 
-def _whole(answer: Any) -> int | None:
+def bytes_moved(copies: Iterable[tuple[int, int, int]], low: int, new: int) -> int:
+    """Return how many of the first bytes at one place were copied to the same places at another."""
+    reached = 0
+    for source, target, many in sorted(copies):
+        if source - low == target - new and source - low <= reached:
+            reached = max(reached, source - low + many)
+    return reached
+
+
+def whole(answer: Any) -> int | None:
     """Return a number that a target answered; None for what is none, or cannot be an address."""
     try:
         number = None if isinstance(answer, bool) else operator.index(answer)

@@ -40,6 +40,10 @@ HANGS: Final = "the target hangs"
 """The cause of an answer that does not come."""
 
 
+Uses = dict[int, tuple[int, bool]]
+"""By stream, its last op somewhere, and whether the allocator was told of it."""
+
+
 @dataclass(slots=True, eq=False)
 class HeldBlock:
     """Bytes `[low, high)` that were given out once: a block, or a page of one."""
@@ -52,14 +56,49 @@ class HeldBlock:
     page: int | None = None
     holders: int = 1
     written: bool = False
-    uses: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """By stream, its last op here, and whether the allocator was told of it."""
+    uses: Uses = field(default_factory=dict)
+
+
+class GoneMemory:
+    """Bytes that nobody holds any more, with who used them."""
+
+    __slots__ = ("_lows", "_pieces")
+
+    def __init__(self) -> None:
+        self._lows: list[int] = []
+        self._pieces: dict[int, tuple[int, str, Uses]] = {}
+        """By address: end, name and last uses."""
+
+    def add(self, low: int, high: int, name: str, uses: Uses) -> None:
+        """Write down whose bytes `[low, high)` were; these uses are not changed any more."""
+        self._pieces[low] = high, name, uses
+        insort(self._lows, low)
+
+    def taken(self, low: int, high: int) -> list[tuple[str, Uses]]:
+        """Forget what was known of `[low, high)`; return names and uses, by address."""
+        lows, found = self._lows, []
+        at = bisect_left(lows, low)
+        if at and self._pieces[lows[at - 1]][0] > low:
+            at -= 1
+        stop = bisect_left(lows, high, at)
+        if at == stop:
+            return []
+        kept: list[int] = []
+        for start in lows[at:stop]:
+            end, name, uses = self._pieces.pop(start)
+            found.append((name, uses))
+            for left, right in ((start, min(end, low)), (max(start, high), end)):
+                if left < right:
+                    self._pieces[left] = right, name, uses
+                    kept.append(left)
+        lows[at:stop] = kept
+        return found
 
 
 class HeldMemory:
     """What is out, and what was."""
 
-    __slots__ = ("_gone", "_gone_lows", "_held", "_lows", "capacity", "device", "live", "most", "top")
+    __slots__ = ("_gone", "_held", "_lows", "capacity", "device", "live", "most", "top")
 
     def __init__(self, device: Device, capacity: int | None) -> None:
         self.device = device
@@ -72,9 +111,7 @@ class HeldMemory:
         """The highest end of an answer so far."""
         self._lows: list[int] = []
         self._held: dict[int, HeldBlock] = {}
-        self._gone_lows: list[int] = []
-        self._gone: dict[int, tuple[int, str, dict[int, int]]] = {}
-        """By address: end, name and last op by stream of bytes that nobody holds."""
+        self._gone = GoneMemory()
 
     def given(self, block: HeldBlock) -> Broken | None:
         """Write a block down as held; return what is wrong with it."""
@@ -111,17 +148,9 @@ class HeldMemory:
         return found
 
     def _ordered(self, block: HeldBlock) -> Broken | None:
-        """Return whose use of the bytes may still run; forget what was known of bytes now given
-        out.
-        """
-        lows, low, high = self._gone_lows, block.low, block.high
-        place = bisect_left(lows, low)
-        if place and self._gone[lows[place - 1]][0] > low:
-            place -= 1
-        while place < len(lows) and lows[place] < high:
-            start = lows.pop(place)
-            end, name, uses = self._gone.pop(start)
-            for stream, number in uses.items():
+        """Return whose use of the bytes may still run."""
+        for name, uses in self._gone.taken(block.low, block.high):
+            for stream, (number, _) in uses.items():
                 if not self.device.ordered(stream, number, block.stream):
                     return Broken(
                         "ordered",
@@ -129,11 +158,6 @@ class HeldMemory:
                         f"{_bytes(block)} is given to stream {block.stream}, but stream {stream} may still use it as "
                         f"{name}: nothing orders its op {number} before",
                     )
-            for part in ((start, low), (high, end)):
-                if part[0] < part[1] and not (low <= part[0] < high):
-                    self._gone[part[0]] = part[1], name, uses
-                    insort(lows, part[0])
-                    place += part[0] < low
         return None
 
     def dropped(self, block: HeldBlock) -> None:
@@ -141,8 +165,7 @@ class HeldMemory:
         del self._lows[bisect_left(self._lows, block.low)], self._held[block.low]
         self.live -= block.high - block.low
         if block.high > block.low and block.uses:
-            self._gone[block.low] = block.high, block.name, {s: n for s, (n, _) in block.uses.items()}
-            insort(self._gone_lows, block.low)
+            self._gone.add(block.low, block.high, block.name, dict(block.uses))
 
 
 def _bytes(block: HeldBlock) -> str:

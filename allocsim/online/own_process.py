@@ -192,7 +192,12 @@ def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any, parent:
     if os.getppid() != parent:
         return
     try:
-        judge = Judge(make=find(name), deterministic=options.pop("deterministic"), waste=options.pop("waste"))
+        judge = Judge(
+            make=find(name),
+            deterministic=options.pop("deterministic"),
+            waste=options.pop("waste"),
+            quick=not name.startswith(COMMAND),  # most of its time is the command's: one run of each sequence
+        )
         pipe.send(("abilities", judge.abilities()))
 
         def tell(finding: Finding) -> None:

@@ -16,7 +16,7 @@ from online_allocators import BROKEN, SOUND
 from allocsim import verify
 from allocsim.cli import main
 from allocsim.errors import AllocsimError
-from allocsim.online import SHELF, Finding, Judge, Sequence, drawn, find, recorded, smallest, trace_of
+from allocsim.online import SHELF, Finding, Judge, Sequence, campaign, drawn, find, recorded, smallest, trace_of
 from allocsim.online.device import Device
 from allocsim.online.elsewhere import in_child
 from allocsim.online.held_memory import Broken
@@ -144,6 +144,25 @@ def test_a_part_of_a_sequence_accuses_nobody():
                 calls=calls,
             )
             assert judge.judge(part, again=False) is None
+
+
+@pytest.mark.parametrize("name", ["first_fit.frees_neighbour", "streams.one_recorded", "pages.count_off"])
+def test_a_campaign_that_asks_quickly_finds_what_one_does_that_does_not(name: str):
+    found = [campaign(Judge(make=BROKEN[name][0], quick=quick), examples=250) for quick in (True, False)]
+    assert found[0] == found[1]
+    assert found[0].findings
+
+
+def test_what_is_broken_once_and_not_when_it_runs_again_is_counted():
+    class Moody(SOUND["arena"]):
+        asked = 0
+
+        def alloc(self, *arguments):
+            Moody.asked += 1
+            return "none" if Moody.asked == 200 else super().alloc(*arguments)
+
+    result = campaign(Judge(make=Moody), examples=40)
+    assert (result.moody, result.findings) == (1, [])
 
 
 def test_the_same_seed_draws_the_same_calls():
