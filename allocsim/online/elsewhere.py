@@ -17,10 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
+from allocsim.files.patience import Limit
 from allocsim.online.held_memory import Broken
 
 SECONDS: Final = 5.0
-"""Wall time that a child may take."""
+"""Time that a child may take, what a busy machine lets it wait apart."""
 
 IN_CHILD: Final = "in a child that was forked"
 
@@ -55,7 +56,7 @@ def in_child(work: Callable[[], Broken | None]) -> Broken | None:
         _answer(work, write)
     os.close(write)
     try:
-        said = _said(read)
+        said = _said(read, child)
     finally:  # of one that hangs, or where this process is interrupted
         os.close(read)
         with suppress(ProcessLookupError):
@@ -80,10 +81,12 @@ def _answer(work: Callable[[], Broken | None], write: int) -> None:
     os._exit(0)
 
 
-def _said(read: int) -> bytes | None:
+def _said(read: int, child: int) -> bytes | None:
     """Return all that a child writes until it ends; None where it does not end."""
-    found = b""
-    while select.select([read], [], [], SECONDS)[0]:
+    found, limit = b"", Limit(seconds=SECONDS, process=child)
+    while left := limit.left():
+        if not select.select([read], [], [], left)[0]:
+            continue
         part = os.read(read, 65536)
         if not part:
             return found

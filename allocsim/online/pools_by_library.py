@@ -6,7 +6,9 @@ A library of the first kind has `allocsim_online_open(capacity, alignment, devic
 the functions of the structure that it is given.
 
 Of the second kind `aligned_alloc`, `malloc`, `realloc` and `free` are called. Its memory is real:
-every block is filled with bytes of its own, which are compared before it is freed or moved.
+every block is filled with bytes of its own, which are compared before it is freed or moved. One
+that needs more static thread-local storage than this process has is found, and refused when it is
+to make a target: a campaign makes it in a process that has.
 
 A library runs in this process and can do whatever it likes to it (`allocsim.online.own_process`
 has a process for that). What this module does not see: whether an answer is right.
@@ -23,6 +25,9 @@ LIBRARY: Final = "lib:"
 MALLOC: Final = "malloc:"
 
 _NONE: Final = -1
+_NO_ROOM: Final = "static TLS block"
+"""What glibc says of a library that asks for more than a running process has left."""
+_WAYS: Final = "`allocsim fuzz --online` makes a process with room for it"
 _Asked = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _Ends = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _Waits = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -104,7 +109,12 @@ class _Library:
 
 def malloc(path: str) -> Callable[[int | None, int, Device], Any]:
     """Return what makes targets of a library's malloc; an empty path is the C library."""
-    found = _loaded(path or "libc.so.6")
+    try:
+        found = _loaded(path or "libc.so.6")
+    except AllocsimError as error:
+        if _NO_ROOM not in str(error):
+            raise
+        return _refusing(f"{path} must have thread-local storage from the start: {_WAYS}")
     missing = [name for name in ("malloc", "aligned_alloc", "realloc", "free") if not hasattr(found, name)]
     if missing:
         raise AllocsimError(f"{MALLOC}{path} has no function {missing[0]}")
@@ -182,6 +192,15 @@ class _Malloc:
 def _natural(nbytes: int) -> int:
     """Return the alignment that C asks of malloc: that of any object which fits, at most 16."""
     return int(min(16, 1 << max(nbytes.bit_length() - 1, 0)))
+
+
+def _refusing(why: str) -> Callable[[int | None, int, Device], Any]:
+    """Return what makes no target here, though it may in another process."""
+
+    def make(_capacity: int | None, _alignment: int, _device: Device) -> Any:
+        raise AllocsimError(why)
+
+    return make
 
 
 def _loaded(path: str) -> Any:

@@ -3,6 +3,8 @@ and the judge says the same of what was given out.
 """
 
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +23,13 @@ from allocsim.online.device import Device
 from allocsim.online.elsewhere import in_child
 from allocsim.online.held_memory import Broken
 from allocsim.online.in_words import lines, script
+from allocsim.online.own_process import isolated
 from allocsim.online.stateful import state_machine
 from allocsim.verdict.causes import causes_of
+from tests.mallocs import MALLOCS, there
+
+OPTIONS = {"examples": 40, "seconds": None, "seed": 0, "shrink": False, "deterministic": False, "waste": None}
+"""Of a campaign in a process of its own."""
 
 MOST = 6000
 """Sequences in which each planted fault must be found; most are found within fifty."""
@@ -211,6 +218,43 @@ def test_the_malloc_of_the_c_library_keeps_its_promises():
     abilities = judge.abilities()
     for index in range(60):
         assert judge.judge(drawn(0, index, abilities)) is None
+
+
+@pytest.mark.parametrize("library", MALLOCS[1:])
+def test_a_malloc_that_is_installed_is_driven_in_a_process_of_its_own(library: str):
+    found = isolated(f"malloc:{there(library)}", OPTIONS, seconds=60)
+    known = {"aligned"} if "mimalloc" in library else set()  # microsoft/mimalloc#700
+    assert {each.broken.property for each in found.findings} <= known
+    assert found.sequences == OPTIONS["examples"]
+
+
+WIDE = """
+#include <stddef.h>
+void *__libc_malloc(size_t), *__libc_memalign(size_t, size_t), *__libc_realloc(void *, size_t);
+void __libc_free(void *);
+__attribute__((tls_model("initial-exec"))) __thread volatile char wide[1 << 12];
+void *malloc(size_t n) { wide[n % sizeof wide]++; return __libc_malloc(n); }
+void *aligned_alloc(size_t a, size_t n) { return __libc_memalign(a, n); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+void free(void *p) { __libc_free(p); }
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="glibc's storage and names")
+def test_a_malloc_that_must_be_there_from_the_start_is_driven_where_there_is_room_for_it(tmp_path: Path, monkeypatch):
+    source, library = tmp_path / "wide.c", tmp_path / "wide.so"
+    source.write_text(WIDE)
+    try:
+        subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source], check=True)
+    except FileNotFoundError:
+        pytest.skip("no C compiler")
+    judge = Judge(make=find(f"malloc:{library}"))
+    with pytest.raises(AllocsimError, match="must have thread-local storage from the start"):
+        judge.abilities()
+    for before in ("", "glibc.malloc.check=0"):
+        monkeypatch.setenv("GLIBC_TUNABLES", before)
+        assert isolated(f"malloc:{library}", OPTIONS, seconds=60).findings == []
+        assert os.environ["GLIBC_TUNABLES"] == before
 
 
 def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, monkeypatch):

@@ -15,23 +15,16 @@ from allocsim.cli import main
 from allocsim.errors import DocumentError
 from allocsim.files.patience import Limit
 from allocsim.recordings.malloc_log import HEAD, MAGIC, judge
+from tests.mallocs import MALLOCS, there
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("g++") is None or shutil.which("cc") is None, reason="no C++ compiler"
 )
 
-MALLOCS = ("", "libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc_minimal.so.4")
 
-LIBRARIES = (*Path("/usr/lib").glob("*-linux-gnu"), Path("/usr/lib64"), Path("/usr/local/lib"))
-
-
-def there(library: str) -> list[str]:
+def with_malloc(library: str) -> list[str]:
     """Return the options for a malloc; skip where it is not installed."""
-    if not library:
-        return []
-    if not any(found.exists() for folder in LIBRARIES for found in folder.glob(library)):
-        pytest.skip(f"no {library}")
-    return ["--with", library]
+    return ["--with", library] if there(library) else []
 
 
 def built(folder: Path, source: str, *flags: str, name: str = "program") -> Path:
@@ -94,7 +87,7 @@ int main(int count, char **) {
 def test_every_form_of_new_and_delete_is_one_record_each_and_accuses_nobody(library: str, tmp_path: Path, capfd):
     calm = library.startswith("libmimalloc")  # as Debian builds it, it ends a program that asks new for too much
     program = str(built(tmp_path, EVERY_FORM, *["-DCALM"] * calm))
-    status, first, findings = recorded(capfd, "-o", str(tmp_path / "log"), *there(library), "--", program)
+    status, first, findings = recorded(capfd, "-o", str(tmp_path / "log"), *with_malloc(library), "--", program)
     assert (status, findings) == (0, [])
     assert (library.split(".", maxsplit=1)[0] or "libc") in first["allocator"]
     unseen = first["assumed"].get("memory is given back that nobody saw given out", 0)
@@ -113,7 +106,7 @@ def test_memory_of_new_is_aligned_and_all_of_it_comes_back(library: str, tmp_pat
         'int main() { for (int i = 0; i < 5; i++) { char *p = new char[777]; printf("%p\\n", (void *)p); delete[] p; } }'
     )
     program = str(built(tmp_path, source))
-    assert main(["record", "malloc", "-o", str(tmp_path / "log"), *there(library), "--", program]) == 0
+    assert main(["record", "malloc", "-o", str(tmp_path / "log"), *with_malloc(library), "--", program]) == 0
     said = [int(line, 16) for line in capfd.readouterr().out.splitlines() if line.startswith("0x")]
     data = (tmp_path / "log").read_bytes()
     rows = [struct.unpack_from("<4Q", data, HEAD.size + 32 * at) for at in range((len(data) - HEAD.size) // 32)]
@@ -159,7 +152,7 @@ def test_a_programs_own_operators_stay_its_own(flags: tuple[str, ...], library: 
     alone = subprocess.run(
         [program], capture_output=True, text=True, check=True, env={**os.environ, **variables}
     ).stdout
-    assert main(["record", "malloc", *there(library), "--", program]) == 0
+    assert main(["record", "malloc", *with_malloc(library), "--", program]) == 0
     said = capfd.readouterr().out
     assert alone in said
     assert "operators new and delete are the program's own" in said
@@ -256,7 +249,7 @@ def test_an_interpreter_runs_under_each_malloc_without_an_accusation(library: st
     )
     monkeypatch.setenv("PYTHONMALLOC", "malloc")
     python = [sys.executable, "-X", "dev", "-c", script] if not library else [sys.executable, "-c", script]
-    status, first, findings = recorded(capfd, *there(library), "--", *python)
+    status, first, findings = recorded(capfd, *with_malloc(library), "--", *python)
     assert (status, findings) == (0, [])
     assert first["records"] > 10_000
 
@@ -338,7 +331,7 @@ int main() {
 @pytest.mark.parametrize("library", MALLOCS)
 def test_other_names_by_which_memory_is_given_and_taken_back_are_seen(library: str, tmp_path: Path, capfd):
     program = str(built(tmp_path, OTHER_NAMES, "-ldl"))
-    status, first, findings = recorded(capfd, *there(library), "--", program)
+    status, first, findings = recorded(capfd, *with_malloc(library), "--", program)
     assert (status, findings) == (0, [])
     assert first["records"] >= 200 * 8
 
