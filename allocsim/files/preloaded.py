@@ -22,17 +22,17 @@ from pathlib import Path
 from allocsim.errors import EngineError
 
 
-def built(source: Path, folder: str | Path) -> Path:
-    """Compile the source into `folder` and return the library.
+def built(source: Path, folder: str | Path, *flags: str, shared: bool = True) -> Path:
+    """Compile the source into `folder` and return the library; a program where it is not shared.
 
     Raises EngineError where there is no C compiler, or it fails.
     """
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
         raise EngineError(f"a recorder needs a C compiler; there is no {compiler!r} (another is named by CC)")
-    library = Path(folder) / f"{source.stem}.so"
-    flags = ["-O2", "-shared", "-fPIC", "-fexceptions"]  # what C++ throws goes through it
-    command = [compiler, *flags, str(source), "-o", str(library), "-ldl", "-lpthread"]
+    library = Path(folder) / (f"{source.stem}.so" if shared else source.stem)
+    common = ["-O2", "-fPIC", "-fexceptions", *["-shared"] * shared]  # what C++ throws goes through it
+    command = [compiler, *common, *flags, str(source), "-o", str(library), "-ldl", "-lpthread"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own source
     if made.returncode:
         raise EngineError(f"{compiler} cannot compile the recorder: {made.stderr.strip().splitlines()[:1]}")
@@ -48,18 +48,18 @@ def started(
     variable: str,
     behind: Sequence[str] = (),
     more: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a program under the library, with others loaded behind it; at the end wait for it.
 
-    `more` are variables beside. Raises EngineError where the program cannot be run or a log of that
-    name is there.
+    `more` are variables beside, `flags` the compiler's. Raises EngineError where the program cannot
+    be run or a log of that name is there.
     """
     target = Path(log).resolve()
     if left := logs_of(target):
         raise EngineError(f"{left[0]}: there is a file of that name already; a log is not written over")
     with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
-        before = os.environ.get("LD_PRELOAD")
-        libraries = [str(built(source, folder)), *behind, *([before] if before else [])]
+        libraries = [str(built(source, folder, *flags)), *first(behind)]
         odd = next((one for one in libraries[: 1 + len(behind)] if re.search(r"[\s:]", one)), None)
         if odd is not None:
             raise EngineError(f"{odd}: a path with a blank or a colon cannot be loaded before others")
@@ -70,6 +70,12 @@ def started(
             raise EngineError(f"{command[0]}: cannot be run: {error.strerror}") from None
         with process:
             yield process
+
+
+def first(libraries: Sequence[str]) -> list[str]:
+    """Return what is loaded before all others: these, and what the environment asks for."""
+    before = os.environ.get("LD_PRELOAD")
+    return [*libraries, *([before] if before else [])]
 
 
 @contextmanager
@@ -89,4 +95,4 @@ def logs_of(log: str | Path) -> list[Path]:
     return [path for path in (first, *others) if path.exists()]
 
 
-__all__ = ["built", "log_at", "logs_of", "started"]
+__all__ = ["built", "first", "log_at", "logs_of", "started"]

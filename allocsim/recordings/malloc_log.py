@@ -5,8 +5,8 @@
         print(fault.class_, fault.party, fault.text, fault.cure)
 
 The log is that of `malloc_record.c`: a head (`HEAD`), then records of four words: what happened
-and in which thread, an address, how many bytes, and one more number. An operator new or delete of
-C++ is a record like others.
+and in which thread, an address, how many bytes, and one more number, or two. An operator new or
+delete of C++ is a record like others, and so is a function under a name of a malloc's own.
 
 | found | when | class, fault |
 |---|---|---|
@@ -17,14 +17,13 @@ C++ is a record like others.
 | freed | memory is given back that was given back already | C13, caller |
 
 The allocator is charged as a plan is. Memory that is given back and was never seen given out is
-counted, not judged: it was there before the recorder or the fork. Where the program has operators
-of its own, memory that is given back twice is counted, too: another block may have lain there that
-was not seen. A log that was cut is judged up to the first record that is not whole.
+counted, not judged: it was there before the recorder or the fork. Where the log says that something
+was not seen (`UNSEEN`), what that may explain is counted, too: memory that is given back twice,
+since another block may have lain there, and memory that is given out though nobody was seen to give
+it back. A log that was cut is judged up to the first record that is not whole.
 
-O(records x log blocks). What this module does not see: who uses memory; what a library gives out,
-moves or takes back under names of its own (`mallocx`, `rallocx`, `mi_malloc`, `tc_malloc`), so that
-a program which calls these beside malloc is judged wrong; and a process that is parted without
-`fork` (`clone`), which writes into the log of the other.
+O(records x log blocks). What this module does not see: who uses memory; and a process that is
+parted without `fork` (`clone`), which writes into the log of the other.
 """
 
 import struct
@@ -43,11 +42,21 @@ from allocsim.files.gate import content
 from allocsim.recordings.in_its_words import RecordedFault
 
 HEAD: Final = struct.Struct("<8sQQQ232s")
-"""What it is, how many records there were, for how many there was room, whether operators are the
-program's own, and the file of the malloc.
+"""What it is, how many records there were, for how many there was room, what was not seen
+(`UNSEEN`), and the file of the malloc.
 """
 
 MAGIC: Final = b"allocsim"
+
+UNSEEN: Final = {
+    1: "operators new and delete are the program's own: the malloc below them is what is seen",
+    2: "a malloc has functions under names of its own, which are seen where `--with` names its library",
+    4: "blocks were given back all at once, with the heap that has them",
+}
+"""By bit of the head, what was not seen."""
+
+_GIVEN_BACK: Final = 2 | 4
+"""Bits of what may have given memory back."""
 
 LOOKED: Final = 256
 """Bytes that are looked at when memory moves or must be zero."""
@@ -93,20 +102,19 @@ class JudgedMalloc:
 def judge(log: str | Path) -> JudgedMalloc:
     """Judge a log. Raises DocumentError for what is none."""
     data = content(log, MOST)
-    _, made, room, own, allocator = _head(data, log)
+    _, made, room, unseen, allocator = _head(data, log)
     there = min(made, room, (len(data) - HEAD.size) // 32)
     rows = np.frombuffer(data, dtype="<u8", count=4 * there, offset=HEAD.size).reshape(-1, 4)
     torn = np.flatnonzero(rows[:, 0] == 0)
     whole = int(torn[0]) if len(torn) else there
-    book = _Book(allocator.split(b"\0")[0].decode(errors="replace"), own=bool(own))
+    book = _Book(allocator.split(b"\0")[0].decode(errors="replace"), unseen=unseen)
     for first in range(0, whole, PIECE):
         piece = rows[first : min(first + PIECE, whole)].tolist()
         for number, record in enumerate(piece, first):
             book.take(number, record)
     found = book.found
     found.records, found.unjudged = whole, made - whole
-    if own:
-        found.assumed["operators new and delete are the program's own: the malloc below them is what is seen"] = 1
+    found.assumed.update(text for bit, text in UNSEEN.items() if unseen & bit)
     return found
 
 
@@ -131,9 +139,9 @@ def _head(data: bytes, log: str | Path) -> tuple[Any, ...]:
 class _Book:
     """What is held, while records come in."""
 
-    def __init__(self, allocator: str, *, own: bool) -> None:
+    def __init__(self, allocator: str, *, unseen: int) -> None:
         self.found = JudgedMalloc(allocator=allocator)
-        self._own = own
+        self._unseen = unseen
         self._lows: list[int] = []
         self._held: dict[int, tuple[int, int]] = {}
         """By address: bytes, and the number of the record that gave them."""
@@ -158,9 +166,10 @@ class _Book:
         elif what == _MOVED:
             self._moved(number, self._left.pop(thread, None), address, nbytes, more)
         else:
-            self._given(number, address, nbytes, more if what == _ALLOC and more else natural(nbytes))
-            if what == _ZEROED and more < min(nbytes, LOOKED):
-                text = f"calloc (record {number}) gives {nbytes} bytes at {address:#x}, and byte {more} is not zero"
+            zeros, alignment = _two(more) if what == _ZEROED else (LOOKED, more)
+            self._given(number, address, nbytes, alignment or natural(nbytes))
+            if zeros < min(nbytes, LOOKED):
+                text = f"calloc (record {number}) gives {nbytes} bytes at {address:#x}, and byte {zeros} is not zero"
                 self._tell("C14", "plan", text, "clear memory that calloc gives", number)
 
     def _given(self, number: int, address: int, nbytes: int, alignment: int) -> None:
@@ -179,8 +188,11 @@ class _Book:
             if low + size <= address:
                 at += 1
                 continue
-            text = f"{_shown(address, nbytes, number)} meets {_shown(low, size, giver)}, which nobody gave back"
-            self._tell("C11", "plan", text, "give memory out only once it was given back", number)
+            if self._unseen & _GIVEN_BACK:
+                self.found.assumed["memory is given out that nobody was seen to give back"] += 1
+            else:
+                text = f"{_shown(address, nbytes, number)} meets {_shown(low, size, giver)}, which nobody gave back"
+                self._tell("C11", "plan", text, "give memory out only once it was given back", number)
             del lows[at], held[low]
             self._now -= size
             self._owed[low] += 1
@@ -200,8 +212,8 @@ class _Book:
             self._owed[address] -= 1
         elif address not in self._gone:
             self.found.assumed["memory is given back that nobody saw given out"] += 1
-        elif self._own:
-            self.found.assumed["memory is given back again, where operators of the program may have taken it"] += 1
+        elif self._unseen:
+            self.found.assumed["memory is given back again, which somebody may have taken unseen"] += 1
         else:
             text = f"memory at {address:#x} is given back (record {number}); record {self._gone[address]} gave it back"
             self._tell("C13", "caller", text, f"give memory back once: not at record {number}", number)
@@ -211,10 +223,11 @@ class _Book:
             if left is not None:
                 self._given(left[2], *left[:2], 1)
             return
-        self._given(number, address, nbytes, natural(nbytes))
-        if left is not None and more < min(left[1], nbytes, LOOKED):
+        kept, alignment = _two(more)
+        self._given(number, address, nbytes, alignment or natural(nbytes))
+        if left is not None and kept < min(left[1], nbytes, LOOKED):
             text = (
-                f"realloc (record {number}) moves {left[1]} bytes to {address:#x}, and byte {more} is not what it was"
+                f"realloc (record {number}) moves {left[1]} bytes to {address:#x}, and byte {kept} is not what it was"
             )
             self._tell("C10", "plan", text, "copy what was there before memory moves", number)
 
@@ -223,6 +236,11 @@ class _Book:
             self.found.faults.append(RecordedFault(class_, party, text, cure, number, (class_, number)))
         else:
             self.found.more += 1
+
+
+def _two(more: int) -> tuple[int, int]:
+    """Return the two numbers of a record that has two: a count of bytes, above it an alignment."""
+    return more & 0xFFFF, more >> 16
 
 
 def natural(nbytes: int) -> int:

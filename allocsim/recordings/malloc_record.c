@@ -11,7 +11,8 @@
  * An operator new that calls malloc is one record, that of malloc; one that does not (jemalloc,
  * tcmalloc) is one of its own, and so is an operator delete that does not call free. Where the
  * program has operators of its own, they stay what they are, and of operators nothing is written:
- * the malloc below them is seen.
+ * the malloc below them is seen. What a malloc does under names of its own is seen where a library
+ * behind has them (`malloc_own_names.h`).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,13 +31,14 @@
 #include <unistd.h>
 
 enum { ALLOC = 1, FREE, MOVED, LEFT, ZEROED };
+enum { OWN_OPERATORS = 1, NAMES = 2, AT_ONCE = 4 }; /* the program's operators; other names; blocks that go together */
 
 struct record { _Atomic uint64_t word; uint64_t address, nbytes, more; };
 
 struct head {
     char magic[8];
     _Atomic uint64_t records, room;
-    uint64_t own;        /* whether operators are the program's own */
+    _Atomic uint64_t unseen; /* what is not written down, by bit */
     char allocator[232]; /* the file whose malloc is called */
 };
 _Static_assert(sizeof(struct head) == 264, "the reader knows this size");
@@ -47,6 +49,7 @@ _Static_assert(sizeof(struct head) == 264, "the reader knows this size");
 static struct head *log_head;
 static struct record *log_records;
 static bool own_operators;
+static uint64_t unseen_here;
 THREAD void *last_given;  /* by malloc, in this thread */
 THREAD void *being_freed; /* by an operator delete */
 THREAD uint64_t thread_number;
@@ -84,6 +87,17 @@ static void note(int what, const void *address, size_t nbytes, uint64_t more) {
 static void given(int what, void *p, size_t nbytes, uint64_t more) {
     if (!inside) last_given = p;
     note(what, p, nbytes, more);
+}
+
+static size_t zeros(const char *p, size_t nbytes) { /* so many of the bytes that are looked at, from the first on */
+    size_t at = 0;
+    while (at < nbytes && at < LOOKED && !p[at]) at++;
+    return at;
+}
+
+/* an alignment stands above the 16 bits of a count; 0: that of any object of this size */
+static void gave(void *p, size_t nbytes, uint64_t alignment, bool zeroed) {
+    given(zeroed ? ZEROED : ALLOC, p, nbytes, zeroed ? zeros(p, nbytes) | alignment << 16 : alignment);
 }
 
 static void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
@@ -131,7 +145,7 @@ static void open_log(void) {
     Dl_info info;
     memcpy(head->magic, "allocsim", 8);
     head->room = room;
-    head->own = own_operators;
+    head->unseen = unseen_here;
     if (dladdr((void *)real_malloc, &info) && info.dli_fname) strncpy(head->allocator, info.dli_fname, sizeof head->allocator - 1);
     log_records = (struct record *)(head + 1);
     log_head = head;
@@ -161,9 +175,7 @@ void *calloc(size_t count, size_t each) {
     inside++;
     void *p = real_calloc(count, each);
     inside--;
-    size_t nbytes = p ? count * each : 0, at = 0;
-    while (at < nbytes && at < LOOKED && !((char *)p)[at]) at++;
-    given(ZEROED, p, nbytes, at);
+    if (p) gave(p, count * each, 0, true);
     return p;
 }
 
@@ -176,6 +188,26 @@ void free(void *p) {
     inside--;
 }
 
+struct moving { void *old; size_t known; unsigned char before[LOOKED]; };
+
+static void leaves(struct moving *moving, void *old, size_t nbytes) {
+    size_t known = old && real_usable ? real_usable(old) : 0;
+    known = known < LOOKED ? known : LOOKED;
+    moving->old = old;
+    moving->known = known < nbytes ? known : nbytes;
+    memcpy(moving->before, old, moving->known);
+    if (old) note(LEFT, old, 0, 0);
+}
+
+static void *arrives(const struct moving *moving, void *p, size_t nbytes, uint64_t alignment, bool stays) {
+    size_t kept = 0;
+    while (p && kept < moving->known && ((unsigned char *)p)[kept] == moving->before[kept]) kept++;
+    if (kept == moving->known) kept = LOOKED;
+    if (p) given(moving->old ? MOVED : ALLOC, p, nbytes, moving->old ? kept | alignment << 16 : alignment);
+    else if (moving->old && nbytes && stays) note(MOVED, moving->old, SIZE_MAX, LOOKED); /* where it was, as it was */
+    return p;
+}
+
 void *realloc(void *old, size_t nbytes) {
     if (!real_realloc) find_real();
     if (!real_realloc || is_early(old)) {
@@ -184,20 +216,12 @@ void *realloc(void *old, size_t nbytes) {
         if (p && old) memcpy(p, old, nbytes < left ? nbytes : left);
         return p;
     }
-    unsigned char before[LOOKED];
-    size_t known = old && real_usable ? real_usable(old) : 0;
-    known = known < LOOKED ? known : LOOKED;
-    known = known < nbytes ? known : nbytes;
-    memcpy(before, old, known);
-    if (old) note(LEFT, old, 0, 0);
+    struct moving moving;
+    leaves(&moving, old, nbytes);
     inside++;
     void *p = real_realloc(old, nbytes);
     inside--;
-    size_t kept = 0;
-    while (p && kept < known && ((unsigned char *)p)[kept] == before[kept]) kept++;
-    if (p) given(old ? MOVED : ALLOC, p, nbytes, kept < known ? kept : LOOKED);
-    else if (old && nbytes) note(MOVED, old, SIZE_MAX, LOOKED); /* it stays where it was, as it was */
-    return p;
+    return arrives(&moving, p, nbytes, 0, true);
 }
 
 void *aligned_alloc(size_t alignment, size_t nbytes) {
@@ -234,9 +258,13 @@ void *pvalloc(size_t nbytes) {
     return memalign(page, (nbytes + page - 1) / page * page);
 }
 
-void *reallocarray(void *old, size_t count, size_t each) {
+static size_t product(size_t count, size_t each) {
     size_t nbytes;
-    if (!__builtin_mul_overflow(count, each, &nbytes)) return realloc(old, nbytes);
+    return __builtin_mul_overflow(count, each, &nbytes) ? SIZE_MAX : nbytes;
+}
+
+void *reallocarray(void *old, size_t count, size_t each) {
+    if (product(count, each) != SIZE_MAX) return realloc(old, count * each);
     errno = ENOMEM;
     return NULL;
 }
@@ -244,9 +272,6 @@ void *reallocarray(void *old, size_t count, size_t each) {
 void cfree(void *p) { free(p); }
 void free_sized(void *p, size_t nbytes) { (void)nbytes, free(p); }
 void free_aligned_sized(void *p, size_t alignment, size_t nbytes) { (void)alignment, (void)nbytes, free(p); }
-/* jemalloc's, which programs call beside malloc */
-void sdallocx(void *p, size_t nbytes, int flags) { (void)nbytes, (void)flags, free(p); }
-void dallocx(void *p, int flags) { (void)flags, free(p); }
 
 /* C++: each operator by its name, the real one found when it is first called ----------------------- */
 
@@ -312,11 +337,22 @@ static size_t of_size(size_t n) { return !n ? 1 : (n & -n) < 16 ? n & -n : 16; }
     EACH_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t, (void *p, size_t a, const void *t), (p, a, t))
 OPERATORS(NEW, DELETE)
 
+/* names of mallocs' own ------------------------------------------------------------------------------ */
+
+#include "malloc_own_names.h"
+
+static bool elsewhere(const char *name) { /* whether others have it, and this library has not */
+    Dl_info mine, first;
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return found && dladdr((void *)note, &mine) && dladdr(found, &first) && mine.dli_fbase != first.dli_fbase;
+}
+
 #define OWN(name, parameters, ...) || dlsym(RTLD_DEFAULT, #name) != (void *)mine##name
 
 __attribute__((constructor)) static void begin(void) {
     find_real();
     own_operators = false OPERATORS(OWN, OWN);
+    unseen_here = (own_operators ? OWN_OPERATORS : 0) | (elsewhere("mallocx") || elsewhere("mi_malloc") || elsewhere("tc_malloc") ? NAMES : 0);
     pthread_atfork(NULL, NULL, forked);
     open_log();
 }

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -15,35 +14,9 @@ from allocsim.cli import main
 from allocsim.errors import DocumentError
 from allocsim.files.patience import Limit
 from allocsim.recordings.malloc_log import HEAD, MAGIC, judge
-from tests.mallocs import MALLOCS, there
+from tests.mallocs import MALLOCS, built, needs_compilers, recorded, there, with_malloc
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("g++") is None or shutil.which("cc") is None, reason="no C++ compiler"
-)
-
-
-def with_malloc(library: str) -> list[str]:
-    """Return the options for a malloc; skip where it is not installed."""
-    return ["--with", library] if there(library) else []
-
-
-def built(folder: Path, source: str, *flags: str, name: str = "program") -> Path:
-    """Compile C++ (or C for a library); return the file."""
-    shared = name.endswith(".so")
-    path = folder / f"{name}.{'c' if shared else 'cpp'}"
-    path.write_text(source)
-    compiler = ["cc", "-shared", "-fPIC"] if shared else ["g++", "-std=c++17", "-fno-builtin", "-pthread"]
-    subprocess.run([*compiler, "-O0", *flags, "-o", str(folder / name), str(path)], check=True)
-    return folder / name
-
-
-def recorded(capsys, *arguments: str) -> tuple[int, dict, list[dict]]:
-    """Run a program under the recorder; return the status, its first process, and all findings."""
-    capsys.readouterr()
-    status = main(["record", "malloc", "--json", *arguments])
-    out = capsys.readouterr().out  # with what the program printed
-    said = json.loads(out[out.index("{") :])["processes"]
-    return status, said[0], [finding for one in said for finding in one["findings"]]
+pytestmark = needs_compilers
 
 
 EVERY_FORM = r"""
