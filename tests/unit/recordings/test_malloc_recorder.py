@@ -1,5 +1,6 @@
 """A program's malloc, recorded: sound ones and C++'s operators are not accused, broken ones are."""
 
+import importlib.util
 import json
 import os
 import struct
@@ -225,6 +226,54 @@ def test_an_interpreter_runs_under_each_malloc_without_an_accusation(library: st
     status, first, findings = recorded(capfd, *with_malloc(library), "--", *python)
     assert (status, findings) == (0, [])
     assert first["records"] > 10_000
+
+
+ALONE = "import os\nos.environ.pop('LD_PRELOAD')\n"  # processes that the program begins are not recorded
+JSON = """
+import unittest
+suite = unittest.defaultTestLoader.loadTestsFromName("test.test_json")
+done = unittest.TextTestRunner(stream=open(os.devnull, "w")).run(suite)
+assert done.wasSuccessful() and done.testsRun > 100, done
+"""
+STEP = """
+from engine.models.mlp import mlp
+from engine.training import Settings, fit
+from engine.training.data import moons
+fit(mlp((2, 16, 2)), moons(40), Settings(epochs=1, batch=10, hyper={"alpha": 0.01}))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Let the engine compile its kernels once, before that would be recorded."""
+    subprocess.run([sys.executable, "-c", STEP], check=True)
+
+
+@pytest.mark.parametrize("library", MALLOCS)
+@pytest.mark.parametrize("program", [JSON, STEP], ids=["json", "step"])
+@pytest.mark.usefixtures("compiled")
+def test_real_programs_run_under_each_malloc_without_an_accusation(program: str, library: str, capfd):
+    """All of CPython's own tests of JSON, and training steps of the engine; Python's small objects apart."""
+    whole_programs(program, library, capfd, least=200_000)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("library", MALLOCS)
+@pytest.mark.parametrize("program", [JSON, STEP], ids=["json", "step"])
+@pytest.mark.usefixtures("compiled")
+def test_the_same_with_every_object_of_python_by_malloc(program: str, library: str, capfd, monkeypatch):
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+    whole_programs(program, library, capfd, least=4_000_000)
+
+
+def whole_programs(program: str, library: str, capfd, *, least: int) -> None:
+    if program == JSON and importlib.util.find_spec("test.test_json") is None:
+        pytest.skip("a Python without its own tests")
+    options = [*with_malloc(library), "--records", str(1 << 24)]
+    status, first, findings = recorded(capfd, *options, "--", sys.executable, "-c", ALONE + program)
+    assert (status, findings, first["unjudged"]) == (0, [], 0)
+    assert first["records"] > least
+    assert library in first["allocator"]
 
 
 def log(tmp_path: Path, *rows: tuple[int, int, int, int], room: int = 100, own: int = 0, more: bytes = b"") -> Path:
