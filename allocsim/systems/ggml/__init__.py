@@ -9,6 +9,7 @@ its graphs, capture its plans, audit its kernels.
 | `capture`, `capture_evidence` | graphs of a live program as documents; K and D on them |
 | `k_audit`, `d_lockstep` | its kernels under aliases, and two sides of a graph node by node |
 | `lora_training`, `faults`, `llama_decoding` | programs of ggml: a training step, known faults, a model that decodes |
+| `online_targets` | its allocators asked block by block: `allocsim fuzz --online` |
 | `random_graphs` | random graphs, planned, run and judged: `allocsim fuzz ggml` |
 
 Contract: the only door to ggml is ctypes; nothing is compiled. A library is probed in a child

@@ -56,6 +56,19 @@ class GraphPlan(ctypes.Structure):
     )
 
 
+class TensorAllocator(ctypes.Structure):
+    """`ggml_tallocr`, a struct that `ggml_tallocr_new` returns and `ggml_tallocr_alloc` takes by
+    address: what comes next lies at `offset` in the buffer.
+    """
+
+    _fields_ = (
+        ("buffer", ctypes.c_void_p),
+        ("base", ctypes.c_void_p),
+        ("alignment", ctypes.c_size_t),
+        ("offset", ctypes.c_size_t),
+    )
+
+
 TYPES: Final[dict[str, Any]] = {
     "void": None,
     "int": ctypes.c_int,
@@ -67,6 +80,7 @@ TYPES: Final[dict[str, Any]] = {
     "InitParams": InitParams,
     "OptParams": OptParams,
     "GraphPlan": GraphPlan,
+    "TensorAllocator": TensorAllocator,
     # addresses, named differently for the reader only
     **dict.fromkeys(
         ("ptr", "ints", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"),
@@ -334,6 +348,9 @@ tensor ggml_dsv4_hc_comb(ctx, tensor, tensor, tensor, float, int)
 tensor ggml_dsv4_hc_pre(ctx, tensor, tensor)
 tensor ggml_dsv4_hc_post(ctx, tensor, tensor, tensor, tensor)
 tensor ggml_cross_entropy_loss_back(ctx, tensor, tensor, tensor)
+TensorAllocator ggml_tallocr_new(buffer)
+int ggml_tallocr_alloc(ptr, tensor)
+tensor ggml_custom_4d(ctx, int, i64, i64, i64, i64, ptr, int, ptr, int, ptr)
 GraphPlan ggml_graph_plan(graph, int, ptr)
 int ggml_graph_compute(graph, ptr)
 int ggml_backend_view_init(tensor)

@@ -1,0 +1,200 @@
+"""Allocators of a real libggml as online targets (`allocsim fuzz --online`).
+
+| target | what is driven | a block |
+|---|---|---|
+| `NAME:after.graph` | `ggml_gallocr`, and the `ggml_dyn_tallocr` in it | a node of a graph |
+| `NAME:after.tensors` | `ggml_tallocr`, which gives tensors places in a buffer, one behind the other | a tensor |
+
+NAME is `allocsim.systems.ggml.online_targets`; `before` and `after` are the libraries of
+`allocsim.systems.ggml.access`.
+
+A graph allocator is given a whole graph, and takes a node's memory back behind the last node that
+reads it. So a graph is kept that says what was asked so far: a node without operands for each
+block, and for each block that was freed a node of no bytes that reads it. Both are ops that no
+planner runs in place. Each question is this graph with one node more, given to a fresh
+`ggml_gallocr`; a block that is held and lies elsewhere in the longer graph is an error. Where it
+ends beyond the capacity, there was no room, and the node is left out again.
+
+A tensor allocator takes nothing back; its caller begins anew over the same buffer when nothing is
+held. It ends the process where there is no room, so the room is looked at before, by the offset in
+its struct.
+
+Both align to what the buffer type wants (32 bytes on a CPU). An alignment beyond that is made by
+asking for more bytes, as its callers do.
+
+Addresses are bytes from the base of the buffer. O(calls so far) a question to a graph. What this
+module does not see: what is promised (`allocsim.online`); several buffers, and in-place ops
+(`allocsim.systems.ggml.random_graphs`).
+"""
+
+import ctypes
+from functools import cached_property
+from typing import Any, Final, Self
+
+from allocsim.systems.ggml.access.declarations import InitParams
+from allocsim.systems.ggml.access.library import Library, load
+
+LARGEST: Final = 1 << 26
+"""Bytes of a buffer for a target that is unbounded."""
+
+_TENSORS: Final = 256
+"""Tensors that a context has room for, at least."""
+
+
+class _Nodes:
+    """A graph allocator that is asked for one graph after the other, each longer by a node."""
+
+    def __init__(self, library: Library, capacity: int) -> None:
+        self._library, self._capacity = library, capacity
+        self._calls: list[tuple[int, int]] = [(1, -1)]
+        """For each node: its bytes, and the node that it reads (-1: none). The first lies at 0."""
+        self._places: dict[int, int] = {0: 0}
+        """By node that is held, where it lies."""
+
+    def placed(self, nbytes: int) -> tuple[int, int] | None:
+        """Return a new node, and where it lies, behind the first one's bytes."""
+        node = len(self._calls)
+        self._calls.append((nbytes, -1))
+        first = self._library.ggml_backend_buft_get_alignment(self._library.ggml_backend_cpu_buffer_type())
+        found = self._planned()
+        for held, place in self._places.items():
+            if found[held] != place:
+                raise ValueError(f"node {held} moved from {place} to {found[held]} while it was held")
+        if found[node] + nbytes > self._capacity + first:
+            self._calls.pop()
+            return None
+        self._places[node] = found[node]
+        return node, found[node] - first
+
+    def gone(self, node: int) -> None:
+        """Let a node's last reader come."""
+        self._calls.append((0, node))
+        del self._places[node]
+
+    def _planned(self) -> list[int]:
+        """Return where a fresh graph allocator puts each node."""
+        library = self._library
+        with _Context(library, len(self._calls)) as context:
+            graph = library.ggml_new_graph_custom(context.at, len(self._calls), False)
+            nodes: list[int] = []
+            for nbytes, read in self._calls:
+                nodes.append(context.node(nbytes, None if read < 0 else nodes[read]))
+                library.ggml_build_forward_expand(graph, nodes[-1])
+            allocator = library.ggml_gallocr_new(library.ggml_backend_cpu_buffer_type())
+            if not library.ggml_gallocr_alloc_graph(allocator, graph):
+                raise MemoryError("ggml_gallocr_alloc_graph found no memory")
+            places = [library.ggml_get_data(node) for node in nodes]
+            library.ggml_gallocr_free(allocator)
+        return [(place or 0) - places[0] for place in places]
+
+
+class _Tensors:
+    """A tensor allocator over one buffer, begun anew when nothing is held."""
+
+    def __init__(self, library: Library, capacity: int) -> None:
+        self._library = library
+        self._buffer = library.ggml_backend_buft_alloc_buffer(library.ggml_backend_cpu_buffer_type(), capacity)
+        self._size = library.ggml_backend_buffer_get_size(self._buffer)
+        self._new = library.ggml_tallocr_new(self._buffer)
+        self._held = 0
+
+    def placed(self, nbytes: int) -> tuple[None, int] | None:
+        """Return where a new tensor lies."""
+        allocator, library = self._new, self._library
+        if allocator.offset + -(-nbytes // allocator.alignment) * allocator.alignment > self._size:
+            return None
+        with _Context(library, 1) as context:
+            tensor = context.tensor(nbytes)
+            if library.ggml_tallocr_alloc(ctypes.addressof(allocator), tensor):
+                raise MemoryError("ggml_tallocr_alloc failed")
+            place = library.ggml_get_data(tensor)
+        self._held += 1
+        return None, place - allocator.base
+
+    def gone(self, _block: None) -> None:
+        """Begin anew behind the last one."""
+        self._held -= 1
+        if not self._held:
+            self._new = self._library.ggml_tallocr_new(self._buffer)
+
+    def __del__(self) -> None:
+        self._library.ggml_backend_buffer_free(self._buffer)
+
+
+class _Context:
+    """A context of ggml with room for so many tensors and a graph of them."""
+
+    def __init__(self, library: Library, tensors: int) -> None:
+        self._library = library
+        room = (tensors + _TENSORS) * library.ggml_tensor_overhead()
+        size = room + library.ggml_graph_overhead_custom(tensors, False)
+        self.at = library.ggml_init(InitParams(size, None, True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.ggml_free(self.at)
+
+    def tensor(self, nbytes: int) -> int:
+        """Return a tensor of so many bytes."""
+        return int(self._library.ggml_new_tensor_1d(self.at, self._library.types["i8"], nbytes))
+
+    def node(self, nbytes: int, read: int | None) -> int:
+        """Return a node of so many bytes that reads another one, or none."""
+        operands = (ctypes.c_void_p * 1)(read)
+        kind, count = self._library.types["i8"], int(read is not None)
+        at = ctypes.addressof(operands)
+        return int(self._library.ggml_custom_4d(self.at, kind, nbytes, 1, 1, 1, at, count, None, 1, None))
+
+
+class _Online:
+    """Blocks at any alignment, of what aligns to the buffer's own."""
+
+    def __init__(self, inner: _Nodes | _Tensors, usual: int) -> None:
+        self._inner, self._usual = inner, usual
+        self._blocks: dict[int, Any] = {}
+        """By address, the block that lies there."""
+
+    def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
+        """Return an address, None where there is no room."""
+        found = self._inner.placed(nbytes + max(alignment - self._usual, 0))
+        if found is None:
+            return None
+        block, low = found
+        address = -(-low // alignment) * alignment
+        self._blocks[address] = block
+        return address
+
+    def free(self, address: int, stream: int) -> None:  # noqa: ARG002 - as above
+        """Give a block back."""
+        self._inner.gone(self._blocks.pop(address))
+
+
+class Driven:
+    """The targets of one library, by the name or path that `load` takes."""
+
+    def __init__(self, which: str) -> None:
+        self._which = which
+
+    @cached_property
+    def _library(self) -> Library:
+        return load(self._which)
+
+    def graph(self, capacity: int | None, _alignment: int, _device: Any) -> _Online:
+        """Make a graph allocator."""
+        return self._made(_Nodes, capacity)
+
+    def tensors(self, capacity: int | None, _alignment: int, _device: Any) -> _Online:
+        """Make a tensor allocator."""
+        return self._made(_Tensors, capacity)
+
+    def _made(self, inner: type[_Nodes | _Tensors], capacity: int | None) -> _Online:
+        library = self._library
+        usual = library.ggml_backend_buft_get_alignment(library.ggml_backend_cpu_buffer_type())
+        return _Online(inner(library, LARGEST if capacity is None else capacity), usual)
+
+
+before, after = Driven("before"), Driven("after")
+
+__all__ = ["LARGEST", "Driven", "after", "before"]
