@@ -123,19 +123,23 @@ def malloc(path: str) -> Callable[[int | None, int, Device], Any]:
         function.argtypes, function.restype = [ctypes.c_size_t] * arguments, ctypes.c_void_p
     found.realloc.argtypes, found.realloc.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
     found.free.argtypes, found.free.restype = [ctypes.c_void_p], None
-    return lambda _capacity, _alignment, device: _Malloc(found, device)
+    return lambda _capacity, _alignment, device: RealMemory(found, device)
 
 
-class _Malloc:
-    """Real memory: what lies in a block is its own until it is freed."""
+class RealMemory:
+    """Real memory of functions `malloc`, `aligned_alloc`, `realloc` and `free`: what lies in a block
+    is its own until it is freed.
+    """
 
     keeps = True
     unbounded = True
     threads = forks = True
 
-    def __init__(self, found: Any, device: Device) -> None:
+    def __init__(self, found: Any, device: Device, natural: Callable[[int], int] | None = None) -> None:
         self._found = found
         self._device = device
+        self._natural = natural or _natural
+        """The alignment of so many bytes of malloc."""
         self._filled: dict[int, bytes] = {}
         self._aligned: set[int] = set()
         """Blocks of `aligned_alloc`."""
@@ -143,7 +147,7 @@ class _Malloc:
 
     def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
         """Return the address of new memory that is filled with bytes of its own."""
-        usual = alignment <= _natural(nbytes)
+        usual = alignment <= self._natural(nbytes)
         rounded = -(-nbytes // alignment) * alignment
         address = self._found.malloc(nbytes) if usual else self._found.aligned_alloc(alignment, rounded)
         if address is None:
@@ -161,7 +165,7 @@ class _Malloc:
         """Return where the block is now; its first bytes are compared. None for a block of more
         than malloc's own alignment, old or new, which C's realloc does not keep.
         """
-        if address in self._aligned or _natural(nbytes) < _natural(len(self._filled[address])):
+        if address in self._aligned or self._natural(nbytes) < self._natural(len(self._filled[address])):
             return None
         kept = self._filled.pop(address)
         self._check(address, kept)
