@@ -128,6 +128,25 @@ class FirstFit:
         return new
 
 
+class Reserving(FirstFit):
+    """Says whether the next block has room."""
+
+    FAULTS: ClassVar = {"counts_all_that_is_free": "reserved", "always_yes": "reserved", "says_how_many": "answers"}
+    realloc = None
+
+    def __init__(self, capacity, alignment, device, fault=""):
+        super().__init__(capacity, alignment, device)
+        self.reserve_fault, self.step = fault, alignment
+
+    def reserve(self, nbytes, stream):
+        free = [stop - up(start, self.step) for start, stop in self.free_list]
+        if self.reserve_fault == "counts_all_that_is_free":
+            return sum(free) >= nbytes
+        if self.reserve_fault == "says_how_many":
+            return max(free, default=0)
+        return self.reserve_fault == "always_yes" or max(free, default=0) >= nbytes
+
+
 class Classes:
     """A list of free blocks for each power of two, cut from a rising end; memory stays in its class."""
 
@@ -526,6 +545,7 @@ class Threaded(FirstFit):
 
 FAMILIES = {
     "first_fit": FirstFit,
+    "reserving": Reserving,
     "classes": Classes,
     "arena": Arena,
     "streams": Streams,

@@ -21,6 +21,7 @@ does nothing, so every part of a sequence is a sequence.
 | `use stream handles` | an op on a stream reads or writes them |
 | `begin step stream handles`, `end step` | a step in flight uses them; the host sees it end |
 | `count h` | how many hold it |
+| `reserve nbytes stream` | room for the next `alloc` on a stream, of at most so many bytes and no larger alignment than the target's |
 | `thread n call` | another thread makes the call, which is done before the next |
 | `fork` | a child goes on with a copy of all: it asks for as much as is held, and frees all |
 | `trim`, `evict nbytes`, `synchronize stream`, `advance stream` | as their names say |
@@ -90,6 +91,8 @@ class Driver:
         self._thread_now: int | None = None
         """The thread that makes the call; None: this one."""
         self._given = 0
+        self._reserved = self._reserved_for = 0
+        """Bytes that the next alloc is not refused, and its stream."""
         self._broken: HeldBlock | None = None
         """The block that breaks a promise, once one does."""
         self.target = self._answer("make", make, capacity, alignment, self.device)
@@ -178,6 +181,7 @@ class Driver:
             return
         self._order([old], old.stream)
         self._copies.clear()
+        self._reserved = 0
         answer = self._asked("realloc", old.low, nbytes)
         self.answers.append(answer)
         if answer is None:
@@ -211,6 +215,7 @@ class Driver:
         blocks = self.holds[handle]
         old = blocks[-1]
         self._copies.clear()
+        self._reserved = 0
         answer = self._asked("write", self._memory([old]))
         if answer is None:
             return
@@ -266,11 +271,21 @@ class Driver:
             sentence = f"{block.name} at {block.low} has {block.holders} holders, and the allocator says {found!r}"
             raise BrokenPromiseError(Broken("counts", "a wrong number of holders", sentence))
 
+    def _reserve(self, nbytes: int, stream: int) -> None:
+        self._reserved = 0
+        if "reserve" in self.abilities.calls:
+            answer = self._asked("reserve", nbytes, stream)
+            if answer is not None and not isinstance(answer, bool):
+                raise BrokenPromiseError(_odd(answer, "room is reserved, True, or not"))
+            self._reserved, self._reserved_for = nbytes if answer else 0, stream
+
     def _trim(self) -> None:
+        self._reserved = 0
         if "trim" in self.abilities.calls:
             self._asked("trim")
 
     def _evict(self, nbytes: int) -> None:
+        self._reserved = 0
         if "evict" in self.abilities.calls:
             self._asked("evict", nbytes)
 
@@ -311,7 +326,11 @@ class Driver:
     def _got(self, handle: int, nbytes: int, alignment: int, stream: int) -> list[HeldBlock] | None:
         answer = self._asked("alloc", nbytes, alignment, stream, f"h{handle}")
         self.answers.append(answer)
+        reserved, self._reserved = self._reserved, 0
         if answer is None:
+            if nbytes <= reserved and alignment <= self.alignment and stream == self._reserved_for:
+                sentence = f"{nbytes} bytes for stream {stream} are refused, and {reserved} were reserved just before"
+                raise BrokenPromiseError(Broken("reserved", "what was reserved is refused", sentence))
             return None
         blocks = self._blocks(handle, answer, nbytes, stream, alignment)
         for block in blocks:

@@ -18,6 +18,7 @@ WORDS: Final = {
     "begin": "step {0} begins on stream {1}",
     "end": "step {0} ends",
     "count": "count the holders of h{0}",
+    "reserve": "reserve {0} bytes for stream {1}",
     "evict": "evict {0} bytes",
     "synchronize": "the host waits for stream {0}",
     "fork": "a child that is forked asks for as much as is held, and frees all",

@@ -11,11 +11,12 @@ address, or the numbers of pages with commas between.
 | `realloc ADDRESS NBYTES`, `write MEMORY` | memory, or `none` |
 | `record_stream MEMORY STREAM`, `begin STEP MEMORY`, `end STEP`, `share MEMORY` | `ok` |
 | `count MEMORY` | how many hold it |
+| `reserve NBYTES STREAM` | `ok`, or `none` |
 | `trim`, `evict NBYTES`, `close` | `ok` |
 
 What they mean is in `allocsim.online.protocol`. A capacity of `none` is unbounded. Behind `ok` of
-`open` may stand names of optional questions (`realloc record_stream begin share write count trim
-evict`), `streams`, `keeps` and `page=BYTES`. Each `open` begins with a fresh pool; `close` may come
+`open` may stand names of optional questions (`realloc record_stream begin share write count
+reserve trim evict`), `streams`, `keeps` and `page=BYTES`. Each `open` begins with a fresh pool; `close` may come
 when nothing more is asked of it. The command runs on, and another `open` may follow. `error WHY` is
 an answer to anything, and a finding.
 
@@ -54,6 +55,7 @@ _CALLS: Final = {
     **dict.fromkeys(("record_stream", "begin", "share", "trim", "evict"), "_done"),
     **dict.fromkeys(("realloc", "write"), "_memory"),
     "count": "_number",
+    "reserve": "_yes",
 }
 """Optional questions, and who reads their answers."""
 
@@ -189,6 +191,12 @@ class PoolByCommand:
         question, answer = self._answer(word, *arguments)
         if answer != "ok":
             raise self._odd(question, answer, "ok")
+
+    def _yes(self, word: str, *arguments: Any) -> bool:
+        question, answer = self._answer(word, *arguments)
+        if answer not in {"ok", "none"}:
+            raise self._odd(question, answer, "ok or none")
+        return answer == "ok"
 
     def _number(self, word: str, *arguments: Any) -> int:
         question, answer = self._answer(word, *arguments)

@@ -2,8 +2,8 @@
 `docs/planners/allocsim_online.h`, and `malloc:libjemalloc.so.2` for any library that has malloc.
 
 A library of the first kind has `allocsim_online_open(capacity, alignment, device)`, `_alloc`,
-`_free` and `_close`, and may have `_realloc`, `_record_stream` and `_trim`; it asks the device by
-the functions of the structure that it is given.
+`_free` and `_close`, and may have `_realloc`, `_record_stream`, `_reserve` and `_trim`; it asks the
+device by the functions of the structure that it is given.
 
 Of the second kind `aligned_alloc`, `malloc`, `realloc` and `free` are called. Its memory is real:
 every block is filled with bytes of its own, which are compared before it is freed or moved. One
@@ -52,6 +52,7 @@ def library(path: str) -> Callable[[int | None, int, Device], Any]:
         "close": ((ctypes.c_void_p,), None),
         "realloc": ((ctypes.c_void_p, *[ctypes.c_int64] * 2), ctypes.c_int64),
         "record_stream": ((ctypes.c_void_p, *[ctypes.c_int64] * 2), None),
+        "reserve": ((ctypes.c_void_p, *[ctypes.c_int64] * 2), ctypes.c_int64),
         "trim": ((ctypes.c_void_p,), None),
     }
     functions: dict[str, Any] = {}
@@ -86,6 +87,8 @@ class _Library:
             self.realloc = self._realloc
         if "record_stream" in functions:
             self.record_stream = lambda address, stream: functions["record_stream"](self._handle, address, stream)
+        if "reserve" in functions:
+            self.reserve = lambda nbytes, stream: functions["reserve"](self._handle, nbytes, stream) > 0
         if "trim" in functions:
             self.trim = lambda: functions["trim"](self._handle)
 

@@ -13,6 +13,7 @@ two, and the `Device` whose streams use the memory (`allocsim.online.device`).
 | `share(memory)` | nothing: one more holder, each of whom frees it | no |
 | `write(memory)` | memory of the same size that only this holder has: copy on write; or None | no |
 | `count(memory)` | how many hold it | no |
+| `reserve(nbytes, stream)` | True: the next `alloc` on that stream of at most so many bytes is not refused; or None | no |
 | `trim()`, `evict(nbytes)` | nothing that is looked at | no |
 | `close()` | nothing: it is not asked again | no |
 
@@ -51,7 +52,7 @@ from allocsim.online.pools_by_library import LIBRARY, MALLOC, library, malloc
 Make = Callable[[int | None, int, Device], Any]
 """(capacity in bytes, alignment, device) -> a target."""
 
-OPTIONAL: Final = ("realloc", "record_stream", "begin", "share", "write", "count", "trim", "evict")
+OPTIONAL: Final = ("realloc", "record_stream", "begin", "share", "write", "count", "reserve", "trim", "evict")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

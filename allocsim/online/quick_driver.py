@@ -158,6 +158,7 @@ class QuickDriver:
         self._page = abilities.page
         self._several = streams > 1
         self._steps: dict[int, int] = {}
+        self._reserved = self._reserved_for = 0
 
     def run(self, calls: Iterable[Call]) -> None:
         """Make calls, in their order. Raises KeyError for one that is not of `CALLS`."""
@@ -191,6 +192,9 @@ class QuickDriver:
             return
         answer = self.target.alloc(nbytes, alignment, stream, f"h{handle}")
         self.answers.append(answer)
+        reserved, self._reserved = self._reserved, 0
+        if answer is None and nbytes <= reserved and stream == self._reserved_for:
+            raise SuspectError
         if answer is not None:
             block = self._block(answer, nbytes, stream, alignment)
             self.book.given(block)
@@ -307,6 +311,14 @@ class QuickDriver:
         if isinstance(found, bool) or found != block.holders:
             raise SuspectError
 
+    def _reserve(self, nbytes: int, stream: int) -> None:
+        self._reserved = 0
+        if "reserve" in self._can:
+            answer = self.target.reserve(nbytes, stream)
+            if answer is not None and not isinstance(answer, bool):
+                raise SuspectError
+            self._reserved, self._reserved_for = nbytes if answer else 0, stream
+
     def _trim(self) -> None:
         if "trim" in self._can:
             self.target.trim()
@@ -419,7 +431,7 @@ def _number(answer: Any) -> int:
 CALLS: Final[dict[str, Callable[..., None]]] = {
     word: getattr(QuickDriver, f"_{word}")
     for word in (
-        "alloc", "free", "part", "realloc", "share", "write", "use", "begin", "end", "count", "trim", "evict",
+        "alloc", "free", "part", "realloc", "share", "write", "use", "begin", "end", "count", "reserve", "trim", "evict",
         "synchronize", "advance",
     )
 }  # fmt: skip

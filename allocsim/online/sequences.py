@@ -101,6 +101,13 @@ class _Draw:
         chosen = self.random.randrange(self.owners) if stream is None else stream
         self.calls.append(("use", chosen, handles, self.random.random() < 0.4))
 
+    def reserve(self, nbytes: int) -> None:
+        """Have room reserved, and mostly ask for it."""
+        stream = self.random.randrange(self.owners)
+        self.calls.append(("reserve", nbytes, stream))
+        if self.random.random() < 0.8:
+            self.alloc(nbytes - self.random.choice((0, 0, nbytes // 3)), stream=stream)
+
     def some(self) -> int | None:
         """Draw a handle that is held; None where there is none."""
         return self.random.choice(self.held) if self.held else None
@@ -204,6 +211,8 @@ def _pressure(draw: _Draw, length: int) -> None:
         if len(draw.held) > 1 and draw.random.random() < 0.4:
             draw.free(draw.random.choice(draw.held))
         else:
+            if "reserve" in draw.can and draw.random.random() < 0.4:
+                draw.reserve(max(1, room // draw.random.choice((1, 2, 3, 4))))
             draw.use(draw.alloc(max(1, room // draw.random.choice((1, 2, 3, 4, 4, 8)) - draw.random.choice((0, 0, 1)))))
         if draw.random.random() < 0.15:
             draw.calls.append(draw.random.choice((("trim",), ("evict", room // 4), ("synchronize", 0))))

@@ -46,6 +46,7 @@ def state_machine(
         st.tuples(st.just("begin"), steps, numbers, groups),
         st.tuples(st.just("end"), steps),
         st.tuples(st.sampled_from(("advance", "synchronize")), numbers),
+        st.tuples(st.just("reserve"), sizes, numbers),
         st.tuples(st.just("trim")),
     )
     empty = Sequence(shape="machine", capacity=capacity, alignment=alignment, streams=streams, calls=())

@@ -31,6 +31,8 @@ void allocsim_online_close(void *pool);
 /* optional */
 int64_t allocsim_online_realloc(void *pool, int64_t address, int64_t nbytes);
 void allocsim_online_record_stream(void *pool, int64_t address, int64_t stream);
+/* above 0: the next alloc of at most so many bytes for that stream is not refused */
+int64_t allocsim_online_reserve(void *pool, int64_t nbytes, int64_t stream);
 void allocsim_online_trim(void *pool);
 
 #ifdef __cplusplus
