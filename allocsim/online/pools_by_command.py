@@ -16,9 +16,9 @@ address, or the numbers of pages with commas between.
 
 What they mean is in `allocsim.online.protocol`. A capacity of `none` is unbounded. Behind `ok` of
 `open` may stand names of optional questions (`realloc record_stream begin share write count
-reserve trim evict`), `streams`, `keeps` and `page=BYTES`. Each `open` begins with a fresh pool; `close` may come
-when nothing more is asked of it. The command runs on, and another `open` may follow. `error WHY` is
-an answer to anything, and a finding.
+reserve trim evict`), `streams`, `keeps` and `page=BYTES`. Each `open` begins with a fresh pool;
+`close` may come when nothing more is asked of it. The command runs on, and another `open` may
+follow. `error WHY` is an answer to anything, and a finding.
 
 Before it answers it may ask the device, a line each, and reads a line each: `record STREAM` (a
 mark), `passed MARK` (`yes` or `no`), `wait MARK STREAM`, `synchronize STREAM` and

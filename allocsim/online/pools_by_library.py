@@ -130,8 +130,8 @@ def malloc(path: str) -> Callable[[int | None, int, Device], Any]:
 
 
 class RealMemory:
-    """Real memory of functions `malloc`, `aligned_alloc`, `realloc` and `free`: what lies in a block
-    is its own until it is freed.
+    """Real memory of functions `malloc`, `aligned_alloc`, `realloc` and `free`: what lies in a
+    block is its own until it is freed.
     """
 
     keeps = True
