@@ -35,6 +35,7 @@ from allocsim.systems import remarks_on
 from allocsim.systems.ggml.host_record.host_recorder import started
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
+from allocsim.systems.ggml.memory_answer import entries_of, memory_answer, sentences_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -82,13 +83,16 @@ def ggml(
         for number, document in enumerate(documents)
     ]
     if as_json:
-        entries = zip(outcomes, documents, strict=True)
-        print_json({"files": [{**outcome_entry(outcome), **remarks_on(document)} for outcome, document in entries]})
+        entries = [
+            {**outcome_entry(outcome), **remarks_on(document), "memory": entries_of(memory_answer(document))}
+            for outcome, document in zip(outcomes, documents, strict=True)
+        ]
+        print_json({"files": entries})
     else:
         for outcome, document in zip(outcomes, documents, strict=True):
             for line in lines_of(outcome):
                 print_line(line)
-            print_remarks(remarks_on(document))
+            print_remarks({**remarks_on(document), "memory": sentences_of(memory_answer(document))})
     return max(outcome.status for outcome in outcomes)
 
 

@@ -49,6 +49,7 @@ __all__ = [
     "interference_graph",
     "interference_pairs",
     "joined_pairs",
+    "least_bytes",
     "lifetimes",
     "live_bytes",
     "lower_bound",
@@ -136,10 +137,14 @@ class Peak:
     """Who lives then, largest first."""
 
 
-def peak(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Peak | None:
-    """Return where live bytes are highest; None for a program without ops."""
+def peak(
+    program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = (), least: bool = False
+) -> Peak | None:
+    """Return where live bytes are highest, or with `least` those below which no sound plan goes;
+    None for a program without ops.
+    """
     program = as_program(program)
-    live = live_bytes(program, counted=counted, skip=skip)
+    live = (least_bytes if least else live_bytes)(program, counted=counted, skip=skip)
     if not len(live):
         return None
     step = int(np.argmax(live))
@@ -154,13 +159,17 @@ def peak(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip:
 
 
 def lower_bound(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = ()) -> int:
-    """Return bytes no sound plan goes below: the peak of live bytes where a class of buffers that
-    might share counts once, as its largest.
+    """Return bytes no sound plan goes below: the most of `least_bytes`."""
+    return int(least_bytes(as_program(program), counted=counted, skip=skip).max(initial=0))
+
+
+def least_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Int64s:
+    """Return the live bytes at each step, (ops,), where a class of buffers that might share counts
+    once, as its largest.
 
     Buffers of one class are connected at a step by joined pairs, or by a `same` of whatever part of
     them.
     """
-    program = as_program(program)
     live = live_bytes(program, counted=counted, skip=skip).copy()
     pairs = joined_pairs(program, skip=skip)
     if counted is not None:
@@ -172,7 +181,7 @@ def lower_bound(program: "Program | nx.DiGraph", *, counted: Bools | None = None
         by_step.setdefault(step, []).extend(mine)
     for step, mine in by_step.items():
         live[step] -= _saved(mine, size)
-    return int(live.max(initial=0))
+    return live
 
 
 def _handed_on(program: Program, counted: Bools | None, skip: Iterable[int]) -> Iterator[tuple[int, list[list[int]]]]:

@@ -46,6 +46,7 @@ from allocsim.systems.ggml.capture_evidence import examine
 from allocsim.systems.ggml.dumper import DUMPER
 from allocsim.systems.ggml.llama_decoding import decoded
 from allocsim.systems.ggml.lora_training.transformer import TINY
+from allocsim.systems.ggml.memory_answer import entries_of, memory_answer, sentences_of
 from allocsim.systems.ggml.random_graphs import graph_fuzzing, recipe_tasks
 from allocsim.systems.ggml.remarks import remarks_on
 from allocsim.verdict.evidence import save
@@ -116,14 +117,14 @@ def ggml(
         save(evidence, folder)
     if plot is not None:
         service("plot")(found, "map", plot, run=0)
-    remarks = remarks_on(found)
+    remarks, memory = remarks_on(found), memory_answer(found)
     if as_json:
         entry = {key: value for key, value in outcome_entry(outcome).items() if key != "file"}
-        print_json({"source": source, "graph": name, **entry, "hints": [], **remarks})
+        print_json({"source": source, "graph": name, **entry, "hints": [], **remarks, "memory": entries_of(memory)})
     else:
         for line in lines_of(outcome):
             print_line(line)
-        print_remarks(remarks)
+        print_remarks({**remarks, "memory": sentences_of(memory)})
         for path in (out, folder, plot):
             if path is not None:
                 print_line(f"wrote {show_path(path)}")

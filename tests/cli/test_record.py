@@ -29,6 +29,7 @@ def test_a_program_is_run_and_its_log_and_documents_say_the_same(tmp_path, capsy
 
     assert main(["record", "ggml", "-o", str(log), "--documents", str(folder), "--json", "--", *program]) == 1
     first = json.loads(capsys.readouterr().out)["files"]
+    assert [row["buffer"] for entry in first for row in entry["memory"]] == ["CPU"] * len(first)
     assert [[(cause["class"], cause["party"]) for cause in one["causes"]] for one in first] == [[("C07", "caller")], []]
     assert main(["record", "ggml", "--log", str(log)]) == 1
     assert "C07 caller" in capsys.readouterr().out

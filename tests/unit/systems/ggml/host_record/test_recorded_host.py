@@ -20,6 +20,7 @@ from allocsim.systems.ggml.host_record import host_recorder as recorder
 from allocsim.systems.ggml.host_record.followed_sessions import FollowedSessions
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import LogReading, read_log
+from allocsim.systems.ggml.memory_answer import memory_answer
 from allocsim.systems.ggml.remarks import remarks_on
 from tests.ggml_host import PROGRAMS, programs
 
@@ -117,6 +118,14 @@ def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) ->
     assert not _named(_judged_as_it_came(tmp_path / "log.jsonl"))
     assert outcomes
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in outcomes)
+
+
+def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Path) -> None:
+    """Three tensors of 256 bytes, all needed when the first op runs, in a buffer of just as many."""
+    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "weights_in_the_plan"])
+    (row,) = memory_answer(document)
+    assert (row.asked, row.used, row.least) == (768, 768, 768)
+    assert [name for name, _ in row.needed] == ["w", "x", "node_0"]
 
 
 def test_two_contexts_of_one_shape_are_two_sessions(built: Path, tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""What a ggml document needs of each compute buffer: what was reserved, what its runs used, which
+tensors made that so, and what no plan goes below.
+
+Contract
+--------
+* `memory_answer(document)` returns a row for each compute buffer that a run of the document has
+  tensors in, empty for a document that is no ggml's and for a part of a session (a late read).
+* `asked` is the size of the buffer: what the last `reserve` or `alloc_graph` that made it asked the
+  backend for. None where the document does not say it.
+* `used` is the highest end of a tensor in a run; `highest` is that tensor. `free` counts the bytes
+  below it that no tensor needs at the op that makes it: what another placement might save there.
+* `least` is what no sound plan of the run that needs most goes below, whatever lies where: at the
+  op `at` the tensors of `needed` are needed at once. Where an op may run in place, the tensor that
+  it takes over is among them, and its bytes count once.
+
+O(size) for each run that differs. What this module does not see: whether a plan is sound.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.files.sizes import in_bytes
+from allocsim.liveness import Peak, least_bytes, lifetimes, peak
+from allocsim.model import Bools, Document, Run
+
+MOST_NAMED: Final = 5
+"""Tensors that a sentence names."""
+
+Tensor = tuple[str, int]
+"""Name and bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferAnswer:
+    """What one compute buffer is needed for."""
+
+    buffer: str
+    asked: int | None
+    used: int
+    least: int
+    run: int
+    """The run that needs most at once."""
+    at: str
+    needed: tuple[Tensor, ...]
+    """The largest first."""
+    highest: str
+    free: int
+
+    def sentences(self) -> Iterator[str]:
+        """Yield what a person reads of it."""
+        asked = "" if self.asked is None else f"{in_bytes(self.asked)} reserved, "
+        yield f"{self.buffer!r}: {asked}{in_bytes(self.used)} used, and no plan uses less than {in_bytes(self.least)}"
+        named = ", ".join(f"{name!r} of {in_bytes(nbytes)}" for name, nbytes in self.needed[:MOST_NAMED])
+        rest = self.needed[MOST_NAMED:]
+        more = f" and {len(rest)} more of {in_bytes(sum(nbytes for _, nbytes in rest))}" if rest else ""
+        yield f"{self.buffer!r}: at {self.at} of run {self.run} are needed at once {named}{more}"
+        if self.used > self.least:
+            yield f"{self.buffer!r}: {self.highest!r} ends highest; {in_bytes(self.free)} below it are free when it is made"
+
+
+def memory_answer(document: Document) -> list[BufferAnswer]:
+    """Return what each compute buffer of a ggml document is needed for."""
+    about = document.meta.get("ggml")
+    if not isinstance(about, dict) or not document.plans or (about.get("host") or {}).get("of"):
+        return []
+    computes = (about.get("host") or {}).get("computes") or [1] * len(document.runs)
+    runs: dict[Hashable, tuple[int, Run]] = {}
+    for number, (run, compute) in enumerate(zip(document.runs, computes, strict=True)):
+        if compute:  # else a buffer is given back
+            runs.setdefault((id(run.plan), id(run.program), run.skip), (number, run))
+    arenas = range(len(document.plans[0].program.arenas))
+    return [row for arena in arenas for row in _of(document, arena, list(runs.values()))]
+
+
+def entries_of(rows: Sequence[BufferAnswer]) -> list[dict[str, Any]]:
+    """Return the rows as `--json` prints them."""
+    return [
+        {**asdict(row), "needed": [{"tensor": name, "nbytes": nbytes} for name, nbytes in row.needed]} for row in rows
+    ]
+
+
+def sentences_of(rows: Sequence[BufferAnswer]) -> list[str]:
+    """Return what a person reads of the rows."""
+    return [sentence for row in rows for sentence in row.sentences()]
+
+
+def _of(document: Document, arena: int, runs: Sequence[tuple[int, Run]]) -> Iterator[BufferAnswer]:
+    """Yield the row of a buffer, from the run that uses most of it and the one that needs most."""
+    used, highest, free = max((_used(run, arena) for _, run in runs), default=(0, "", 0))
+    peaks = [(_needed(run, arena), number, run) for number, run in runs]
+    found = [(most, number, run) for most, number, run in peaks if most is not None]
+    if not used or not found:
+        return
+    most, number, run = max(found, key=lambda row: row[0].nbytes)
+    program = run.program
+    name = program.ops.names[most.step] or program.ops[most.step].kind
+    yield BufferAnswer(
+        buffer=program.arenas[arena].name, asked=_asked(document, arena), used=used, least=most.nbytes, run=number,
+        at=f"op {most.step} {name!r}",
+        needed=tuple((program.buffers.names[one], int(program.buffers.nbytes[one])) for one in most.buffers),
+        highest=highest, free=free,
+    )  # fmt: skip
+
+
+def _asked(document: Document, arena: int) -> int | None:
+    """Return the size of a buffer as the dump or the record says it."""
+    buffers = document.meta["ggml"].get("buffers") or []
+    if arena < len(buffers):
+        return int(buffers[arena]["size"]) if buffers[arena].get("size") else None
+    size = document.plans[0].meta.get("buffer_size")
+    return int(size) if size else None
+
+
+def _needed(run: Run, arena: int) -> Peak | None:
+    return peak(run.program, counted=_placed(run, arena), skip=run.skip, least=True)
+
+
+def _placed(run: Run, arena: int) -> Bools:
+    return np.asarray((run.plan.arena == arena) & (run.plan.nbytes > 0))
+
+
+def _used(run: Run, arena: int) -> tuple[int, str, int]:
+    """Return the highest end of a tensor of a run, that tensor, and the bytes below its end that
+    are free when it is made.
+    """
+    placed = _placed(run, arena)
+    if not placed.any():
+        return 0, "", 0
+    end = np.where(placed, run.plan.offset + run.plan.nbytes, 0)
+    top = int(end.argmax())
+    made = int(lifetimes(run.program, skip=run.skip)[top, 0])
+    live = int(least_bytes(run.program, counted=placed, skip=run.skip)[made])
+    return int(end[top]), run.program.buffers.names[top], max(int(end[top]) - live, 0)
+
+
+__all__ = ["BufferAnswer", "entries_of", "memory_answer", "sentences_of"]
