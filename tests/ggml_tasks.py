@@ -54,6 +54,19 @@ def probe_as_version(library, version):
     return probe.probe(library)
 
 
+def probe_without_compute_flags(library):
+    """Probe a library that flags no node COMPUTE, as those before 0.9.5 do."""
+    read = probe.records
+
+    def unflagged(addresses):
+        table = read(addresses).copy()
+        table["flags"] &= ~structs.FLAGS["compute"]
+        return table
+
+    probe.records = unflagged
+    return probe.probe(library)
+
+
 def probe_with_graph_field_moved(library, field, by):
     """Probe with one field of ggml_cgraph believed `by` bytes further on."""
     fields = structs.GRAPH.fields
@@ -360,7 +373,7 @@ def _lay_over_another(graph, tensors, rng):
             ctypes.c_int64.from_address(tensor + TENSOR.fields["data"][1]).value += by
 
 
-def guarded_with(library, misdeed, ops, threads):
+def guarded_with(library, misdeed, ops, threads, patience=0):
     """Guard ops whose kernel does something besides: `misdeed` is a key of `MISDEEDS`."""
     compute = library.ggml_graph_compute
 
@@ -377,7 +390,7 @@ def guarded_with(library, misdeed, ops, threads):
 
     library.ggml_graph_compute = planted
     try:
-        return guard(library, ops, threads=threads)
+        return guard(library, ops, threads=threads, patience=patience)
     finally:
         library.ggml_graph_compute = compute
 
@@ -398,6 +411,7 @@ MISDEEDS = {
     ),
     "read old": lambda byte, result, nbytes, source, old, threads: _poke(result, byte, old[0] ^ 1),
     "threads": lambda byte, result, nbytes, source, old, threads: threads > 2 and _poke(result + 3, byte, 0x7F),
+    "waits": lambda byte, result, nbytes, source, old, threads: signal.pause(),
     "ends": lambda byte, result, nbytes, source, old, threads: ctypes.string_at(8),
 }
 """What a planted kernel does after it has computed its result."""

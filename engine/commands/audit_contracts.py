@@ -60,7 +60,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     kinds = {one["kind"] for one in row["misdeeds"]}
     reads = _slots(row["reads"]) + "!" * bool(kinds & {"UndeclaredRead", "OldRead"})
     writes = _slots(row["writes"]) + "!" * bool(kinds & {"Overrun", "OperandWritten", "Crash"})
-    leaves, threads = ("!" if kind in kinds else "-" for kind in ("ResultUnwritten", "Threads"))
+    leaves, threads = ("!" if kind & kinds else "-" for kind in ({"ResultUnwritten"}, {"Threads", "Hang"}))
     return row["op"], str(row["forms"]), reads or "-", writes or "-", leaves, threads, _slots(row["over"]) or "-"
 
 

@@ -15,14 +15,26 @@ What this module does not see: results over sources (`allocsim.systems.ggml.k_au
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.access.library import Library
-from allocsim.systems.ggml.k_audit.guarded_kernels import KINDS, Guarded, Misdeed, SingleOp, guard_each, rows_of
+from allocsim.systems.ggml.k_audit.guarded_kernels import (
+    KINDS,
+    THREADS,
+    Guarded,
+    Misdeed,
+    SingleOp,
+    guard_each,
+    rows_of,
+)
 from allocsim.systems.ggml.k_audit.op_forms import forms, without_form
+
+PATIENCE: Final = 30.0
+"""Seconds that a form may take alone, which is a few milliseconds of work: one that has not ended
+by then waits for a thread that is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,13 +85,17 @@ class GuardedAudit:
     """Op of which nothing ran -> why."""
 
 
-def audit_guarded(child: Child, *, ops: Collection[str] | None = None, seed: int = 0) -> GuardedAudit:
-    """Measure every op of the child's library, or some of them."""
+def audit_guarded(
+    child: Child, *, ops: Collection[str] | None = None, seed: int = 0, threads: Sequence[int] = THREADS
+) -> GuardedAudit:
+    """Measure every op of the child's library, or some of them, with one thread and with these."""
     refused: list[dict[str, str]] = []
     made = _made(child, 0, child.call(count_forms), refused)
     chosen = list({json.dumps(one.rows): one for one in made if ops is None or one.op in ops}.values())
     rows: dict[str, ContractRow] = {}
-    for one, found in zip(chosen, guard_each(child, chosen, seed=seed), strict=True):
+    for one, found in zip(
+        chosen, guard_each(child, chosen, seed=seed, threads=threads, patience=PATIENCE), strict=True
+    ):
         if found.refused:
             refused.append({"op": one.op, "types": one.words, "said": found.refused})
             continue

@@ -23,7 +23,8 @@ Contract
   in the first and in the second run; `UndeclaredRead` first and third differ (something round the
   tensors is read); `OldRead` second and third differ (what lay in result or work buffer is read);
   `Threads` the bits of the result depend on the number of threads, and differ by more than rounding
-  does (`ROUNDING`), or not each time alike; `Crash` the process ended.
+  does (`ROUNDING`), or not each time alike; `Hang` it did not end in `patience` seconds, where that
+  is given, alone in its process; `Crash` the process ended.
 * A kernel that is clean was so in these runs, with these elements: reads within `REDZONE` bytes
   that change no bit of the result are not seen, nor are reads and writes farther away that meet
   memory of nobody.
@@ -38,6 +39,7 @@ import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -60,7 +62,7 @@ from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
 from allocsim.systems.ggml.k_audit.library_cases import LibraryCase
 from allocsim.systems.ggml.k_audit.plan_pairs import executed, plain_row, single_op
 
-KINDS: Final = ("Overrun", "OperandWritten", "ResultUnwritten", "UndeclaredRead", "OldRead", "Threads", "Crash")
+KINDS: Final = ("Overrun", "OperandWritten", "ResultUnwritten", "UndeclaredRead", "OldRead", "Threads", "Hang", "Crash")
 
 REDZONE: Final = 4096
 """Bytes before and behind each tensor."""
@@ -74,6 +76,9 @@ ABORTED: Final = re.compile(r"\.(c|cpp|h|hpp):\d+: ")
 
 FATAL: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 """Ends that a kernel brings about; a time limit and a lack of memory are none."""
+
+HURRY: Final = 0.1
+"""Part of the patience that an op gets in company: one that takes longer is run again, alone."""
 
 THREADS: Final = (2, 4, 8)
 DRAWS: Final = 3
@@ -117,6 +122,7 @@ WORDS: Final = {
     "UndeclaredRead": lambda one: f"bytes round the tensors change {one.nbytes} bytes of its result, from byte {one.start} on",
     "OldRead": lambda one: f"what lay in its {one.where} changes {one.nbytes} bytes of its result, from byte {one.start} on",
     "Threads": lambda one: f"{one.nbytes} bytes of its result depend on the number of threads",
+    "Hang": lambda one: f"it does not end within {one.said} seconds",
     "Crash": lambda one: f"it ends the process: {one.said}",
 }  # fmt: skip
 
@@ -205,27 +211,41 @@ def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
 
 
 def guard(
-    library: Library, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS
+    library: Library, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS, patience: float = 0
 ) -> list[Guarded]:
-    """Task: run each op alone and guarded."""
-    return [_guarded(library, one.rows, seed, threads) for one in ops]
+    """Task: run each op alone and guarded; one that takes longer than `patience` ends the process
+    by SIGALRM.
+    """
+    found = []
+    for one in ops:
+        signal.setitimer(signal.ITIMER_REAL, patience)
+        found.append(_guarded(library, one.rows, seed, threads))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return found
 
 
 def guard_each(
-    child: Child, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS
+    child: Child, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS, patience: float = 0
 ) -> list[Guarded]:
-    """Run ops in a fork; where one ends it, that one is convicted and the rest run in another."""
+    """Run ops in a fork; where one ends it, that one is convicted and the rest run in another.
+
+    `patience`: seconds for an op alone, where one that takes longer is to be convicted; 0 is none.
+    """
     if not ops:
         return []
+    allowed = patience if len(ops) == 1 else HURRY * patience
     try:
-        return list(child.call(guard, ops, seed=seed, threads=threads))
+        return list(child.call(guard, ops, seed=seed, threads=threads, patience=allowed))
     except ChildDiedError as died:
         if len(ops) == 1:
+            if died.signal == signal.SIGALRM:
+                return [Guarded(misdeeds=(Misdeed(kind="Hang", said=f"{patience:g}"),))]
             if ABORTED.search(died.said) or died.signal not in FATAL:
                 return [Guarded(refused=died.said or str(died))]
             return [Guarded(misdeeds=(Misdeed(kind="Crash", said=str(died)),))]
     half = len(ops) // 2
-    return [*guard_each(child, ops[:half], seed=seed, threads=threads), *guard_each(child, ops[half:], seed=seed, threads=threads)]  # fmt: skip
+    again = partial(guard_each, child, seed=seed, threads=threads, patience=patience)
+    return [*again(ops[:half]), *again(ops[half:])]
 
 
 def _guarded(library: Library, rows: Rows, seed: int, threads: Sequence[int]) -> Guarded:

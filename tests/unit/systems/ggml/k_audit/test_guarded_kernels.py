@@ -61,6 +61,18 @@ def test_a_kernel_that_ends_its_process_is_convicted_and_the_others_still_run(mo
     assert "SIGSEGV" in found[2].misdeeds[0].said
 
 
+def test_a_kernel_that_does_not_end_is_convicted_where_patience_is_given(monkeypatch):
+    child, op = live("after"), one_form("after", "SIN")
+    real = child.call
+
+    def call(task, given, **options):
+        return real(ggml_tasks.guarded_with, "waits", given, (2,), options["patience"])
+
+    monkeypatch.setattr(child, "call", call)
+    (found,) = guard_each(child, [op], patience=0.05)
+    assert [one.words for one in found.misdeeds] == ["it does not end within 0.05 seconds"]
+
+
 SOME = ("ADD1", "CPY", "FILL", "FLASH_ATTN_EXT", "OPT_STEP_ADAMW", "RWKV_WKV7", "SET_ROWS", "SOFT_MAX")
 
 
