@@ -33,6 +33,9 @@ WHEELS: Final[dict[str, tuple[str, str]]] = {
 }
 """Name of a library -> the wheel that carries it, and the file in that wheel."""
 
+IN_FOLDER: Final = ("libggml-cpu*.so*", "libggml.so*", "xllamacpp*.so")
+"""Files of a folder that may be a whole libggml; the first that is there is taken."""
+
 COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
 """Libraries a libggml needs; loaded first where they lie in its folder, in this order."""
 
@@ -172,9 +175,9 @@ def find(which: str) -> Path:
         return _in_wheel(which)
     path = Path(which)
     if path.is_dir():
-        found = [file for pattern in ("libggml-cpu*.so*", "libggml.so*") for file in sorted(path.rglob(pattern))]
+        found = [file for pattern in IN_FOLDER for file in sorted(path.rglob(pattern))]
         if not found:
-            raise EngineError(f"{path}: holds no libggml-cpu*.so and no libggml.so")
+            raise EngineError(f"{path}: holds no {', no '.join(IN_FOLDER)}")
         return found[0].resolve()
     if path.is_file():
         return path.resolve()

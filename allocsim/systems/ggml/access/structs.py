@@ -1,6 +1,6 @@
 """The structs of ggml that have no public accessor, as numpy record types.
 
-Contract: `TENSOR` is `ggml_tensor` (336 bytes, declared in ggml.h, equal from 0.13.1 to 0.26.0);
+Contract: `TENSOR` is `ggml_tensor` (336 bytes, declared in ggml.h, equal from 0.9.4 to 0.26.0);
 `GRAPH` is the head of `ggml_cgraph` (private; only `n_leafs` and `leafs` are ever used, since nodes
 have public accessors). Neither is believed before `allocsim.systems.ggml.access.probe` has found
 every field equal to what the public functions say. x86-64, little-endian.

@@ -1,10 +1,17 @@
 """Finding, loading and refusing libraries."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 from ggml_live import BOTH, here, live
-from ggml_tasks import probe_as_version, probe_with_field_moved, probe_with_graph_field_moved
+from ggml_tasks import (
+    probe_as_version,
+    probe_with_field_moved,
+    probe_with_graph_field_moved,
+    probe_without_compute_flags,
+)
 
 from allocsim.allocators import ggml_kinds
 from allocsim.errors import EngineError, UnknownNameError
@@ -124,6 +131,22 @@ def test_the_probe_finds_a_graph_field_that_lies_elsewhere(which, field):
 
 
 @pytest.mark.parametrize("version", ["0.9.4", "1.0.0"])
-def test_a_version_that_is_not_supported_is_refused_with_its_number_and_the_range(version):
-    with pytest.raises(EngineError, match=rf"it is ggml {version}; 0\.13\.0 and later below 1\.0\.0 are supported"):
-        live("after").call(probe_as_version, version)
+def test_no_library_is_refused_for_its_number(version):
+    assert live("after").call(probe_as_version, version)["version"] == version
+
+
+def test_a_library_that_flags_no_node_as_computed_is_probed():
+    """Before 0.9.5 each node was run, and none had the flag."""
+    assert live("after").call(probe_without_compute_flags)["version"] == "0.26.0"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_library_that_lacks_one_function_is_refused_by_that_name(tmp_path):
+    names = [name for name in declarations.SIGNATURES if name not in declarations.OPTIONAL]
+    made = [f"void {name}(void) {{}}" for name in names if name != "ggml_gallocr_reserve"]
+    (tmp_path / "planted.c").write_text("\n".join(made))
+    planted = tmp_path / "libggml.so"
+    subprocess.run(["cc", "-shared", "-fPIC", str(tmp_path / "planted.c"), "-o", str(planted)], check=True)
+
+    with pytest.raises(EngineError, match=r"is no complete libggml: it does not export ggml_gallocr_reserve$"):
+        library.load(library.find(str(tmp_path)))
