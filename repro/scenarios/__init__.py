@@ -84,6 +84,7 @@ SMALL: Final[dict[str, str]] = {
     "inputless-split": "inputless_split",
     "parallel-in-place": "parallel_in_place",
     "pending-host-copy": "pending_host_copy",
+    "pipelined-copies": "pipelined_copies",
     "reduce-scatter-output": "reduce_scatter_output",
     "request-in-flight": "request_in_flight",
     "reuse-chain": "reuse_chain",

@@ -16,6 +16,7 @@ SHOWS: Final[Mapping[str, bool]] = {
     "side-stream-copy": True,
     "saved-activation-order": True,
     "pending-host-copy": True,
+    "pipelined-copies": True,
     "reduce-scatter-output": True,
     "wrong-stream-gradient": True,
     "freed-gathered-weights": True,
