@@ -161,7 +161,7 @@ def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, i
     and to the run's end.
     """
     steps = len(program.ops)
-    mine = np.flatnonzero(program.values.buffer == buffer).tolist()
+    mine = program.values.of(buffer).tolist()
     whole = set(_united([run for value in mine for run in _cells(program, value) if run[0] >= 0], touching=True))
     written: dict[int, list[tuple[int, int]]] = {}
     for step, write, value in deeds:

@@ -215,8 +215,9 @@ def _check_persistent(programs: tuple[Program, ...]) -> None:
     sizes: dict[str, tuple[int, int, tuple[int, int] | None]] = {}
     for index, program in enumerate(programs):
         buffers = program.buffers
-        for buffer in np.flatnonzero(buffers.persistent).tolist():
-            name, nbytes, ends = buffers.names[buffer], int(buffers.nbytes[buffer]), buffers.nbytes_range.get(buffer)
+        rows = np.flatnonzero(buffers.persistent)
+        for buffer, nbytes in zip(rows.tolist(), buffers.nbytes[rows].tolist(), strict=True):
+            name, ends = buffers.names[buffer], buffers.nbytes_range.get(buffer)
             first, known, range_known = sizes.setdefault(name, (index, nbytes, ends))
             if (known, range_known) == (nbytes, ends):
                 continue

@@ -7,6 +7,7 @@ CSR form (`starts`, flat). The little objects (`Op`, `Value`) are views for read
 code takes the columns. Steps, bytes and indices are what the header of `allocsim.model` says.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -301,6 +302,18 @@ class Values:
             return 8 * self.runs(index)
         value = self[index]
         return layout.bit_runs(value.shape, value.strides, value.offset, value.width, value.bit_offset)
+
+    def of(self, buffer: int) -> Int64s:
+        """Return the values that lie in a buffer, in order; O(log n), the first time O(n log n)."""
+        order, homes = self._by_buffer
+        found: Int64s = order[bisect_left(homes, buffer) : bisect_left(homes, buffer + 1)]
+        return found
+
+    @cached_property
+    def _by_buffer(self) -> tuple[Int64s, list[int]]:
+        """The values in order of their buffers, and these."""
+        order = np.argsort(self.buffer, kind="stable")
+        return order, self.buffer[order].tolist()
 
     @cached_property
     def _owner(self) -> Int64s:

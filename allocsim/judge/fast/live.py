@@ -329,7 +329,8 @@ def overwrites(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int]
     program in a buffer covers.
     """
     extents = accesses.extents
-    values = np.flatnonzero((extents.buffer == buffer) & (extents.low < extents.high)).tolist()
+    mine = accesses.program.values.of(buffer)
+    values = mine[extents.low[mine] < extents.high[mine]].tolist()
     aim = merged(sorted(part for value in values for part in extents.all_runs(value)))
     found: dict[int, list[int]] = {}
     for step, write, value in rows:

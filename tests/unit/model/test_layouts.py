@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from strategies import documents
 
 from allocsim import ProgramBuilder
 from allocsim.errors import ModelError
@@ -136,3 +137,11 @@ def test_the_codes_of_version_1_are_what_they_were():
     assert all(ITEMSIZES[DTYPE_CODES[name]] == 1 and WIDTHS[DTYPE_CODES[name]] < 8 for name in PACKED)
     whole = [code for name, code in DTYPE_CODES.items() if name not in PACKED]
     assert (8 * ITEMSIZES[whole] == WIDTHS[whole]).all()
+
+
+@given(documents())
+def test_the_values_of_a_buffer_are_those_that_say_so(document):
+    for program in document.programs:
+        values = program.values
+        for buffer in range(len(program.buffers) + 1):
+            assert values.of(buffer).tolist() == np.flatnonzero(values.buffer == buffer).tolist()
