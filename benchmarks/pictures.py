@@ -124,10 +124,10 @@ def training(count: int) -> Program:
     return b.build()
 
 
-def documents(count: int) -> dict[str, Document]:
+def documents(count: int, planned_by: str = PLANNER) -> dict[str, Document]:
     """Return the sound and the faulty document of that size."""
     program = training(count)
-    planner = ALLOCATORS[PLANNER]
+    planner = ALLOCATORS[planned_by]
     right = planner.believe(program)
     return {"sound": Document.of(planner.place(right)), "faulty": Document.of(planner.place(forgetful(right, program)))}
 

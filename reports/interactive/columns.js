@@ -5,7 +5,8 @@ const EACH = 64;  // boxes of a group of the index
 const OWN = -1, NOWHERE = -2;
 
 const unpacked = async (text) => {
-  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const plain = atob(text), packed = new Uint8Array(plain.length);
+  for (let k = 0; k < plain.length; k += 1) packed[k] = plain.charCodeAt(k);  // `from` with a function takes seconds for a million buffers
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 };
 
@@ -84,7 +85,17 @@ const planOf = (column, index, said, programs) => {
     edges: get("edges"), height: get("height"), count,
   };
   plan.most = plan.height.reduce((a, b) => Math.max(a, b), 1);
-  return { ...plan, groups: grouped(plan) };
+  return { ...plan, groups: grouped(plan), marks: marksOf(plan) };
+};
+
+// The rectangles of all conflicts, each with the index of its conflict; one whose lane is not drawn has none.
+const marksOf = (plan) => {
+  const placed = plan.conflicts.flatMap((one, of) => {
+    const lane = plan.allLanes[one.lane].at;
+    return lane === undefined ? [] : one.boxes.map(([x0, x1, y0, y1]) => [x0, x1, y0 + lane, y1 + lane, of]);
+  });
+  const [x0, x1, y0, y1, of] = [0, 1, 2, 3, 4].map((edge) => Float64Array.from(placed, (box) => box[edge]));
+  return { x0, x1, y0, y1, of };
 };
 
 // The index: for each EACH boxes in order of their start, the rectangle round them.
@@ -115,11 +126,13 @@ const aliveAt = (plan, step) => {
   return found.sort((a, b) => plan.size[b] - plan.size[a] || a - b);
 };
 
-const heightAt = (plan, step) => {
-  let low = 0, high = plan.edges.length - 1;
-  while (high - low > 1) { const middle = (low + high) >> 1; if (plan.edges[middle] <= step) low = middle; else high = middle; }
-  return plan.height[low] || 0;
+// The span of the curve in which a step lies.
+const spanAt = (edges, step) => {
+  let low = 0, high = edges.length - 1;
+  while (high - low > 1) { const middle = (low + high) >> 1; if (edges[middle] <= step) low = middle; else high = middle; }
+  return low;
 };
+const heightAt = (plan, step) => plan.height[spanAt(plan.edges, step)] || 0;
 
 // The box at a point, the smallest of several; `near` is how far a box thinner than a pixel reaches.
 const boxAt = (plan, x, y, [nearX, nearY]) => {

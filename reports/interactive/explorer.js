@@ -32,7 +32,7 @@ const begin = (block) => {
     queued = true;
     requestAnimationFrame(() => {
       queued = false;
-      for (const view of shown()) { view.measure(); view.paint(state.window); view.mark(state.window, state); }
+      for (const view of shown()) { view.measure(); view.paint(state.window); view.mark(state.window, state); view.point(state.window, state); }
     });
   };
 

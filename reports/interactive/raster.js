@@ -11,6 +11,13 @@ const mixed = (stops, part) => {
   return `#${a.map((v, k) => Math.round(v + (b[k] - v) * (at - low)).toString(16).padStart(2, "0")).join("")}`;
 };
 
+// Red, green and blue of each colour and, after them all, of each paled: `rasterize` reads them for every box.
+const inksOf = (colours) => {
+  const inks = new Float64Array(6 * colours.length);
+  colours.forEach((colour, index) => channels(colour).forEach((v, c) => { inks[3 * index + c] = v; inks[3 * (colours.length + index) + c] = v + (255 - v) * 0.72; }));
+  return inks;
+};
+
 // What to colour by: the family of each buffer and what a family is called.
 const FAMILIES = {
   kind: (plan) => [plan.program.kind, (f) => (f < 0 ? "given" : plan.program.kinds[f])],
@@ -20,7 +27,7 @@ const FAMILIES = {
   change: (plan, changed) => [changed, (f) => ["only here", "same place", "moved"][f]],
 };
 
-// {of: index into `colours` by buffer, colours, legend}; the palette goes to the families with most bytes x steps.
+// {of: index into `colours` by buffer, colours, legend, inks}; the palette goes to the families with most bytes x steps.
 const coloured = (plan, by, changed) => {
   const [family, word] = FAMILIES[by](plan, changed), weight = new Map();
   for (const k of plan.order) weight.set(family[k], (weight.get(family[k]) || 0) + plan.size[k] * (plan.stop[k] - plan.start[k]));
@@ -28,7 +35,7 @@ const coloured = (plan, by, changed) => {
   let colour;
   if (by === "layer") {
     ranked = ranked.sort((a, b) => a - b);
-    const top = Math.max(1, ...ranked);
+    const top = Math.max(1, ranked.at(-1));
     colour = (f) => (f < 0 ? GREY : mixed(LAYERS, f / top));
   } else if (by === "change") {
     colour = (f) => [PALETTE[3], "#d5d8db", PALETTE[1]][f];
@@ -41,33 +48,43 @@ const coloured = (plan, by, changed) => {
   const few = by === "layer" && ranked.length > 8 ? [ranked[0], ranked[1], ranked[ranked.length >> 1], ranked.at(-1)] : ranked.slice(0, 7);
   const legend = few.map((f) => [word(f), colour(f)]);
   if (ranked.length > few.length) legend.push([`${ranked.length - few.length} more`, by === "layer" ? "" : GREY]);
-  return { of, colours, legend };
+  return { of, colours, legend, inks: inksOf(colours) };
+};
+
+// Write the cover of pixels by [low, high) as changes from one pixel to the next: two where it lies in one pixel, else four.
+const edgesOf = (low, high, places, parts) => {
+  const i = Math.floor(low), j = Math.floor(high);
+  places[0] = i; places[1] = i + 1;
+  if (i === j) { parts[0] = high - low; parts[1] = low - high; return 2; }
+  parts[0] = i + 1 - low; parts[1] = low - i;
+  places[2] = j; places[3] = j + 1;
+  parts[2] = high - j - 1; parts[3] = j - high;
+  return 4;
 };
 
 // Paint boxes into `image` (an ImageData of `frame.width` x `frame.height` pixels, whose left lower corner is the view's).
-// `faint` says which are paled. A row of a box is written as its two ends; sums along the row give what lies between. So the cost is
-// the rows that boxes cover, however wide they are, and the pixels of the frame.
+// `faint` says which are paled. A box is written as changes at its corners; sums from row to row, then along each, give what lies
+// between. So the cost is boxes and pixels, however large the boxes are.
 const rasterize = (image, frame, plan, look, faint) => {
-  const { width, height } = frame, wide = width + 2, ends = new Float64Array(4 * wide * height);  // cover, red, green, blue
-  const sx = frame.perStep, sy = frame.perByte, inks = look.colours.map(channels), pales = inks.map((c) => c.map((v) => v + (255 - v) * 0.72));
-  const { start, until, bottom, size } = plan;
-  const change = (place, part, r, g, b) => { const p = 4 * place; ends[p] += part; ends[p + 1] += part * r; ends[p + 2] += part * g; ends[p + 3] += part * b; };
+  const { width, height } = frame, wide = width + 2, ends = new Float64Array(4 * wide * (height + 2));  // cover, red, green, blue
+  const sx = frame.perStep, sy = frame.perByte, { inks, of } = look, paled = look.colours.length;
+  const { start, until, bottom, size } = plan, [across, along] = [0, 1].map(() => ({ places: new Int32Array(4), parts: new Float64Array(4) }));
   within(plan, [frame.x0, frame.x0 + width / sx, frame.y1 - height / sy, frame.y1], (k) => {
     let left = (start[k] - frame.x0) * sx, right = (until[k] - frame.x0) * sx;
     let up = (frame.y1 - bottom[k] - size[k]) * sy, down = (frame.y1 - bottom[k]) * sy;
     if (right <= 0 || left >= width || down <= 0 || up >= height) return;
     if (right - left > 4 && down - up > 4) { right -= 1; up += 1; }  // a light line between neighbours
-    left = Math.max(left, 0); right = Math.min(right, width); up = Math.max(up, 0); down = Math.min(down, height);
-    const i = Math.floor(left), j = Math.floor(right), near = i + 1 - left, far = right - j, [r, g, b] = (faint && faint[k] ? pales : inks)[look.of[k]];
-    for (let y = Math.floor(up); y < down; y += 1) {
-      const high = Math.min(y + 1, down) - Math.max(y, up), row = y * wide;
-      if (i === j) { change(row + i, high * (right - left), r, g, b); change(row + i + 1, -high * (right - left), r, g, b); continue; }
-      change(row + i, high * near, r, g, b);
-      change(row + i + 1, high * (1 - near), r, g, b);
-      change(row + j, -high * (1 - far), r, g, b);
-      change(row + j + 1, -high * far, r, g, b);
+    const columns = edgesOf(Math.max(left, 0), Math.min(right, width), across.places, across.parts);
+    const rows = edgesOf(Math.max(up, 0), Math.min(down, height), along.places, along.parts);
+    const ink = 3 * (of[k] + (faint && faint[k] ? paled : 0)), r = inks[ink], g = inks[ink + 1], b = inks[ink + 2];
+    for (let y = 0; y < rows; y += 1) {
+      for (let x = 0; x < columns; x += 1) {
+        const p = 4 * (along.places[y] * wide + across.places[x]), part = along.parts[y] * across.parts[x];
+        ends[p] += part; ends[p + 1] += part * r; ends[p + 2] += part * g; ends[p + 3] += part * b;
+      }
     }
   });
+  for (let p = 4 * wide; p < 4 * wide * height; p += 1) ends[p] += ends[p - 4 * wide];
   const pixels = image.data;
   for (let y = 0, q = 0; y < height; y += 1) {
     let cover = 0, red = 0, green = 0, blue = 0;

@@ -1,9 +1,10 @@
-// One map on the page: boxes on a canvas that is moved rather than painted anew, marks on a second one above it.
+// One map on the page: boxes on a canvas that is moved rather than painted anew, marks on one above it, and what a pointer changes on a third.
 
 const LEFT = 76, RIGHT = 8, TOP = 66, BOTTOM = 34, STRIP = 9, GAP = 10, LEAST = 5;  // pixels; STRIP: a stream, LEAST: no party of a cause is smaller
+const CELLS = 4096;  // more than a screen has of LEAST pixels
 
 // The smallest of 1, 2, 5 times a power of 10 (of 2 for bytes) that leaves about `most` marks.
-const marksOf = (low, high, most, binary) => {
+const ticksOf = (low, high, most, binary) => {
   const raw = Math.max((high - low) / Math.max(most, 1), 1);
   const power = binary ? 2 ** Math.ceil(Math.log2(raw)) : 10 ** Math.floor(Math.log10(raw));
   const every = binary ? power : power * [1, 2, 5, 10].find((m) => m * power >= raw);
@@ -13,11 +14,11 @@ const marksOf = (low, high, most, binary) => {
 };
 
 const viewOf = (place) => {
-  const base = document.createElement("canvas"), over = document.createElement("canvas");
+  const [base, marks, over] = [0, 1, 2].map(() => document.createElement("canvas"));
   over.tabIndex = 0;
   over.setAttribute("role", "img");
-  place.append(base, over);
-  const view = { place, base, over, plan: null, look: null, faint: null, painted: null };
+  place.append(base, marks, over);
+  const view = { place, base, over, plan: null, look: null, faint: null, painted: null, marked: null };
   const streams = () => (view.plan.program.streams.length > 1 ? view.plan.program.streams.length * STRIP + GAP + 2 : 0);
   let known = null;  // asking for it is a layout of the page: once for a frame
   view.size = () => (known ??= { width: Math.max(1, Math.floor(place.clientWidth - LEFT - RIGHT)), height: Math.max(1, Math.floor(place.clientHeight - TOP - BOTTOM - streams())) });
@@ -28,7 +29,7 @@ const viewOf = (place) => {
   view.stepAt = (w, x) => w.x0 + (x - LEFT) / view.size().width * (w.x1 - w.x0);
   view.byteAt = (w, y) => w.y1 - (y - TOP) / view.size().height * (w.y1 - w.y0);
   view.near = (w) => [(w.x1 - w.x0) / view.size().width, (w.y1 - w.y0) / view.size().height];
-  view.stale = () => { view.painted = null; };
+  view.stale = () => { view.painted = view.marked = null; };
 
   const part = (w, x, y, width, height) => {
     if (width <= 0 || height <= 0) return;
@@ -72,23 +73,22 @@ const viewOf = (place) => {
     pen.textAlign = "center";
     const below = TOP + height + streams();
     const clear = (x) => x > LEFT - 1 && x < LEFT + width + 1;
-    for (const step of marksOf(Math.max(w.x0, 0), w.x1, width / 90, false)) if (clear(view.toX(w, step))) pen.fillText(count(step), Math.min(view.toX(w, step), LEFT + width - 14), below + 14);
+    for (const step of ticksOf(Math.max(w.x0, 0), w.x1, width / 90, false)) if (clear(view.toX(w, step))) pen.fillText(count(step), Math.min(view.toX(w, step), LEFT + width - 14), below + 14);
     pen.fillText("step", LEFT + width / 2, below + 29);
     pen.textAlign = "right";
     for (const lane of view.plan.lanes) {
       const low = Math.max(w.y0, lane.at + lane.low), high = Math.min(w.y1, lane.at + lane.high), room = (high - low) / (w.y1 - w.y0) * height;
       if (lane.outside || room < 8) continue;
-      for (const mark of marksOf(low - lane.at, high - lane.at, room / 44, true)) pen.fillText(bytes(mark), LEFT - 6, view.toY(w, mark + lane.at) + 4);
+      for (const mark of ticksOf(low - lane.at, high - lane.at, room / 44, true)) pen.fillText(bytes(mark), LEFT - 6, view.toY(w, mark + lane.at) + 4);
     }
   };
 
+  // The most bytes alive in each column of pixels.
   const curve = (pen, w, width) => {
-    const { edges, height, most } = view.plan, tall = TOP - 22, least = new Float32Array(width + 1).fill(-1);
-    let k = 0;
-    while (k + 1 < height.length && edges[k + 1] < w.x0) k += 1;
-    for (; k < height.length && edges[k] <= w.x1; k += 1) {
-      const a = Math.max(0, Math.floor(view.toX(w, edges[k]) - LEFT)), b = Math.min(width, Math.ceil(view.toX(w, edges[k + 1]) - LEFT));
-      for (let x = a; x <= b; x += 1) least[x] = Math.max(least[x], height[k]);
+    const { edges, height, most } = view.plan, tall = TOP - 22, least = new Float64Array(width + 1).fill(-1), wide = width / (w.x1 - w.x0);
+    for (let k = spanAt(edges, w.x0); k < height.length && edges[k] <= w.x1; k += 1) {
+      const a = Math.max(0, Math.floor((edges[k] - w.x0) * wide)), b = Math.min(width, Math.ceil((edges[k + 1] - w.x0) * wide));
+      for (let x = a; x <= b; x += 1) if (height[k] > least[x]) least[x] = height[k];
     }
     pen.fillStyle = "#cfd8e3";
     for (let x = 0; x < width; x += 1) if (least[x] > 0) pen.fillRect(LEFT + x, TOP - 6 - least[x] / most * tall, 1, least[x] / most * tall);
@@ -161,41 +161,67 @@ const viewOf = (place) => {
     pen.font = "12px system-ui, sans-serif";
   };
 
-  const conflict = (pen, w, one, chosen, seen = new Set()) => {
-    const lane = view.plan.allLanes[one.lane];
-    if (lane.at === undefined) return;
-    for (const [x0, x1, y0, y1] of one.boxes) {
-      const [x, y, wide, high] = rectangle(w, x0, x1, y0 + lane.at, y1 + lane.at, LEAST);
-      if (x > LEFT + view.size().width || x + wide < LEFT || y > TOP + view.size().height || y + high < TOP) continue;
-      const cell = [x, y, wide, high].map((v) => Math.round(v / LEAST)).join();
-      if (seen.has(cell)) continue;  // thousands at one place are one mark, until one comes closer
+  // Where conflicts lie, the chosen one above the others. Thousands at one place are one mark, until one comes closer.
+  const conflicts = (pen, w, chosen) => {
+    const { x0, x1, y0, y1, of } = view.plan.marks, seen = new Set(), right = LEFT + view.size().width, low = TOP + view.size().height;
+    const mark = (k) => {
+      if (x1[k] < w.x0 || x0[k] > w.x1 || y1[k] < w.y0 || y0[k] > w.y1) return null;
+      const [x, y, wide, high] = rectangle(w, x0[k], x1[k], y0[k], y1[k], LEAST), left = Math.max(x, 0), top = Math.max(y, 0);
+      return [left, top, Math.min(x + wide, right + LEAST) - left, Math.min(y + high, low + LEAST) - top];
+    };
+    pen.strokeStyle = RED;
+    pen.fillStyle = "rgba(200, 16, 46, .18)";
+    pen.lineWidth = 1;
+    for (let k = 0; k < of.length; k += 1) {
+      const box = of[k] === chosen ? null : mark(k), cell = box && box.reduce((sum, v) => sum * CELLS + Math.round(v / LEAST), 0);
+      if (!box || seen.has(cell)) continue;
       seen.add(cell);
-      pen.fillStyle = chosen ? "rgba(200, 16, 46, .3)" : "rgba(200, 16, 46, .18)";
-      pen.fillRect(x, y, wide, high);
+      pen.fillRect(...box);
+      pen.strokeRect(...box);
+    }
+    for (let k = of.indexOf(chosen); k >= 0 && of[k] === chosen; k += 1) {
+      const box = mark(k), { cause } = view.plan.conflicts[chosen];
+      if (!box) continue;
       pen.strokeStyle = RED;
-      pen.lineWidth = chosen ? 2 : 1;
-      pen.strokeRect(x, y, wide, high);
-      if (chosen && one.cause) { number(pen, one.cause, Math.min(x + wide + 4, LEFT + view.size().width - 30), Math.max(y, TOP) + 13); }
+      pen.fillStyle = "rgba(200, 16, 46, .3)";
+      pen.lineWidth = 2;
+      pen.fillRect(...box);
+      pen.strokeRect(...box);
+      if (cause) number(pen, cause, Math.min(box[0] + box[2] + 4, right - 30), Math.max(box[1], TOP) + 13);
     }
   };
 
-  view.mark = (w, state) => {
-    const ratio = window.devicePixelRatio || 1, pen = over.getContext("2d"), { width, height } = view.size();
+  // An empty canvas of the size of the map, and its pen.
+  const cleared = (canvas) => {
+    const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
     const wide = Math.round(place.clientWidth * ratio), tall = Math.round(place.clientHeight * ratio);
-    if (over.width !== wide || over.height !== tall) { over.width = wide; over.height = tall; }
+    if (canvas.width !== wide || canvas.height !== tall) { canvas.width = wide; canvas.height = tall; }
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, place.clientWidth, place.clientHeight);
     pen.font = "12px system-ui, sans-serif";
+    return pen;
+  };
+  const clipped = (pen, width, height) => { pen.save(); pen.beginPath(); pen.rect(LEFT, TOP, width, height); pen.clip(); };
+
+  // Axes, curve, conflicts and names: drawn anew only where the view or the chosen conflict is another.
+  view.mark = (w, state) => {
+    if (view.marked && view.marked.window === w && view.marked.conflict === state.conflict) return;
+    const pen = cleared(marks), { width, height } = view.size();
     axes(pen, w, width, height);
     curve(pen, w, width);
     strips(pen, w, width, height);
-    pen.save();
-    pen.beginPath(); pen.rect(LEFT, TOP, width, height); pen.clip();
+    clipped(pen, width, height);
     lanes(pen, w, width);
-    const seen = new Set();
-    for (const one of view.plan.conflicts) if (one !== state.conflict) conflict(pen, w, one, false, seen);
-    if (view.plan.conflicts.includes(state.conflict)) conflict(pen, w, state.conflict, true);
+    conflicts(pen, w, view.plan.conflicts.indexOf(state.conflict));
     labels(pen, w, height);
+    pen.restore();
+    view.marked = { window: w, conflict: state.conflict };
+  };
+
+  // The frames of the chosen buffers and the cursor.
+  view.point = (w, state) => {
+    const pen = cleared(over), { width, height } = view.size();
+    clipped(pen, width, height);
     for (const [k, colour, dash] of state.framed(view)) {
       if (k < 0 || view.plan.stop[k] <= view.plan.start[k]) continue;
       pen.strokeStyle = colour;

@@ -1,12 +1,16 @@
 """The explorer in a browser: every cause is reached by number and key, ops by steps, and no name is markup."""
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browser import CHROMIUM, DRIVER, NEEDED, browser
 from page_documents import HOSTILE, TEXT, hostile, many_causes
 
+from allocsim import plan_of
 from allocsim.model import Document, Run
+from allocsim.programs.builder import ProgramBuilder
 from reports.interactive import html
 from repro.small.words import plan, program
 
@@ -35,9 +39,17 @@ def pages(tmp_path_factory):
         "many": many_causes(CAUSES),
         "hostile": hostile(),
         "two": Document.of(Run.of(one), Run.of(two)),
+        "deep": deep(130_000),
     }.items():
         (folder / f"{name}.html").write_bytes(html({"scenario": HOSTILE[0]}, document))
     return folder
+
+
+def deep(layers):
+    """Return a plan with a buffer in each of many layers: more than a call takes arguments."""
+    b = ProgramBuilder("deep")
+    b.op("host.write", (), tuple(b.tensor(f"layer.{k}.out", "f32", (1,)) for k in range(layers)))
+    return Document.of(plan_of(b.build(), range(0, 64 * layers, 64)))
 
 
 @pytest.fixture
@@ -58,6 +70,61 @@ def window_of(page):
     return [
         float(edge) for edge in page.run("return new URLSearchParams(location.hash.slice(1)).get('view')").split(",")
     ]
+
+
+COVER = """
+const base = document.querySelector('#map canvas'), copy = document.createElement('canvas');
+[copy.width, copy.height] = [base.width, base.height];
+const pen = copy.getContext('2d', { willReadFrequently: true });
+pen.drawImage(base, 0, 0);
+const { data } = pen.getImageData(0, 0, base.width, base.height);
+return [base.width, base.height, [...data].filter((_, k) => k % 4 === 0)];
+"""
+
+SHIFTED = """
+document.body.dispatchEvent(new KeyboardEvent('keydown', { key: arguments[0], shiftKey: true, bubbles: true }));
+"""
+
+
+def painted(page):
+    """Return the red of the pixels under the marks, rows by columns."""
+    width, height, red = page.run(COVER)
+    return np.array(red).reshape(height, width)
+
+
+def test_each_box_is_painted_where_it_lies_and_nothing_elsewhere(opened):
+    """Between boxes a line stays light, so edges are left out."""
+    page = opened("two", "#plan=1&by=role&view=0,5,0,256")
+    red = painted(page)
+    height, width = red.shape
+    step, byte = np.arange(width) / width * 5, 256 - np.arange(height) / height * 256
+    inside, edges = np.zeros_like(red, dtype=bool), np.zeros_like(red, dtype=bool)
+    for first, last, low in ((0, 2, 0), (1, 3, 64), (2, 4, 128), (3, 5, 192)):  # x, a, y, b
+        box = ((step > first) & (step < last))[None, :] & ((byte > low) & (byte <= low + 64))[:, None]
+        inside |= box
+        for axis, by in itertools.product((0, 1), range(-2, 3)):
+            edges |= np.roll(box, by, axis) != box
+    assert (red[inside & ~edges] < 255).all()
+    assert (red[~inside & ~edges] == 255).all()
+
+
+def test_a_map_that_was_moved_is_the_map_that_is_painted_anew(opened):
+    page = opened("many", "#view=20,140,1000,6000")
+    for key in ("ArrowLeft", "ArrowUp", "ArrowLeft"):
+        page.run(SHIFTED, key)
+        page.drawn()
+    moved = painted(page)
+    page.run("window.dispatchEvent(new Event('resize'))")
+    page.drawn()
+    anew = painted(page)
+    assert (anew < 255).any()
+    assert np.abs(anew - moved).max() <= 2
+
+
+def test_a_plan_of_more_layers_than_a_call_takes_arguments_opens(opened):
+    page = opened("deep", "#find=layer:129999")
+    assert page.text("#hits") == "1 found"
+    assert page.text("#note").startswith("130,000 buffers drawn")
 
 
 @pytest.mark.parametrize("number", [1, 77, CAUSES])
