@@ -27,6 +27,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from allocsim.errors import ModelError
 from allocsim.model import STRENGTHS
 from allocsim.model.layout import LIMIT
@@ -88,17 +90,27 @@ class PagePool(NamedTuple):
     """How many there are, where that was told."""
 
 
-class Cells(tuple[Any, int, int, Any, int, int, int, Any]):
-    """A part that names positions, in plain words: block, offset, nbytes, sequence, first position,
-    first cell, count, content (None where it was not told). A tuple, since a recording has
-    millions, and of a type of its own, so that nothing of a user's is taken for one.
+class Cells(msgspec.Struct, gc=False):
+    """A part that names positions, in plain words. A recording has millions of them, so it is of a
+    type that is quickly made and read.
     """
 
-    __slots__ = ()
+    block: Any
+    low: int
+    """Bytes `[low, high)` of the block."""
+    high: int
+    sequence: Any
+    position: int
+    """The first one."""
+    slot: int
+    """Cells `[slot, stop)` of the page."""
+    stop: int
+    content: Any
+    """None where it was not told."""
 
     def as_bytes(self) -> dict[str, Any]:
         """Return the same as a part that names no positions."""
-        return {"block": self[0], "offset": self[1], "nbytes": self[2]}
+        return {"block": self.block, "offset": self.low, "nbytes": self.high - self.low}
 
 
 def checked(event: Any) -> Mapping[str, Any]:
@@ -223,18 +235,19 @@ class Lowering:
             found = {key: value for key, value in event.items() if key != "program"}
             self._programs.setdefault(key_of(event, "program"), []).append(found)
             return ()
-        mark, use = event.get("mark"), None if "mark" not in event else dict(event)
+        use = event
         for side in ("reads", "writes") if self._typed else ():
             parts = event.get(side)
-            if parts and isinstance(parts, list | tuple):
+            if parts and (type(parts) is list or isinstance(parts, list | tuple)):
                 plain = self._parts(parts, side)
                 if plain is not parts:
-                    use = dict(event) if use is None else use
-                    use[side] = plain
-        if use is None:
-            return (event,)
-        use.pop("mark", None)
-        if mark is None:
+                    if use is event:
+                        use = dict(event)
+                    use[side] = plain  # type: ignore[index]
+        if "mark" not in event:
+            return (use,)
+        use = {key: value for key, value in use.items() if key != "mark"}
+        if event["mark"] is None:
             return (use,)
         return use, {"event": "record", "mark": key_of(event, "mark"), "stream": event.get("stream", 0)}
 
@@ -260,7 +273,7 @@ class Lowering:
 
     def _cell(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         cells = self._cells(event)
-        return ({**event, "slot": cells[5], "count": cells[6]},)
+        return ({**event, "slot": cells.slot, "count": cells.stop - cells.slot},)
 
     def _parts(self, parts: Any, side: str) -> Any:
         """Return parts with the bytes of their cells, what has no position as it is; the same list
@@ -271,10 +284,28 @@ class Lowering:
             for number, part in enumerate(parts):
                 if (type(part) is dict or isinstance(part, Mapping)) and "position" in part:
                     found = list(parts) if found is parts else found
-                    found[number] = self._cells(part)
+                    found[number] = self._cell_of(part) or self._cells(part)
         except ModelError as error:
             raise error.within(f"{side}[{number}]") from None
         return found
+
+    def _cell_of(self, part: Mapping[str, Any]) -> Cells | None:
+        """Return the cell of a part that says block, sequence and position alone, as most do; None
+        for any other.
+        """
+        try:
+            name, sequence, position = part["block"], part["sequence"], part["position"]
+        except KeyError:
+            return None
+        if len(part) != 3 or not (type(name) is type(sequence) is str and type(position) is int):
+            return None
+        known = self._pages.get(name)
+        if known is None or not 0 <= position <= LIMIT:
+            return None
+        cells, cell = known
+        slot = position % cells
+        low = slot * cell
+        return Cells(name, low, low + cell, sequence, position, slot, slot + 1, None)
 
     def _cells(self, part: Mapping[str, Any]) -> Cells:
         name, sequence, position = part.get("block"), part.get("sequence"), part["position"]
@@ -291,7 +322,8 @@ class Lowering:
         if slot + count > cells or position > LIMIT:
             number_of(part, "position")
             raise ModelError("count", f"cells [{slot}, {slot + count}) are not within the {cells} of a page")
-        return Cells((name, slot * cell, count * cell, sequence, position, slot, count, part.get("content")))
+        stop = slot + count
+        return Cells(name, slot * cell, stop * cell, sequence, position, slot, stop, part.get("content"))
 
 
 def pairs_of(event: Mapping[str, Any]) -> Any:

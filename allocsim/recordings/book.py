@@ -216,26 +216,28 @@ class PageBook:
         self._count_on(page, event["sequence"], low, high, event["position"] - low)
 
     def _use(self, event: Mapping[str, Any]) -> None:
-        for side, done in (("reads", self._read), ("writes", self._write)):
-            parts = event.get(side)
-            if parts:
-                for part in parts:
-                    if type(part) is Cells:
-                        done(part)
+        pages = self._pages
+        for part in event.get("reads") or ():
+            if type(part) is Cells:
+                page = pages.get(part.block)
+                known = page and page.positions.get(part.sequence)
+                if known:
+                    start, stop, at = known[-1]
+                    if at == part.position - part.slot and start <= part.slot and part.stop <= stop:
+                        continue  # as nearly all are
+                self._read(part)
+        for part in event.get("writes") or ():
+            if type(part) is Cells:
+                self._write(part)
 
     def _read(self, part: Cells) -> None:
-        name, _, _, sequence, position, low, count, _ = part
+        name, sequence, low, high = part.block, part.sequence, part.slot, part.stop
         page = self._pages.get(name) or self._page(name)
-        high, base = low + count, position - low
-        known = page.positions.get(sequence)
-        if known:
-            start, stop, at = known[-1]
-            if at == base and start <= low and high <= stop:
-                return
-        known = known or []
+        base = part.position - low
+        known = page.positions.get(sequence, [])
         if all(found == base for found in _within(known, low, high)):
             return
-        what = f"positions [{position}, {position + count}) of {sequence} are read in {name}"
+        what = f"positions [{part.position}, {base + high}) of {sequence} are read in {name}"
         if sequence in page.lost:
             self._tell("rewritten", name, f"{what}; event {page.lost[sequence]} wrote over them for another sequence")
         else:
@@ -249,10 +251,10 @@ class PageBook:
             page.lost.pop(sequence, None)
 
     def _write(self, part: Cells) -> None:
-        name, _, _, sequence, position, low, count, content = part
+        name, sequence, low, high = part.block, part.sequence, part.slot, part.stop
         page = self._pages.get(name) or self._page(name)
-        high, base = low + count, position - low
-        page.content = _put(page.content, low, high, content)
+        base = part.position - low
+        page.content = _put(page.content, low, high, part.content)
         mine = page.positions.get(sequence)
         if mine is None or len(page.positions) > 1:
             for other, spans in page.positions.items():

@@ -83,8 +83,6 @@ def all_before(owners: list[RecordedBlock], stream: int, before: Front) -> bool:
 
 def covered(parts: dict[Ends, Use] | None, low: int, high: int) -> bool:
     """Return whether somebody wrote each byte of `[low, high)`."""
-    if parts and (low, high) in parts:
-        return True
     for start, end in sorted(parts or ()):
         if start <= low < end:
             low = end

@@ -280,10 +280,9 @@ class Screen:
     def _parts(self, parts: Iterable[Any], side: str) -> list[Part]:
         found, blocks = [], self.blocks
         for part in parts:
-            held = blocks.get(part[0]) if type(part) is Cells else None
+            held = blocks.get(part.block) if type(part) is Cells else None
             if held is not None:
-                low = part[1]
-                found.append((held, low, low + part[2]))
+                found.append((held, part.low, part.high))
             else:
                 found.append(self._part(part, side))
         return found
@@ -314,8 +313,8 @@ class Screen:
         writer = held.whole
         if writer is not None:
             right = right and (writer[1] == stream or before.get(writer[1], -1) >= writer[0])
-        elif not held.lasting and not covered(held.parts, low, high):
-            right = False
+        elif not held.lasting and (not held.parts or (low, high) not in held.parts):
+            right = right and covered(held.parts, low, high)
         if held.parts and held.only != stream:
             for (start, end), part in held.parts.items():
                 if start < high and low < end and part[1] != stream and before.get(part[1], -1) < part[0]:
