@@ -4,8 +4,7 @@
 
 A block is a tensor of bytes: it is made by `torch.empty`, grown and cut by `resize_` of its storage,
 and given back when nobody holds it. Its memory is real: every block is filled with bytes of its own,
-which are compared before it is freed or moved. PyTorch aligns to 64 bytes on a CPU; more is had by
-asking for more, as its callers do.
+which are compared before it is freed or moved. PyTorch aligns to 64 bytes on a CPU.
 
 What this program does not see: how PyTorch asks its own allocator (`c10::alloc_cpu`), and kernels.
 """
@@ -16,27 +15,19 @@ import torch
 
 from allocsim.online.pools_by_library import RealMemory
 
-ALIGNMENT = 64
-"""Bytes, `c10::gAlignment`."""
-
 
 class Tensors:
     """The functions of a malloc, over tensors that are held here."""
 
     def __init__(self) -> None:
         self.held: dict[int, torch.Tensor] = {}
-        """By address of its first byte that is used."""
+        """By address."""
 
     def malloc(self, nbytes: int) -> int:
         """Return the address of a new tensor."""
-        return self.aligned_alloc(1, nbytes)
-
-    def aligned_alloc(self, alignment: int, nbytes: int) -> int:
-        """Return an address in a new tensor, at a multiple."""
-        found = torch.empty(nbytes + max(alignment - ALIGNMENT, 0), dtype=torch.uint8)
-        address = -(-found.data_ptr() // alignment) * alignment
-        self.held[address] = found
-        return address
+        found = torch.empty(nbytes, dtype=torch.uint8)
+        self.held[found.data_ptr()] = found
+        return found.data_ptr()
 
     def realloc(self, address: int, nbytes: int) -> int:
         """Let a tensor's storage have another size; return where it is now."""
@@ -53,4 +44,4 @@ class Tensors:
 
 def tensors(_capacity: int | None, _alignment: int, device: Any) -> RealMemory:
     """Make the target."""
-    return RealMemory(Tensors(), device, natural=lambda _nbytes: ALIGNMENT)
+    return RealMemory(Tensors(), device, natural=lambda _nbytes: 64)

@@ -130,8 +130,11 @@ def malloc(path: str) -> Callable[[int | None, int, Device], Any]:
 
 
 class RealMemory:
-    """Real memory of functions `malloc`, `aligned_alloc`, `realloc` and `free`: what lies in a
-    block is its own until it is freed.
+    """Real memory of functions `malloc` and `free`: what lies in a block is its own until it is
+    freed.
+
+    Where there is `aligned_alloc`, it is asked for more than malloc's alignment; else malloc is, for
+    so many bytes more. Where there is no `realloc`, none is asked for.
     """
 
     keeps = True
@@ -144,27 +147,35 @@ class RealMemory:
         self._natural = natural or _natural
         """The alignment of so many bytes of malloc."""
         self._filled: dict[int, bytes] = {}
-        self._aligned: set[int] = set()
-        """Blocks of `aligned_alloc`."""
+        self._aligned: dict[int, int] = {}
+        """By address of a block with more than malloc's alignment, what is freed for it."""
         self._made = 0
+        if hasattr(found, "realloc"):
+            self.realloc = self._realloc
 
     def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
         """Return the address of new memory that is filled with bytes of its own."""
-        usual = alignment <= self._natural(nbytes)
-        rounded = -(-nbytes // alignment) * alignment
-        address = self._found.malloc(nbytes) if usual else self._found.aligned_alloc(alignment, rounded)
+        usual = self._natural(nbytes)
+        if alignment <= usual:
+            address = self._found.malloc(nbytes)
+        elif hasattr(self._found, "aligned_alloc"):
+            address = start = self._found.aligned_alloc(alignment, -(-nbytes // alignment) * alignment)
+        else:
+            start = self._found.malloc(nbytes + alignment - usual)
+            address = None if start is None else -(-start // alignment) * alignment
         if address is None:
             return None
+        if alignment > usual:
+            self._aligned[address] = start
         self._fill(address, nbytes)
-        (self._aligned.discard if usual else self._aligned.add)(address)
         return int(address)
 
     def free(self, address: int, stream: int) -> None:  # noqa: ARG002 - as above
         """Give memory back, if its bytes are what they were."""
         self._check(address, self._filled.pop(address))
-        self._found.free(address)
+        self._found.free(self._aligned.pop(address, address))
 
-    def realloc(self, address: int, nbytes: int) -> int | None:
+    def _realloc(self, address: int, nbytes: int) -> int | None:
         """Return where the block is now; its first bytes are compared. None for a block of more
         than malloc's own alignment, old or new, which C's realloc does not keep.
         """
@@ -193,7 +204,7 @@ class RealMemory:
 
     def __del__(self) -> None:
         for address in self._filled:
-            self._found.free(address)
+            self._found.free(self._aligned.get(address, address))
 
 
 def _natural(nbytes: int) -> int:
