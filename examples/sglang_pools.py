@@ -11,7 +11,13 @@ SGLang's for dummy tokens and is never given out, so page n of an answer is page
 |---|---|
 | `token` | `TokenToKVPoolAllocator`: alloc and free of single slots |
 | `paged` | `PagedTokenToKVPoolAllocator.alloc`, whole pages |
+| `window` | `SWATokenToKVPoolAllocator` of single slots, for layers with a sliding window: what lies behind the window goes back by `free_swa`, the whole sequence by `free` |
 | `extend` | its `alloc_extend` and `alloc_decode`, for one sequence after the other: the last page in part |
+
+Of `window` the pages are slots of the window's pool. Part of an answer that is given back has slid
+out of the window; its slots for layers that see everything stay until the rest is given back, and
+are looked at here: one that is given out while somebody has it is an error. There are as many of
+these as pages. The cache that the slots lie in is a stand-in, which no slot reaches.
 
 With `sorted` behind the kind, freed pages wait until they are merged and sorted.
 
@@ -23,7 +29,9 @@ from typing import Any
 
 import torch
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 
 PAGE, TOKENS = 64, 4
 
@@ -80,15 +88,77 @@ class Pool:
         self.pool.free(torch.cat([self.slots.pop(page) for page in pages]))
 
 
+class NoCache(BaseSWAKVPool):
+    """What the pool of a window asks of its cache, without one."""
+
+    def __init__(self) -> None:
+        self.mapping = None
+
+    def register_mapping(self, full_to_swa_index_mapping: Any) -> None:
+        """Take the table from slots to slots of the window."""
+        self.mapping = full_to_swa_index_mapping
+
+    def translate_loc_from_full_to_swa(self, kv_indices: Any) -> Any:
+        """Return slots of the window."""
+        return self.mapping[kv_indices]
+
+
+NoCache.__abstractmethods__ = frozenset()  # what reads and writes keys and values is not asked
+
+
+class Window:
+    """A pool for layers with a sliding window, in slots of the window."""
+
+    def __init__(self, words: set[str], capacity: int) -> None:
+        size, self.cache = capacity // PAGE, NoCache()
+        self.pool = SWATokenToKVPoolAllocator(
+            size=size, size_swa=size, page_size=1, dtype=torch.float16, device="cpu", kvcache=self.cache,
+            need_sort="sorted" in words,
+        )  # fmt: skip
+        self.sequences: dict[int, tuple[dict[int, int], list[int]]] = {}
+        """By page, the sequence that has it: its slots by page, and those whose pages have gone."""
+        self.full: set[int] = set()
+        """Slots that are out, for layers that see everything."""
+
+    def alloc(self, nbytes: int) -> list[int] | None:
+        """Return pages for so many bytes, None where there is no room."""
+        found = self.pool.alloc(-(-nbytes // PAGE))
+        if found is None:
+            return None
+        pages = [int(slot) - 1 for slot in self.cache.translate_loc_from_full_to_swa(found)]
+        slots = found.tolist()
+        if self.full & set(slots) or len(set(slots)) < len(slots):
+            raise ValueError(f"slots {slots} of the whole pool: some are out already")
+        self.full.update(slots)
+        sequence = dict(zip(pages, slots, strict=True)), list[int]()
+        self.sequences.update(dict.fromkeys(pages, sequence))
+        return pages
+
+    def free(self, pages: list[int]) -> None:
+        """Give pages back: those of a sequence that are left, or some, which have slid out."""
+        held, gone = self.sequences[pages[0]]
+        slots = torch.tensor([held.pop(page) for page in pages])
+        for page in pages:
+            del self.sequences[page]
+        if held:
+            self.pool.free_swa(slots)
+            gone.extend(slots.tolist())
+            return
+        self.pool.free(slots)
+        self.pool.free_full(torch.tensor(gone, dtype=torch.int64))
+        self.full.difference_update(slots.tolist(), gone)
+
+
 def main() -> None:
     """Answer each line of standard input."""
     kind, *words = sys.argv[1:]
-    pool = None
+    pool: Pool | Window | None = None
     for line in sys.stdin:
         word, *rest = line.split()
         answer = "ok"
         if word == "open":
-            pool = Pool(kind, set(words), int(rest[0]))
+            capacity = int(rest[0])
+            pool = Window(set(words), capacity) if kind == "window" else Pool(kind, set(words), capacity)
             answer = f"ok page={PAGE}"
         elif word == "alloc":
             found = pool.alloc(int(rest[0]))
