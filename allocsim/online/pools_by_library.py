@@ -133,8 +133,8 @@ class RealMemory:
     """Real memory of functions `malloc` and `free`: what lies in a block is its own until it is
     freed.
 
-    Where there is `aligned_alloc`, it is asked for more than malloc's alignment; else malloc is, for
-    so many bytes more. Where there is no `realloc`, none is asked for.
+    Where there is `aligned_alloc`, it is asked for more than malloc's alignment; else malloc is,
+    for so many bytes more. Where there is no `realloc`, none is asked for.
     """
 
     keeps = True

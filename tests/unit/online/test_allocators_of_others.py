@@ -6,7 +6,11 @@ import pytest
 
 from allocsim.online import Judge, drawn
 
-MODULES = {"torch": "examples.torch_cpu:tensors", "onnxruntime": "examples.onnxruntime_arena:values"}
+MODULES = {
+    "ctypes": "examples.python_objects:objects",
+    "torch": "examples.torch_cpu:tensors",
+    "onnxruntime": "examples.onnxruntime_arena:values",
+}
 
 
 @pytest.mark.parametrize("package", MODULES)
