@@ -23,7 +23,7 @@ from allocsim.p_sanitizer.incidents import Incident, Kind
 from allocsim.programs.slots import position_of
 from allocsim.systems.ggml.access.child import Child
 from allocsim.systems.ggml.capture.graph_rows import Rows
-from allocsim.systems.ggml.k_audit.guarded_kernels import Misdeed, SingleOp, guard_each, single_ops
+from allocsim.systems.ggml.k_audit.guarded_kernels import THREADS, Misdeed, SingleOp, guard_each, single_ops
 
 MOST_BYTES: Final = 1 << 28
 """Of the tensors of one op, which is run a dozen times with as much round it."""
@@ -49,13 +49,18 @@ class GuardedPlan:
     steps: Sequence[int | None]
 
 
-def guarded(child: Child, captured: GuardedPlan, seed: int) -> tuple[list[Incident], list[str]]:
-    """Return the incidents in the order of steps, and what was not examined."""
+def guarded(
+    child: Child, captured: GuardedPlan, seed: int, *, threads: Sequence[int] = THREADS
+) -> tuple[list[Incident], list[str]]:
+    """Return the incidents in the order of steps, and what was not examined; each op runs with one
+    thread and with these.
+    """
     ops = single_ops(captured.rows)
     small = [one for one in ops if _nbytes(one) <= MOST_BYTES]
     left_out = [f"{one.op} of {one.words} (more than {MOST_BYTES >> 20} MiB)" for one in ops if one not in small]
     incidents: list[Incident] = []
-    for one, found in zip(small, guard_each(child, small, seed=seed), strict=True):
+    ran = guard_each(child, small, seed=seed, threads=threads, reads=False)
+    for one, found in zip(small, ran, strict=True):
         if found.refused:
             left_out.append(f"{one.op} of {one.words} ({found.refused})")
         for misdeed in found.misdeeds:

@@ -211,21 +211,33 @@ def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
 
 
 def guard(
-    library: Library, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS, patience: float = 0
+    library: Library,
+    ops: Sequence[SingleOp],
+    *,
+    seed: int = 0,
+    threads: Sequence[int] = THREADS,
+    patience: float = 0,
+    reads: bool = True,
 ) -> list[Guarded]:
     """Task: run each op alone and guarded; one that takes longer than `patience` ends the process
-    by SIGALRM.
+    by SIGALRM. Without `reads` it is not asked which sources are read, which takes runs of its own.
     """
     found = []
     for one in ops:
         signal.setitimer(signal.ITIMER_REAL, patience)
-        found.append(_guarded(library, one.rows, seed, threads))
+        found.append(_guarded(library, one.rows, seed, threads, reads=reads))
     signal.setitimer(signal.ITIMER_REAL, 0)
     return found
 
 
 def guard_each(
-    child: Child, ops: Sequence[SingleOp], *, seed: int = 0, threads: Sequence[int] = THREADS, patience: float = 0
+    child: Child,
+    ops: Sequence[SingleOp],
+    *,
+    seed: int = 0,
+    threads: Sequence[int] = THREADS,
+    patience: float = 0,
+    reads: bool = True,
 ) -> list[Guarded]:
     """Run ops in a fork; where one ends it, that one is convicted and the rest run in another.
 
@@ -235,7 +247,7 @@ def guard_each(
         return []
     allowed = patience if len(ops) == 1 else HURRY * patience
     try:
-        return list(child.call(guard, ops, seed=seed, threads=threads, patience=allowed))
+        return list(child.call(guard, ops, seed=seed, threads=threads, patience=allowed, reads=reads))
     except ChildDiedError as died:
         if len(ops) == 1:
             if died.signal == signal.SIGALRM:
@@ -244,11 +256,11 @@ def guard_each(
                 return [Guarded(refused=died.said or str(died))]
             return [Guarded(misdeeds=(Misdeed(kind="Crash", said=str(died)),))]
     half = len(ops) // 2
-    again = partial(guard_each, child, seed=seed, threads=threads, patience=patience)
+    again = partial(guard_each, child, seed=seed, threads=threads, patience=patience, reads=reads)
     return [*again(ops[:half]), *again(ops[half:])]
 
 
-def _guarded(library: Library, rows: Rows, seed: int, threads: Sequence[int]) -> Guarded:
+def _guarded(library: Library, rows: Rows, seed: int, threads: Sequence[int], *, reads: bool) -> Guarded:
     found: list[Misdeed] = []
     with LibraryWorkspace(library) as ws:
         room = _Room(ws, rows, seed)
@@ -262,7 +274,7 @@ def _guarded(library: Library, rows: Rows, seed: int, threads: Sequence[int]) ->
         found += _spans("OldRead", second != third, where="result or work buffer")
         if not found:
             found += room.by_threads(third, threads)
-        return Guarded(misdeeds=tuple(_joined(found)), reads=room.reads(third), writes=room.writes)
+        return Guarded(misdeeds=tuple(_joined(found)), reads=room.reads(third) if reads else (), writes=room.writes)
 
 
 def _spans(kind: str, wrong: NDArray[np.bool_], **facts: Any) -> Iterator[Misdeed]:

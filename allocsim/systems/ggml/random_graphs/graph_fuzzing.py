@@ -224,11 +224,12 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
 
 def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
     """Return the finding of a graph that ended its process: by the kernel that writes outside its
-    results where one does, since that ends a process anywhere; else in the words of the end.
+    results where one does, since that ends a process anywhere; else in the words of the end. Each
+    runs with as many threads as the graph had.
     """
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
-        incidents, _ = guarded(child, captured.guarded, recipe.seed)
+        incidents, _ = guarded(child, captured.guarded, recipe.seed, threads=range(2, recipe.threads + 1))
     except AllocsimError:
         incidents = []
     names = [
