@@ -1,6 +1,8 @@
-"""docs/tour.md: each command is run as it stands, in one folder, and prints what the page shows."""
+"""docs/tour.md: each command is run as it stands, in one folder, and prints what the page shows, and so does its notebook."""
 
+import json
 import re
+import runpy
 import shlex
 import shutil
 from pathlib import Path
@@ -10,6 +12,7 @@ from commands import allocsim
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+NOTEBOOK = ROOT / "examples" / "tour" / "tour.ipynb"
 BLOCKS = [
     [line.removeprefix("    ") for line in block.splitlines()]
     for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", TEXT, re.MULTILINE)
@@ -48,3 +51,38 @@ def test_every_command_of_the_tour_prints_what_the_page_shows(monkeypatch, tmp_p
 def test_the_tour_names_the_options_of_real_commands_and_its_file_is_the_one_shipped():
     assert (ROOT / "examples" / "tour" / "step.json").stat().st_size < 200_000
     assert all(words[0] in {"check", "explain", "report", "bisect", "diff"} for words, _ in commands())
+
+
+def printed_by(notebook):
+    """The cells that are code, each with the words that it prints or shows, but for times and colours."""
+    shown = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            texts = [out.get("text") or out.get("data", {}).get("text/html", "") for out in cell["outputs"]]
+            printed = re.sub(r"\x1b\[[\d;]*m", "", "".join(map("".join, texts)))  # Jupyter asks for colours
+            shown["".join(cell["source"])] = re.sub(r"[\d.]+ (?:us|\u00b5s|ms|s)\b", "T s", printed).split()
+    return shown
+
+
+@pytest.mark.slow
+def test_the_notebook_is_the_tour_run_again():
+    made = runpy.run_path(str(ROOT / "examples" / "tour" / "notebook.py"))["notebook"]()
+    kept = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert [cell["source"] for cell in made["cells"]] == [cell["source"] for cell in kept["cells"]]
+    assert printed_by(made) == printed_by(kept)
+    assert [line for line in printed_by(kept) if line.startswith("!")] == [
+        "!" + shlex.join(["allocsim", *words]) for words, _ in commands()
+    ]
+
+
+@pytest.mark.slow
+def test_jupyter_runs_the_notebook_and_prints_the_same(monkeypatch, tmp_path):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copy(ROOT / "examples" / "tour" / "step.json", tmp_path)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    before = printed_by(notebook)
+    nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert printed_by(notebook) == before
