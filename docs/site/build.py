@@ -59,7 +59,7 @@ REFERENCE = (
 )
 """Modules whose public names have a page."""
 
-LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
 def pages() -> Iterator[Path]:
