@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
 DOORS: dict[str, tuple[str, ...]] = {
-    "Start": ("README.md", "docs/tour.md", "docs/glossary.md"),
+    "Start": ("README.md", "docs/tour.md", "docs/wishes.md", "docs/glossary.md"),
     "My planner or allocator": (
         *("docs/format.md", "docs/verdict.md", "docs/allocators.md", "docs/fuzzing.md", "docs/online.md"),
         *("docs/scenarios.md", "docs/power.md"),
