@@ -139,7 +139,7 @@ def program_of(change: Change, document: Document) -> Program:
 
 def _step(program: Program, step: int | None) -> str:
     assert step is not None
-    return f"op {step} ({program.ops.names[step]})" if 0 <= step < len(program.ops) else f"step {step}"
+    return f"op {step} ({program.ops.called(step)})" if 0 <= step < len(program.ops) else f"step {step}"
 
 
 def _name(change: Change, program: Program) -> str:

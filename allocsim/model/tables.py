@@ -411,6 +411,10 @@ class Ops:
     def __iter__(self) -> Iterator["Op"]:
         return (self[step] for step in range(len(self)))
 
+    def called(self, step: int) -> str:
+        """Return the name of an op, or its kind where it has none."""
+        return self.names[step] or self.kinds[self.kind[step]]
+
     def is_kind(self, kind: str) -> Bools:
         """Return the mask of ops of one kind."""
         code = self.kinds.index(kind) if kind in self.kinds else -1

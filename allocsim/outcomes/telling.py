@@ -205,7 +205,7 @@ def first_place(outcome: Outcome, cause: Cause) -> str:
     place, document = cause.first, outcome.document
     if place.op is not None:
         program = document.runs[place.run].program if place.run is not None else _program_of(outcome, cause)
-        name = "" if program is None else f" {program.ops.names[place.op]!r}"
+        name = "" if program is None else f" {program.ops.called(place.op)!r}"
         run = f" of run {place.run}" if place.run is not None and len(document.runs) > 1 else ""
         return f"at op {place.op}{name}{run}"
     return _at_buffer(outcome, cause, place)

@@ -84,7 +84,7 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
     other = "it" if mend.other is None else buffers[mend.other]
 
     def op(step: int | None) -> str:
-        return f"op {step} ({ops.names[step]})" if step is not None and 0 <= step < len(ops) else "an op"
+        return f"op {step} ({ops.called(step)})" if step is not None and 0 <= step < len(ops) else "an op"
 
     if mend.kind == "lifetime":
         return _lifetime_words(dossier, mend, program, name)
@@ -119,13 +119,13 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
 def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str) -> str:
     whole, _ = dossier.lives(program)
     start, stop = (int(step) for step in whole[mend.buffer or 0])
-    until = f"keep {name} until op {stop - 1} ({program.ops.names[stop - 1]}) has run" if stop else f"keep {name}"
+    until = f"keep {name} until op {stop - 1} ({program.ops.called(stop - 1)}) has run" if stop else f"keep {name}"
     if mend.problem is None:
         return until
     problem = dossier.document.problems[mend.problem]
     buffer = mend.buffer or 0
     late, short = int(problem.start[buffer]) > start, int(problem.stop[buffer]) < stop
-    begin = f"give {name} its bytes from op {start} ({program.ops.names[start]}) on"
+    begin = f"give {name} its bytes from op {start} ({program.ops.called(start)}) on"
     if late and not short:
         return begin
     if not late and not short:
