@@ -13,7 +13,6 @@ import numpy as np
 
 from allocsim.allocators.compiling import compiled
 from allocsim.allocators.footprints import FootprintColumns
-from allocsim.model import Int32s
 from allocsim.model.layout import Int64s
 
 FREE = -(1 << 63)  # as in footprints; numba wants a literal of its own module
@@ -21,8 +20,14 @@ NEVER = (1 << 63) - 1
 """In a tree of minima: nothing there."""
 
 
-WINDOW = 64
+WINDOW = 512
 """Starts in half a window of the smallest kind, at least; the next kind is twice as large."""
+
+HALF, LOW = 32, (1 << 32) - 1
+"""Of an entry's life: its first start is in the high bits, its past one in the low ones."""
+
+BLOCK = 256
+"""Entries that are looked at before it is asked whether enough was found."""
 
 LATE = 96
 """Entries that lie behind those of a window until they are put among them."""
@@ -78,62 +83,90 @@ def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> Int64
 
 
 @compiled()
-def _in_order(spans: Int32s, bounds: Int64s, begin: Any, done: Any, end: Any) -> None:
+def _in_order(entries: Int64s, begin: Any, done: Any, end: Any) -> None:
     """Put the entries from `done` on among those before it, which are in order of offset."""
-    order = np.argsort(bounds[done:end, 0], kind="mergesort")
-    late_spans, late_bounds = spans[done:end].copy(), bounds[done:end].copy()
+    order = np.argsort(entries[done:end, 0], kind="mergesort")
+    late = entries[done:end].copy()
     here, place = done - 1, end - 1
     for turn in range(end - done - 1, -1, -1):
         row = order[turn]
-        bottom = late_bounds[row, 0]
-        while here >= begin and bounds[here, 0] > bottom:
-            bounds[place, 0], bounds[place, 1] = bounds[here, 0], bounds[here, 1]
-            spans[place, 0], spans[place, 1] = spans[here, 0], spans[here, 1]
+        while here >= begin and entries[here, 0] > late[row, 0]:
+            for column in range(3):
+                entries[place, column] = entries[here, column]
             here -= 1
             place -= 1
-        bounds[place, 0], bounds[place, 1] = bottom, late_bounds[row, 1]
-        spans[place, 0], spans[place, 1] = late_spans[row, 0], late_spans[row, 1]
+        for column in range(3):
+            entries[place, column] = late[row, column]
         place -= 1
 
 
 @compiled()
+def _meeting(entries: Int64s, first: Any, past: Any, met: Int64s) -> int:
+    """Copy the bounds of the entries that live in [first, past) into `met`, and `NEVER` behind
+    them; return how many they are.
+
+    Whether one does is as good as random, so that no branch is taken on it.
+    """
+    count = np.int64(0)
+    for entry in range(len(entries)):
+        met[count, 0], met[count, 1] = entries[entry, 0], entries[entry, 1]
+        life = entries[entry, 2]
+        count += (life >> HALF < past) & (life & LOW > first)
+    met[count, 0] = NEVER
+    return int(count)
+
+
+@compiled()
+def _narrower(at: Any, least: Any, floor: Any, bottom: Any, size: Any, step: Any) -> tuple[Any, Any]:  # noqa: PLR0917
+    """Return the gap from `floor` to `bottom` (its first multiple of `step`, and its bytes from
+    there) if it holds `size` bytes and is smaller than the one known.
+    """
+    if bottom - floor >= size:  # rarely
+        raised = (floor + step - 1) // step * step
+        if size <= bottom - raised < least:
+            return raised, bottom - raised
+    return at, least
+
+
+@compiled()
 def _gap(  # noqa: PLR0917 - compiled
-    spans: Int32s,
-    bounds: Int64s,
+    early: Int64s,
+    late: Int64s,
     first: Any,
     past: Any,
     size: Any,
     step: Any,
     best: bool,  # noqa: FBT001
-    late: Any,
+    room: tuple[Int64s, Int64s],
 ) -> int:
     """Return the offset of the lowest gap (or, if `best`, the smallest) that holds `size` bytes at
     a multiple of `step` between the entries that live in [first, past); the top of them all where
     none does. O(entries).
 
-    Entries before `late` are in order of offset, and so are those from there on.
+    Both lists are in order of offset. `room` is for those of `BLOCK` entries, and for the late
+    ones.
     """
     floor, at, least = np.int64(0), np.int64(-1), NEVER
-    early, other = 0, late
-    until = bounds[other, 0] if other < len(bounds) else NEVER
-    while early < late or until < NEVER:
-        if early < late and bounds[early, 0] <= until:
-            entry = early
-            early += 1
-        else:
-            entry = other
-            other += 1
-            until = bounds[other, 0] if other < len(bounds) else NEVER
-        meets = (spans[entry, 0] < past) & (spans[entry, 1] > first)
-        bottom = bounds[entry, 0]
-        if meets & (bottom - floor >= size):  # rarely: what is asked of most is one question
-            raised = (floor + step - 1) // step * step
-            gap = bottom - raised
-            if size <= gap < least:
-                at, least = raised, gap
-                if not best or gap == size:
-                    break
-        floor = max(floor, bounds[entry, 1]) if meets else floor
+    enough = size if best else NEVER - 1
+    met, behind = room
+    _meeting(late, first, past, behind)
+    there = np.int64(0)
+    for low in range(0, len(early) + 1, BLOCK):
+        count, here = _meeting(early[low : low + BLOCK], first, past, met), np.int64(0)
+        last = low + BLOCK > len(early)
+        while least > enough:
+            until = behind[there, 0]
+            while here < count and met[here, 0] <= until and least > enough:
+                at, least = _narrower(at, least, floor, met[here, 0], size, step)
+                floor = max(floor, met[here, 1])
+                here += 1
+            if least <= enough or until == NEVER or (here == count and not last):
+                break
+            at, least = _narrower(at, least, floor, until, size, step)
+            floor = max(floor, behind[there, 1])
+            there += 1
+        if least <= enough:
+            break
     if at < 0:
         at = (floor + step - 1) // step * step
     return int(at)
@@ -174,8 +207,8 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
         half *= 4
         halves, begins = _kinds(first, past, half)
     room = _rooms(first, past, halves, begins)
-    # of each entry its first and past, its bottom and top: what a window is asked is side by side
-    spans, bounds = np.empty((room[-1], 2), dtype=np.int32), np.empty((room[-1], 2), dtype=np.int64)
+    entries = np.empty((room[-1], 3), dtype=np.int64)  # bottom, top and life
+    met = np.empty((BLOCK + 1, 2), dtype=np.int64), np.empty((np.diff(room).max() + 1, 2), dtype=np.int64)
     # where of each window the late entries begin, those that are in no order, and its room
     late, done, filled = room[:-1].copy(), room[:-1].copy(), room[:-1].copy()
     for turn in range(2):
@@ -192,13 +225,14 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                 window = begins[kind] + first[row] // halves[kind]
                 begin, end = room[window], filled[window]
                 if done[window] < end:
-                    _in_order(spans, bounds, late[window], done[window], end)
+                    _in_order(entries, late[window], done[window], end)
                     done[window] = end
                 if end - late[window] > LATE:
-                    _in_order(spans, bounds, begin, late[window], end)
+                    _in_order(entries, begin, late[window], end)
                     late[window] = end
-                here = spans[begin:end], bounds[begin:end]
-                at = _gap(*here, first[row], past[row], size, alignment[row], best, late[window] - begin)
+                tail = late[window]
+                lists = entries[begin:tail], entries[tail:end]
+                at = _gap(*lists, first[row], past[row], size, alignment[row], best, met)
                 if at > limit - size:
                     return offset, int(row)
             offset[row] = at
@@ -208,8 +242,8 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                     window = begins[kind] + place
                     entry = filled[window]
                     if entry < room[window + 1]:
-                        spans[entry, 0], spans[entry, 1] = first[row], past[row]
-                        bounds[entry, 0], bounds[entry, 1] = at, at + size
+                        entries[entry, 0], entries[entry, 1] = at, at + size
+                        entries[entry, 2] = (first[row] << HALF) | past[row]
                         filled[window] += 1
     return offset, -1
 

@@ -3,7 +3,9 @@
 Skyline by area and by lifetime; largest size first into the lowest and into the smallest gap; by
 breadth; by contention, then by area; by birth. Each arena for itself; the first that equals the
 bound given ends it, and with more than `MANY` footprints the first that is within a hundredth of
-it. One that comes to what an earlier one needs is given up there.
+it. One that comes to what an earlier one needs is given up there. With more than `TOO_MANY` only
+those two are tried that have found the best: skyline by area, largest size first into the lowest
+gap.
 
 O(n log n) and more for the skylines, which come first, O(n^2) for the others; compiled. What this
 module does not see: who asks (`best`, `branch_and_bound`).
@@ -27,6 +29,9 @@ MANY: Final = 5_000
 """Footprints beyond which a heuristic takes long enough to be content with what is nearly as good
 as can be.
 """
+
+TOO_MANY: Final = 50_000
+"""Footprints beyond which there is time for two of them."""
 
 
 def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
@@ -59,6 +64,8 @@ HEURISTICS: Final[tuple[Callable[[Footprints, int, Int64s, int], Int64s], ...]] 
 limit.
 """
 
+AT_SCALE: Final = (HEURISTICS[0], HEURISTICS[2])
+
 NAME = "portfolio"
 
 
@@ -69,7 +76,7 @@ def first_plans(placed: Footprints, arena: int, rows: Int64s, bound: int) -> Int
     """
     best: Int64s | None = None
     least = 0
-    for heuristic in HEURISTICS:
+    for heuristic in HEURISTICS if len(rows) <= TOO_MANY else AT_SCALE:
         try:
             offsets = heuristic(placed, arena, rows, placed.limit(arena) if best is None else least - 1)
         except CapacityError:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from allocsim import systems
-from allocsim.allocators import ALLOCATORS
+from allocsim.allocators import ALLOCATORS, portfolio
 from allocsim.allocators.branch_and_bound import place
 from allocsim.errors import CapacityError
 from allocsim.judge.fast import check
@@ -114,4 +114,19 @@ def test_minimallocs_challenging_instances_fit_into_a_mebibyte(name):
     plan = place(problem, enough=1 << 20, nodes=4_000_000)
 
     assert plan.peak_bytes <= 1 << 20
+    assert check(Document.of(plan)).clean
+
+
+@pytest.mark.parametrize("name", ["best", "exact"])
+def test_at_scale_it_is_the_better_of_two_heuristics(name, monkeypatch):
+    """With more footprints than there is time for, nothing else is tried."""
+    monkeypatch.setattr(portfolio, "TOO_MANY", 5)
+    monkeypatch.setattr("allocsim.allocators.branch_and_bound.MOST_ITEMS", 5)
+    tried = []
+    heuristics = [lambda *told, at=at: tried.append(at) or portfolio.HEURISTICS[at](*told) for at in (0, 2)]
+    monkeypatch.setattr(portfolio, "AT_SCALE", heuristics)
+    plan = ALLOCATORS[name].place(out_of_reach())
+
+    assert tried == [0, 2]
+    assert plan.peak_bytes <= ALLOCATORS["skyline_by_area"].place(out_of_reach()).peak_bytes
     assert check(Document.of(plan)).clean
