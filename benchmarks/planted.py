@@ -3,7 +3,7 @@
     python benchmarks/planted.py [--seeds N] [--seconds S] [--within] [--out FILE] [NAME...]
     python benchmarks/planted.py --sound 5000 [--out FILE] [NAME...]
 
-Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for; those of its `SOUND` must
+Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for, and those of `unseen_planners.py`, written before the fuzzer was looked at; those of `SOUND` must
 not be accused of anything, those of its `NOTED` only be noted. Each is a target in a process of its own, as a stranger would be, and is fuzzed from each of the seeds
 0 to N - 1: the first 50 programs, and as many more as it takes to find something. Seconds are processor time of campaign and
 target together, from the first program to the first finding, with what either compiles on its first call; a campaign is over after
@@ -29,6 +29,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]  # this
 
 from broken_planners import BROKEN, SOUND  # noqa: E402 - after the path above
 from broken_planners import NOTED as COSTLY  # noqa: E402 - as above
+from unseen_planners import UNSEEN, UNSEEN_SOUND  # noqa: E402 - as above
 
 from allocsim.allocators import find  # noqa: E402 - as above
 from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, campaign, chunks  # noqa: E402 - as above
@@ -51,6 +52,8 @@ ABOUT: Final = {
     **{name: ("planner", about, "") for about, names in BROKEN.items() for name in names},
     **{name: ("costly", what, "") for name, what in COSTLY.items()},
     **dict.fromkeys(SOUND, ("sound", "sound", "")),
+    **{name: ("unseen", about, "") for about, names in UNSEEN.items() for name in names},
+    **dict.fromkeys(UNSEEN_SOUND, ("odd", "sound", "")),
 }
 """Name -> what it is, what its bug is about, and the bug."""
 
@@ -59,10 +62,12 @@ MODULES: Final = {
     "planner": "broken_planners",
     "costly": "broken_planners",
     "sound": "broken_planners",
+    "unseen": "unseen_planners",
+    "odd": "unseen_planners",
 }
 
 
-ODD: Final = frozenset({"sound", "costly"})
+ODD: Final = frozenset({"sound", "costly", "odd"})
 """What nothing may be found in."""
 
 APART: Final = frozenset({"chance", "history", "process", "sound"})
@@ -203,7 +208,7 @@ def _enough(name: str, told: Sequence[Any], explorer: Explorer) -> bool:
     """Return whether what is to be seen of a target has been seen."""
     kind, about, _ = ABOUT[name]
     noted = {finding.cause for finding in explorer.known.values()}
-    return bool(told) or kind == "sound" or (kind == "costly" and about in noted)
+    return bool(told) or about == "sound" or (kind == "costly" and about in noted)
 
 
 def within(name: str, seed: int, _: float) -> dict[str, Any]:
@@ -213,7 +218,7 @@ def within(name: str, seed: int, _: float) -> dict[str, Any]:
     if name in MUTANTS:
         finding = killed_by(asked, name, cases=MOST)
     else:
-        planner = find(f"broken_planners:{name}")
+        planner = find(f"{MODULES[ABOUT[name][0]]}:{name}")
         finding = first_finding(asked, planner, guarantees=getattr(planner, "guarantees", None) or None, cases=MOST)
     result: dict[str, Any] = {"seed": seed, "noted": [], "within": True}
     if finding is None:
@@ -232,7 +237,7 @@ def reaches(name: str, runs: Sequence[dict[str, Any]]) -> bool:
     """Return whether a bug was found in time from every seed, or a sound planner never accused."""
     kind, about, _ = ABOUT[name]
     if kind in ODD:
-        return all(run["seconds"] is None and (kind == "sound" or about in run["noted"]) for run in runs)
+        return all(run["seconds"] is None and (about == "sound" or about in run["noted"]) for run in runs)
     return all(run["seconds"] is not None and run["seconds"] <= SECONDS for run in runs)
 
 
@@ -253,7 +258,7 @@ def row(name: str, runs: Sequence[dict[str, Any]]) -> str:
 def table(results: dict[str, Any]) -> str:
     """Return the table for people."""
     seeds = max(map(len, results.values()), default=0)
-    bugs = [name for name in results if ABOUT[name][0] in {"mutant", "planner"}]
+    bugs = [name for name in results if ABOUT[name][0] not in ODD]
     sound = [name for name in results if ABOUT[name][0] in ODD]
     good = sum(reaches(name, results[name]) for name in bugs)
     accused = sum(any(run["seconds"] is not None for run in results[name]) for name in sound)
