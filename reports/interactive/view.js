@@ -1,6 +1,6 @@
 // One map on the page: boxes on a canvas that is moved rather than painted anew, marks on one above it, and what a pointer changes on a third.
 
-const LEFT = 76, RIGHT = 8, TOP = 66, BOTTOM = 34, STRIP = 9, GAP = 10, LEAST = 5;  // pixels; STRIP: a stream, LEAST: no party of a cause is smaller
+const LEFT = 76, RIGHT = 8, TOP = 66, BOTTOM = 34, STRIP = 12, MOST = 240, GAP = 10, LEAST = 5;  // pixels; STRIP: a stream, MOST: all of them, LEAST: no party of a cause is smaller
 const CELLS = 4096;  // more than a screen has of LEAST pixels
 
 // The smallest of 1, 2, 5 times a power of 10 (of 2 for bytes) that leaves about `most` marks.
@@ -13,13 +13,21 @@ const ticksOf = (low, high, most, binary) => {
   return found;
 };
 
+// A name as it fits: its middle goes first, since ranks and streams differ at both ends.
+const fitted = (pen, name, room) => {
+  let kept = name.length, said = name;
+  while (kept > 2 && pen.measureText(said).width > room) { kept -= 1; said = `${name.slice(0, Math.ceil(kept / 2))}…${name.slice(name.length - Math.floor(kept / 2))}`; }
+  return said;
+};
+
 const viewOf = (place) => {
   const [base, marks, over] = [0, 1, 2].map(() => document.createElement("canvas"));
   over.tabIndex = 0;
   over.setAttribute("role", "img");
   place.append(base, marks, over);
   const view = { place, base, over, plan: null, look: null, faint: null, painted: null, marked: null };
-  const streams = () => (view.plan.program.streams.length > 1 ? view.plan.program.streams.length * STRIP + GAP + 2 : 0);
+  const strip = () => Math.min(STRIP, MOST / view.plan.program.streams.length);
+  const streams = () => (view.plan.program.streams.length > 1 ? view.plan.program.streams.length * strip() + GAP + 2 : 0);
   let known = null;  // asking for it is a layout of the page: once for a frame
   view.size = () => (known ??= { width: Math.max(1, Math.floor(place.clientWidth - LEFT - RIGHT)), height: Math.max(1, Math.floor(place.clientHeight - TOP - BOTTOM - streams())) });
   view.measure = () => { known = null; };
@@ -122,17 +130,19 @@ const viewOf = (place) => {
     const { opStream, streams: names } = view.plan.program;
     if (names.length < 2) return;
     const from = Math.max(0, Math.floor(w.x0)), to = Math.min(opStream.length, Math.ceil(w.x1)), wide = Math.max(1, width / (w.x1 - w.x0) - 0.5);
-    const last = new Float64Array(names.length).fill(-9);
+    const last = new Float64Array(names.length).fill(-9), tall = strip(), every = Math.ceil(10 / tall);
     for (let op = from; op < to; op += 1) {
       const x = view.toX(w, op), row = opStream[op];
       if (x < last[row] + 1) continue;
       last[row] = x;
       pen.fillStyle = PALETTE[row % PALETTE.length];
-      pen.fillRect(Math.max(x, LEFT), TOP + height + GAP + row * STRIP, wide, STRIP - 2);
+      pen.fillRect(Math.max(x, LEFT), TOP + height + GAP + row * tall, wide, Math.max(tall - 2, tall / 2));
     }
     pen.fillStyle = FAINT;
     pen.textAlign = "right";
-    names.forEach((name, row) => pen.fillText(name.slice(0, 10), LEFT - 6, TOP + height + GAP + 7 + row * STRIP));
+    pen.font = "10px system-ui, sans-serif";
+    names.forEach((name, row) => row % every || pen.fillText(fitted(pen, name, LEFT - 8), LEFT - 6, TOP + height + GAP + Math.min(9, 5 + tall / 2) + row * tall));
+    pen.font = "12px system-ui, sans-serif";
   };
 
   const labels = (pen, w, height) => {
