@@ -125,12 +125,12 @@ class Judge:
         except BrokenPromiseError as error:
             return error.broken
 
-    def suspects(self, sequence: Sequence, abilities: Abilities, *, again: bool = True) -> bool:
+    def suspects(self, sequence: Sequence, *, again: bool = True) -> bool:
         """Return whether the quick driver holds it possible that `judge` finds something."""
 
         def driver(sequence: Sequence) -> QuickDriver:
             room, streams = sequence.capacity, sequence.streams
-            return QuickDriver(self.make, abilities, capacity=room, alignment=sequence.alignment, streams=streams)
+            return QuickDriver(self.make, capacity=room, alignment=sequence.alignment, streams=streams)
 
         try:
             return self._judged(sequence, driver, again=again) is not None
@@ -261,7 +261,7 @@ def campaign(
         result.tally(sequence)
         again = index % AGAIN == 0
         quick = judge.asks_quickly(sequence, abilities)
-        if quick and not judge.suspects(sequence, abilities, again=again):
+        if quick and not judge.suspects(sequence, again=again):
             continue
         broken = judge.judge(sequence, again=again)
         result.moody += quick and broken is None

@@ -1,6 +1,6 @@
 """A driver that makes the calls of `driver`, and says of answers only whether one may be wrong.
 
-    quick = QuickDriver(make, abilities, capacity=1 << 20, alignment=64, streams=1)
+    quick = QuickDriver(make, capacity=1 << 20, alignment=64, streams=1)
     quick.run(sequence.calls)
     quick.finish(largest)         # raises SuspectError where a promise may be broken
 
@@ -144,16 +144,16 @@ class QuickDriver:
     whatever the target raises.
     """
 
-    def __init__(self, make: Make, abilities: Abilities, *, capacity: int | None, alignment: int, streams: int) -> None:
+    def __init__(self, make: Make, *, capacity: int | None, alignment: int, streams: int) -> None:
         copies = self._copies = list[tuple[int, int, int]]()
         self.device = Device(streams, None, lambda *move: copies.append(move))
-        self.abilities = abilities
         self.alignment = alignment
         self.holds: dict[int, list[QuickBlock]] = {}
         self.answers: list[Any] = []
         """What each alloc and realloc was answered, in order."""
         self.target = make(capacity, alignment, self.device)
-        self.book = QuickMemory(self.device, capacity, abilities.page)
+        abilities = self.abilities = Abilities.of(self.target)  # another target may be asked other questions
+        self.book = QuickMemory(self.device, None if abilities.unbounded else capacity, abilities.page)
         self._can = abilities.calls
         self._page = abilities.page
         self._several = streams > 1
