@@ -2,8 +2,8 @@
  *
  * A family is compiled in where a library behind the recorder has it (JEMALLOC, MIMALLOC, TCMALLOC;
  * `malloc_recorder.py` asks): a program that looks whether `mallocx` is there must not find it where
- * it is not. A function that gives memory and is not here does no harm, since memory that was never
- * seen given out is counted alone; one that moves or takes back must be here.
+ * it is not. One that gives memory, moves it or takes it back must be here, unless it calls another
+ * that is: a block that was freed, and is given out again unseen, is freed twice as the log has it.
  *
  * Blocks that go all at once, with the heap that has them, are not seen one by one: that it happened
  * is said in the log.
@@ -79,6 +79,18 @@ int mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new
     if (whole && !strncmp(name, "arena.", 6)) unseen(AT_ONCE);
     return real(name, old, old_size, new, new_size);
 }
+
+int mallctlnametomib(const char *, size_t *, size_t *) __attribute__((weak));
+int mallctlbymib(const size_t *at, size_t length, void *old, size_t *old_size, void *new, size_t new_size) { /* the same by numbers */
+    REAL(mallctlbymib, int, (const size_t *, size_t, void *, size_t *, void *, size_t))
+    if (!real) return ENOENT;
+    static const char *const whole[] = {"arena.0.reset", "arena.0.destroy"};
+    for (int one = 0; length == 3 && mallctlnametomib && one < 2; one++) {
+        size_t named[3], many = 3;
+        if (!mallctlnametomib(whole[one], named, &many) && at[0] == named[0] && at[2] == named[2]) unseen(AT_ONCE);
+    }
+    return real(at, length, old, old_size, new, new_size);
+}
 #endif
 
 #ifdef MIMALLOC
@@ -117,6 +129,8 @@ GIVES_OF(strdup, (const char *s), (s), strlen(s) + 1, 1, false)
 GIVES_OF(strndup, (const char *s, size_t n), (s, n), strlen(p) + 1, 1, false)
 ROW(GIVES, mi_new, N, of_size(n), false)
 ROW(GIVES, mi_new_nothrow, N, of_size(n), false)
+GIVES(mi_heap_alloc_new, (void *h, size_t n), (h, n), n, of_size(n), false)
+GIVES(mi_heap_alloc_new_n, (void *h, size_t c, size_t e), (h, c, e), product(c, e), of_size(product(c, e)), false)
 ROW(GIVES, mi_new_n, CE, of_size(product(c, e)), false)
 ROW(GIVES, mi_new_aligned, NA, a, false)
 ROW(GIVES, mi_new_aligned_nothrow, NA, a, false)
