@@ -37,8 +37,8 @@ O(blocks met) a call beside the target's own work. What this module does not see
 worth making.
 """
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import Any, Final
 
 from allocsim.errors import AskedError
@@ -77,7 +77,7 @@ class Driver:
         copies = self._copies = list[tuple[int, int, int]]()
         tell = None if events is None else (lambda word, **keys: events.append({"event": word, **keys}))
         # neither holds the driver: what it drives is let go with it
-        self.device = Device(streams, tell, lambda *move: copies.append(move))
+        self.device = Device(streams, tell, copying(copies))
         self.book = HeldMemory(self.device, capacity)
         self.alignment = alignment
         self.events = events
@@ -267,8 +267,8 @@ class Driver:
             return
         block = self.holds[handle][0]
         found = self._asked("count", self._memory([block]))
-        if isinstance(found, bool) or found != block.holders:
-            sentence = f"{block.name} at {block.low} has {block.holders} holders, and the allocator says {found!r}"
+        if whole(found) != block.holders:
+            sentence = f"{block.name} at {block.low} has {block.holders} holders; the allocator says {_shown(found)}"
             raise BrokenPromiseError(Broken("counts", "a wrong number of holders", sentence))
 
     def _reserve(self, nbytes: int, stream: int) -> None:
@@ -458,6 +458,11 @@ class Driver:
             self.events.append({"event": word, **keys})
 
 
+def copying(copies: list[tuple[int, int, int]]) -> Callable[[int, int, int], None]:
+    """Return what writes a copy down. It raises TypeError for what are no numbers."""
+    return lambda source, target, nbytes: copies.append((index(source), index(target), index(nbytes)))
+
+
 def bytes_moved(copies: Iterable[tuple[int, int, int]], low: int, new: int) -> int:
     """Return how many of the first bytes at one place were copied to the same places at another."""
     reached = 0
@@ -470,12 +475,18 @@ def bytes_moved(copies: Iterable[tuple[int, int, int]], low: int, new: int) -> i
 def whole(answer: Any) -> int | None:
     """Return a number that a target answered; None for what is none, or cannot be an address."""
     try:
-        number = None if isinstance(answer, bool) else operator.index(answer)
+        number = None if isinstance(answer, bool) else index(answer)
     except TypeError:
         return None
     return number if number is not None and abs(number) < LIMIT else None
 
 
 def _odd(answer: Any, rule: str) -> Broken:
-    shown = "a number beyond 2^62" if type(answer) is int and abs(answer) >= LIMIT else repr(answer)[:80]
-    return Broken("answers", "an answer that is none", f"{shown} was answered; {rule}")
+    return Broken("answers", "an answer that is none", f"{_shown(answer)} was answered; {rule}")
+
+
+def _shown(answer: Any) -> str:
+    try:
+        return "a number beyond 2^62" if type(answer) is int and abs(answer) >= LIMIT else repr(answer)[:80]
+    except Exception:  # noqa: BLE001 - the target's own, or a number of too many digits
+        return f"what cannot be shown, of {type(answer).__name__},"

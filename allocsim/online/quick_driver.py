@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from allocsim.model.layout import LIMIT
 from allocsim.online.device import Device
-from allocsim.online.driver import Call, bytes_moved, whole
+from allocsim.online.driver import Call, bytes_moved, copying, whole
 from allocsim.online.held_memory import GoneMemory, Uses
 from allocsim.online.protocol import Abilities, Make
 
@@ -146,7 +146,7 @@ class QuickDriver:
 
     def __init__(self, make: Make, *, capacity: int | None, alignment: int, streams: int) -> None:
         copies = self._copies = list[tuple[int, int, int]]()
-        self.device = Device(streams, None, lambda *move: copies.append(move))
+        self.device = Device(streams, None, copying(copies))
         self.alignment = alignment
         self.holds: dict[int, list[QuickBlock]] = {}
         self.answers: list[Any] = []
@@ -154,9 +154,7 @@ class QuickDriver:
         self.target = make(capacity, alignment, self.device)
         abilities = self.abilities = Abilities.of(self.target)  # another target may be asked other questions
         self.book = QuickMemory(self.device, None if abilities.unbounded else capacity, abilities.page)
-        self._can = abilities.calls
-        self._page = abilities.page
-        self._several = streams > 1
+        self._can, self._page, self._several = abilities.calls, abilities.page, streams > 1
         self._steps: dict[int, int] = {}
         self._reserved = self._reserved_for = 0
 
@@ -308,7 +306,7 @@ class QuickDriver:
             return
         block = self.holds[handle][0]
         found = self.target.count(block.pages[:1] if self._page else block.low)
-        if isinstance(found, bool) or found != block.holders:
+        if whole(found) != block.holders:
             raise SuspectError
 
     def _reserve(self, nbytes: int, stream: int) -> None:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,6 +135,40 @@ def test_a_target_that_hangs_when_it_is_made_ends_in_one_line(tmp_path: Path, ca
     monkeypatch.setattr("allocsim.online.own_process.STARTING", 1.0)
     assert main(["fuzz", "--online", "stuck:make", "--timeout", "0.2"]) == 2
     assert "no answer in 0.2 s when it was made" in capsys.readouterr().err
+
+
+class Unshown:
+    def __repr__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("word", "given", "words"),
+    [
+        ("alloc", Unshown(), "what cannot be shown, of Unshown, was answered"),
+        ("alloc", [10**5000], "what cannot be shown, of list, was answered"),
+        ("count", np.array([1, 2]), "the allocator says array([1, 2])"),
+        ("count", 10**5000, "the allocator says a number beyond 2^62"),
+        ("copy", (None, 0, 1), "realloc raised TypeError"),
+        ("copy", (0, 64), "realloc raised TypeError"),
+    ],
+    ids=["repr", "pages", "array", "digits", "none", "two"],
+)
+def test_what_a_target_gives_that_is_nothing_is_a_finding_whatever_it_is(word: str, given: Any, words: str):
+    class Odd(SOUND["first_fit"]):
+        def __init__(self, capacity, alignment, device):
+            super().__init__(capacity, alignment, device)
+            if word == "copy":
+                self.realloc = lambda *_: device.copy(*given)
+            else:
+                setattr(self, word, lambda *_: given)
+
+    calls = (("alloc", 0, 100, 8, 0), ("count", 0), ("realloc", 0, 200))
+    judge, sequence = Judge(make=Odd), Sequence(shape="", capacity=4096, alignment=8, streams=1, calls=calls)
+    broken = judge.judge(sequence)
+    assert broken is not None
+    assert words in broken.sentence
+    assert judge.suspects(sequence)
 
 
 def test_a_part_of_a_sequence_accuses_nobody():
