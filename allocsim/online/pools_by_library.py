@@ -27,7 +27,7 @@ MALLOC: Final = "malloc:"
 _NONE: Final = -1
 _NO_ROOM: Final = "static TLS block"
 """What glibc says of a library that asks for more than a running process has left."""
-_WAYS: Final = "`allocsim fuzz --online` makes a process with room for it"
+_WAYS: Final = "and more of it than is left here: `allocsim fuzz --online` has 64 KiB"
 _Asked = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _Ends = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _Waits = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -117,7 +117,7 @@ def malloc(path: str) -> Callable[[int | None, int, Device], Any]:
     except AllocsimError as error:
         if _NO_ROOM not in str(error):
             raise
-        return _refusing(f"{path} must have thread-local storage from the start: {_WAYS}")
+        return _refusing(f"{path} must have thread-local storage from the start, {_WAYS}")
     missing = [name for name in ("malloc", "aligned_alloc", "realloc", "free") if not hasattr(found, name)]
     if missing:
         raise AllocsimError(f"{MALLOC}{path} has no function {missing[0]}")
