@@ -43,8 +43,14 @@ _claims: Final[set[tuple[int, int, int]]] = set()
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what can be made again; it need not be there."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allocsim"
+    """Return the user's folder for what can be made again; it need not be there.
+
+    Of a user without a home, as in some containers, it is one that cannot be made.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allocsim"
+    except RuntimeError:
+        return Path(os.devnull, "allocsim")
 
 
 @contextmanager

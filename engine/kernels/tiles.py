@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocsim import processor
-from engine.kernels.binding import Array, Call, scratch, strided
+from engine.kernels.binding import Array, Call, meets, scratch, strided
 from engine.kernels.threads import cut, parts, together
 from engine.kernels.tuning import Tuning, kept
 
@@ -140,7 +140,8 @@ def call(left: Array, right: Array, out: Array, *, add: bool = False, packed: Ar
     share `packed`, the `room` of the largest.
     """
     arrays = [_spread(x, out.shape[:-2]) for x in (left, right, out)]
-    args = (*arrays, room(*left.shape[-2:]) if packed is None else packed, tuned(), add)
+    how = Tuning() if meets(out, left, right) else tuned()  # what is read may be written: its order makes bits
+    args = (*arrays, room(*left.shape[-2:]) if packed is None else packed, how, add)
     return _multiply(), args
 
 

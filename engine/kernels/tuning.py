@@ -2,12 +2,13 @@
 
 Which of two tiles is quicker, how many columns a block should have, whether it pays to ask for the
 next line of memory: these hang on caches and memory, not on the width of vectors. They are measured
-at the first product of the first process that finds nothing kept (some 0.3 s), and kept in the
-user's cache, by the processor's name, its flags and the code of the kernels. Where that folder
+at the first product of the first process that finds nothing kept (some 0.3 to 1 s), and kept in
+the user's cache, by the processor's name, its flags and the code of the kernels. Where that folder
 cannot be written, each process measures for itself.
 
 No bit of a result hangs on what is measured: it moves the order in which tiles are computed and
-where they read, never the order of a sum. So what chooses between tiles and a BLAS, and how deep a
+where they read, never the order of a sum; and a result that meets an operand is computed by the
+defaults (`engine.kernels.tiles.call`). So what chooses between tiles and a BLAS, and how deep a
 block is, is not measured here: two machines of one kind of vectors give equal bits.
 
 What this module does not see: how a product is computed.
@@ -80,7 +81,7 @@ def measure(multiply: Multiply, room: Callable[[int, int], int]) -> Tuning:
 
 
 def _arrays(rows: int, columns: int, room: Callable[[int, int], int]) -> tuple[Any, ...]:
-    """Return left, right, out and room of a product; those of one field do not fit in a cache."""
+    """Return left, right, out and room of a product."""
     shapes = (rows, _TERMS), (_TERMS, columns), (rows, columns)
     return *(np.ones((1, 1, *shape), np.float32) for shape in shapes), np.empty(room(rows, _TERMS), np.float32)
 

@@ -41,6 +41,20 @@ def test_no_bit_hangs_on_what_was_measured(*, tuned, m, k, n, turned, add):
     assert bits(left, right, tuned, start=start) == bits(left, right, tuning.Tuning(), start=start)
 
 
+@pytest.mark.parametrize("tuned", [tuning.Tuning(in_place=0), tuning.Tuning(block=768), tuning.Tuning(narrow=125)])
+def test_a_result_that_meets_an_operand_has_the_bits_of_every_machine(monkeypatch, tuned):
+    """What is read was written by then, or not: the order of tiles is that of the defaults, whatever was measured."""
+    found = []
+    for told in (tuning.Tuning(), tuned):
+        monkeypatch.setattr(tiles, "tuned", lambda told=told: told)
+        memory = np.random.default_rng(3).standard_normal((200, 3072)).astype("f4")
+        left = np.random.default_rng(4).standard_normal((64, 96)).astype("f4")
+        function, args = tiles.call(left, memory[:96], memory[2:66])
+        function(*args)
+        found.append(memory.tobytes())
+    assert found[0] == found[1]
+
+
 def clocked(monkeypatch, cost):
     """Let a product take `cost(rows, columns, tuning)` seconds; return where the time stands."""
     now = [0.0]
@@ -129,6 +143,15 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(tuning, "measure", lambda *_: tuning.Tuning())
 
     assert tuning.kept(None, room, b"code") == tuning.Tuning()
+
+
+def test_a_user_without_a_home_is_no_error(monkeypatch):
+    """Nothing can be kept then."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    monkeypatch.setattr(tuning, "measure", lambda *_: tuning.Tuning(ahead=0))
+
+    assert tuning.kept(None, room, b"code") == tuning.Tuning(ahead=0)
 
 
 def test_the_machine_is_measured_by_the_tiles_themselves():
