@@ -144,17 +144,20 @@ def grad(
     seed = given.astype(y.dtype)._present()  # noqa: SLF001 - of ours
     with nullcontext() if create_graph else no_grad():
         found = all_gradients(end, seed) if end.needs_grad else {}
-        made = tuple(_taken(x, found, unused) for x in wanted)
+        stages = [node for node in found if node.recipe is None and node.leaf_of is not None]
+        made = tuple(_taken(x, found, [node for node in stages if node.leaf_of is x], unused) for x in wanted)
     return made if several else made[0]
 
 
 _UNUSED: Final = ("error", "none", "zeros")
 
 
-def _taken(x: EagerTensor, found: Mapping[Node, Node], unused: str) -> EagerTensor | None:
+def _taken(x: EagerTensor, found: Mapping[Node, Node], stages: Sequence[Node], unused: str) -> EagerTensor | None:
+    """Return the gradient by x: of a leaf that was changed on the way, by all that it held."""
     node = x._current()  # noqa: SLF001 - of ours
-    if node in found:
-        return EagerTensor(found[node], x.shape)
+    parts = [EagerTensor(found[each], x.shape) for each in dict.fromkeys((node, *stages)) if each in found]
+    if parts:
+        return sum(parts[1:], parts[0])
     if unused == "error":
         raise EngineError(f"grad: what is differentiated does not depend on {node}; unused='zeros' takes it for 0")
     return tensor(np.zeros(x.shape, x.dtype), dtype=x.dtype) if unused == "zeros" else None

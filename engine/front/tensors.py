@@ -118,12 +118,15 @@ class EagerTensor(ChangeableValue):
 
     def slopes(self, gradient: "ArrayLike", leaves: "Sequence[EagerTensor]") -> list[Array]:
         """Return what `backward` would add to each of some leaves, zeros where that is nothing; no
-        `.grad` changes.
+        `.grad` changes, and no hook of another leaf is asked.
         """
         node, given = self._seeded(gradient)
-        found = {id(leaf.leaf_of): _asked(leaf, data) for leaf, data in gradients(node, given)}
-        slopes = [found.get(id(leaf), np.zeros(leaf.shape, leaf.dtype)) for leaf in leaves]
-        return [slope.reshape(leaf.shape) for slope, leaf in zip(slopes, leaves, strict=True)]
+        slopes = {id(leaf): np.zeros(leaf.shape, leaf.dtype) for leaf in leaves}
+        for stage, data in gradients(node, given):  # several of a leaf that was changed on the way
+            key = id(stage.leaf_of)
+            if key in slopes:
+                slopes[key] = slopes[key] + _asked(stage, data).reshape(slopes[key].shape)
+        return [slopes[id(leaf)] for leaf in leaves]
 
     def _seeded(self, gradient: "ArrayLike | EagerTensor | None") -> tuple[Node, Array]:
         """Return the node a pass begins at, and the numbers it begins with; errors as of

@@ -53,6 +53,33 @@ def test_derivatives_of_functions_leave_the_gradients_of_what_these_read_alone(a
     assert w.grad is None if before is None else (w.grad.numpy() == before).all()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda f: jacobian(f, X).numpy().sum((-2, -1)),
+        lambda f: jvp(f, (X,), (np.ones_like(X),))[1].numpy(),
+        lambda f: vjp(f, (X,), np.ones_like(X))[1][0].numpy(),
+    ],
+)
+def test_an_input_that_the_function_changes_has_the_slopes_of_all_that_it_held(asked):
+    """As `backward` has it: 2 of what was there, and 3 of what was laid there."""
+
+    def changes(x):
+        before = x * 2.0
+        with engine.no_grad():
+            x.add_(1.0)
+        return before + x * 3.0
+
+    np.testing.assert_array_equal(asked(changes), np.full(X.shape, 5.0))
+
+
+def test_hooks_of_what_a_function_reads_are_not_asked():
+    asked, w = [], tensor(V, True)
+    w.register_hook(lambda _: asked.append(1))
+    jacobian(lambda x: x * w, X)
+    assert not asked
+
+
 def test_gradients_of_gradients():
     x = tensor(X, True)
     slope = grad(loss(x), x, create_graph=True)
