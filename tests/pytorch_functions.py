@@ -332,7 +332,7 @@ LOSSES = (
     Row("mse_loss", "fn.mse_loss(m, n)", "F.mse_loss(m, n)", "the mean alone"),
     Row("l1_loss", "fn.l1_loss(m, n)", "F.l1_loss(m, n)", apart=_NAN),
     Row("smooth_l1_loss", "fn.smooth_l1_loss(m, n)", "F.smooth_l1_loss(m, n)"),
-    Row("binary_cross_entropy", "fn.binary_cross_entropy(u, t)", "F.binary_cross_entropy(u, t)", "probabilities out of [0, 1] are NaN, there refused; at 0 and 1 the gradient is that of the logarithms as they are bounded: 1 or -1 where the target is the same, there 0, and finite by the target", special=False),
+    Row("binary_cross_entropy", "fn.binary_cross_entropy(u, t)", "F.binary_cross_entropy(u, t)", "probabilities out of [0, 1] are NaN, there refused; at 0 and 1 the gradient is that of the logarithms as they are bounded: 1 or -1 where the target is the same, there 0, and finite by the target; within 1e-12 of them it is that of the logarithms, there bounded", special=False),
     Row("binary_cross_entropy_with_logits", "fn.binary_cross_entropy_with_logits(m, t)", "F.binary_cross_entropy_with_logits(m, t)"),
     Row("kl_div", "fn.kl_div(m, t)", "F.kl_div(m, t)", apart="a target of 0 has no gradient, there NaN"),
     Row("triplet_margin_loss", "fn.triplet_margin_loss(m, n, p)", "F.triplet_margin_loss(m, n, p)", "p is 2, no `swap`", _NAN),

@@ -20,7 +20,7 @@ from engine.front.core_functions import concat, gather, node_of, op, pad, split,
 from engine.front.elementwise_functions import isinf, root
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand
-from engine.ops.shapes import real, whole
+from engine.ops.shapes import counts, real, whole
 
 Axes = int | Sequence[int] | None
 
@@ -78,8 +78,8 @@ def norm(x: EagerTensor, p: float = 2.0, axis: Axes = None, *, keepdims: bool = 
         return root((x * x).sum(places, keepdims=keepdims))
     if p in (float("inf"), float("-inf")):
         return (amax if p > 0 else amin)(x.abs(), places, keepdims=keepdims)
-    powers = _power_of_size(x, p, 0.0 if p > 0 else float("inf"))
-    return _power_of_size(powers.sum(places, keepdims=keepdims), 1 / p, 0.0)
+    nothing = 0.0 if p > 0 else float("inf")
+    return _power_of_size(_power_of_size(x, p, nothing).sum(places, keepdims=keepdims), 1 / p, nothing)
 
 
 def _power_of_size(x: EagerTensor, p: float, nothing: float) -> EagerTensor:
@@ -296,8 +296,8 @@ def roll(x: EagerTensor, shift: int, axis: int) -> EagerTensor:
 
 def tile(x: EagerTensor, times: int | Sequence[int]) -> EagerTensor:
     """Return x repeated so many times along each of the last axes; new axes in front."""
-    times = [whole("tile", n) for n in (times if isinstance(times, Iterable) else (times,))]
-    wide = [1] * (x.ndim - len(times)) + times
+    given = counts("tile", times) if isinstance(times, Iterable) else (whole("tile", times),)
+    wide = (1,) * (x.ndim - len(given)) + given
     x = x.reshape(*(1,) * (len(wide) - x.ndim), *x.shape)
     for place, n in enumerate(wide):
         x = concat([x] * n, place) if n else x[(slice(None),) * place + (slice(0),)]

@@ -231,8 +231,8 @@ def attention(
     Scale is 1 / sqrt(d) by default, the mask [T, S] has no gradient. A mask of truth (numpy's bool)
     is True where a row may look (`np.tri(T, S, dtype=bool)`: not ahead), and a row that may look
     nowhere is 0. One of floating numbers, such as a comparison here gives, is added to the scores;
-    a row of -inf is NaN. Whole numbers are neither and are refused. Batches of k and v have the
-    lengths of those of q, or 1.
+    a row of -inf is NaN. Whole numbers are neither and are refused. Batches of k and v are
+    alike, and have the lengths of those of q, or 1.
     """
     _check(q, k, v)
     if not q.ndim:

@@ -1,8 +1,7 @@
 """Losses, with PyTorch's names, formulas and reductions: `mean` (of all elements), `sum`, `none`.
 
 Predictions come first, targets broadcast to them, never they to targets, and have a gradient where
-they want one. Class
-numbers are whole; `ignore_index` is a class number that counts as no row.
+they want one. Class numbers are whole; `ignore_index` is a class number that counts as no row.
 
 What this module does not see: nodes' history, plans, kernels.
 """
@@ -72,7 +71,7 @@ def binary_cross_entropy(
     probability: EagerTensor, target: Any, *, weight: Any = None, reduction: str = "mean"
 ) -> EagerTensor:
     """Return -(t log p + (1 - t) log(1 - p)), each logarithm -100 at least, with a slope of 10^12
-    from there on, as PyTorch's.
+    from there on. PyTorch's has none above that: it bounds 1 / p too.
     """
     goal = within("binary_cross_entropy", target, probability)
     yes, no = (_logarithm(p) for p in (probability, 1.0 - probability))
@@ -212,12 +211,17 @@ def cross_entropy(
     each label and gives it to all classes alike, as of one that sums to 1.
     """
     smooth = real("label_smoothing", label_smoothing)
+    if not 0 <= smooth <= 1:
+        raise EngineError(f"label_smoothing is {smooth}; it is a share, from 0 to 1")
     if not smooth and reduction == "mean" and not _ignores(labels, ignore_index):
         return core_functions.cross_entropy(logits, labels)
     surprise = logits.log_softmax()
-    share: Any = smooth / logits.shape[-1]
+    share: Any = smooth / max(surprise.shape[-1], 1)
     if _is_floating(labels):
-        goal, count = operand(labels, logits), tensor(float(product(logits.shape[:-1])), dtype=logits.dtype)
+        goal, count = (
+            within("cross_entropy", labels, logits),
+            tensor(float(product(logits.shape[:-1])), dtype=logits.dtype),
+        )
     else:
         goal = _chosen("cross_entropy", logits, labels, ignore_index)
         count, share = goal.sum(), goal.sum(-1, keepdims=True) * share

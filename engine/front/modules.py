@@ -307,7 +307,7 @@ class Lstm(Module):
         self, x: EagerTensor, state: tuple[EagerTensor, EagerTensor] | None = None
     ) -> tuple[EagerTensor, tuple[EagerTensor, EagerTensor]]:
         """Return the hidden states and the last state; without a state it begins with zeros."""
-        h, c = _begun("Lstm", x, state or (_zeros(x, self.width), _zeros(x, self.width)), self.width)
+        h, c = _begun("Lstm", x, state or None, 2, self.width)
         given, seen = x @ self.weight.T + self.bias, []
         for step in range(x.shape[1]):
             i, f, g, o = fn.split(given[:, step] + h @ self.recurrent.T, 4, -1)
@@ -333,7 +333,7 @@ class Gru(Module):
 
     def forward(self, x: EagerTensor, state: EagerTensor | None = None) -> tuple[EagerTensor, EagerTensor]:
         """Return the hidden states and the last one; without a state it begins with zeros."""
-        (h,) = _begun("Gru", x, (_zeros(x, self.width) if state is None else state,), self.width)
+        (h,) = _begun("Gru", x, None if state is None else (state,), 1, self.width)
         given, seen = x @ self.weight.T + self.bias, []
         for step in range(x.shape[1]):
             mine = fn.split(given[:, step], 3, -1)
@@ -363,16 +363,23 @@ def _filled(width: int, value: float) -> EagerTensor:
     return tensor(np.full(width, value, np.float32), requires_grad=True)
 
 
-def _begun(what: str, x: EagerTensor, states: Sequence[EagerTensor], width: int) -> Sequence[EagerTensor]:
-    """Return the states that steps x[N, T, inputs] begin with, which are [N, width] each."""
-    if x.ndim != 3 or not x.shape[1] or any(state.shape != (x.shape[0], width) for state in states):
-        shapes = ", ".join(str(state.shape) for state in states)
-        raise EngineError(f"{what} of {x.shape} from {shapes}: [N, T, inputs], a step at least, and [N, {width}]")
+def _begun(
+    what: str, x: EagerTensor, states: Sequence[EagerTensor] | None, count: int, width: int
+) -> Sequence[EagerTensor]:
+    """Return the states [N, width] that steps x[N, T, inputs] begin with, zeros without any."""
+    if not isinstance(x, EagerTensor) or x.ndim != 3 or not x.shape[1]:
+        raise EngineError(f"{what} of {_form(x)}: a tensor [N, T, inputs] is needed, a step at least")
+    shape = (x.shape[0], width)
+    if states is None:
+        return [tensor(np.zeros(shape), dtype=x.dtype) for _ in range(count)]
+    given = [_form(state) for state in states]
+    if given != [str(shape)] * count:
+        raise EngineError(f"{what} of {x.shape} from {', '.join(given)}: {count} of [N, {width}] are needed")
     return states
 
 
-def _zeros(x: EagerTensor, width: int) -> EagerTensor:
-    return tensor(np.zeros((x.shape[0], width)), dtype=x.dtype)
+def _form(x: object) -> str:
+    return str(getattr(x, "shape", type(x).__name__))
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> EagerTensor:

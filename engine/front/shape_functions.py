@@ -149,8 +149,8 @@ def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eag
 
 def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
     """Return x with the rows of values along an axis added to those that ids [n] name."""
-    form = [1] * x.ndim
-    form[_axis(x, axis)] = -1
+    place = _axis(x, axis)
+    form = [-1 if each == place else 1 for each in range(x.ndim)]
     node_of(values)
     places = _numbers("index_add", np.broadcast_to, np.reshape(ids, form), values.shape)
     return scatter_add(x, axis, places, values)

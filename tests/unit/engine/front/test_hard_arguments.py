@@ -139,9 +139,9 @@ def test_lengths_of_targets_are_within_the_targets(lengths):
         (lambda: fn.gaussian_nll_loss(ROWS, ROWS, np.ones(3)), "none of its rows"),
         (lambda: fn.scatter_add(ROWS, 0, np.zeros((1, 4), int), tensor(np.ones((1, 4)))), "do not fit into"),
         (lambda: fn.conv_transpose2d(IMAGE[..., :1, :1], IMAGE[..., :1, :1], padding=1), "nothing is left"),
-        (lambda: Lstm(3, 4, RNG)(STEPS, (tensor(np.zeros((6, 4), np.float32)),) * 2), r"and \[N, 4\]"),
+        (lambda: Lstm(3, 4, RNG)(STEPS, (tensor(np.zeros((6, 4), np.float32)),) * 2), r"of \[N, 4\] are needed"),
         (lambda: Lstm(3, 4, RNG)(STEPS[0]), r"\[N, T, inputs\]"),
-        (lambda: Gru(3, 4, RNG)(STEPS, tensor(np.zeros((6, 4), np.float32))), r"and \[N, 4\]"),
+        (lambda: Gru(3, 4, RNG)(STEPS, tensor(np.zeros((6, 4), np.float32))), r"of \[N, 4\] are needed"),
         (lambda: Gru(3, 4, RNG)(STEPS[:, :0]), "a step at least"),
         (lambda: fn.softmin([1.0]), "where a tensor is needed"),
         (lambda: fn.outer([1.0], [2.0]), "where a tensor is needed"),
@@ -149,6 +149,23 @@ def test_lengths_of_targets_are_within_the_targets(lengths):
         (lambda: fn.median([1.0]), "where a tensor is needed"),
         (lambda: fn.cosine_similarity([1.0], [2.0]), "where a tensor is needed"),
         (lambda: fn.index_add(ROWS, 0, [0], [1.0]), "where a tensor is needed"),
+        (lambda: fn.index_add([1.0], 0, [0], ROWS), "where a tensor is needed"),
+        (lambda: fn.linear([[1.0]], ROWS), "where a tensor is needed"),
+        (lambda: fn.prelu([1.0], 0.1), "where a tensor is needed"),
+        (lambda: fn.binary_cross_entropy([0.5], [1.0]), "where a tensor is needed"),
+        (lambda: fn.cross_entropy([[1.0]], [0], label_smoothing=0.1), "where a tensor is needed"),
+        (lambda: fn.batch_norm([[1.0]]), "where a tensor is needed"),
+        (lambda: fn.interpolate([[1.0]], 2), "where a tensor is needed"),
+        (lambda: Lstm(3, 4, RNG)([[[1.0, 2.0, 3.0]]]), "Lstm of list"),
+        (lambda: Lstm(3, 4, RNG)(STEPS[0, 0, 0]), r"of \(\): a tensor"),
+        (lambda: Lstm(3, 4, RNG)(STEPS, (STEPS[:, 0],)), r"2 of \[N, 4\] are needed"),
+        (lambda: Lstm(3, 4, RNG)(STEPS, ([0.0], [0.0])), "from list, list"),
+        (lambda: Gru(3, 4, RNG)(STEPS[0, 0, 0]), r"of \(\): a tensor"),
+        (lambda: fn.tile(ROWS, np.array(2)), "no whole numbers"),
+        (lambda: fn.tile(ROWS, tensor(2.0)), "no whole numbers"),
+        (lambda: fn.cross_entropy(ROWS, np.ones((2, 5, 3)), reduction="sum"), "does not broadcast to"),
+        (lambda: fn.cross_entropy(ROWS, [0] * 5, label_smoothing=2.0), "it is a share"),
+        (lambda: fn.cross_entropy(ROWS, [0] * 5, label_smoothing=np.nan), "it is a share"),
         (lambda: fn.kl_div(ROWS[0, 0], ROWS[0, 0], reduction="batchmean"), "batchmean"),
         (lambda: fn.layer_norm(IMAGE, tensor(np.ones((4, 4)))), "the last axis"),
         (lambda: fn.layer_norm(ROWS, None, tensor(np.ones(1))), "the last axis"),
@@ -268,6 +285,7 @@ def test_norms_of_some_zeros_have_slopes_and_equals_share_that_of_the_largest():
     assert slopes(lambda x: fn.norm(x, -np.inf), [1.0, -1.0, 3.0]) == (1.0, [0.5, -0.5, 0.0])
     assert slopes(lambda x: fn.norm(x, 0.5), [0.0, 4.0]) == (4.0, [0.0, 1.0])
     assert slopes(lambda x: fn.norm(x, -1), [0.0, 4.0]) == (0.0, [0.0, 0.0])
+    assert fn.norm(tensor([np.inf, np.inf]), -1).item() == np.inf
 
 
 def test_a_sure_probability_that_is_wrong_has_a_slope():
