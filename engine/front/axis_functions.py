@@ -297,6 +297,7 @@ def roll(x: EagerTensor, shift: int, axis: int) -> EagerTensor:
 def tile(x: EagerTensor, times: int | Sequence[int]) -> EagerTensor:
     """Return x repeated so many times along each of the last axes; new axes in front."""
     given = counts("tile", times) if isinstance(times, Iterable) else (whole("tile", times),)
+    node_of(x)
     wide = (1,) * (x.ndim - len(given)) + given
     x = x.reshape(*(1,) * (len(wide) - x.ndim), *x.shape)
     for place, n in enumerate(wide):

@@ -25,8 +25,6 @@ def dot(a: EagerTensor, b: EagerTensor) -> EagerTensor:
 @in_float32
 def outer(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return a[i] * b[j] of two vectors."""
-    for x in (a, b):
-        node_of(x)
     if a.ndim != 1 or b.ndim != 1:
         raise EngineError(f"outer of shapes {a.shape} and {b.shape}: two vectors are needed")
     return a.reshape(-1, 1) * b.reshape(1, -1)
@@ -124,6 +122,8 @@ def tensordot(a: EagerTensor, b: EagerTensor, axes: int = 2) -> EagerTensor:
 
 def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
     """Return the Kronecker product of two tensors of one rank."""
+    for x in (a, b):
+        node_of(x)
     if a.ndim != b.ndim:
         raise EngineError(f"kron of shapes {a.shape} and {b.shape}: one rank is needed")
     apart = [tuple(n for m, k in zip(x.shape, other, strict=True) for n in ((m, 1) if x is a else (1, k)))

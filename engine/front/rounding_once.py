@@ -27,16 +27,17 @@ def in_float32(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function computed in float32 where a tensor of 16 or 8 bits is given.
 
     The result has their dtype where all tensors of floating numbers have one, else float32. Raises
-    EngineError where the first argument is to be a tensor, and is none.
+    EngineError where an argument given by its place is to be a tensor, and is none.
     """
     written = _WRITTEN.get(function.__name__, ())
-    first = next(iter(signature(function).parameters.values())).annotation
-    of_tensor = isinstance(first, type) and issubclass(first, ChangeableValue)
+    takes = {name: parameter.annotation for name, parameter in signature(function).parameters.items()}
+    tensors = [isinstance(kind, type) and issubclass(kind, ChangeableValue) for kind in takes.values()]
 
     @wraps(function)
     def computed(*args: P.args, **kwargs: P.kwargs) -> T:
-        if of_tensor and args and not isinstance(args[0], ChangeableValue):
-            raise EngineError(f"{type(args[0]).__name__} given where a tensor is needed; tensor(...) makes one")
+        for value, wanted in zip(args, tensors, strict=False):
+            if wanted and not isinstance(value, ChangeableValue):
+                raise EngineError(f"{type(value).__name__} given where a tensor is needed; tensor(...) makes one")
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, ChangeableValue)]
         if all(value.dtype.itemsize > 2 for value in given):
             return function(*args, **kwargs)
