@@ -126,9 +126,8 @@ def kron(a: EagerTensor, b: EagerTensor) -> EagerTensor:
         node_of(x)
     if a.ndim != b.ndim:
         raise EngineError(f"kron of shapes {a.shape} and {b.shape}: one rank is needed")
-    apart = [tuple(n for m, k in zip(x.shape, other, strict=True) for n in ((m, 1) if x is a else (1, k)))
-             for x, other in ((a, b.shape), (b, b.shape))]  # fmt: skip
-    made: EagerTensor = a.reshape(*apart[0]) * b.reshape(*apart[1])
+    left, right = (n for m in a.shape for n in (m, 1)), (n for k in b.shape for n in (1, k))
+    made: EagerTensor = a.reshape(*left) * b.reshape(*right)
     return made.reshape(*(m * k for m, k in zip(a.shape, b.shape, strict=True)))
 
 

@@ -326,6 +326,10 @@ def test_a_cosine_is_that_of_what_is_broadcast():
     assert found.numpy() == pytest.approx([7 / (5 * np.sqrt(2))])
 
 
+def test_a_kronecker_product_may_be_of_one_tensor():
+    np.testing.assert_array_equal(fn.kron(ROWS, ROWS).numpy(), np.kron(ROWS.numpy(), ROWS.numpy()))
+
+
 def test_one_count_tiles_the_last_axis():
     assert fn.tile(tensor([[1.0, 2.0]]), 2).numpy().tolist() == [[1, 2, 1, 2]]
 
