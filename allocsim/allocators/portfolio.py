@@ -5,7 +5,7 @@ breadth; by contention, then by area; by birth. Each arena for itself; the first
 bound given ends it, and with more than `MANY` footprints the first that is within a hundredth of
 it. One that comes to what an earlier one needs is given up there. With more than `TOO_MANY` only
 those two are tried that have found the best: skyline by area, largest size first into the lowest
-gap.
+gap; the others only until one fits where neither of them does.
 
 O(n log n) and more for the skylines, which come first, O(n^2) for the others; compiled. What this
 module does not see: who asks (`best`, `branch_and_bound`).
@@ -33,6 +33,8 @@ as can be.
 TOO_MANY: Final = 50_000
 """Footprints beyond which there is time for two of them."""
 
+Heuristic = Callable[[Footprints, int, Int64s, int], Int64s]
+
 
 def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
     """Return the rows by the most bytes that live at a step of their lives, then by area."""
@@ -41,30 +43,25 @@ def by_contention(placed: Footprints, rows: Int64s) -> Int64s:
     return rows[np.lexsort((rows, -nbytes.astype(np.float64) * (stop - start), -breadth))]
 
 
-HEURISTICS: Final[tuple[Callable[[Footprints, int, Int64s, int], Int64s], ...]] = (
+def _fitted(order: Callable[[Footprints, Int64s], Int64s], *, best: bool) -> Heuristic:
+    return lambda placed, arena, rows, limit: fit_rows(
+        NAME, placed, arena, rows, order(placed, rows), best=best, limit=limit
+    )
+
+
+HEURISTICS: Final[tuple[Heuristic, ...]] = (
     lambda placed, arena, rows, limit: lift(NAME, placed, arena, rows, largest, limit=limit),
     lambda placed, arena, rows, limit: lift(NAME, placed, arena, rows, longest, limit=limit),
-    lambda placed, arena, rows, limit: fit_rows(
-        NAME, placed, arena, rows, by_size(placed, rows), best=False, limit=limit
-    ),
-    lambda placed, arena, rows, limit: fit_rows(
-        NAME, placed, arena, rows, by_size(placed, rows), best=True, limit=limit
-    ),
-    lambda placed, arena, rows, limit: fit_rows(
-        NAME, placed, arena, rows, by_breadth(placed, rows), best=True, limit=limit
-    ),
-    lambda placed, arena, rows, limit: fit_rows(
-        NAME, placed, arena, rows, by_contention(placed, rows), best=False, limit=limit
-    ),
-    lambda placed, arena, rows, limit: fit_rows(
-        NAME, placed, arena, rows, by_birth(placed, rows), best=False, limit=limit
-    ),
+    _fitted(by_size, best=False),
+    _fitted(by_size, best=True),
+    _fitted(by_breadth, best=True),
+    _fitted(by_contention, best=False),
+    _fitted(by_birth, best=False),
 )
-"""Functions from the footprints `rows` of an arena to their offsets, none of which ends above a
-limit.
-"""
+"""Each gives the footprints `rows` of an arena offsets, none of which ends above a limit."""
 
 AT_SCALE: Final = (HEURISTICS[0], HEURISTICS[2])
+REST: Final = tuple(one for one in HEURISTICS if one not in AT_SCALE)
 
 NAME = "portfolio"
 
@@ -76,7 +73,10 @@ def first_plans(placed: Footprints, arena: int, rows: Int64s, bound: int) -> Int
     """
     best: Int64s | None = None
     least = 0
-    for heuristic in HEURISTICS if len(rows) <= TOO_MANY else AT_SCALE:
+    many = len(rows) > TOO_MANY
+    for heuristic in (*AT_SCALE, *REST) if many else HEURISTICS:
+        if many and best is not None and heuristic in REST:
+            break
         try:
             offsets = heuristic(placed, arena, rows, placed.limit(arena) if best is None else least - 1)
         except CapacityError:

@@ -130,3 +130,17 @@ def test_at_scale_it_is_the_better_of_two_heuristics(name, monkeypatch):
     assert tried == [0, 2]
     assert plan.peak_bytes <= ALLOCATORS["skyline_by_area"].place(out_of_reach()).peak_bytes
     assert check(Document.of(plan)).clean
+
+
+@pytest.mark.parametrize("name", ["best", "exact"])
+def test_at_scale_the_others_are_asked_where_neither_of_the_two_fits(name, monkeypatch):
+    """Of these nine the heuristics need 21 bytes, but by birth 19."""
+    monkeypatch.setattr(portfolio, "TOO_MANY", 5)
+    monkeypatch.setattr("allocsim.allocators.branch_and_bound.MOST_ITEMS", 5)
+    rows = ((4, 0, 6), (7, 1, 4), (3, 0, 7), (3, 0, 1), (2, 1, 2), (6, 5, 7), (1, 5, 6), (5, 4, 6), (3, 2, 5))
+    builder = ProgramBuilder("tight", arenas=(Arena(name="a", alignment=1, capacity=19),))
+    for nbytes, _, _ in rows:
+        builder.buffer("b", nbytes, alignment=1)
+    problem = Problem.of(builder.build(), start=[row[1] for row in rows], stop=[row[2] for row in rows])
+
+    assert ALLOCATORS[name].place(problem).peak_bytes == 19
