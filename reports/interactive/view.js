@@ -50,7 +50,7 @@ const viewOf = (place) => {
   // Paint what is new: all of it, or the strips that a move by whole pixels uncovers.
   view.paint = (w) => {
     const { width, height } = view.size(), before = view.painted;
-    if (base.width !== width || base.height !== height) { base.width = width; base.height = height; view.painted = null; }
+    if (base.width !== width || base.height !== height) { base.width = width; base.height = height; view.stale(); }
     const same = view.painted && Math.abs((w.x1 - w.x0) / (before.x1 - before.x0) - 1) < 1e-9 && Math.abs((w.y1 - w.y0) / (before.y1 - before.y0) - 1) < 1e-9;
     const dx = same ? Math.round((before.x0 - w.x0) / (w.x1 - w.x0) * width) : width, dy = same ? Math.round((w.y1 - before.y1) / (w.y1 - w.y0) * height) : height;
     if (Math.abs(dx) < width && Math.abs(dy) < height) {

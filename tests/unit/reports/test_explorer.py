@@ -121,6 +121,17 @@ def test_a_map_that_was_moved_is_the_map_that_is_painted_anew(opened):
     assert np.abs(anew - moved).max() <= 2
 
 
+def test_marks_are_drawn_anew_where_the_map_has_another_size_and_the_window_has_not(opened):
+    """As when a scroll bar appears."""
+    page = opened("many")
+    page.drawn()
+    page.run("document.querySelector('.maps').style.width = '500px'")
+    page.press(RIGHT)
+    page.drawn()
+    wide = page.run("return [...document.querySelectorAll('#map canvas')].slice(1).map((canvas) => canvas.width)")
+    assert wide == page.run("return Array(2).fill(document.querySelector('#map').clientWidth)")
+
+
 def test_a_plan_of_more_layers_than_a_call_takes_arguments_opens(opened):
     page = opened("deep", "#find=layer:129999")
     assert page.text("#hits") == "1 found"
