@@ -4,7 +4,7 @@
 
 Prose becomes Markdown; a command of the page becomes a cell that runs it in the shell. `TABLES` has cells in Python, which
 show the same as tables. Everything is run here, in a folder of its own, without Jupyter; what is printed is the output of the
-cell. So the file is the same each time, and a test makes it anew.
+cell, but for times. So the file is the same each time, and a test makes it anew.
 """
 
 import argparse
@@ -38,6 +38,9 @@ TABLES: Final = {
     "See it": 'allocsim.read("step.json").programs[0]',
 }
 """Heading -> a cell at the end of its section."""
+
+TIME: Final = re.compile(r"[\d.]+ (?:us|\u00b5s|ms|s)\b")
+"""Of this machine: the file has an ellipsis in its place."""
 
 COMMAND: Final = (sys.executable, "-c", "import sys; from allocsim.cli import main; sys.exit(main())")
 
@@ -74,9 +77,8 @@ def ran(source: str, names: dict[str, Any]) -> list[dict[str, Any]]:
         told = subprocess.run(  # noqa: S603 - the commands of the tour
             [*COMMAND, *words], env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True, check=False
         )
-        return [
-            {"name": "stdout", "output_type": "stream", "text": (told.stdout + told.stderr).splitlines(keepends=True)}
-        ]
+        text = TIME.sub("\u2026", told.stdout + told.stderr)
+        return [{"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)}]
     *before, last = ast.parse(source).body
     exec(compile(ast.Module(before, []), "cell", "exec"), names)  # noqa: S102 - the cells above
     if not isinstance(last, ast.Expr):
