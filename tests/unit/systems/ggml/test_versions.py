@@ -39,7 +39,7 @@ def test_what_is_refused_is_refused_for_what_it_lacks():
 @pytest.mark.parametrize("which", BOTH)
 def test_the_column_of_a_library_here_is_what_its_audit_finds(which):
     """Of the ops of the table, and with one thread: races show by chance."""
-    (column,) = [one for wheel, one in COLUMNS.items() if wheel.split()[0] == WHEELS[which][0] and one["ggml"] == live(which).call(version)]  # fmt: skip
+    column = column_of(which)
     ops = sorted({pair.split()[0] for one in COLUMNS.values() for pair in one["pairs"]})
     found = audit(live(which), ops=ops, threads=(1,))
 
@@ -50,12 +50,21 @@ def test_the_column_of_a_library_here_is_what_its_audit_finds(which):
 
 @pytest.mark.parametrize("which", BOTH)
 def test_an_op_that_breaks_its_contract_here_stands_in_its_column(which):
-    (column,) = [one for one in COLUMNS.values() if one["ggml"] == live(which).call(version)]
+    column = column_of(which)
     (row,) = audit_guarded(live(which), ops=["RWKV_WKV7"], threads=(2,)).rows
 
     assert {
         f"RWKV_WKV7 {DOES[kind]}": f"{count} of {row.forms} forms" for kind, (count, *_) in row.misdeeds.items()
     } == {what: forms for what, forms in column["contracts"].items() if what.startswith("RWKV_WKV7 ")}
+
+
+def column_of(which):
+    """The column of the wheel that is installed; skip where another version of it is."""
+    wheel, number = WHEELS[which][0], live(which).call(version)
+    found = [one for name, one in COLUMNS.items() if name.split()[0] == wheel and one["ggml"] == number]
+    if not found:
+        pytest.skip(f"{wheel} with ggml {number} has no column")
+    return found[0]
 
 
 def version(library):
