@@ -2,9 +2,9 @@
 
 Which of two tiles is quicker, how many columns a block should have, whether it pays to ask for the
 next line of memory: these hang on caches and memory, not on the width of vectors. They are measured
-at the first product of the first process that finds nothing kept (some 0.3 to 1 s), and kept in
-the user's cache, by the processor's name, its flags and the code of the kernels. Where that folder
-cannot be written, each process measures for itself.
+at the first product of the first process that finds nothing kept (some 0.3 to 1 s), and kept in the
+user's cache, by the processor's name, its flags, the code of the kernels and what is tried. Where
+that folder cannot be written, each process measures for itself.
 
 No bit of a result hangs on what is measured: it moves the order in which tiles are computed and
 where they read, never the order of a sum; and a result that meets an operand is computed by the
@@ -113,7 +113,7 @@ def kept(multiply: Multiply, room: Callable[[int, int], int], code: bytes) -> Tu
 
 def _digest(code: bytes) -> str:
     machine = "\n".join([processor.name(), *sorted(processor.flags())]).encode()
-    return blake2b(machine + code, digest_size=8).hexdigest()
+    return blake2b(machine + code + repr(CANDIDATES).encode(), digest_size=8).hexdigest()
 
 
 def _read(path: Path) -> Tuning | None:
