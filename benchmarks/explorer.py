@@ -87,7 +87,7 @@ def main() -> None:
     """Print and write a row for each count and plan."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--plans", nargs="+", default=["sound", "faulty"])
+    parser.add_argument("--plans", nargs="+", choices=["sound", "faulty"], default=["sound", "faulty"])
     parser.add_argument("--planner", default=PLANNER, help="a million buffers need a quick one: skyline_by_area")
     parser.add_argument("--moves", type=int, default=30)
     parser.add_argument("--folder", type=Path)

@@ -50,8 +50,8 @@ def measured(name: str, asked: dict[str, list[LawPair]]) -> dict[str, Any]:
 def main() -> int:
     """Ask, print, write; return how many promises are broken."""
     parser = argparse.ArgumentParser(description="Laws on pairs, by planner.")
-    parser.add_argument("--programs", type=int, default=400)
-    parser.add_argument("--planners", nargs="+", default=list(ALLOCATORS))
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--planners", nargs="+", choices=list(ALLOCATORS), default=list(ALLOCATORS))
     parser.add_argument("--out", type=Path, default=HERE / "results" / "laws.json")
     options = parser.parse_args()
     asked = {law: list(pairs(law, options.programs)) for law in LAWS}
