@@ -96,11 +96,11 @@ def _of(document: Document, arena: int, runs: Sequence[tuple[int, Run]]) -> Iter
         return
     most, number, run = max(found, key=lambda row: row[0].nbytes)
     program = run.program
-    name = program.ops.names[most.step] or program.ops[most.step].kind
+    named = [name or f"buffer {place}" for place, name in enumerate(program.buffers.names)]
     yield BufferAnswer(
         buffer=program.arenas[arena].name, asked=_asked(document, arena), used=used, least=most.nbytes, run=number,
-        at=f"op {most.step} {name!r}",
-        needed=tuple((program.buffers.names[one], int(program.buffers.nbytes[one])) for one in most.buffers),
+        at=f"op {most.step} {program.ops.called(most.step)!r}",
+        needed=tuple((named[one], int(program.buffers.nbytes[one])) for one in most.buffers),
         highest=highest, free=free,
     )  # fmt: skip
 
@@ -133,7 +133,7 @@ def _used(run: Run, arena: int) -> tuple[int, str, int]:
     top = int(end.argmax())
     made = int(lifetimes(run.program, skip=run.skip)[top, 0])
     live = int(least_bytes(run.program, counted=placed, skip=run.skip)[made])
-    return int(end[top]), run.program.buffers.names[top], max(int(end[top]) - live, 0)
+    return int(end[top]), run.program.buffers.names[top] or f"buffer {top}", max(int(end[top]) - live, 0)
 
 
 __all__ = ["BufferAnswer", "entries_of", "memory_answer", "sentences_of"]

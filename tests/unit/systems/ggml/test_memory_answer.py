@@ -51,3 +51,12 @@ def test_a_part_of_a_session_and_a_buffer_given_back_have_no_answer(host):
     found.meta["ggml"]["host"] = host
 
     assert memory_answer(found) == []
+
+
+def test_tensors_without_names_are_told_by_number_and_ops_by_kind():
+    unnamed = [{**row, "name": ""} for row in NODES]
+    given = json.dumps({"meta": {"version": "0.26.0"}, "leafs": LEAFS, "nodes": unnamed}).encode()
+    (row,) = memory_answer(loads(given, "dump"))
+
+    assert "''" not in "".join(row.sentences())
+    assert row.needed[0] == ("x", 32)
