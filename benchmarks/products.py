@@ -34,6 +34,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from engine.kernels import tiles  # noqa: E402
 from engine.kernels.binding import Array, scratch  # noqa: E402
+from engine.kernels.vector_width import lanes, wide  # noqa: E402
 
 D, F, V, R, H, K, S = 576, 1536, 49152, 8, 9, 3, 64
 """Hidden, feed-forward, vocabulary, rank, heads, heads of keys, size of a head."""
@@ -97,7 +98,7 @@ GRID = {
 
 def grid(rounds: int) -> dict[str, Any]:
     """Measure products of all sizes of the grid that are no larger than 1e9; say where the choice is slow."""
-    found: dict[str, Any] = {"lanes": tiles.lanes(), "classes": {}}
+    found: dict[str, Any] = {"lanes": lanes(), "classes": {}}
     for turned in ("", "r"):
         rows = [
             {"size": [m, k, n], **measure((m, k), (k, n), turned, rounds)}
@@ -144,7 +145,7 @@ def main() -> None:
                       f"  time {row['ratio']:.2f}x  {row['chosen']}")  # fmt: skip
     overall = {t: geometric_mean(row["ratio"] for row in rows if row["t"] == t) for t in (64, 256)}
     print("geometric mean of tiles / BLAS: " + ", ".join(f"T = {t} {ratio:.2f}x" for t, ratio in overall.items()))
-    found = {"wide": tiles.wide(), "versions": {"numpy": np.__version__}, "geometric_mean": overall, "rows": rows}
+    found = {"wide": wide(), "versions": {"numpy": np.__version__}, "geometric_mean": overall, "rows": rows}
     temporary = options.out.with_suffix(".tmp")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

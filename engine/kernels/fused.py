@@ -27,6 +27,7 @@ from engine.kernels import rowwise, tiles
 from engine.kernels.binding import Array, Arrays, Call, dense_like, one_call, require, scratch
 from engine.kernels.products import blas_ready
 from engine.kernels.threads import cut, parts, together
+from engine.kernels.vector_width import wide
 
 BLOCK_ROWS = 64
 """Query rows whose weights exist at a time, at least; with `causal` no more, so that most keys
@@ -87,7 +88,7 @@ class Products(NamedTuple):
 
 def _by_tiles(q: Array) -> bool:
     """Return whether tiles are quick here."""
-    return bool(q.dtype == np.float32 and tiles.wide())
+    return bool(q.dtype == np.float32 and wide())
 
 
 def _products(q: Array, k: Array, v: Array, rows: int) -> Products:

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocsim import processor
 from engine.kernels.binding import Array, Call, meets, scratch, strided
 from engine.kernels.threads import cut, parts, together
 from engine.kernels.tuning import Tuning, kept
+from engine.kernels.vector_width import lanes, wide
 
 COLUMNS: Final = 48
 """Fewest columns: the width of a tile."""
@@ -62,21 +62,6 @@ MEASURED: Final = {
 EACH: Final = 2
 """Pieces of a batch for each thread: matrices are few, and seldom a multiple of the threads. Each
 piece packs in a room of its own, so that more would lie in no cache."""
-
-
-@lru_cache(maxsize=1)
-def lanes() -> int:
-    """Return how many float32 a vector of the tiles has: 16 where vectors have 512 bits, else 8."""
-    return 16 if "avx512f" in processor.flags() else 8
-
-
-@lru_cache(maxsize=1)
-def wide() -> bool:
-    """Return whether this processor has the vectors and the fused multiply-add of the tiles.
-
-    On others they are right but slow.
-    """
-    return bool({"avx512f", "fma"} & processor.flags())
 
 
 def fits(left: Array, right: Array, out: Array) -> bool:

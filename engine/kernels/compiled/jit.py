@@ -17,9 +17,9 @@ import numba
 import numpy as np
 from numba import types
 
-from engine.kernels import tiles
 from engine.kernels.binding import remember
 from engine.kernels.loading import load
+from engine.kernels.vector_width import lanes
 
 _njit: Any = numba.njit
 _typeof: Any = numba.typeof
@@ -38,7 +38,7 @@ def _digest(folder: Path) -> bytes:
     sources = sorted(folder.glob("*.py"))
     if not sources:
         return b""
-    return hashlib.sha256(b"".join([b"%d" % tiles.lanes(), *(source.read_bytes() for source in sources)])).digest()
+    return hashlib.sha256(b"".join([b"%d" % lanes(), *(source.read_bytes() for source in sources)])).digest()
 
 
 DIGEST: Final = _digest(Path(__file__).parent)

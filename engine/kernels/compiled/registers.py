@@ -23,12 +23,12 @@ from typing import Any, Final
 from llvmlite import ir
 from numba import extending, types
 
-from engine.kernels import tiles
 from engine.kernels.compiled.vectors import splat, touch
+from engine.kernels.vector_width import lanes
 
 _intrinsic: Any = extending.intrinsic  # numba declares this with types that no caller satisfies
 
-LANES: Final = tiles.lanes()
+LANES: Final = lanes()
 """float32 in a vector: 16 of 512 bits, of which there are 32, or 8 of 256 bits, of which there are
 16. A tile's sums, one line of right and one number of left fill them."""
 _WIDE: Final = LANES == 16

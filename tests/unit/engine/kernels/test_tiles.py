@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from allocsim.allocators import find
 from engine.graph import Graph
 from engine.graph.lowering import lower
-from engine.kernels import KERNELS, threads, tiles, tuning
+from engine.kernels import KERNELS, threads, tiles, tuning, vector_width
 from engine.kernels.compiled import entry, products, registers
 from engine.runtime import Runtime
 from engine.tape import team
@@ -132,7 +132,7 @@ def test_poison_spreads_to_its_row_and_column_and_no_further(turned, poison):
     assert not tainted[:12, :66].any()
 
 
-@pytest.mark.skipif(not tiles.wide(), reason="other processors have no such word, or tiles are not used")
+@pytest.mark.skipif(not vector_width.wide(), reason="other processors have no such word, or tiles are not used")
 @pytest.mark.parametrize("turned", [False, True])
 def test_numbers_below_the_normal_range_are_nothing_here_and_something_after(turned):
     """Products flush them to zero, operands and results; what is computed next is not touched by that."""
@@ -208,7 +208,7 @@ sys.exit(pytest.main([*sys.argv[1:], "-W", "ignore::pytest.PytestAssertRewriteWa
 """
 
 
-@pytest.mark.skipif(tiles.lanes() == 8, reason="here the other tests are of these tiles")
+@pytest.mark.skipif(vector_width.lanes() == 8, reason="here the other tests are of these tiles")
 def test_vectors_of_256_bits_do_what_those_of_512_do(tmp_path):
     """The other tests of this file, in a process that takes its processor for one without wider ones."""
     command = [sys.executable, "-c", NARROW, __file__, "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not vectors"]
