@@ -594,11 +594,14 @@ static void planned(const void * planner, const void * graph) {
     flush();
 }
 
+static void say_cells(const void * graph);
+
 static void run_begins(const void * by, const void * graph, bool waits) {
     if (!begin()) {
         return;
     }
     if (tell_graph(graph)) {
+        say_cells(graph);
         open_event("run");
         say(",\"by\":%llu,\"graph\":%llu,\"waits\":%s,\"thread\":%llu", (unsigned long long) (uintptr_t) by,
             (unsigned long long) (uintptr_t) graph, waits ? "true" : "false", (unsigned long long) pthread_self());
@@ -905,6 +908,8 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
 SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute)
 SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute_async)
 
+#include "llama_record.h"
+
 #define ROW(name) { #name, (void *) name, &name##_kept }
 static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(ggml_backend_tensor_set), ROW(ggml_backend_tensor_set_async), ROW(ggml_backend_tensor_get),
@@ -914,12 +919,16 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(ggml_backend_event_synchronize), ROW(ggml_gallocr_alloc_graph), ROW(ggml_backend_buft_alloc_buffer),
     ROW(ggml_backend_buffer_free), ROW(ggml_free), ROW(ggml_reset), ROW(ggml_backend_graph_compute),
     ROW(ggml_backend_graph_compute_async), ROW(ggml_backend_sched_alloc_graph), ROW(ggml_backend_sched_graph_compute),
-    ROW(ggml_backend_sched_graph_compute_async),
+    ROW(ggml_backend_sched_graph_compute_async), ROW(llama_decode), ROW(llama_process), ROW(llama_batch_ext_add),
+    ROW(llama_batch_ext_add_token), ROW(llama_batch_ext_add_embd), ROW(llama_batch_ext_add_seq), ROW(llama_batch_ext_set_pos),
+    ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
+    ROW(llama_memory_seq_cp), ROW(llama_memory_seq_keep), ROW(llama_memory_seq_add), ROW(llama_memory_seq_div),
+    ROW(llama_state_set_data), ROW(llama_state_seq_set_data), ROW(llama_state_seq_set_data_ext),
 };
 
 // Whoever asks the loader (ctypes, dlopen) gets ours too; a second ggml in the process is not recorded.
 void * dlsym(void * handle, const char * name) {
-    if (handle == RTLD_NEXT || strncmp(name, "ggml_", 5)) {
+    if (handle == RTLD_NEXT || (strncmp(name, "ggml_", 5) && strncmp(name, "llama_", 6))) {
         return real_dlsym()(handle, name); // a jump: the caller's address counts for RTLD_NEXT
     }
     void * found = real_dlsym()(handle, name);

@@ -12,12 +12,16 @@
 | `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
 | `sync` | the host waited for a backend or scheduler |
 | `record`, `wait` | of an event and a backend |
+| `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
+| `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
+| `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `restore` |
+| `numbers`, `mask` | while a batch is computed, before a `run`: a leaf's whole numbers, or the finite columns of each row, as ends of ranges |
 
 Contract: addresses are numbers, never followed. Events have numbers `n` in the order in which they
 happened. What this module does not see: what follows from them.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -125,6 +129,7 @@ class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
     waits: bool
     changed: tuple[Address, ...]
     same: tuple[Address, ...]
+    thread: int = 0
 
 
 class RunEnded(RecordEvent, frozen=True, kw_only=True, tag="ran"):
@@ -153,7 +158,60 @@ class EventWaited(RecordEvent, frozen=True, kw_only=True, tag="wait"):
     other: Address
 
 
+class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
+    """A batch of llama.cpp is filled."""
+
+    by: Address
+    word: Literal["add", "share", "position", "clear"]
+    at: int
+    value: int
+
+
+class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
+    """A batch of llama.cpp is computed."""
+
+    by: Address
+    thread: int
+    rows: tuple[tuple[int | None, ...], ...] = ()
+    filled: Address = 0
+
+
+class BatchEnded(RecordEvent, frozen=True, kw_only=True, tag="batched"):
+    """The call that computed a batch came back."""
+
+    by: Address
+    thread: int
+    status: int
+
+
+class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rename={"start": "from", "stop": "to"}):
+    """The host asked llama.cpp's memory for something."""
+
+    by: Address
+    word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore"]
+    one: int
+    other: int
+    start: int
+    stop: int
+    number: int
+
+
+class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):
+    """Whole numbers of a leaf."""
+
+    t: Address
+    values: tuple[int, ...]
+
+
+class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
+    """The finite columns of a leaf, row by row."""
+
+    t: Address
+    rows: tuple[tuple[Count, ...], ...]
+
+
 AnyEvent = (
     Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | HostWrote | HostRead
     | RunBegins | RunEnded | Waited | EventRecorded | EventWaited
+    | RowFilled | BatchBegins | BatchEnded | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

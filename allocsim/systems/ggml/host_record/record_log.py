@@ -31,6 +31,8 @@ from allocsim.files.gate import content
 from allocsim.systems.ggml.ggml_dump import NONE
 from allocsim.systems.ggml.host_record.record_events import (
     AnyEvent,
+    BatchBegins,
+    BatchEnded,
     BufferFreed,
     BufferTold,
     ContextGone,
@@ -39,7 +41,11 @@ from allocsim.systems.ggml.host_record.record_events import (
     GraphTold,
     HostRead,
     HostWrote,
+    MaskTold,
+    NumbersTold,
+    RowFilled,
     RunBegins,
+    SequenceAsked,
     Start,
     TensorTold,
     Waited,
@@ -120,6 +126,9 @@ class RecordedRun:
     """Leafs that were written by pointer since the last run or call."""
     same: frozenset[RecordedTensor]
     """Leafs whose bytes are those that the last run or call left there."""
+    thread: int = 0
+    held: dict[RecordedTensor, NumbersTold | MaskTold] = field(default_factory=dict)
+    """What leafs of a batch of llama.cpp held, where they name its cells."""
 
 
 Laid = tuple[
@@ -150,6 +159,24 @@ class Touch:
     """The backend that was asked to do it later, 0 where it was done at once."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenBatch:
+    """A batch of llama.cpp is computed."""
+
+    event: int
+    by: int
+    """Its memory."""
+    thread: int
+    rows: tuple[tuple[int | None, tuple[int, ...]], ...]
+    """Position, where one was told, and sequences of each token."""
+
+
+CellEvent = NumbersTold | MaskTold | RowFilled | BatchBegins | BatchEnded | SequenceAsked
+"""What is told of llama.cpp."""
+
+MemoryCall = GivenBatch | BatchEnded | SequenceAsked
+"""What a host asks of the memory of llama.cpp."""
+
 Happening = RecordedRun | Touch | RecordedBuffer
 """What a session is made of: a run, what the host did, a buffer that is given back."""
 
@@ -163,6 +190,8 @@ class RecordLog:
     buffers: list[RecordedBuffer] = field(default_factory=list)
     runs: list[RecordedRun] = field(default_factory=list)
     happened: list[Happening] = field(default_factory=list)
+    """In order."""
+    calls: list[MemoryCall] = field(default_factory=list)
     """In order."""
     uploads: int = 0
     reads: int = 0
@@ -209,6 +238,10 @@ class LogReading:
         """Graph -> its tensors as they were at its last run; none where anything was told since."""
         self.recorded: dict[int, tuple[int, int]] = {}
         """By event of a backend: where it was recorded last, and on which backend."""
+        self.filled: dict[int, list[tuple[int | None, tuple[int, ...]]]] = {}
+        """Batches of llama.cpp that are filled row by row."""
+        self.held: dict[RecordedTensor, NumbersTold | MaskTold] = {}
+        """What was told of leafs for the next run."""
         self.count = 0
 
     def feed(self, data: bytes) -> None:
@@ -243,7 +276,10 @@ class LogReading:
         if isinstance(event, TensorTold | GraphTold):
             self.laid.clear()
         try:
-            self._follow(event)
+            if isinstance(event, CellEvent):
+                self._follow_cells(event)
+            else:
+                self._follow(event)
         except KeyError as error:
             rule = f"names {error.args[0]}, where nothing was told to be"
             raise DocumentError(self.source, f"event {event.n}", rule) from None
@@ -309,6 +345,31 @@ class LogReading:
         touch = Touch(event.n, writes, tensor, root, root.told, root.memory, start, start + event.size, event.by)
         self.log.happened.append(touch)
 
+    def _follow_cells(self, event: CellEvent) -> None:
+        """Take in what llama.cpp was asked, and what the leafs of its next run hold."""
+        match event:
+            case NumbersTold() | MaskTold():
+                self.held[self.tensors[event.t]] = event
+            case RowFilled():
+                self._filled(event)
+            case BatchBegins():
+                told = tuple((row[0], tuple(name for name in row[1:] if name is not None)) for row in event.rows)
+                rows = tuple(self.filled.get(event.filled, ())) if event.filled else told
+                self.log.calls.append(GivenBatch(event.n, event.by, event.thread, rows))
+            case _:
+                self.log.calls.append(event)
+
+    def _filled(self, event: RowFilled) -> None:
+        rows = self.filled.setdefault(event.by, [])
+        if event.word == "clear":
+            rows.clear()
+        elif event.word == "add" and event.at == len(rows):
+            rows.append((None, (event.value,)))
+        elif 0 <= event.at < len(rows):
+            position, sequences = rows[event.at]
+            told = (event.value, sequences) if event.word == "position" else (position, (*sequences, event.value))
+            rows[event.at] = told
+
     def _ran(self, event: RunBegins) -> None:
         changed, same = (frozenset(self.tensors[at] for at in those) for those in (event.changed, event.same))
         if event.graph not in self.laid:
@@ -317,7 +378,21 @@ class LogReading:
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
             self.log.waited(event.by, event.n, event.n)
         number = len(self.log.runs) + 1
-        run = RecordedRun(number, event.n, event.by, event.waits, leafs, outside, nodes, copies, changed, same)
+        run = RecordedRun(
+            number,
+            event.n,
+            event.by,
+            event.waits,
+            leafs,
+            outside,
+            nodes,
+            copies,
+            changed,
+            same,
+            event.thread,
+            self.held,
+        )
+        self.held = {}
         self.log.runs.append(run)
         self.log.happened.append(run)
 
