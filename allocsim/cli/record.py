@@ -7,7 +7,9 @@ log, an event a line. The logs become documents, a session for what shares compu
 (`allocsim.systems.ggml.host_record.record_document`), and are judged like any other. `-o` keeps the
 log, `--documents` what was judged; `--log LOG` judges a log that is there, also one of a program
 that was killed. `--live` judges while the program runs (`allocsim.cli.record_live`), `--stop` ends
-it at the first finding.
+it at the first finding. Where the program runs llama.cpp, the cells of its caches are judged too
+(`allocsim.systems.ggml.host_record.cache_cells`); `--documents` keeps them as events that
+`allocsim trace` reads.
 
 Exit status: 0 if nothing was found, 1 if something was, 2 where no graph was recorded, or the
 program could not be run. The program's own exit status is said where it is not 0.
@@ -18,12 +20,14 @@ What this module does not see: what is recorded, and how it is judged.
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from allocsim.cli.check import outcome_entry, print_remarks
 from allocsim.cli.output import print_error, print_json, print_line, show_path
 from allocsim.cli.record_live import judged_live
 from allocsim.cli.record_malloc import malloc
+from allocsim.cli.trace import record_of_recording, say_recording
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError
 from allocsim.files.folders import replace_files
@@ -31,7 +35,9 @@ from allocsim.files.preloaded import log_at, logs_of
 from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
+from allocsim.recordings import JudgedRecording, judge
 from allocsim.systems import remarks_on
+from allocsim.systems.ggml.host_record.cache_cells import CellRecording, cell_recordings
 from allocsim.systems.ggml.host_record.host_recorder import started
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
@@ -73,27 +79,46 @@ def ggml(
         raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
     with log_at(given or out) as log:
         documents = _recorded(program, log, live=live, stop=stop) if program else _in(log)
+        cells = [one for path in logs_of(log) for one in cell_recordings(read_log(path))]
     if not documents:
         raise AllocsimError(f"{program[0] if program else given}: no graph was computed by a ggml that could be seen")
     if folder is not None:
-        replace_files(folder, {f"session-{number}.json": dumps(each) for number, each in enumerate(documents)})
+        files = {f"session-{number}.json": dumps(each) for number, each in enumerate(documents)}
+        files |= {
+            f"cells-{number}.jsonl": b"".join(msgspec.json.encode(event) + b"\n" for event in one.events)
+            for number, one in enumerate(cells)
+        }
+        replace_files(folder, files)
     source = show_path(given) if given is not None else show_path((program or [""])[0])
     outcomes = [
         outcome_of(f"{source}, {_title(number, document)}", document, cures=True)
         for number, document in enumerate(documents)
     ]
+    judged_cells = [(one, _judged(one)) for one in cells]
     if as_json:
         entries = [
             {**outcome_entry(outcome), **remarks_on(document), "memory": entries_of(memory_answer(document))}
             for outcome, document in zip(outcomes, documents, strict=True)
         ]
-        print_json({"files": entries})
+        told = [record_of_recording(f"{source}, cells of {one.name}", judged) for one, (judged, _) in judged_cells]
+        print_json({"files": entries, **({"cells": told} if told else {})})
     else:
         for outcome, document in zip(outcomes, documents, strict=True):
             for line in lines_of(outcome):
                 print_line(line)
             print_remarks({**remarks_on(document), "memory": sentences_of(memory_answer(document))})
-    return max(outcome.status for outcome in outcomes)
+        for one, (judged, places) in judged_cells:
+            say_recording(f"{source}, cells of {one.name}", judged, places)
+    return max(
+        *(outcome.status for outcome in outcomes), *(int(bool(judged.findings)) for _, (judged, _) in judged_cells), 0
+    )
+
+
+def _judged(cells: CellRecording) -> tuple[JudgedRecording, list[str]]:
+    """Return what the judge says of cells, and the place of each finding."""
+    judged = judge(cells.events)
+    judged.assumed.update(cells.assumed)
+    return judged, [cells.place(finding.event) for finding in judged.findings]
 
 
 def _recorded(program: list[str], log: Path, *, live: bool, stop: bool) -> list[Document]:

@@ -8,7 +8,7 @@ whole (the program was killed) is left out, and that is said.
 What this module does not see: what events mean.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any
@@ -136,14 +136,17 @@ class _Lines:
         return DocumentError(self.source, f"line {line}{rest}", error.rule)
 
 
-def say_recording(source: str, judged: JudgedRecording) -> None:
-    """Print what the judge says of a recording."""
+def say_recording(source: str, judged: JudgedRecording, places: Sequence[str] = ()) -> None:
+    """Print what the judge says of a recording; of each finding its place, where it has one of its
+    own.
+    """
     many = len(judged.findings)
     nothing = "nothing found in the windows that were judged, of" if judged.unjudged else "nothing found in"
     found = f"{many} finding{'s'[: many != 1]} in" if many else nothing
     print_line(f"{show_path(source)}: {found} {judged.events} events, {judged.ops} ops")
     for number, finding in enumerate(judged.findings, 1):
-        print_line(f"{number}. {finding.class_} {finding.party}, at event {finding.event}")
+        place = places[number - 1] if places else f"event {finding.event}"
+        print_line(f"{number}. {finding.class_} {finding.party}, at {place}")
         _print(finding.text, "   ")
         _print(f"cure: {finding.cure}", "   ")
     for text, count in judged.assumed.items():

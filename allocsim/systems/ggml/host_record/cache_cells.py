@@ -1,0 +1,523 @@
+"""The cells of llama.cpp's caches, as recordings of typed pages: which sequence and position each
+cell holds, who wrote it, and who reads it.
+
+    for recording in cell_recordings(read_log("log.jsonl")):
+        allocsim.recordings.judge(recording.events)
+
+Contract
+--------
+* What a sequence *wants* at a position is the token that the host gave for it, by its batches and
+  by what it asked of sequences since (remove, copy, keep, add, divide, clear). What a cell *holds* is
+  the token whose row was written there last, turned as often as a run turned it, copied as buffers
+  were. A token reads the cells that its mask leaves to it.
+* A cache is one page, with as many cells as it has rows. A token that was written is a `use` that
+  writes a cell for its first sequence; that further sequences hold it, by a copy say, is a `cell`
+  event once they read it.
+* A cell that is read for a sequence, and holds another token than one that the sequence wants at
+  that position, is llama.cpp's word against what was written: a `cell` event whose content differs
+  (C14, plan). So is a cell that was written over, where a token wants what it held: a position
+  between the lowest one that it reads and its own.
+* Positions below the lowest one that is read are outside a window: nobody wants them. One that lies
+  where it lay, and which a mask leaves out, is counted as assumed, as are cells that were restored
+  from a state, tokens of a batch that failed, and runs whose tokens cannot be told apart.
+
+Values are taken to lie as their keys do. Cells of recurrent memory are not seen. What this module
+does not see: what is wrong (`allocsim.recordings`).
+
+O(cells read) a run, and O(cells of a cache) for what is asked of whole sequences.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.systems.ggml.host_record.cache_graph import Cells, CellTurn, CellUse, cell_turns, cell_uses, positions_of
+from allocsim.systems.ggml.host_record.record_events import BatchEnded, SequenceAsked
+from allocsim.systems.ggml.host_record.record_log import (
+    GivenBatch,
+    Happening,
+    MemoryCall,
+    RecordedBuffer,
+    RecordedRun,
+    RecordedTensor,
+    RecordLog,
+    Touch,
+)
+
+EMPTY: Final = -1
+"""What a cell holds before anybody wrote it."""
+
+UNKNOWN: Final = -2
+"""What a cell holds that the host wrote: a state that was restored."""
+
+UNTOLD: Final = -3
+"""What a cell holds of a run whose tokens cannot be told apart."""
+
+LAST: Final = (1 << 31) - 1
+
+Event = dict[str, Any]
+
+_Row = tuple[int | None, tuple[int, ...]]
+
+STREAM: Final = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class CellRecording:
+    """The cells of one memory of llama.cpp."""
+
+    name: str
+    events: list[Event]
+    assumed: Counter[str]
+    """What the recorder did not tell, and how often it was taken for granted."""
+
+    def place(self, event: int) -> str:
+        """Return the use that an event of it stands behind."""
+        return next((str(one["name"]) for one in self.events[event::-1] if one["event"] == "use"), f"event {event}")
+
+
+@dataclass(slots=True, eq=False)
+class _Cache:
+    """What the cells of a cache hold."""
+
+    root: RecordedTensor
+    name: str
+    stream: int
+    token: Cells
+    position: Cells
+    counted: dict[int, Cells] = field(default_factory=dict)
+    """By sequence: the position that the events say it counts on in each cell."""
+    lies: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Token and stream -> its cell."""
+    told: set[tuple[int, int, int]] = field(default_factory=set)
+    """Sequence, cell and token of what was said to be wrong."""
+
+    def counts(self, sequence: int) -> Cells:
+        if sequence not in self.counted:
+            self.counted[sequence] = np.full(len(self.token), EMPTY)
+        return self.counted[sequence]
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token of a run."""
+
+    position: int
+    """What the host gave for it."""
+    turned: int
+    """By which its key is turned."""
+    sequences: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A batch that is computed."""
+
+    rows: list[_Row]
+    """Those that no run took yet."""
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Memory:
+    """One memory: what its sequences want, and what its caches hold."""
+
+    name: str
+    events: list[Event] = field(default_factory=list)
+    assumed: Counter[str] = field(default_factory=Counter)
+    wants: dict[int, dict[int, frozenset[int]]] = field(default_factory=dict)
+    """Sequence -> position -> tokens."""
+    restored: set[int] = field(default_factory=set)
+    """Sequences whose cells were restored from a state; -1: all may have been."""
+    unsure: set[int] = field(default_factory=set)
+    """Tokens of batches that failed."""
+    caches: dict[RecordedTensor, _Cache] = field(default_factory=dict)
+    open: dict[int, _Open] = field(default_factory=dict)
+    """By thread."""
+    tokens: int = 0
+    copied: Touch | None = None
+    """A read of a cache, behind which the same bytes may be written into another part of it."""
+
+    # what the host asks --------------------------------------------------------------------------
+
+    def asked(self, call: SequenceAsked) -> None:
+        """Change what sequences want."""
+        low, high = max(call.start, 0), call.stop if call.stop >= 0 else LAST
+        wants = self.wants
+        named = list(wants) if call.one < 0 else [call.one]
+        match call.word:
+            case "clear":
+                wants.clear()
+                self.restored.clear()
+            case "restore":
+                for sequence in named if call.one >= 0 else list(wants):
+                    wants[sequence] = {}
+                self.restored.add(call.one)
+            case "keep":
+                self.wants = {call.one: wants.get(call.one, {})}
+                self.restored &= {call.one, -1}
+            case "remove":
+                for sequence in named:
+                    kept = {at: what for at, what in wants.get(sequence, {}).items() if not low <= at < high}
+                    wants[sequence] = kept
+            case "copy" if call.one != call.other:
+                found = {at: what for at, what in wants.get(call.one, {}).items() if low <= at < high}
+                wants[call.other] = {**wants.get(call.other, {}), **found}
+                if {call.one, -1} & self.restored:
+                    self.restored.add(call.other)
+            case "add" | "divide":
+                self._moved(call, low, high)
+
+    def _moved(self, call: SequenceAsked, low: int, high: int) -> None:
+        """Move positions of a sequence, and those of others that hold the same cells."""
+        own = self.wants.get(call.one, {})
+        moved = {(at, what) for at, what in own.items() if low <= at < high}
+        one_stream = all(len(cache.token) == cache.stream for cache in self.caches.values())
+        for sequence, wanted in self.wants.items():
+            if sequence == call.one or one_stream:
+                self.wants[sequence] = {
+                    _to(at, call) if (at, what) in moved else at: what
+                    for at, what in wanted.items()
+                    if (at, what) not in moved or _to(at, call) >= 0
+                }
+
+    def begun(self, batch: GivenBatch) -> None:
+        """A batch is computed from now on."""
+        self.open[batch.thread] = _Open(list(batch.rows))
+
+    def ended(self, end: BatchEnded) -> None:
+        """A batch was computed, or failed."""
+        was = self.open.pop(end.thread, None)
+        if was is None or not end.status:
+            return
+        failed = frozenset(was.tokens)
+        self.unsure |= failed
+        for sequence, wanted in self.wants.items():
+            self.wants[sequence] = {at: what - failed for at, what in wanted.items() if what - failed}
+
+    # what the device does ------------------------------------------------------------------------
+
+    def ran(self, run: RecordedRun) -> None:
+        """Follow a run of the batch that its thread computes."""
+        for turn in cell_turns(run):
+            self._turned(run, turn)
+        uses = cell_uses(run)
+        if not uses:
+            return
+        tokens = self._rows(run, uses[0])
+        caches = [self._cache(use.root, use.layers) for use in uses]
+        if tokens is None:
+            self.assumed["runs of a batch whose tokens cannot be told apart are right"] += 1
+            for cache, use in zip(caches, uses, strict=True):
+                cache.token[use.written] = UNTOLD
+            return
+        first, self.tokens = self.tokens, self.tokens + len(tokens)
+        self.open[run.thread].tokens += range(first, self.tokens)
+        for number, token in enumerate(tokens, first):
+            for sequence in token.sequences:
+                wanted = self.wants.setdefault(sequence, {})
+                wanted[token.position] = wanted.get(token.position, frozenset()) | {number}
+        for cache, use in zip(caches, uses, strict=True):
+            self._written(run, cache, use, tokens, first)
+            self._read(run, cache, use, tokens)
+
+    def _rows(self, run: RecordedRun, use: CellUse) -> list[_Token] | None:
+        """Return the tokens of a run, None where they cannot be told apart.
+
+        A cache of one stream takes the rows of a batch in their order, one of several those of each
+        sequence in theirs. Where the positions by which the run turns its keys are those of other
+        rows, these are meant; where they are of none, keys are turned wrong.
+        """
+        open_, count = self.open.get(run.thread), len(use.written)
+        if open_ is None or len(open_.rows) < count:
+            return None
+        streams = use.written // use.stream if use.cells > use.stream else None
+        taken = list(range(count)) if streams is None else _by_stream(open_.rows, streams.tolist())
+        if taken is None:
+            return None
+        turned, ahead, told = positions_of(run), Counter[int](), list[int]()
+        for position, sequences in (open_.rows[at] for at in taken):
+            first = sequences[0]
+            told.append(max(self.wants.get(first, {}), default=-1) + 1 + ahead[first] if position is None else position)
+            ahead[first] += 1
+        by = told if turned is None or len(turned) < count else turned[:count].tolist()
+        if by != told:
+            meant = _by_position(open_.rows, by)
+            if meant is None:
+                return None
+            taken, told = (meant, by) if meant else (taken, told)
+        found = [_Token(told[k], by[k], open_.rows[at][1]) for k, at in enumerate(taken)]
+        gone = set(taken)
+        open_.rows = [row for k, row in enumerate(open_.rows) if k not in gone]
+        return found
+
+    def _cache(self, root: RecordedTensor, layers: int) -> _Cache:
+        if root not in self.caches:
+            ne, pitch = root.told.ne, root.told.nb[1]
+            cells = ne[1] * ne[2] * ne[3]
+            more = f" and {layers - 1} more" if layers > 1 else ""
+            cache = _Cache(root, root.name + more, ne[1], np.full(cells, EMPTY), np.full(cells, EMPTY))
+            self.caches[root] = cache
+            page = cells * pitch
+            self.events.append({"event": "pool", "page": page, "cells": cells, "pages": 1, "device": cache.name})
+            self.events.append(
+                {
+                    "event": "alloc",
+                    "block": cache.name,
+                    "page": 0,
+                    "device": cache.name,
+                    "stream": STREAM,
+                    "role": "state",
+                }
+            )
+        return self.caches[root]
+
+    def _written(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token], first: int) -> None:
+        parts = list[Event]()
+        for sequence in dict.fromkeys(token.sequences[0] for token in tokens):
+            those = np.array([k for k, token in enumerate(tokens) if token.sequences[0] == sequence])
+            cells, at = use.written[those], np.array([tokens[k].turned for k in those])
+            self._lay(cache, sequence, cells, at, first + those)
+            parts += _parts(cache, sequence, cells, at)
+        self._tell("write", run, writes=parts)
+
+    def _lay(self, cache: _Cache, sequence: int, cells: Cells, positions: Cells, tokens: Cells) -> None:
+        """Note what cells hold now; nobody else counts on them any more."""
+        cache.token[cells], cache.position[cells] = tokens, positions
+        for other in cache.counted:
+            cache.counted[other][cells] = EMPTY
+        cache.counts(sequence)[cells] = positions
+        cache.lies.update(
+            {(int(token), int(cell) // cache.stream): int(cell) for token, cell in zip(tokens, cells, strict=True)}
+        )
+
+    def _read(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token]) -> None:
+        parts, wrongs = list[Event](), dict[int, dict[int, int]]()
+        for sequence in dict.fromkeys(token.sequences[0] for token in tokens):
+            read = {k: use.read_by(k) for k, token in enumerate(tokens) if token.sequences[0] == sequence}
+            right, wrong = self._held(cache, sequence, np.unique(np.concatenate(list(read.values()))))
+            known = np.full(len(cache.token), EMPTY)
+            known[right] = cache.position[right]
+            self._count_on(cache, sequence, right)
+            parts += _parts(cache, sequence, right, cache.position[right])
+            lost = dict[int, int]()
+            for k, those in read.items():
+                lost |= self._left_out(cache, sequence, tokens[k].position, known[those], int(use.written[k]))
+            held = {*known[right].tolist(), *lost}
+            missing = [at for at in sorted(self.wants[sequence]) if at not in held]
+            last = max(tokens[k].position for k in read)
+            claims = (
+                missing
+                if len(missing) >= len(wrong)
+                else [at if at >= 0 else last for at in cache.position[wrong].tolist()]
+            )
+            wrongs[sequence] = {**dict(zip(wrong, claims, strict=False)), **{cell: at for at, cell in lost.items()}}
+        self._tell("read", run, reads=parts)
+        for sequence, claimed in wrongs.items():
+            self._blame(cache, sequence, claimed)
+
+    def _held(self, cache: _Cache, sequence: int, cells: Cells) -> tuple[Cells, list[int]]:
+        """Return the cells that hold what a sequence wants, and those that hold something else."""
+        wanted, right, wrong = self.wants.get(sequence, {}), list[int](), list[int]()
+        restored = bool({sequence, -1} & self.restored)
+        for cell, token, position in zip(
+            cells.tolist(), cache.token[cells].tolist(), cache.position[cells].tolist(), strict=True
+        ):
+            if token in wanted.get(position, ()):
+                right.append(cell)
+            elif token == UNKNOWN and restored:
+                self.assumed["cells that were restored from a state are right"] += 1
+            elif token == UNTOLD or token in self.unsure:
+                self.assumed["cells of a batch that failed, or cannot be followed, are right"] += 1
+            else:
+                wrong.append(cell)
+        return np.array(right, np.int64), wrong
+
+    def _count_on(self, cache: _Cache, sequence: int, cells: Cells) -> None:
+        """Say that a sequence counts on cells which were written for another one, or copied."""
+        news = cells[cache.counts(sequence)[cells] != cache.position[cells]]
+        for part in _parts(cache, sequence, news, cache.position[news]):
+            self.events.append({"event": "cell", **part})
+        cache.counts(sequence)[news] = cache.position[news]
+
+    def _blame(self, cache: _Cache, sequence: int, claims: dict[int, int]) -> None:
+        """Say that cells do not hold the positions as which they are read, each once."""
+        news = {cell: at for cell, at in claims.items() if (sequence, cell, int(cache.token[cell])) not in cache.told}
+        cache.told |= {(sequence, cell, int(cache.token[cell])) for cell in news}
+        cells, at = np.array(sorted(news), np.int64), np.array([news[cell] for cell in sorted(news)], np.int64)
+        for part in _parts(cache, sequence, cells, at, like=True):
+            self.events.append({"event": "cell", **part, "content": f"what {_named(sequence)} wants there"})
+        cache.counts(sequence)[cells] = EMPTY  # what it counts on there is told anew
+
+    def _left_out(self, cache: _Cache, sequence: int, position: int, read: Cells, cell: int) -> dict[int, int]:
+        """Return positions that a token wants and does not read, with the cells where they lay."""
+        read = np.unique(read[read >= 0])
+        if not len(read):
+            return {}
+        wanted = self.wants[sequence]
+        between = [at for at in wanted if read[0] <= at <= position]
+        if len(between) == np.count_nonzero(read <= position):
+            return {}
+        missing = sorted(set(between) - set(read.tolist()))
+        lay = {at: cache.lies.get((token, cell // cache.stream), EMPTY) for at in missing for token in wanted[at]}
+        intact = [at for at, where in lay.items() if where >= 0 and int(cache.token[where]) in wanted[at]]
+        for at in intact:
+            if int(cache.position[lay[at]]) == at:
+                self.assumed["positions that a mask leaves out are left out on purpose"] += 1
+        return {at: where for at, where in lay.items() if where >= 0 and at not in intact}
+
+    def _turned(self, run: RecordedRun, turn: CellTurn) -> None:
+        cache = self.caches.get(turn.root)
+        if cache is None:
+            return
+        cells = np.flatnonzero((turn.by != 0) & (cache.token >= 0))
+        cache.position[cells] += turn.by[cells]
+        parts = list[Event]()
+        for sequence in cache.counted:
+            own = cells[cache.counted[sequence][cells] >= 0]
+            if len(own):
+                self._lay(cache, sequence, own, cache.position[own], cache.token[own])
+                parts += _parts(cache, sequence, own, cache.position[own])
+        self._tell("turn", run, writes=parts)
+
+    def touched(self, touch: Touch) -> None:
+        """Follow what the host reads of a cache and writes into it."""
+        cache = self.caches.get(touch.root)
+        if cache is None:
+            return
+        if not touch.writes:
+            self.copied = touch
+            return
+        pitch, was = touch.told.nb[1], self.copied
+        cells = np.arange(touch.start // pitch, -(-touch.stop // pitch))
+        source = None
+        if was is not None and was.root is touch.root and was.stop - was.start == touch.stop - touch.start:
+            source = np.arange(was.start // pitch, -(-was.stop // pitch))
+        self.copied = None
+        if source is None:
+            cache.token[cells] = UNKNOWN
+            return
+        tokens, positions = cache.token[source].copy(), cache.position[source].copy()
+        held = np.flatnonzero(tokens >= 0)
+        cache.token[cells] = tokens
+        self._lay(cache, EMPTY, cells[held], positions[held], tokens[held])
+        parts = _parts(cache, EMPTY, cells[held], positions[held])
+        if parts:
+            self.events.append({"event": "use", "kind": "copy", "name": "copy", "stream": STREAM, "writes": parts})
+
+    def freed(self, buffer: RecordedBuffer) -> None:
+        """Forget caches whose buffer is given back."""
+        self.caches = {root: cache for root, cache in self.caches.items() if root.memory is not buffer}
+        if not self.caches:
+            self.wants.clear()
+            self.restored.clear()
+
+    def _tell(self, kind: str, run: RecordedRun, **parts: list[Event]) -> None:
+        if any(parts.values()):
+            self.events.append(
+                {"event": "use", "kind": kind, "name": f"{kind} of compute {run.number}", "stream": STREAM, **parts}
+            )
+
+
+def cell_recordings(log: RecordLog) -> list[CellRecording]:
+    """Return the cells of each memory of llama.cpp that a log tells of."""
+    memories: dict[int, _Memory] = {}
+    open_in: dict[int, _Memory] = {}
+    for one in _in_order(log):
+        match one:
+            case GivenBatch() | BatchEnded() | SequenceAsked() if one.by:
+                memory = memories.setdefault(one.by, _Memory(f"memory {len(memories)}"))
+                if isinstance(one, GivenBatch):
+                    memory.begun(one)
+                    open_in[one.thread] = memory
+                elif isinstance(one, BatchEnded):
+                    memory.ended(one)
+                    open_in.pop(one.thread, None)
+                else:
+                    memory.asked(one)
+            case RecordedRun() if one.thread in open_in:
+                open_in[one.thread].ran(one)
+            case Touch():
+                for memory in memories.values():
+                    memory.touched(one)
+            case RecordedBuffer():
+                for memory in memories.values():
+                    memory.freed(one)
+    return [CellRecording(memory.name, memory.events, memory.assumed) for memory in memories.values() if memory.events]
+
+
+def _in_order(log: RecordLog) -> Iterator[Happening | MemoryCall]:
+    yield from heapq.merge(log.happened, log.calls, key=_when)
+
+
+def _when(one: Happening | MemoryCall) -> int:
+    if isinstance(one, RecordedBuffer):
+        return one.died or 0
+    return one.n if isinstance(one, BatchEnded | SequenceAsked) else one.event
+
+
+def _by_stream(rows: list[_Row], streams: list[int]) -> list[int] | None:
+    """Return which rows of a batch a run takes that has these streams: each stream the next of its
+    own, None where it has none.
+    """
+    queues = dict[int, Iterator[int]]()
+    for stream in set(streams):
+        queues[stream] = iter([k for k, (_, sequences) in enumerate(rows) if sequences[0] == stream])
+    taken = [next(queues[stream], None) for stream in streams]
+    return None if None in taken else [at for at in taken if at is not None]
+
+
+def _by_position(rows: list[_Row], positions: list[int]) -> list[int] | None:
+    """Return the rows of a batch that have these positions; none where some position is of no row,
+    None where it is of several sequences.
+    """
+    places = dict[int | None, list[int]]()
+    for k, (position, _) in enumerate(rows):
+        places.setdefault(position, []).append(k)
+    if any(len(places.get(at, ())) < count for at, count in Counter(positions).items()):
+        return []
+    if any(len({rows[k][1] for k in places[at]}) > 1 for at in positions):
+        return None
+    return [places[at].pop(0) for at in positions]
+
+
+def _to(at: int, call: SequenceAsked) -> int:
+    return at + call.number if call.word == "add" else at // max(call.number, 1)
+
+
+def _named(sequence: int) -> str:
+    return f"sequence {sequence}" if sequence >= 0 else "a copy"
+
+
+def _parts(cache: _Cache, sequence: int, cells: Cells, positions: Cells, *, like: bool = False) -> list[Event]:
+    """Return cells as parts: those as one that follow each other with their positions, and their
+    tokens where not all are `like`.
+    """
+    if not len(cells):
+        return []
+    order = np.argsort(cells)
+    cells, positions = cells[order], positions[order]
+    tokens = cache.token[cells]
+    apart = (np.diff(cells) != 1) | (np.diff(positions) != 1) | ((np.diff(tokens) != 1) & (not like))
+    breaks = np.flatnonzero(apart) + 1
+    parts = list[Event]()
+    for low, high in zip([0, *breaks.tolist()], [*breaks.tolist(), len(cells)], strict=True):
+        slot, position, token = int(cells[low]), int(positions[low]), int(tokens[low])
+        parts.append(
+            {
+                "block": cache.name,
+                "sequence": _named(sequence),
+                "position": position,
+                "count": high - low,
+                "slot": slot,
+                "content": f"{token - slot:+d} at {position - slot:+d}",
+            }
+        )
+    return parts
+
+
+__all__ = ["CellRecording", "cell_recordings"]

@@ -1,0 +1,178 @@
+"""`llama_host.py LIBRARY MODEL FAULT`: llama.cpp with two sequences, whose host decodes, removes, copies and shifts, by
+public functions. FAULT goes wrong between llama.cpp and ggml, in a function that stands there in the library's own table:
+
+none, `taken` (a token's keys go where those of position 7 are), `swapped` (two tokens change their cells), `opened` (a token
+reads a cell that was removed), `behind` (a token reads a cell that nobody wrote), `unturned` and `twice` (positions are
+shifted, keys are not, or too far), `uncopied` (a sequence is copied, its keys are not), `stale` (the positions of one step are those of the step before).
+"""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from allocsim.systems.ggml.access.call_slots import redirected
+from allocsim.systems.ggml.access.structs import live_record
+
+P, Int, Bool, Size = ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool, ctypes.c_size_t
+path, model_path, fault = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+library = ctypes.CDLL(str(path))
+SEQUENCES = 3
+
+
+class Params(ctypes.Structure):
+    """Parameters of a model or context: passed on as they were given, but for the number of sequences."""
+
+    _fields_ = (("numbers", ctypes.c_uint32 * 8), ("rest", ctypes.c_uint8 * 2016))
+
+
+class Batch(ctypes.Structure):
+    """`llama_batch`."""
+
+    _fields_ = (("count", Int), ("token", P), ("embd", P), ("pos", P), ("n_seq", P), ("seq", P), ("logits", P))
+
+
+def call(name, result, *arguments):
+    """Call a function by its name."""
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, [kind for kind, _ in arguments]
+    return function(*(value for _, value in arguments))
+
+
+def address(name):
+    """Return where a function is: the recorder's, where it stands before the library's."""
+    return ctypes.cast(getattr(library, name), P).value
+
+
+quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, P)(lambda *_: None)
+call("llama_log_set", None, (P, ctypes.cast(quiet, P)), (P, None))
+call("llama_backend_init", None)
+given = call("llama_model_default_params", Params)
+model = call("llama_model_load_from_file", P, (ctypes.c_char_p, model_path.encode()), (Params, given))
+given = call("llama_context_default_params", Params)
+given.numbers[0], given.numbers[3] = 192, SEQUENCES
+context = call("llama_init_from_model", P, (P, model), (Params, given))
+call("llama_set_n_threads", None, (P, context), (Int, 1), (Int, 1))
+memory = call("llama_get_memory", P, (P, context))
+step = 0
+
+
+def decode(*tokens):
+    """Decode tokens, each with its position and sequence, and read the results of the last one."""
+    count = len(tokens)
+    ids = (Int * count)(*(5 + (7 * position + 3 * sequence) % 80 for position, sequence in tokens))
+    places = (Int * count)(*(position for position, _ in tokens))
+    ones = (Int * count)(*[1] * count)
+    names = [(Int * 1)(sequence) for _, sequence in tokens]
+    lists = (P * count)(*(ctypes.addressof(each) for each in names))
+    batch = Batch(count, *(ctypes.cast(each, P) for each in (ids, None, places, ones, lists, None)))
+    status = call("llama_decode", Int, (P, context), (Batch, batch))
+    if status:
+        sys.exit(f"llama_decode gave {status}")
+    call("llama_get_logits_ith", P, (P, context), (Int, -1))
+
+
+def sequence(what, *numbers):
+    """Ask the memory for something."""
+    call(
+        f"llama_memory_seq_{what}", Bool if what == "rm" else None, (P, memory), *((Int, number) for number in numbers)
+    )
+
+
+# what goes wrong ----------------------------------------------------------------------------------
+
+
+def numbers(leaf):
+    """Return the numbers of a leaf, which write through."""
+    kind = {26: ctypes.c_int32, 27: ctypes.c_int64, 0: ctypes.c_uint32, 1: ctypes.c_uint16}[int(leaf["type"])]
+    count = int(np.prod(leaf["ne"]))
+    return np.ctypeslib.as_array((kind * count).from_address(int(leaf["data"])))
+
+
+def leaf_behind(at):
+    """Return the leaf behind casts and views."""
+    record = live_record(at)
+    return leaf_behind(int(record["src"][0])) if record["src"][0] else record
+
+
+def leafs_of(graph, op, operand):
+    """Yield the leafs that nodes of an op have as an operand."""
+    for k in range(call("ggml_graph_n_nodes", ctypes.c_int, (P, graph))):
+        node = live_record(call("ggml_graph_node", P, (P, graph), (ctypes.c_int, k)))
+        if call("ggml_op_name", ctypes.c_char_p, (ctypes.c_int, int(node["op"]))) == op and node["src"][operand]:
+            yield leaf_behind(int(node["src"][operand]))
+
+
+def spoil(graph):
+    """Change what the leafs of a graph hold, in the step that the fault is for."""
+    rows = [numbers(leaf) for leaf in leafs_of(graph, b"SET_ROWS", 1)]
+    masks = {
+        int(leaf["data"]): leaf
+        for op, at in ((b"SOFT_MAX", 1), (b"FLASH_ATTN_EXT", 3))
+        for leaf in leafs_of(graph, op, at)
+    }
+    if fault == "taken" and step == 3:
+        for row in {row.ctypes.data: row for row in rows if len(row) == 2}.values():
+            row[1] -= 5
+    if fault == "swapped" and step == 2:
+        for row in {row.ctypes.data: row for row in rows if len(row) == 12}.values():
+            row[[4, 7]] = row[[7, 4]]
+    if fault in ("opened", "behind") and step == {"opened": 5, "behind": 3}[fault]:
+        for leaf in masks.values():
+            numbers(leaf)[30 if fault == "behind" else 15] = 0
+    turns = (
+        {int(leaf["data"]): numbers(leaf) for leaf in leafs_of(graph, b"ROPE", 1)}
+        if fault in ("unturned", "twice")
+        else {}
+    )
+    for turn in turns.values():
+        if len(turn) > 100:
+            turn[:] *= 0 if fault == "unturned" else 2
+
+
+def before(name, act):
+    """Return a function that acts before, or instead of, another one of two operands."""
+    real = ctypes.CFUNCTYPE(Int, P, P)(address(name))
+
+    def stand_in(one, other):
+        return real(one, other) if act(one, other) is None else 0
+
+    return ctypes.CFUNCTYPE(Int, P, P)(stand_in)
+
+
+functions = {
+    "ggml_backend_sched_graph_compute_async": before(
+        "ggml_backend_sched_graph_compute_async", lambda _, graph: spoil(graph)
+    ),
+    "ggml_backend_tensor_copy": before("ggml_backend_tensor_copy", lambda *_: 0 if fault == "uncopied" else None),
+}
+
+
+def kept_positions(tensor, data, offset, nbytes):
+    """Upload, but for the positions of one step."""
+    name = bytes(live_record(tensor)["name"]).rstrip(b"\0")
+    if not (fault == "stale" and step == 5 and name == b"inp_pos"):
+        upload(tensor, data, offset, nbytes)
+
+
+upload = ctypes.CFUNCTYPE(None, P, P, Size, Size)(address("ggml_backend_tensor_set"))
+set_positions = ctypes.CFUNCTYPE(None, P, P, Size, Size)(kept_positions)
+to = {name: ctypes.cast(each, P).value for name, each in functions.items()}
+to["ggml_backend_tensor_set"] = ctypes.cast(set_positions, P).value
+
+with redirected([path], to):
+    plan = (
+        lambda: decode(*((at, 0) for at in range(20))),
+        lambda: decode(*((at, 1) for at in range(12))),
+        lambda: decode((20, 0), (12, 1)),
+        lambda: (sequence("rm", 0, 10, -1), decode((10, 0), (13, 1))),
+        lambda: decode((11, 0)),
+        lambda: decode((12, 0)),
+        lambda: (sequence("cp", 0, 2, -1, -1), decode((13, 0), (13, 2))),
+        lambda: (sequence("rm", 2, 2, 4), sequence("add", 2, 4, -1, -2), decode((12, 2))),
+        lambda: decode((13, 2), (14, 1)),
+    )
+    for step, act in enumerate(plan, 1):  # noqa: B007 - the functions that stand in ask for it
+        act()
+call("llama_free", None, (P, context))
