@@ -7,9 +7,9 @@ cell holds, who wrote it, and who reads it.
 Contract
 --------
 * What a sequence *wants* at a position is the token that the host gave for it, by its batches and
-  by what it asked of sequences since (remove, copy, keep, add, divide, clear). What a cell *holds* is
-  the token whose row was written there last, turned as often as a run turned it, copied as buffers
-  were. A token reads the cells that its mask leaves to it.
+  by what it asked of sequences since (remove, copy, keep, add, divide, clear). What a cell *holds*
+  is the token whose row was written there last, turned as often as a run turned it, copied as
+  buffers were. A token reads the cells that its mask leaves to it.
 * A cache is one page, with as many cells as it has rows. A token that was written is a `use` that
   writes a cell for its first sequence; that further sequences hold it, by a copy say, is a `cell`
   event once they read it.
