@@ -280,6 +280,8 @@ class Lowering:
         where no part has one.
         """
         found, number = parts, 0
+        if len(parts) == 1 and type(parts[0]) is dict and (cell := self._cell_of(parts[0])) is not None:
+            return [cell]  # as most are
         try:
             for number, part in enumerate(parts):
                 if (type(part) is dict or isinstance(part, Mapping)) and "position" in part:

@@ -277,8 +277,13 @@ class Screen:
         if not right or (written and len(read) + len(written) > 1 and _in_itself(read, written)):
             self.suspects.append(self.events)
 
-    def _parts(self, parts: Iterable[Any], side: str) -> list[Part]:
-        found, blocks = [], self.blocks
+    def _parts(self, parts: Iterable[Any], side: str) -> Sequence[Part]:
+        blocks = self.blocks
+        if type(parts) is list and len(parts) == 1 and type(only := parts[0]) is Cells:
+            held = blocks.get(only.block)
+            if held is not None:
+                return ((held, only.low, only.high),)  # as most are
+        found = list[Part]()
         for part in parts:
             held = blocks.get(part.block) if type(part) is Cells else None
             if held is not None:
