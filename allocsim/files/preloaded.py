@@ -4,7 +4,7 @@
 
 Contract: the source is compiled by the C compiler `cc` (or `$CC`) into a temporary folder for each
 call, which goes as the call ends; the program runs with standard input, output and error of its
-own. The variable names the log that the library writes as the program runs.
+own, and is sent the SIGTERM that this process is sent meanwhile. The variable names the log that the library writes as the program runs.
 
 What this module does not see: what the library does, and what its log means.
 """
@@ -13,8 +13,10 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,8 +70,21 @@ def started(
             process = subprocess.Popen(list(command), env=variables)  # noqa: S603 - the user's own program
         except OSError as error:
             raise EngineError(f"{command[0]}: cannot be run: {error.strerror}") from None
-        with process:
+        with _ends_with_us(process), process:
             yield process
+
+
+@contextmanager
+def _ends_with_us(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Hand a SIGTERM on to a program, so that it does not run on alone; what it did is judged."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def first(libraries: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -394,3 +395,20 @@ def test_logs_that_lie_there_are_not_taken_for_those_of_this_program(tmp_path: P
 
 def test_room_beyond_what_can_be_read_is_refused(capfd):
     assert main(["record", "malloc", "--records", str(1 << 60), "--", "true"]) == 2
+
+
+def test_a_recorder_that_is_ended_ends_its_program_and_judges_what_it_did(tmp_path: Path):
+    """SIGTERM to the command reaches the program, which waits for nobody's word; no process is left behind."""
+    waits = "import os; print(os.getpid(), flush=True); input()"
+    command = [sys.executable, "-m", "allocsim", "record", "malloc", "--", sys.executable, "-c", waits]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        number = int(run.stdout.readline())
+        run.send_signal(signal.SIGTERM)
+        said, errors = run.stdout.read(), run.stderr.read()
+    assert run.returncode == 0
+    assert "nothing found" in said
+    assert "SIGTERM; what it did before is judged" in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
