@@ -11,33 +11,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from llama_api import Int, P, Size, call, context_of, library, path, sequence
+from llama_api import decode as decoded
 
 from allocsim.systems.ggml.access.call_slots import redirected
 from allocsim.systems.ggml.access.structs import live_record
 
-P, Int, Bool, Size = ctypes.c_void_p, ctypes.c_int32, ctypes.c_bool, ctypes.c_size_t
-path, model_path, fault = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-library = ctypes.CDLL(str(path))
-SEQUENCES = 3
-
-
-class Params(ctypes.Structure):
-    """Parameters of a model or context: passed on as they were given, but for the number of sequences."""
-
-    _fields_ = (("numbers", ctypes.c_uint32 * 8), ("rest", ctypes.c_uint8 * 2016))
-
-
-class Batch(ctypes.Structure):
-    """`llama_batch`."""
-
-    _fields_ = (("count", Int), ("token", P), ("embd", P), ("pos", P), ("n_seq", P), ("seq", P), ("logits", P))
-
-
-def call(name, result, *arguments):
-    """Call a function by its name."""
-    function = getattr(library, name)
-    function.restype, function.argtypes = result, [kind for kind, _ in arguments]
-    return function(*(value for _, value in arguments))
+fault = sys.argv[3]
+context, memory = context_of(192, 3)
+step = 0
 
 
 def address(name):
@@ -45,39 +27,16 @@ def address(name):
     return ctypes.cast(getattr(library, name), P).value
 
 
-quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, P)(lambda *_: None)
-call("llama_log_set", None, (P, ctypes.cast(quiet, P)), (P, None))
-call("llama_backend_init", None)
-given = call("llama_model_default_params", Params)
-model = call("llama_model_load_from_file", P, (ctypes.c_char_p, model_path.encode()), (Params, given))
-given = call("llama_context_default_params", Params)
-given.numbers[0], given.numbers[3] = 192, SEQUENCES
-context = call("llama_init_from_model", P, (P, model), (Params, given))
-call("llama_set_n_threads", None, (P, context), (Int, 1), (Int, 1))
-memory = call("llama_get_memory", P, (P, context))
-step = 0
-
-
 def decode(*tokens):
-    """Decode tokens, each with its position and sequence, and read the results of the last one."""
-    count = len(tokens)
-    ids = (Int * count)(*(5 + (7 * position + 3 * sequence) % 80 for position, sequence in tokens))
-    places = (Int * count)(*(position for position, _ in tokens))
-    ones = (Int * count)(*[1] * count)
-    names = [(Int * 1)(sequence) for _, sequence in tokens]
-    lists = (P * count)(*(ctypes.addressof(each) for each in names))
-    batch = Batch(count, *(ctypes.cast(each, P) for each in (ids, None, places, ones, lists, None)))
-    status = call("llama_decode", Int, (P, context), (Batch, batch))
+    """Decode tokens, each with its position and sequence."""
+    status = decoded(context, *((5 + (7 * at + 3 * name) % 80, at, [name]) for at, name in tokens))
     if status:
         sys.exit(f"llama_decode gave {status}")
-    call("llama_get_logits_ith", P, (P, context), (Int, -1))
 
 
-def sequence(what, *numbers):
+def asked(what, *numbers):
     """Ask the memory for something."""
-    call(
-        f"llama_memory_seq_{what}", Bool if what == "rm" else None, (P, memory), *((Int, number) for number in numbers)
-    )
+    sequence(memory, what, *numbers)
 
 
 # what goes wrong ----------------------------------------------------------------------------------
@@ -161,16 +120,16 @@ set_positions = ctypes.CFUNCTYPE(None, P, P, Size, Size)(kept_positions)
 to = {name: ctypes.cast(each, P).value for name, each in functions.items()}
 to["ggml_backend_tensor_set"] = ctypes.cast(set_positions, P).value
 
-with redirected([path], to):
+with redirected([Path(path)], to):
     plan = (
         lambda: decode(*((at, 0) for at in range(20))),
         lambda: decode(*((at, 1) for at in range(12))),
         lambda: decode((20, 0), (12, 1)),
-        lambda: (sequence("rm", 0, 10, -1), decode((10, 0), (13, 1))),
+        lambda: (asked("rm", 0, 10, -1), decode((10, 0), (13, 1))),
         lambda: decode((11, 0)),
         lambda: decode((12, 0)),
-        lambda: (sequence("cp", 0, 2, -1, -1), decode((13, 0), (13, 2))),
-        lambda: (sequence("rm", 2, 2, 4), sequence("add", 2, 4, -1, -2), decode((12, 2))),
+        lambda: (asked("cp", 0, 2, -1, -1), decode((13, 0), (13, 2))),
+        lambda: (asked("rm", 2, 2, 4), asked("add", 2, 4, -1, -2), decode((12, 2))),
         lambda: decode((13, 2), (14, 1)),
     )
     for step, act in enumerate(plan, 1):  # noqa: B007 - the functions that stand in ask for it

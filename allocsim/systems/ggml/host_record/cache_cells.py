@@ -138,6 +138,8 @@ class _Memory:
     caches: dict[RecordedTensor, _Cache] = field(default_factory=dict)
     open: dict[int, _Open] = field(default_factory=dict)
     """By thread."""
+    names: Counter[str] = field(default_factory=Counter)
+    """Of caches, with how many had them: a memory may come where another one was."""
     tokens: int = 0
     copied: Touch | None = None
     """A read of a cache, behind which the same bytes may be written into another part of it."""
@@ -260,7 +262,9 @@ class _Memory:
             ne, pitch = root.told.ne, root.told.nb[1]
             cells = ne[1] * ne[2] * ne[3]
             more = f" and {layers - 1} more" if layers > 1 else ""
-            cache = _Cache(root, root.name + more, ne[1], np.full(cells, EMPTY), np.full(cells, EMPTY))
+            self.names[root.name] += 1
+            again = f" ({self.names[root.name]})" if self.names[root.name] > 1 else ""
+            cache = _Cache(root, root.name + again + more, ne[1], np.full(cells, EMPTY), np.full(cells, EMPTY))
             self.caches[root] = cache
             page = cells * pitch
             self.events.append({"event": "pool", "page": page, "cells": cells, "pages": 1, "device": cache.name})

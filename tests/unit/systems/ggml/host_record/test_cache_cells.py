@@ -5,6 +5,7 @@ llama.cpp and ggml, where the recorder sees what really is there.
 """
 
 import json
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from allocsim.systems.ggml.host_record import host_recorder as recorder
 from allocsim.systems.ggml.host_record.cache_cells import CellRecording, cell_recordings
 from allocsim.systems.ggml.host_record.record_log import read_log
 
-HOST = Path(__file__).parents[4] / "data" / "ggml_host" / "llama_host.py"
+HOSTS = Path(__file__).parents[4] / "data" / "ggml_host"
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -44,7 +45,7 @@ def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _command(model: Path, fault: str) -> list[str]:
-    return [sys.executable, str(HOST), str(find("after")), str(model), fault]
+    return [sys.executable, str(HOSTS / "llama_host.py"), str(find("after")), str(model), fault]
 
 
 def _cells(model: Path, folder: Path, fault: str) -> CellRecording:
@@ -90,3 +91,14 @@ def test_the_command_says_it_keeps_the_events_and_trace_says_the_same(model, tmp
     assert main(["trace", "--json", str(folder / "cells-0.jsonl")]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert (finding["class"], finding["party"]) == ("C14", "plan")
+
+
+def test_drawn_hosts_that_are_right_are_not_accused_and_nothing_is_assumed(model, tmp_path):
+    """Twenty contexts of one process, whose memories come to lie where earlier ones lay."""
+    seed = random.randrange(1 << 30)
+    command = [sys.executable, str(HOSTS / "llama_sessions.py"), str(find("after")), str(model), str(seed), "20"]
+    assert recorder.record(command, tmp_path / "log.jsonl") == 0
+    found = cell_recordings(read_log(tmp_path / "log.jsonl"))
+    reads = sum(event.get("kind") == "read" for one in found for event in one.events)
+    assert [(judge(one.events).findings, dict(one.assumed)) for one in found] == [([], {})] * len(found), f"seed {seed}"
+    assert reads > 100, f"seed {seed}"
