@@ -4,7 +4,8 @@
 
 Contract: the source is compiled by the C compiler `cc` (or `$CC`) into a temporary folder for each
 call, which goes as the call ends; the program runs with standard input, output and error of its
-own, and is sent the SIGTERM that this process is sent meanwhile. The variable names the log that the library writes as the program runs.
+own, and is sent the SIGTERM that this process is sent meanwhile. The variable names the log that
+the library writes as the program runs.
 
 What this module does not see: what the library does, and what its log means.
 """
