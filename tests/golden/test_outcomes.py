@@ -27,9 +27,8 @@ def test_a_case_is_told_so(path, monkeypatch):
 def test_the_check_that_readme_shows_prints_what_stands_there(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    space = {}
-    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]:
-        exec(compile(block, "README.md", "exec"), space)
+    block = re.search(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
+    exec(compile(block, "README.md", "exec"), {})
     shown = re.search(r"^    \$ allocsim check plan.json\n(.*?)(?=^\S)", page, re.DOTALL | re.MULTILINE)[1]
     shown = "\n".join(line.removeprefix("    ") for line in shown.rstrip().splitlines())
 

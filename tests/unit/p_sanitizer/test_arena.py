@@ -1,8 +1,6 @@
 """The arena for a user's kernels: its views, its misuse, and what its words say."""
 
 import ctypes
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +9,7 @@ import allocsim
 from allocsim.errors import ModelError
 from allocsim.model import Role
 from allocsim.p_sanitizer import describe, poison
-from allocsim.p_sanitizer.guard import why_not
 from allocsim.p_sanitizer.program_facts import Facts
-
-PAGE = Path(__file__).parents[3] / "docs" / "sanitizer.md"
 
 
 def program(dtype="f32", *, role=Role.TEMPORARY):
@@ -48,19 +43,6 @@ def run(arena, kernels=HONEST, *, runs=1, skip=()):
 
 def spaced(made, step=128):
     return [index * step for index, _ in enumerate(made.buffers.names)]
-
-
-def blocks(text):
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def test_the_examples_of_the_page_run():
-    scope = {}
-    found = blocks(PAGE.read_text(encoding="utf-8"))
-    assert len(found) == 5
-    for block in found:
-        if "pages=" not in block or not why_not():
-            exec(block, scope)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
