@@ -441,6 +441,20 @@ static void scheduled_input_once(void) {
     ggml_backend_sched_free(s);
 }
 
+static void scheduled_read_while_computing(void) { // a scheduler has taken its inputs when it comes back, not computed
+    struct chain c = chain_of(N);
+    sched * s = scheduler(c.g);
+    for (int run = 0; run < 2; run++) {
+        upload(c.x);
+        ggml_backend_sched_graph_compute_async(s, c.g);
+    }
+    if (!wrong) {
+        ggml_backend_sched_synchronize(s);
+    }
+    show("out", c.out);
+    ggml_backend_sched_free(s);
+}
+
 static void scheduled_unflagged(void) {
     struct chain c = chain_of(N);
     if (!wrong) {
@@ -545,6 +559,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(planned_over_then_read), ROW(both_uploaded_first), ROW(replaced_then_run), ROW(replaced_then_read),
     ROW(weights_freed), ROW(rebuilt_without_upload), ROW(state_recycled), ROW(read_while_computing),
     ROW(upload_while_computing), ROW(second_context_unflagged), ROW(scheduled_input_once), ROW(scheduled_unflagged),
+    ROW(scheduled_read_while_computing),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

@@ -3,7 +3,8 @@ public functions. FAULT goes wrong between llama.cpp and ggml, in a function tha
 
 none, `taken` (a token's keys go where those of position 7 are), `swapped` (two tokens change their cells), `opened` (a token
 reads a cell that was removed), `behind` (a token reads a cell that nobody wrote), `unturned` and `twice` (positions are
-shifted, keys are not, or too far), `uncopied` (a sequence is copied, its keys are not), `stale` (the positions of one step are those of the step before).
+shifted, keys are not, or too far), `uncopied` (a sequence is copied, its keys are not), `stale` (the positions of one step
+are those of the step before), `hasty` (llama.cpp gives out results without waiting for them).
 """
 
 import ctypes
@@ -119,6 +120,9 @@ upload = ctypes.CFUNCTYPE(None, P, P, Size, Size)(address("ggml_backend_tensor_s
 set_positions = ctypes.CFUNCTYPE(None, P, P, Size, Size)(kept_positions)
 to = {name: ctypes.cast(each, P).value for name, each in functions.items()}
 to["ggml_backend_tensor_set"] = ctypes.cast(set_positions, P).value
+not_waited = ctypes.CFUNCTYPE(None, P)(lambda _: None)
+if fault == "hasty":
+    to["ggml_backend_sched_synchronize"] = ctypes.cast(not_waited, P).value
 
 with redirected([Path(path)], to):
     plan = (

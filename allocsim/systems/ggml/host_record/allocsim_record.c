@@ -110,6 +110,7 @@ static __thread struct { char * text; size_t length, room; } line;
 static __thread int depth;              // calls of ggml that this thread is in, of those that move or compute
 static __thread void * scheduling;      // the scheduler that this thread is inside of
 static __thread bool announced;         // whether its run was written
+static __thread bool awaited;           // whether the call comes back when its run has ended
 
 static void say(const char * format, ...) {
     for (;;) {
@@ -546,7 +547,7 @@ static void forget(const char * from, const char * to) {
 
 // events -----------------------------------------------------------------------------------------
 
-static void touched(const char * kind, const tensor * t, size_t offset, size_t size, const void * by) {
+static void touched_into(const char * kind, const tensor * t, size_t offset, size_t size, const void * by, const void * into) {
     if (!begin()) {
         return;
     }
@@ -556,8 +557,15 @@ static void touched(const char * kind, const tensor * t, size_t offset, size_t s
     if (by) {
         say(",\"by\":%llu", (unsigned long long) (uintptr_t) by);
     }
+    if (into) {
+        say(",\"into\":%llu", (unsigned long long) (uintptr_t) into);
+    }
     say("}\n");
     flush();
+}
+
+static void touched(const char * kind, const tensor * t, size_t offset, size_t size, const void * by) {
+    touched_into(kind, t, offset, size, by, NULL);
 }
 
 static void settled(const tensor * t) { // after a write by a call
@@ -596,6 +604,18 @@ static void planned(const void * planner, const void * graph) {
 
 static void say_cells(const void * graph);
 
+static void say_backends(void * sched) {
+    if (has("ggml_backend_sched_get_n_backends") && has("ggml_backend_sched_get_backend")) {
+        const int count = ASK(int, ggml_backend_sched_get_n_backends, (void *), sched);
+        say(",\"backends\":[");
+        for (int k = 0; k < count; k++) {
+            const void * one = ASK(void *, ggml_backend_sched_get_backend, (void *, int), sched, k);
+            say(k ? ",%llu" : "%llu", (unsigned long long) (uintptr_t) one);
+        }
+        say("]");
+    }
+}
+
 static void run_begins(const void * by, const void * graph, bool waits) {
     if (!begin()) {
         return;
@@ -607,6 +627,9 @@ static void run_begins(const void * by, const void * graph, bool waits) {
             (unsigned long long) (uintptr_t) graph, waits ? "true" : "false", (unsigned long long) pthread_self());
         say_leafs(graph, "changed", true);
         say_leafs(graph, "same", false);
+        if (by == scheduling) {
+            say_backends(scheduling);
+        }
         say("}\n");
         remember_leafs(graph);
     }
@@ -668,7 +691,7 @@ REAL(void, ggml_backend_tensor_get_async, (void *, const tensor *, void *, size_
 void ggml_backend_tensor_get_async(void * backend, const tensor * t, void * data, size_t offset, size_t size) {
     ggml_backend_tensor_get_async_type call = CALL(ggml_backend_tensor_get_async);
     if (depth++ == 0) {
-        touched("get", t, offset, size, backend);
+        touched_into("get", t, offset, size, backend, data);
     }
     call(backend, t, data, offset, size);
     depth--;
@@ -863,7 +886,7 @@ void ggml_reset(void * ctx) {
         } else if (scheduling && !announced) { \
             const entry * of = find(&runs, scheduling); \
             announced = true; \
-            run_begins(scheduling, of ? (const void *) (uintptr_t) of->more : graph, true); \
+            run_begins(scheduling, of ? (const void *) (uintptr_t) of->more : graph, awaited); \
         } \
         const int status = call(backend, graph); \
         if (--depth == 0) { \
@@ -886,7 +909,7 @@ COMPUTES(ggml_backend_graph_compute_async, false)
     }
 SCHEDULED(bool, ggml_backend_sched_alloc_graph)
 
-#define SCHEDULE_COMPUTES(name) \
+#define SCHEDULE_COMPUTES(name, waits) \
     REAL(int, name, (void *, void *)) \
     int name(void * sched, void * graph) { \
         name##_type call = CALL(name); \
@@ -894,19 +917,20 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
         const bool outer = depth++ == 0; \
         scheduling = sched; \
         announced = outer ? false : announced; \
+        awaited = outer ? waits : awaited; \
         const int status = call(sched, graph); \
-        scheduling = before; \
         depth--; \
         if (outer && !announced) { /* calls within the library go by no name */ \
-            run_begins(sched, graph, true); \
+            run_begins(sched, graph, waits); \
         } \
+        scheduling = before; \
         if (outer) { \
             run_ended(sched); \
         } \
         return status; \
     }
-SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute)
-SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute_async)
+SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute, true)
+SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute_async, false)
 
 #include "llama_record.h"
 
@@ -923,7 +947,8 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(llama_batch_ext_add_token), ROW(llama_batch_ext_add_embd), ROW(llama_batch_ext_add_seq), ROW(llama_batch_ext_set_pos),
     ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
     ROW(llama_memory_seq_cp), ROW(llama_memory_seq_keep), ROW(llama_memory_seq_add), ROW(llama_memory_seq_div),
-    ROW(llama_state_set_data), ROW(llama_state_seq_set_data), ROW(llama_state_seq_set_data_ext),
+    ROW(llama_get_logits), ROW(llama_get_logits_ith), ROW(llama_get_embeddings), ROW(llama_get_embeddings_ith),
+    ROW(llama_get_embeddings_seq), ROW(llama_state_set_data), ROW(llama_state_seq_set_data), ROW(llama_state_seq_set_data_ext),
 };
 
 // Whoever asks the loader (ctypes, dlopen) gets ours too; a second ggml in the process is not recorded.

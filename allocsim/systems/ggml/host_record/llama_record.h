@@ -301,3 +301,22 @@ RESTORES(llama_state_seq_set_data, (void * context, const uint8_t * data, size_t
          (context, data, size, sequence), sequence)
 RESTORES(llama_state_seq_set_data_ext, (void * context, const uint8_t * data, size_t size, int32_t sequence, uint32_t flags),
          (context, data, size, sequence, flags), sequence)
+
+// Results that were read without waiting, and are given to the host now: whoever gives them has waited by then.
+static float * taken(float * at) {
+    if (at && begin()) {
+        open_event("taken");
+        say(",\"at\":%llu}\n", (unsigned long long) (uintptr_t) at);
+        flush();
+    }
+    return at;
+}
+
+#define TAKES(name, types, ...) \
+    REAL(float *, name, types) \
+    float * name types { return taken(CALL(name)(__VA_ARGS__)); }
+TAKES(llama_get_logits, (void * context), context)
+TAKES(llama_get_logits_ith, (void * context, int32_t at), context, at)
+TAKES(llama_get_embeddings, (void * context), context)
+TAKES(llama_get_embeddings_ith, (void * context, int32_t at), context, at)
+TAKES(llama_get_embeddings_seq, (void * context, int32_t sequence), context, sequence)

@@ -8,12 +8,13 @@
 | `gone` | the memory `[from, to)` of a context is given back: its tensors are no more |
 | `graph` | leafs and nodes of a `ggml_cgraph` at `at`, told when the lists have changed |
 | `plan` | an allocator laid out a graph |
-| `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting |
-| `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
+| `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting; what is read goes `into` an address |
+| `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `backends`: those of its scheduler; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
 | `sync` | the host waited for a backend or scheduler |
 | `record`, `wait` | of an event and a backend |
 | `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
 | `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
+| `taken` | llama.cpp: the host was given results that lie at an address |
 | `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `restore` |
 | `numbers`, `mask` | while a batch is computed, before a `run`: a leaf's whole numbers, or the finite columns of each row, as ends of ranges |
 
@@ -119,6 +120,7 @@ class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start
     start: Count
     size: Count
     by: Address = 0
+    into: Address = 0
 
 
 class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
@@ -130,6 +132,7 @@ class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
     changed: tuple[Address, ...]
     same: tuple[Address, ...]
     thread: int = 0
+    backends: tuple[Address, ...] = ()
 
 
 class RunEnded(RecordEvent, frozen=True, kw_only=True, tag="ran"):
@@ -184,6 +187,12 @@ class BatchEnded(RecordEvent, frozen=True, kw_only=True, tag="batched"):
     status: int
 
 
+class ResultsTaken(RecordEvent, frozen=True, kw_only=True, tag="taken"):
+    """The host was given results of llama.cpp."""
+
+    at: Address
+
+
 class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rename={"start": "from", "stop": "to"}):
     """The host asked llama.cpp's memory for something."""
 
@@ -213,5 +222,5 @@ class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
 AnyEvent = (
     Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | HostWrote | HostRead
     | RunBegins | RunEnded | Waited | EventRecorded | EventWaited
-    | RowFilled | BatchBegins | BatchEnded | SequenceAsked | NumbersTold | MaskTold
+    | RowFilled | BatchBegins | BatchEnded | ResultsTaken | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

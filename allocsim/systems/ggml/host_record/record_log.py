@@ -20,7 +20,7 @@ O(lines). What this module does not see: what is wrong.
 
 import heapq
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,7 @@ from allocsim.systems.ggml.host_record.record_events import (
     HostWrote,
     MaskTold,
     NumbersTold,
+    ResultsTaken,
     RowFilled,
     RunBegins,
     SequenceAsked,
@@ -115,6 +116,9 @@ class RecordedRun:
     """Which computation of its process it is, from 1."""
     event: int
     by: int
+    """The backend or scheduler."""
+    backends: tuple[int, ...]
+    """Those of the scheduler."""
     waits: bool
     leafs: tuple[PlacedTensor, ...]
     outside: tuple[PlacedTensor, ...]
@@ -236,6 +240,10 @@ class LogReading:
         self.graphs: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.laid: dict[int, Laid] = {}
         """Graph -> its tensors as they were at its last run; none where anything was told since."""
+        self.backends: dict[int, tuple[int, ...]] = {}
+        """By scheduler, those of its last run."""
+        self.coming: dict[int, tuple[int, Touch]] = {}
+        """By address: its end, and the last read that brings bytes there without waiting."""
         self.recorded: dict[int, tuple[int, int]] = {}
         """By event of a backend: where it was recorded last, and on which backend."""
         self.filled: dict[int, list[tuple[int | None, tuple[int, ...]]]] = {}
@@ -303,13 +311,21 @@ class LogReading:
                 self._touched(event)
             case RunBegins():
                 self._ran(event)
+            case Waited() | EventRecorded() | EventWaited() | ResultsTaken():
+                self._ordered(event)
+
+    def _ordered(self, event: Waited | EventRecorded | EventWaited | ResultsTaken) -> None:
+        """Take in what the host knows to have ended, or goes by."""
+        match event:
             case Waited():
-                self.log.waited(event.by, event.n, event.n)
+                self._waited(event.by, event.n)
             case EventRecorded():
                 self.recorded[event.by] = event.n, event.other
             case EventWaited() if not event.other and event.by in self.recorded:
                 reached, by = self.recorded[event.by]
                 self.log.waited(by, event.n, reached)
+            case ResultsTaken():
+                self._taken(event)
 
     def _born(self, event: BufferTold) -> None:
         memory = RecordedBuffer(
@@ -344,6 +360,21 @@ class LogReading:
         self.log.reads += not writes
         touch = Touch(event.n, writes, tensor, root, root.told, root.memory, start, start + event.size, event.by)
         self.log.happened.append(touch)
+        if isinstance(event, HostRead) and event.into:
+            self.coming[event.into] = event.into + event.size, touch
+
+    def _waited(self, by: int, event: int) -> None:
+        """Take in a wait for a backend, or for a scheduler and so for all of its backends."""
+        for one in (by, *self.backends.get(by, ())):
+            self.log.waited(one, event, event)
+
+    def _taken(self, event: ResultsTaken) -> None:
+        """Take in that the host has results: where it did not wait for them, it read too early."""
+        for into, (end, touch) in list(self.coming.items()):
+            if self.log.known_to_end(touch.by, touch.event, event.n):
+                del self.coming[into]
+            elif into <= event.at < end:
+                self.log.happened.append(replace(touch, event=event.n, by=0))
 
     def _follow_cells(self, event: CellEvent) -> None:
         """Take in what llama.cpp was asked, and what the leafs of its next run hold."""
@@ -375,13 +406,15 @@ class LogReading:
         if event.graph not in self.laid:
             self.laid[event.graph] = self._laid(event.graph)
         leafs, outside, nodes, copies = self.laid[event.graph]
+        self.backends[event.by] = event.backends
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
-            self.log.waited(event.by, event.n, event.n)
+            self._waited(event.by, event.n)
         number = len(self.log.runs) + 1
         run = RecordedRun(
             number,
             event.n,
             event.by,
+            event.backends,
             event.waits,
             leafs,
             outside,

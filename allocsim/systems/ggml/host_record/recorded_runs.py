@@ -198,7 +198,7 @@ class FollowedHost:
             if other is not root and _meet(there.span, written):
                 there.taken, there.uploaded = True, []
         last = self.last.get(root)
-        if last is not None and self._in_flight(last, touch):
+        if last is not None and not self._scheduled(last) and self._in_flight(last, touch):
             self.done[last].hasty_upload = True
 
     def _read(self, touch: Touch) -> None:
@@ -220,11 +220,21 @@ class FollowedHost:
             return True
         return place in self.taken_by and self.taken_by[place].takes(root, span)
 
-    def _in_flight(self, place: int, touch: Touch) -> bool:
+    def _scheduled(self, place: int) -> bool:
+        """Return whether a scheduler computed a run: it has taken its inputs when its call comes
+        back.
+        """
         run = self.done[place].run
-        if run is None or run.waits or (touch.by and touch.by == run.by):
+        return run is not None and bool(run.backends)
+
+    def _in_flight(self, place: int, touch: Touch) -> bool:
+        """Return whether a run may go on yet. Which backend of a scheduler computes a tensor is not
+        told: each is taken for it.
+        """
+        run = self.done[place].run
+        if run is None or run.waits or touch.by in (run.by, *run.backends):
             return False
-        return not self.log.known_to_end(run.by, run.event, touch.event)
+        return not any(self.log.known_to_end(by, run.event, touch.event) for by in (run.by, *run.backends))
 
     def _ran(self, facts: RunFacts) -> None:
         run = facts.run

@@ -15,10 +15,12 @@ from ggml_live import live
 from gguf_models import write_model
 
 from allocsim.cli import main
+from allocsim.outcomes import outcome_of
 from allocsim.recordings import judge
 from allocsim.systems.ggml.access.library import find
 from allocsim.systems.ggml.host_record import host_recorder as recorder
 from allocsim.systems.ggml.host_record.cache_cells import CellRecording, cell_recordings
+from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 
 HOSTS = Path(__file__).parents[4] / "data" / "ggml_host"
@@ -79,6 +81,18 @@ def test_tokens_whose_cells_are_swapped_are_left_out_by_the_mask_and_that_is_sai
     cells = _cells(model, tmp_path, "swapped")
     assert judge(cells.events).findings == []
     assert cells.assumed == {"positions that a mask leaves out are left out on purpose": 3}
+
+
+def test_results_that_are_given_out_without_a_wait_are_told(model, tmp_path):
+    """The race is the schedule's; the same host, where llama.cpp waits, is clean, and its cells are right in both."""
+    causes = {}
+    for fault in ("hasty", "none"):
+        folder = tmp_path / fault
+        folder.mkdir()
+        assert judge(_cells(model, folder, fault).events).findings == []
+        outcomes = [outcome_of("record", document) for document in documents_of(read_log(folder / "log.jsonl"))]
+        causes[fault] = {(cause.class_, cause.party) for outcome in outcomes for cause in outcome.causes}
+    assert causes == {"hasty": {("C09", "schedule")}, "none": set()}
 
 
 def test_the_command_says_it_keeps_the_events_and_trace_says_the_same(model, tmp_path, capsys):

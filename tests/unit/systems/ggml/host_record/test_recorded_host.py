@@ -1,6 +1,7 @@
 """Programs of C and Python whose host errs, recorded and judged: each fault by class and party, and each right twin clean.
 
-The programs (`tests/data/ggml_host`) were written from ggml's public functions before there was a recorder.
+The programs (`tests/data/ggml_host`) were written from ggml's public functions before there was a recorder, but for
+`scheduled_read_while_computing`.
 """
 
 import json
@@ -47,6 +48,7 @@ FAULTS = {
     "weights_freed": ("C14", "caller"),
     "read_while_computing": ("C09", "schedule"),
     "upload_while_computing": ("C09", "schedule"),
+    "scheduled_read_while_computing": ("C09", "schedule"),
 }
 """Program with a fault -> class and party."""
 
