@@ -169,7 +169,10 @@ static void place(planner * q, sched * s, struct part * p) {
 }
 
 static void run(sched * s, struct part * p, bool async) {
-    if (s && !apart) {
+    if (s && !apart && async) {
+        ggml_backend_sched_graph_compute_async(s, p->g);
+        ggml_backend_sched_synchronize(s);
+    } else if (s && !apart) {
         ggml_backend_sched_graph_compute(s, p->g);
     } else if (async) {
         ggml_backend_graph_compute_async(cpu, p->g);
