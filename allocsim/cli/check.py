@@ -145,7 +145,7 @@ def check(
         if outcome.failed and as_json:
             print_error(outcome.failed)
         gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
-        remarks = remarks_on(document)
+        remarks = remarks_on(document, outcome.causes)
         strange = misfits(document)
         if as_json:
             other = {} if explored is None else {"explore": explored}

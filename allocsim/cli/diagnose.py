@@ -127,11 +127,11 @@ def diagnose(
     evidence, whys, by = _evidence(target, seed, ggml)
     outcome = outcome_of(str(target), evidence, rules=rules, cures=True, whys=whys, executed_by=by, required=required)
     if as_json:
-        print_json({"files": [{**outcome_entry(outcome), **remarks_on(evidence.document)}]})
+        print_json({"files": [{**outcome_entry(outcome), **remarks_on(evidence.document, outcome.causes)}]})
     elif evidence.document.runs or outcome.causes:
         for line in lines_of(outcome):
             print_line(line)
-        print_remarks(remarks_on(evidence.document))
+        print_remarks(remarks_on(evidence.document, outcome.causes))
         print_explained(evidence.document, outcome, explain)
         for text in _next(outcome):
             for line in wrapped(text):

@@ -97,7 +97,11 @@ def ggml(
     judged_cells = [(one, _judged(one)) for one in cells]
     if as_json:
         entries = [
-            {**outcome_entry(outcome), **remarks_on(document), "memory": entries_of(memory_answer(document))}
+            {
+                **outcome_entry(outcome),
+                **remarks_on(document, outcome.causes),
+                "memory": entries_of(memory_answer(document)),
+            }
             for outcome, document in zip(outcomes, documents, strict=True)
         ]
         told = [record_of_recording(f"{source}, cells of {one.name}", judged) for one, (judged, _) in judged_cells]
@@ -106,7 +110,7 @@ def ggml(
         for outcome, document in zip(outcomes, documents, strict=True):
             for line in lines_of(outcome):
                 print_line(line)
-            print_remarks({**remarks_on(document), "memory": sentences_of(memory_answer(document))})
+            print_remarks({**remarks_on(document, outcome.causes), "memory": sentences_of(memory_answer(document))})
         for one, (judged, places) in judged_cells:
             say_recording(f"{source}, cells of {one.name}", judged, places)
     return max(

@@ -23,10 +23,10 @@ What this module does not see: what a file means (the rooms), and whether a plan
 import gzip
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from allocsim import document
 from allocsim.collector import paused
@@ -45,6 +45,9 @@ from allocsim.systems.torch import inductor, torch_snapshot
 from allocsim.systems.triton import triton_kernel
 from allocsim.systems.tvm import tvm_script
 from allocsim.systems.xla import xla_dump
+
+if TYPE_CHECKING:
+    from allocsim.verdict.records import Cause
 
 HEAD: Final = 1 << 16
 """Bytes of a file that are looked at to tell its format."""
@@ -88,7 +91,7 @@ class System:
     """What writes down a program that runs, as `module:function` of the room."""
     asked: tuple[str, ...] = ()
     """Its planners that answer live, names of `allocsim.allocators.live_planners`."""
-    remarks: Callable[[Document], dict[str, list[str]]] | None = None
+    remarks: "Callable[[Document, Sequence[Cause]], dict[str, list[str]]] | None" = None
     """What is said beside the verdict: hints, what was assumed, what was not examined."""
 
 
@@ -341,13 +344,12 @@ def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Docum
     raise OutputError(f"{shown}: no format has this suffix; they are {', '.join(sorted(suffix for suffix, _ in ends))}")
 
 
-def remarks_on(made: Document) -> dict[str, list[str]]:
-    """Return what the systems say beside the verdict on a document, by name: `hints`, `assumed`,
-    `not examined`.
+def remarks_on(made: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
+    """Return what the systems say beside the verdict on a document, by name: `in ggml` (what cures
+    its causes), `hints`, `assumed`, `not examined`.
     """
-    return {
-        name: texts for row in SYSTEMS.values() if row.remarks is not None for name, texts in row.remarks(made).items()
-    }
+    rows = (row.remarks for row in SYSTEMS.values() if row.remarks is not None)
+    return {name: texts for remarks in rows for name, texts in remarks(made, causes).items()}
 
 
 def detect(head: bytes) -> str:

@@ -1,26 +1,33 @@
-"""What is said beside the verdict on a ggml document: hints, and what was assumed of its host where
-no call of it was recorded.
+"""What is said beside the verdict on a ggml document: cures in ggml's calls, hints, and what was
+assumed of its host where no call of it was recorded.
 
-Contract: `remarks_on(document)` returns sentences under `hints` and `assumed`, neither where there
-are none, nothing for a document that is no ggml's, at no cost. A
-dump or a capture shows a graph and no host; a record (`allocsim.systems.ggml.host_record`) counts
-the
-calls that it saw under `meta.ggml.host`. What this module does not see: whether it is so.
+Contract: `remarks_on(document, causes)` returns sentences under `in ggml`, `hints` and `assumed`,
+none of them where there are none, nothing for a document that is no ggml's, at no cost. A dump or a
+capture shows a graph and no host; a record (`allocsim.systems.ggml.host_record`) counts the calls
+that it saw under `meta.ggml.host`. What this module does not see: whether it is so.
 """
 
+from typing import TYPE_CHECKING
+
 from allocsim.model import HOST_READ, HOST_WRITE, Document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocsim.verdict.records import Cause
 
 MOST_NAMED = 3
 """Leafs that are named."""
 
 
-def remarks_on(document: Document) -> dict[str, list[str]]:
-    """Return hints and assumptions, each where there are any."""
+def remarks_on(document: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
+    """Return calls that cure, hints and assumptions, each where there are any."""
     if "ggml" not in document.meta:
         return {}
     from allocsim.systems.ggml.capture.capture_hints import hints_of  # noqa: PLC0415 - the bridge, for ggml alone
+    from allocsim.systems.ggml.curing_calls import curing_calls  # noqa: PLC0415 - the same
 
-    said = {"hints": hints_of(document), "assumed": assumptions_of(document)}
+    said = {"in ggml": curing_calls(document, causes), "hints": hints_of(document), "assumed": assumptions_of(document)}
     return {name: texts for name, texts in said.items() if texts}
 
 

@@ -28,7 +28,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from allocsim.allowances import metered
 from allocsim.errors import AllocsimError, DocumentError, ModelError
@@ -39,6 +39,11 @@ from allocsim.systems.triton.kernel_walk import EndlessError, KernelWalk, Launch
 from allocsim.systems.triton.memory_ops import OPS
 from allocsim.systems.triton.shared_views import COLUMN
 from allocsim.systems.triton.ttgir_text import IrFunction, IrRegion, functions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocsim.verdict.records import Cause
 
 MOST_ENDLESS: Final = 3
 """Walks without an end after which no larger size is tried."""
@@ -106,7 +111,7 @@ def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
     return replace(Document.of(*(plan for _, plan in walks)), meta={"triton": {"unexamined": sorted(unexamined)}})
 
 
-def remarks_on(document: Document) -> dict[str, list[str]]:
+def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
     """Return what of a kernel was not examined, nothing for other documents."""
     about = document.meta.get("triton")
     told = about.get("unexamined") if isinstance(about, dict) else None

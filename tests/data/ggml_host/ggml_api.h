@@ -70,4 +70,6 @@ void ggml_backend_sched_free(sched *);
 void ggml_backend_sched_reset(sched *);
 bool ggml_backend_sched_alloc_graph(sched *, graph *);
 int ggml_backend_sched_graph_compute(sched *, graph *);
+int ggml_backend_sched_graph_compute_async(sched *, graph *);
+void ggml_backend_sched_synchronize(sched *);
 float * ggml_get_data_f32(const tensor *);

@@ -52,6 +52,14 @@ FAULTS = {
 }
 """Program with a fault -> class and party."""
 
+CALLS = {
+    "C05": "ggml_set_output(",
+    "C06": "ggml_backend_tensor_set(",
+    "C09": "ggml_backend_synchronize(backend)",
+    "C14": "ggml_backend_tensor_set(",
+}
+"""Class -> what cures the fault, in calls of ggml."""
+
 SOUND = (
     "weights_in_the_plan",
     "state_in_the_plan",
@@ -80,7 +88,7 @@ def _recorded(built: Path, tmp_path: Path, command: list[str]) -> list[Document]
 
 
 def _judged(documents: list[Document]) -> list[Outcome]:
-    return [outcome_of("record", document) for document in documents]
+    return [outcome_of("record", document, cures=True) for document in documents]
 
 
 def _judged_as_it_came(log: Path) -> list[Outcome]:
@@ -105,8 +113,11 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     wrong, right = (tmp_path / which for which in ("wrong", "right"))
     wrong.mkdir()
     right.mkdir()
-    assert _named(_judged(_recorded(built, wrong, [program, name, "wrong"]))) == {FAULTS[name]}
+    outcomes = _judged(_recorded(built, wrong, [program, name, "wrong"]))
+    assert _named(outcomes) == {FAULTS[name]}
     assert _named(_judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
+    (said,) = {text for one in outcomes for text in remarks_on(one.document, one.causes).get("in ggml", ())}
+    assert CALLS.get(FAULTS[name][0], "ggml_") in said
     twin = _judged(_recorded(built, right, [program, name, "right"]))
     assert not _named(_judged_as_it_came(right / "log.jsonl"))
     assert twin
