@@ -37,6 +37,7 @@ O(blocks met) a call beside the target's own work. What this module does not see
 worth making.
 """
 
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any, Final
@@ -448,14 +449,21 @@ class Driver:
             raise
         except AskedError as error:
             raise BrokenPromiseError(Broken("answers", f"the target {error.cause}", str(error))) from error
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        except BaseException as error:
+            if not of_the_target(error):
+                raise
+            said = f"{type(error).__name__}: {error}".splitlines()[0][:200].removesuffix(": ")
             broken = Broken("answers", f"{word} raises {type(error).__name__}", f"{word} raised {said}")
             raise BrokenPromiseError(broken) from error
 
     def _tell(self, word: str, **keys: Any) -> None:
         if self.events is not None:
             self.events.append({"event": word, **keys})
+
+
+def of_the_target(error: BaseException) -> bool:
+    """Return whether a target raised it, and not whoever interrupts this process."""
+    return not isinstance(error, KeyboardInterrupt) or signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def copying(copies: list[tuple[int, int, int]]) -> Callable[[int, int, int], None]:

@@ -214,6 +214,7 @@ def _work(name: str, options: dict[str, Any], pipe: Connection, at: Any, parent:
         die_with_parent()
     if os.getppid() != parent:
         return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: whoever began this ends it
     try:
         judge = Judge(
             make=find(name),

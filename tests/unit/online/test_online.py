@@ -301,6 +301,9 @@ def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, mo
         "class Dies(Arena):\n"
         "    def alloc(self, nbytes, *rest):\n"
         "        return os._exit(3) if nbytes == 4095 else super().alloc(nbytes, *rest)\n"
+        "class Stops(Arena):\n"
+        "    def free(self, *rest):\n"
+        "        raise KeyboardInterrupt\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -318,6 +321,12 @@ def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, mo
     assert main(["fuzz", "--online", "my_targets:Dies", "--examples", "60", "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["sentence"] == "the target ends its process: exit status 3"
+    assert main(["fuzz", "--online", "my_targets:Stops", "--examples", "60", "--json"]) == 1
+    said = capsys.readouterr()
+    assert {each["sentence"] for each in json.loads(said.out)["findings"]} == {"free raised KeyboardInterrupt"}, (
+        said.out
+    )
+    assert not said.err
 
 
 @pytest.mark.parametrize(
