@@ -143,7 +143,7 @@ static void say_text(const char * text, size_t most) {
 }
 
 static void say_start(void) {
-    say("{\"e\":\"start\",\"recorder\":1,\"ggml\":");
+    say("{\"e\":\"start\",\"recorder\":2,\"ggml\":");
     say_text(has("ggml_version") ? ASK(const char *, ggml_version, (void)) : "", 64);
     say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
     for (int op = 0, first = 1; op < LAST_OP && has("ggml_op_can_inplace"); op++) {
@@ -948,7 +948,8 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
     ROW(llama_memory_seq_cp), ROW(llama_memory_seq_keep), ROW(llama_memory_seq_add), ROW(llama_memory_seq_div),
     ROW(llama_get_logits), ROW(llama_get_logits_ith), ROW(llama_get_embeddings), ROW(llama_get_embeddings_ith),
-    ROW(llama_get_embeddings_seq), ROW(llama_state_set_data), ROW(llama_state_seq_set_data), ROW(llama_state_seq_set_data_ext),
+    ROW(llama_get_embeddings_seq), ROW(llama_state_set_data), ROW(llama_state_seq_set_data),
+    ROW(llama_state_seq_set_data_ext), ROW(llama_state_load_file), ROW(llama_state_seq_load_file),
 };
 
 // Whoever asks the loader (ctypes, dlopen) gets ours too; a second ggml in the process is not recorded.

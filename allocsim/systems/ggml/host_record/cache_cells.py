@@ -96,6 +96,12 @@ class _Cache:
     told: set[tuple[int, int, int]] = field(default_factory=set)
     """Sequence, cell and token of what was said to be wrong."""
 
+    def unknown(self, cells: Cells) -> None:
+        """Note that the host wrote cells."""
+        self.token[cells] = UNKNOWN
+        for counted in self.counted.values():
+            counted[cells] = EMPTY
+
     def counts(self, sequence: int) -> Cells:
         if sequence not in self.counted:
             self.counted[sequence] = np.full(len(self.token), EMPTY)
@@ -135,6 +141,8 @@ class _Memory:
     """Sequences whose cells were restored from a state; -1: all may have been."""
     unsure: set[int] = field(default_factory=set)
     """Tokens of batches that failed."""
+    broken: set[int] = field(default_factory=set)
+    """Sequences of batches that failed."""
     caches: dict[RecordedTensor, _Cache] = field(default_factory=dict)
     open: dict[int, _Open] = field(default_factory=dict)
     """By thread."""
@@ -143,6 +151,10 @@ class _Memory:
     tokens: int = 0
     copied: Touch | None = None
     """A read of a cache, behind which the same bytes may be written into another part of it."""
+    restoring: bool = False
+    """Whether what is written now comes from a state."""
+    laid: list[Touch] = field(default_factory=list)
+    """What a state wrote into tensors that no run has shown to be caches yet."""
 
     # what the host asks --------------------------------------------------------------------------
 
@@ -156,9 +168,14 @@ class _Memory:
                 wants.clear()
                 self.restored.clear()
             case "restore":
-                for sequence in named if call.one >= 0 else list(wants):
+                for sequence in named:
                     wants[sequence] = {}
                 self.restored.add(call.one)
+                self.restoring = True
+            case "restored":
+                self.restoring = False
+                if not call.number:
+                    self.restored.discard(call.one)
             case "keep":
                 self.wants = {call.one: wants.get(call.one, {})}
                 self.restored &= {call.one, -1}
@@ -181,11 +198,12 @@ class _Memory:
         one_stream = all(len(cache.token) == cache.stream for cache in self.caches.values())
         for sequence, wanted in self.wants.items():
             if sequence == call.one or one_stream:
-                self.wants[sequence] = {
-                    _to(at, call) if (at, what) in moved else at: what
-                    for at, what in wanted.items()
-                    if (at, what) not in moved or _to(at, call) >= 0
-                }
+                anew = dict[int, frozenset[int]]()
+                for was, what in wanted.items():
+                    at = _to(was, call) if (was, what) in moved else was
+                    if at >= 0:  # several may come to one position
+                        anew[at] = anew.get(at, frozenset()) | what
+                self.wants[sequence] = anew
 
     def begun(self, batch: GivenBatch) -> None:
         """A batch is computed from now on."""
@@ -198,6 +216,7 @@ class _Memory:
             return
         failed = frozenset(was.tokens)
         self.unsure |= failed
+        self.broken |= {one for one, wanted in self.wants.items() if any(what & failed for what in wanted.values())}
         for sequence, wanted in self.wants.items():
             self.wants[sequence] = {at: what - failed for at, what in wanted.items() if what - failed}
 
@@ -242,11 +261,15 @@ class _Memory:
         if taken is None:
             return None
         turned, ahead, told = positions_of(run), Counter[int](), list[int]()
-        for position, sequences in (open_.rows[at] for at in taken):
+        by = None if turned is None or len(turned) < count else turned[:count].tolist()
+        for k, (position, sequences) in enumerate(open_.rows[at] for at in taken):
             first = sequences[0]
-            told.append(max(self.wants.get(first, {}), default=-1) + 1 + ahead[first] if position is None else position)
+            after = max(self.wants.get(first, {}), default=-1) + 1 + ahead[first]
+            if by is not None and {first, -1} & (self.restored | self.broken):
+                after = by[k]  # where the sequence ended was not told
+            told.append(after if position is None else position)
             ahead[first] += 1
-        by = told if turned is None or len(turned) < count else turned[:count].tolist()
+        by = told if by is None else by
         if by != told:
             meant = _by_position(open_.rows, by)
             if meant is None:
@@ -268,16 +291,11 @@ class _Memory:
             self.caches[root] = cache
             page = cells * pitch
             self.events.append({"event": "pool", "page": page, "cells": cells, "pages": 1, "device": cache.name})
-            self.events.append(
-                {
-                    "event": "alloc",
-                    "block": cache.name,
-                    "page": 0,
-                    "device": cache.name,
-                    "stream": STREAM,
-                    "role": "state",
-                }
-            )
+            where = {"block": cache.name, "page": 0, "device": cache.name, "stream": STREAM, "role": "state"}
+            self.events.append({"event": "alloc", **where})
+            for touch in self.laid:
+                if touch.root is root:
+                    cache.unknown(_cells_of(touch))
         return self.caches[root]
 
     def _written(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token], first: int) -> None:
@@ -392,18 +410,18 @@ class _Memory:
         """Follow what the host reads of a cache and writes into it."""
         cache = self.caches.get(touch.root)
         if cache is None:
+            self.laid += [touch] * (self.restoring and touch.writes)
             return
         if not touch.writes:
             self.copied = touch
             return
-        pitch, was = touch.told.nb[1], self.copied
-        cells = np.arange(touch.start // pitch, -(-touch.stop // pitch))
-        source = None
-        if was is not None and was.root is touch.root and was.stop - was.start == touch.stop - touch.start:
-            source = np.arange(was.start // pitch, -(-was.stop // pitch))
+        was, cells, source = self.copied, _cells_of(touch), None
+        alike = was is not None and was.root is touch.root and was.stop - was.start == touch.stop - touch.start
+        if was is not None and alike and not self.restoring:
+            source = _cells_of(was)
         self.copied = None
         if source is None:
-            cache.token[cells] = UNKNOWN
+            cache.unknown(cells)
             return
         tokens, positions = cache.token[source].copy(), cache.position[source].copy()
         held = np.flatnonzero(tokens >= 0)
@@ -419,6 +437,7 @@ class _Memory:
         if not self.caches:
             self.wants.clear()
             self.restored.clear()
+            self.laid.clear()
 
     def _tell(self, kind: str, run: RecordedRun, **parts: list[Event]) -> None:
         if any(parts.values()):
@@ -491,6 +510,11 @@ def _by_position(rows: list[_Row], positions: list[int]) -> list[int] | None:
 
 def _to(at: int, call: SequenceAsked) -> int:
     return at + call.number if call.word == "add" else at // max(call.number, 1)
+
+
+def _cells_of(touch: Touch) -> Cells:
+    pitch = touch.told.nb[1]
+    return np.arange(touch.start // pitch, -(-touch.stop // pitch))
 
 
 def _named(sequence: int) -> str:

@@ -288,19 +288,37 @@ void llama_memory_seq_div(void * memory, int32_t sequence, int32_t from, int32_t
     asked("divide", memory, sequence, 0, from, to, by);
 }
 
-#define RESTORES(name, types, arguments, sequence) \
-    REAL(size_t, name, types) \
-    size_t name types { \
+static __thread int restoring; // calls that restore a state, of which one may call another
+
+// A state is read into the cells between two events; the second says whether it was.
+static void restore(const char * word, void * context, const void * function, int sequence, size_t taken) {
+    asked(word, memory_of(context, function), sequence, 0, 0, -1, taken != 0);
+}
+
+#define RESTORES(result, name, types, arguments, sequence) \
+    REAL(result, name, types) \
+    result name types { \
         name##_type call = CALL(name); \
-        const size_t taken = call arguments; \
-        asked("restore", memory_of(context, (const void *) call), sequence, 0, 0, -1, 0); \
+        if (restoring++ == 0) { \
+            restore("restore", context, (const void *) call, sequence, 0); \
+        } \
+        const result taken = call arguments; \
+        if (--restoring == 0) { \
+            restore("restored", context, (const void *) call, sequence, (size_t) taken); \
+        } \
         return taken; \
     }
-RESTORES(llama_state_set_data, (void * context, const uint8_t * data, size_t size), (context, data, size), -1)
-RESTORES(llama_state_seq_set_data, (void * context, const uint8_t * data, size_t size, int32_t sequence),
+RESTORES(size_t, llama_state_set_data, (void * context, const uint8_t * data, size_t size), (context, data, size), -1)
+RESTORES(size_t, llama_state_seq_set_data, (void * context, const uint8_t * data, size_t size, int32_t sequence),
          (context, data, size, sequence), sequence)
-RESTORES(llama_state_seq_set_data_ext, (void * context, const uint8_t * data, size_t size, int32_t sequence, uint32_t flags),
+RESTORES(size_t, llama_state_seq_set_data_ext,
+         (void * context, const uint8_t * data, size_t size, int32_t sequence, uint32_t flags),
          (context, data, size, sequence, flags), sequence)
+RESTORES(bool, llama_state_load_file, (void * context, const char * path, int32_t * tokens, size_t room, size_t * count),
+         (context, path, tokens, room, count), -1)
+RESTORES(size_t, llama_state_seq_load_file,
+         (void * context, const char * path, int32_t sequence, int32_t * tokens, size_t room, size_t * count),
+         (context, path, sequence, tokens, room, count), sequence)
 
 // Results that were read without waiting, and are given to the host now: whoever gives them has waited by then.
 static float * taken(float * at) {

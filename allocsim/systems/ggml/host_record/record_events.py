@@ -2,7 +2,7 @@
 
 | event | says |
 |---|---|
-| `start` | version of ggml, `inplace_ops` |
+| `start` | version of ggml, `inplace_ops`, version of the `recorder` |
 | `buffer`, `free` | a buffer of a backend: `at`, `base`, `size`, `usage`, `alignment`, `name`; it was given back |
 | `tensor` | a `ggml_tensor`, told when it is first seen and whenever it has changed |
 | `gone` | the memory `[from, to)` of a context is given back: its tensors are no more |
@@ -15,7 +15,7 @@
 | `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
 | `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
 | `taken` | llama.cpp: the host was given results that lie at an address |
-| `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `restore` |
+| `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `restore`, `restored` |
 | `numbers`, `mask` | while a batch is computed, before a `run`: a leaf's whole numbers, or the finite columns of each row, as ends of ranges |
 
 Contract: addresses are numbers, never followed. Events have numbers `n` in the order in which they
@@ -44,6 +44,8 @@ class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
 
     ggml: str
     inplace_ops: tuple[str, ...]
+    recorder: Annotated[int, msgspec.Meta(ge=1, le=2)] = 1
+    """Version: 2 says when the restoring of a state begins, 1 said its end alone."""
 
 
 class BufferTold(RecordEvent, frozen=True, kw_only=True, tag="buffer"):
@@ -197,7 +199,7 @@ class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rena
     """The host asked llama.cpp's memory for something."""
 
     by: Address
-    word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore"]
+    word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored"]
     one: int
     other: int
     start: int

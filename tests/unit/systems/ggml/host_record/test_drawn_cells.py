@@ -1,0 +1,110 @@
+"""Cells of llama.cpp's caches in logs that are drawn: what a host may ask, and what is said where that is not done."""
+
+import pytest
+
+from allocsim.errors import DocumentError
+from allocsim.recordings import judge
+from tests.llama_logs import DrawnLog
+
+RESTORED = "cells that were restored from a state are right"
+
+
+def _said(log, folder):
+    """Return what is found, and what is assumed, how often."""
+    cells = log.recording(folder)
+    return [found.text for found in judge(cells.events).findings], dict(cells.assumed)
+
+
+def _rows(*positions, sequence=0):
+    return [[at, sequence] for at in positions]
+
+
+def _begun(count=6):
+    """A prompt in the cells from 0 on."""
+    log = DrawnLog()
+    log.decode(_rows(*range(count)), [*range(count)], [[0, k + 1] for k in range(count)])
+    return log
+
+
+def test_a_state_that_was_saved_and_is_restored_is_assumed_not_taken_for_a_copy_of_cells(tmp_path):
+    """The bytes saved last are as many as those restored, and may be others."""
+    log = _begun()
+    log.touch("get", 0, 6)
+    log.ask("remove", 0)
+    log.ask("restore", 0)
+    log.touch("set", 0, 6)
+    log.ask("restored", 0, number=1)
+    log.decode(_rows(6), [6], [[0, 7]])
+    assert _said(log, tmp_path) == ([], {RESTORED: 6})
+
+
+def test_a_state_restored_into_a_new_context_is_known_before_its_first_run(tmp_path):
+    log = DrawnLog()
+    log.ask("restore", -1)
+    log.touch("set", 0, 6)
+    log.ask("restored", -1, number=1)
+    log.decode(_rows(6), [6], [[0, 7]])
+    assert _said(log, tmp_path) == ([], {RESTORED: 6})
+
+
+def test_cells_of_a_state_are_told_where_a_sequence_reads_them_that_got_none(tmp_path):
+    """Also where it could not be restored: then nobody has it."""
+    log = _begun()
+    log.ask("restore", 1)
+    log.touch("set", 8, 12)
+    log.ask("restored", 1, number=0)
+    log.decode(_rows(4, sequence=1), [12], [[8, 13]])
+    (text,), assumed = _said(log, tmp_path)
+    assert ("cells [8, 9)" in text, "sequence 1" in text, assumed) == (True, True, {})
+
+
+def test_positions_left_to_llama_cpp_go_on_where_a_restored_sequence_ended(tmp_path):
+    log = DrawnLog()
+    log.ask("restore", 0)
+    log.touch("set", 0, 6)
+    log.ask("restored", 0, number=1)
+    log.decode([[None, 0]], [6], [[0, 7]], turned=[6])
+    log.decode([[None, 0]], [7], [[0, 8]], turned=[7])
+    assert _said(log, tmp_path) == ([], {RESTORED: 12})
+
+
+def test_several_tokens_may_come_to_one_position(tmp_path):
+    """Positions 4 to 7 divided by two lie at 2 and 3, beside those that are there."""
+    log = _begun(8)
+    log.ask("divide", 0, start=4, stop=8, number=2)
+    log.decode(_rows(4), [8], [[0, 9]], turns=[0, 0, 0, 0, -2, -3, -3, -4] + [0] * 8)
+    assert _said(log, tmp_path) == ([], {})
+
+
+def test_keys_that_are_turned_the_other_way_are_told(tmp_path):
+    """As llama.cpp's division of positions does it (xllamacpp 2026.10.11549)."""
+    log = _begun(8)
+    log.ask("divide", 0, start=4, stop=8, number=2)
+    log.decode(_rows(4), [8], [[0, 9]], turns=[0, 0, 0, 0, 2, 3, 3, 4] + [0] * 8)
+    texts, assumed = _said(log, tmp_path)
+    assert ("cells [4, 5)" in texts[0], assumed) == (True, {})
+
+
+def test_a_shift_of_cells_that_two_sequences_share_moves_both(tmp_path):
+    """Sequence 1 keeps what 0 gave up, and has two cells at those positions then."""
+    log = DrawnLog()
+    log.decode([[at, 0, 1] for at in range(6)], [*range(6)], [[0, k + 1] for k in range(6)])
+    log.ask("remove", 0, start=2, stop=4)
+    log.ask("add", 0, start=4, number=-2)
+    log.decode(_rows(4), [6], [[0, 2, 4, 7]], turns=[0, 0, 0, 0, -2, -2] + [0] * 10)
+    log.decode(_rows(4, sequence=1), [7], [[0, 6, 7, 8]])
+    assert _said(log, tmp_path) == ([], {})
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_log_of_a_known_recorder_is_read(tmp_path, number):
+    log = _begun()
+    log.events[0]["recorder"] = number
+    assert _said(log, tmp_path) == ([], {})
+
+
+def test_a_log_of_a_newer_recorder_is_refused_in_a_line(tmp_path):
+    log = _begun()
+    log.events[0]["recorder"] = 3
+    with pytest.raises(DocumentError, match=r"line 1.*recorder"):
+        log.read(tmp_path)
