@@ -97,7 +97,7 @@ def test_plans_are_made_compared_and_explained(alone, sound, tmp_path):
 
 def test_a_planner_is_fuzzed(alone):
     done = alone("fuzz", "shelf:greedy_by_size", "--examples", "20", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert json.loads(done.stdout)["exercised"]["programs"] >= 20
     assert alone("fuzz", "shelf:greedy_by_size", "--bulk", "--examples", "50").returncode == 0
 
