@@ -96,6 +96,11 @@ class _Cache:
     told: set[tuple[int, int, int]] = field(default_factory=set)
     """Sequence, cell and token of what was said to be wrong."""
 
+    def touched(self, touch: Touch) -> Cells:
+        """Return the cells of which the host reads or writes a byte."""
+        pitch = max(touch.told.nb[1], 1)
+        return np.arange(touch.start // pitch, min(-(-touch.stop // pitch), len(self.token)))
+
     def unknown(self, cells: Cells) -> None:
         """Note that the host wrote cells."""
         self.token[cells] = UNKNOWN
@@ -185,17 +190,24 @@ class _Memory:
                     wants[sequence] = kept
             case "copy" if call.one != call.other:
                 found = {at: what for at, what in wants.get(call.one, {}).items() if low <= at < high}
-                wants[call.other] = {**wants.get(call.other, {}), **found}
+                own = wants.get(call.other, {}) if self._one_stream() else {}  # a stream is copied over another one
+                wants[call.other] = {
+                    at: own.get(at, frozenset()) | found.get(at, frozenset()) for at in {**own, **found}
+                }
                 if {call.one, -1} & self.restored:
                     self.restored.add(call.other)
             case "add" | "divide":
                 self._moved(call, low, high)
 
+    def _one_stream(self) -> bool:
+        """Return whether sequences share their cells."""
+        return all(len(cache.token) == cache.stream for cache in self.caches.values())
+
     def _moved(self, call: SequenceAsked, low: int, high: int) -> None:
         """Move positions of a sequence, and those of others that hold the same cells."""
         own = self.wants.get(call.one, {})
         moved = {(at, what) for at, what in own.items() if low <= at < high}
-        one_stream = all(len(cache.token) == cache.stream for cache in self.caches.values())
+        one_stream = self._one_stream()
         for sequence, wanted in self.wants.items():
             if sequence == call.one or one_stream:
                 anew = dict[int, frozenset[int]]()
@@ -228,6 +240,9 @@ class _Memory:
             self._turned(run, turn)
         uses = cell_uses(run)
         if not uses:
+            return
+        if not all(use.fits for use in uses):
+            self.assumed["runs that write or read outside of a cache are right"] += 1
             return
         tokens = self._rows(run, uses[0])
         caches = [self._cache(use.root, use.layers) for use in uses]
@@ -295,7 +310,7 @@ class _Memory:
             self.events.append({"event": "alloc", **where})
             for touch in self.laid:
                 if touch.root is root:
-                    cache.unknown(_cells_of(touch))
+                    cache.unknown(cache.touched(touch))
         return self.caches[root]
 
     def _written(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token], first: int) -> None:
@@ -415,12 +430,12 @@ class _Memory:
         if not touch.writes:
             self.copied = touch
             return
-        was, cells, source = self.copied, _cells_of(touch), None
+        was, cells, source = self.copied, cache.touched(touch), None
         alike = was is not None and was.root is touch.root and was.stop - was.start == touch.stop - touch.start
         if was is not None and alike and not self.restoring:
-            source = _cells_of(was)
+            source = cache.touched(was)
         self.copied = None
-        if source is None:
+        if source is None or len(source) != len(cells):
             cache.unknown(cells)
             return
         tokens, positions = cache.token[source].copy(), cache.position[source].copy()
@@ -510,11 +525,6 @@ def _by_position(rows: list[_Row], positions: list[int]) -> list[int] | None:
 
 def _to(at: int, call: SequenceAsked) -> int:
     return at + call.number if call.word == "add" else at // max(call.number, 1)
-
-
-def _cells_of(touch: Touch) -> Cells:
-    pitch = touch.told.nb[1]
-    return np.arange(touch.start // pitch, -(-touch.stop // pitch))
 
 
 def _named(sequence: int) -> str:

@@ -64,6 +64,15 @@ class CellUse:
     streams: int
     """Streams that are read."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether what is written and read lies in the cache."""
+        last = self.first + (self.streams - 1) * self.step + max(map(max, filter(None, self.rows)), default=0)
+        tokens, more = divmod(len(self.written), self.streams)
+        alike = not more and tokens <= self.height and len(self.rows) >= self.height * self.streams
+        inside = bool(((self.written >= 0) & (self.written < self.cells)).all()) and last <= self.cells
+        return alike and inside and not any(len(ends) % 2 for ends in self.rows)
+
     def read_by(self, token: int) -> Cells:
         """Return the cells that a token reads, in order."""
         stream, place = divmod(token, len(self.written) // self.streams)

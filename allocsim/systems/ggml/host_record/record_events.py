@@ -31,6 +31,8 @@ from allocsim.model.layout import LIMIT
 Address = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 Four = tuple[Count, Count, Count, Count]
+Number = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+Wide = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="e"):
@@ -168,8 +170,8 @@ class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
 
     by: Address
     word: Literal["add", "share", "position", "clear"]
-    at: int
-    value: int
+    at: Number
+    value: Number
 
 
 class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
@@ -177,7 +179,7 @@ class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
 
     by: Address
     thread: int
-    rows: tuple[tuple[int | None, ...], ...] = ()
+    rows: tuple[tuple[Number | None, ...], ...] = ()
     filled: Address = 0
 
 
@@ -200,18 +202,18 @@ class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rena
 
     by: Address
     word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored"]
-    one: int
-    other: int
-    start: int
-    stop: int
-    number: int
+    one: Number
+    other: Number
+    start: Number
+    stop: Number
+    number: Number
 
 
 class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):
     """Whole numbers of a leaf."""
 
     t: Address
-    values: tuple[int, ...]
+    values: tuple[Wide, ...]
 
 
 class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):

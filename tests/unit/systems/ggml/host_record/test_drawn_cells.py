@@ -1,9 +1,14 @@
 """Cells of llama.cpp's caches in logs that are drawn: what a host may ask, and what is said where that is not done."""
 
+import random
+import re
+
 import pytest
 
-from allocsim.errors import DocumentError
+from allocsim.errors import AllocsimError, DocumentError
 from allocsim.recordings import judge
+from allocsim.systems.ggml.host_record.cache_cells import cell_recordings
+from allocsim.systems.ggml.host_record.record_log import LogReading
 from tests.llama_logs import DrawnLog
 
 RESTORED = "cells that were restored from a state are right"
@@ -96,6 +101,15 @@ def test_a_shift_of_cells_that_two_sequences_share_moves_both(tmp_path):
     assert _said(log, tmp_path) == ([], {})
 
 
+def test_a_sequence_keeps_its_own_cells_beside_those_that_are_copied_to_it(tmp_path):
+    """In one stream a copy gives cells another name; nothing of the target is removed."""
+    log = _begun()
+    log.decode(_rows(0, 1, sequence=1), [6, 7], [[6, 7], [6, 8]])
+    log.ask("copy", 0, 1)
+    log.decode(_rows(6, sequence=1), [8], [[0, 9]])
+    assert _said(log, tmp_path) == ([], {})
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_log_of_a_known_recorder_is_read(tmp_path, number):
     log = _begun()
@@ -108,3 +122,53 @@ def test_a_log_of_a_newer_recorder_is_refused_in_a_line(tmp_path):
     log.events[0]["recorder"] = 3
     with pytest.raises(DocumentError, match=r"line 1.*recorder"):
         log.read(tmp_path)
+
+
+@pytest.mark.parametrize(("cells", "reads"), [([16], [[0, 7]]), ([-1], [[0, 7]]), ([6], [[0, 17]]), ([6], [[0]])])
+def test_a_run_that_goes_beyond_its_cache_is_counted_as_assumed(tmp_path, cells, reads):
+    log = _begun()
+    log.decode(_rows(6), cells, reads)
+    assert _said(log, tmp_path) == ([], {"runs that write or read outside of a cache are right": 1})
+
+
+NUMBERS = ("0", "-1", "1.5", '"a"', "[]", "null", "100000", str(1 << 62), "9" * 20)
+
+
+def _damaged(lines, drawn):
+    """Leave a line out, double one, put another thing there, change it with the next one, or a number of it."""
+    place, other = (
+        drawn.randrange(len(lines)),
+        drawn.choice(("garbage", "{}", "[1]", '{"e":"mask","n":5,"t":1,"rows":[[3]]}')),
+    )
+    number = drawn.choice(list(re.finditer(r"-?\d+", lines[place])))
+    wrong = lines[place][: number.start()] + drawn.choice(NUMBERS) + lines[place][number.end() :]
+    kept = lines[place : place + 1]
+    return (
+        lines[:place]
+        + drawn.choice(([], kept * 2, [other], lines[place : place + 2][::-1], [wrong]))
+        + lines[place + 1 :]
+    )
+
+
+def test_damaged_logs_are_answered_or_refused_in_a_line():
+    """So are those that end anywhere; nothing else is raised."""
+    log = _begun()
+    log.touch("get", 0, 6)
+    log.touch("set", 8, 14)
+    log.ask("add", 0, start=3, number=1)
+    log.decode(_rows(7), [6], [[0, 7]], turns=[0, 0, 0, 1, 1, 1] + [0] * 10)
+    lines, seed, refused = log.lines(), random.randrange(1 << 30), 0
+    for each in range(150):
+        drawn = random.Random(seed + each)
+        text = "\n".join(_damaged(lines, drawn) if each % 3 else lines) + "\n"
+        reading = LogReading("log")
+        try:
+            reading.feed(text[: None if each % 3 else drawn.randrange(len(text))].encode())
+            reading.end()
+            for cells in cell_recordings(reading.log):
+                judge(cells.events)
+        except AllocsimError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed + each}") from error
+    assert 0 < refused < 100
