@@ -146,7 +146,8 @@ def say_recording(source: str, judged: JudgedRecording, places: Sequence[str] = 
     print_line(f"{show_path(source)}: {found} {judged.events} events, {judged.ops} ops")
     for number, finding in enumerate(judged.findings, 1):
         place = places[number - 1] if places else f"event {finding.event}"
-        print_line(f"{number}. {finding.class_} {finding.party}, at {place}")
+        where = f"{finding.places} places, first at" if finding.places > 1 else "at"
+        print_line(f"{number}. {finding.class_} {finding.party}, {where} {place}")
         _print(finding.text, "   ")
         _print(f"cure: {finding.cure}", "   ")
     for text, count in judged.assumed.items():
@@ -162,12 +163,12 @@ def _print(text: str, indent: str) -> None:
 
 def record_of_recording(source: str, judged: JudgedRecording) -> dict[str, Any]:
     """Return the same as data."""
-    keys = ("class", "party", "text", "cure", "event")
+    keys = ("class", "party", "text", "cure", "event", "places")
     return {
         "file": source,
         "events": judged.events,
         "ops": judged.ops,
         "windows": {"all": judged.windows, "judged": judged.judged, "not_judged": judged.unjudged},
         "assumed": judged.assumed,
-        "findings": [dict(zip(keys, finding, strict=False)) for finding in judged.findings],
+        "findings": [dict(zip(keys, (*finding[:5], finding.places), strict=True)) for finding in judged.findings],
     }

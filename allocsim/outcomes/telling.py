@@ -270,8 +270,10 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield ""
     for v in bare:
         yield from _violation(v, several=several)
-    for v in report.warnings:
-        yield from _violation(v, several=several, mark="warning")
+    alike = Counter((v.kind, v.run if several else None, v.message) for v in report.warnings)
+    first = {(v.kind, v.run if several else None, v.message): v for v in reversed(report.warnings)}
+    for key, times in alike.items():  # programs that are alike have the same warnings
+        yield from _violation(first[key], several=several, mark=f"warning, {times} times" if times > 1 else "warning")
     if report.count > len(report.violations):
         yield f"  {report.count - len(report.violations)} more are not listed (--limit)"
 

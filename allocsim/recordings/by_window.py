@@ -28,7 +28,7 @@ from allocsim.judge.fast import check
 from allocsim.judge.violations import Violation
 from allocsim.programs.allocator_trace import trace
 from allocsim.programs.trace_events import Lowering, checked
-from allocsim.recordings.book import BROKEN, PageBook
+from allocsim.recordings.book import BROKEN, BookFault, PageBook
 from allocsim.recordings.carried import Carried
 from allocsim.recordings.in_its_words import RecordedFault, RecordedNames, said
 from allocsim.recordings.screen import STEP, Screen
@@ -114,8 +114,9 @@ class _Judging:
         self._close()
         self.found.events = number + 1
         self.found.ops = screen.ops
+        places = Counter((entry.kind, entry.block) for entry in self.book.found)
         for entry in self.book.found:
-            self._tell_entry(entry.kind, entry.event, entry.block, entry.text)
+            self._tell_entry(entry, places[entry.kind, entry.block])
         self.found.findings.sort(key=lambda finding: finding.event)
         self._assume()
         return self.found
@@ -175,14 +176,13 @@ class _Judging:
                 self._seen.add(finding.key)
                 self.found.findings.append(finding)
 
-    def _tell_entry(self, kind: str, event: int, block: Any, text: str) -> None:
-        class_, party, cure = BROKEN[kind]
-        key = kind, block
-        if key not in self._seen:
+    def _tell_entry(self, entry: BookFault, places: int) -> None:
+        """Tell the first of what is alike, and how many there are."""
+        class_, party, cure = BROKEN[entry.kind]
+        if (key := (entry.kind, entry.block)) not in self._seen:
             self._seen.add(key)
-            self.found.findings.append(
-                RecordedFault(class_, party, text, cure.format(block=block), event, (kind, block))
-            )
+            fault = RecordedFault(class_, party, entry.text, cure.format(block=entry.block), entry.event, key, places)
+            self.found.findings.append(fault)
 
 
 def _is_new(violation: Violation, names: RecordedNames) -> bool:

@@ -28,6 +28,8 @@ class RecordedFault(NamedTuple):
     """Number of the event that shows it, from 0."""
     key: tuple[Any, ...]
     """The same for what is the same wrong thing."""
+    places: int = 1
+    """How often the same was told of it; the event is the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What is said of an outcome: never more than was examined, and an exit status that keeps to it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
+from allocsim.judge.violations import Violation
 from allocsim.model import Document, Problem, Role, Run
 from allocsim.outcomes import Outcome, judge_file, outcome_of
 from allocsim.outcomes.examined import CLEAN, DETECTORS, FOUND, NOT_RUN
@@ -201,3 +203,15 @@ def test_letters_of_detectors_are_checked():
     for wrong in ("X", "SL"):
         with pytest.raises(AllocsimError, match=f"'{wrong}' is no detector"):
             letters_of(wrong)
+
+
+def test_warnings_of_programs_that_are_alike_are_told_once():
+    """A host that makes its graph anew has a program for each."""
+    outcome = outcome_of("x", Document.of(plan_of(program(), [0, 64])))
+    assert outcome.report is not None
+    warning = Violation(kind="LifetimeTooLong", message="buffer 1 'y' is believed too long", program=0)
+    report = replace(outcome.report, warnings=(warning, replace(warning, program=1), replace(warning, message="z")))
+    lines = list(lines_of(replace(outcome, report=report)))
+
+    assert "   LifetimeTooLong (warning, 2 times): buffer 1 'y' is believed too long" in lines
+    assert "   LifetimeTooLong (warning): z" in lines

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from allocsim.cli import main
 from allocsim.errors import AllocsimError, DocumentError
 from allocsim.recordings import judge
 from allocsim.systems.ggml.host_record.cache_cells import cell_recordings
@@ -129,6 +130,20 @@ def test_a_run_that_goes_beyond_its_cache_is_counted_as_assumed(tmp_path, cells,
     log = _begun()
     log.decode(_rows(6), cells, reads)
     assert _said(log, tmp_path) == ([], {"runs that write or read outside of a cache are right": 1})
+
+
+def test_a_fault_that_is_seen_in_many_runs_is_told_once_with_its_first_place(tmp_path, capsys):
+    log = _begun(4)
+    for at in range(4, 8):
+        log.ask("remove", 0, start=at - 1, stop=at)
+        log.decode(_rows(at), [at], [[0, at + 1]])
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f"{line}\n" for line in log.lines()))
+    assert main(["record", "ggml", "--log", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert "cells of memory 0: 1 finding in " in said
+    assert "1. C14 plan, 4 places, first at read of compute 2\n" in said
+    assert "2. C14" not in said
 
 
 NUMBERS = ("0", "-1", "1.5", '"a"', "[]", "null", "100000", str(1 << 62), "9" * 20)
