@@ -4,7 +4,7 @@
     python benchmarks/ggml_versions.py --page docs/ggml.md    # the table again, of what was measured
 
 LIBRARY is a wheel (a file, which is unpacked and not installed), `before`, `after`, or what `allocsim audit --ggml` takes. Each is a column, by its version; what is
-refused is kept with the reason. The table goes where the page has the lines `<!-- versions -->` and `<!-- end of versions -->`.
+refused is kept with the reason; a wheel that is not there, or is none, is misuse: a line, exit status 2, and nothing is measured. The table goes where the page has the lines `<!-- versions -->` and `<!-- end of versions -->`.
 """
 
 import re
@@ -40,7 +40,10 @@ MARKS: Final = re.compile(r"(?<=<!-- versions -->\n)(.*?)(?=<!-- end of versions
 
 
 def measure(*libraries: str, page: str = "", out: Path = RESULTS / "ggml_versions.json") -> Iterator[Found]:
-    """Audit each library; yield the columns so far."""
+    """Audit each library; yield the columns so far. Raises EngineError before that for a wheel that cannot be unpacked."""
+    for library in libraries:
+        if library.endswith(".whl") and not zipfile.is_zipfile(library):
+            raise EngineError(f"{library}: no such wheel" if not Path(library).exists() else f"{library}: is no wheel")
     found: Found = {key: dict(kept(out).get(key, {})) for key in ("columns", "refused")}
     for library in libraries:
         wheel = wheel_of(library)

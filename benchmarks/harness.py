@@ -39,6 +39,8 @@ PEERS: Final = os.environ.get("BENCH_PEERS", sys.executable)
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "laws")]  # this checkout, installed or not
 
+from allocsim.errors import EngineError  # noqa: E402 - after the path above
+
 MANY: Final = 8
 """Figures of one row, at most."""
 
@@ -52,7 +54,8 @@ def run(
     failed: str | tuple[str, ...] = (),
     versions: tuple[str, ...] = (),
 ) -> None:
-    """Measure with the arguments of the command line, write, print, and exit: 1 where a key of `failed` holds something.
+    """Measure with the arguments of the command line, write, print, and exit: 1 where a key of `failed` holds something,
+    2 where what was asked for cannot be measured.
 
     Args:
         measure: returns what was found, or yields it as it grows; `out`, if it takes that, is the file of the results.
@@ -66,8 +69,12 @@ def run(
     several = [name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL]
     places = [place for name in several for place in asked.pop(name)]
     made = measure(*places, **asked, **({"out": out} if "out" in parameters else {}))
-    for found in [made] if isinstance(made, dict) else made:
-        write(out, {**found, "versions": versions_of(*versions)})
+    try:
+        for found in [made] if isinstance(made, dict) else made:
+            write(out, {**found, "versions": versions_of(*versions)})
+    except EngineError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
     if figures := {key: value for key, value in found.items() if not has_rows(value)}:
         print(table(figures), end="")
     sys.exit(int(any(found.get(key) for key in ((failed,) if isinstance(failed, str) else failed))))

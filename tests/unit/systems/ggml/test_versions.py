@@ -15,7 +15,9 @@ from allocsim.systems.ggml.k_audit.library_audit import audit
 ROOT = Path(__file__).parents[4]
 sys.path.append(str(ROOT / "benchmarks"))
 
-from ggml_versions import DOES, MARKS, fault, table  # noqa: E402 - after the path above
+from harness import run  # noqa: E402 - as above
+
+from ggml_versions import DOES, MARKS, fault, measure, table  # noqa: E402 - after the path above
 
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "ggml_versions.json").read_text())
 COLUMNS = RESULTS["columns"]
@@ -91,3 +93,14 @@ def test_the_words_of_the_table():
 )
 def test_a_pair_that_is_wrong_with_several_threads_alone_races(threads, races_at, words):
     assert fault({"threads": threads, "races_at": races_at}) == words
+
+
+@pytest.mark.parametrize(("name", "said"), [("missing.whl", "no such wheel"), ("text.whl", "is no wheel")])
+def test_what_is_no_wheel_is_refused_in_a_line_and_nothing_is_measured(tmp_path, monkeypatch, capsys, name, said):
+    (tmp_path / "text.whl").write_text("text")
+    monkeypatch.setattr(sys, "argv", ["ggml_versions.py", str(tmp_path / name), "--out", str(tmp_path / "out.json")])
+    with pytest.raises(SystemExit) as ended:
+        run(measure)
+
+    assert (ended.value.code, (tmp_path / "out.json").exists()) == (2, False)
+    assert capsys.readouterr().err == f"{tmp_path / name}: {said}\n"
