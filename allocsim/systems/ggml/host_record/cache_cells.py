@@ -17,8 +17,9 @@ Contract
   that position, is llama.cpp's word against what was written: a `cell` event whose content differs
   (C14, plan). So is a cell that was written over, where a token wants what it held: a position
   between the lowest one that it reads and its own.
-* Positions below the lowest one that is read are outside a window: nobody wants them. One that lies
-  where it lay, and which a mask leaves out, is counted as assumed, as are cells that were restored
+* Positions below the lowest one that is read are outside a window, and nobody wants them; but what
+  a token read, one of no higher position might read, too: windows only move up. A position that
+  lies where it lay, and which a mask leaves out, is counted as assumed, as are cells that were restored
   from a state, tokens of a batch that failed, and runs whose tokens cannot be told apart.
 
 Values are taken to lie as their keys do. Cells of recurrent memory are not seen. What this module
@@ -28,6 +29,7 @@ O(cells read) a run, and O(cells of a cache) for what is asked of whole sequence
 """
 
 import heapq
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -95,6 +97,19 @@ class _Cache:
     """Token and stream -> its cell."""
     told: set[tuple[int, int, int]] = field(default_factory=set)
     """Sequence, cell and token of what was said to be wrong."""
+    reach: list[tuple[int, int]] = field(default_factory=list)
+    """Positions of tokens that read further down than all of higher ones, and the lowest that each read; both rise."""
+
+    def lowest(self, position: int, read: int) -> int:
+        """Return the lowest position that a token may read, which reads one down to `read`."""
+        at = bisect_left(self.reach, (position,))
+        if self.reach[at : at + 1] and self.reach[at][1] <= read:
+            return self.reach[at][1]
+        end = at + (self.reach[at : at + 1] != [] and self.reach[at][0] == position)
+        while at and self.reach[at - 1][1] >= read:
+            at -= 1
+        self.reach[at:end] = [(position, read)]
+        return read
 
     def touched(self, touch: Touch) -> Cells:
         """Return the cells of which the host reads or writes a byte."""
@@ -396,7 +411,8 @@ class _Memory:
         if not len(read):
             return {}
         wanted = self.wants[sequence]
-        between = [at for at in wanted if read[0] <= at <= position]
+        low = cache.lowest(position, int(read[0]))
+        between = [at for at in wanted if low <= at <= position]
         if len(between) == np.count_nonzero(read <= position):
             return {}
         missing = sorted(set(between) - set(read.tolist()))

@@ -132,6 +132,26 @@ def test_a_run_that_goes_beyond_its_cache_is_counted_as_assumed(tmp_path, cells,
     assert _said(log, tmp_path) == ([], {"runs that write or read outside of a cache are right": 1})
 
 
+def test_a_prompt_whose_first_cells_are_given_away_is_told_where_a_window_is_no_reason(tmp_path):
+    """A token of a higher position read as far down: there is no window there."""
+    log = _begun(8)
+    log.decode(_rows(*range(4), sequence=1), [8, 9, 10, 11], [[8, 9 + k] for k in range(4)])
+    log.decode(_rows(8), [8], [[0, 9]])
+    log.decode(_rows(4, sequence=1), [12], [[9, 13]])
+    (text,), assumed = _said(log, tmp_path)
+    assert ("cells [8, 9)" in text, "from 0 on of sequence 1" in text, assumed) == (True, True, {})
+
+
+def test_cells_below_a_window_are_nobodys(tmp_path):
+    """Each token reads three positions, those of its sequence; a chunk would begin anew."""
+    log = DrawnLog()
+    log.decode(_rows(*range(6)), [*range(6)], [[max(k - 2, 0), k + 1] for k in range(6)])
+    log.decode(_rows(*range(4), sequence=1), [8, 9, 10, 11], [[8 + max(k - 2, 0), 9 + k] for k in range(4)])
+    log.decode(_rows(6), [0], [[0, 1, 4, 6]])
+    log.decode(_rows(4, sequence=1), [1], [[1, 2, 10, 12]])
+    assert _said(log, tmp_path) == ([], {})
+
+
 def test_a_fault_that_is_seen_in_many_runs_is_told_once_with_its_first_place(tmp_path, capsys):
     log = _begun(4)
     for at in range(4, 8):
