@@ -4,7 +4,8 @@ public functions. FAULT goes wrong between llama.cpp and ggml, in a function tha
 none, `taken` (a token's keys go where those of position 7 are), `swapped` (two tokens change their cells), `opened` (a token
 reads a cell that was removed), `behind` (a token reads a cell that nobody wrote), `unturned` and `twice` (positions are
 shifted, keys are not, or too far), `uncopied` (a sequence is copied, its keys are not), `stale` (the positions of one step
-are those of the step before), `hasty` (llama.cpp gives out results without waiting for them).
+are those of the step before), `hasty` (llama.cpp gives out results without waiting for them); and `divided`, where the host divides positions, which goes
+wrong in llama.cpp itself.
 """
 
 import ctypes
@@ -136,6 +137,7 @@ with redirected([Path(path)], to):
         lambda: (asked("rm", 2, 2, 4), asked("add", 2, 4, -1, -2), decode((12, 2))),
         lambda: decode((13, 2), (14, 1)),
     )
-    for step, act in enumerate(plan, 1):  # noqa: B007 - the functions that stand in ask for it
+    divided = (lambda: (asked("div", 2, 6, -1, 2), decode((7, 2))),) if fault == "divided" else ()
+    for step, act in enumerate((*plan, *divided), 1):  # noqa: B007 - the functions that stand in ask for it
         act()
 call("llama_free", None, (P, context))

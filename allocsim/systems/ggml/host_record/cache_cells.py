@@ -19,7 +19,7 @@ Contract
   between the lowest one that it reads and its own.
 * Positions below the lowest one that is read are outside a window, and nobody wants them; but what
   a token read, one of no higher position might read, too: windows only move up. A position that
-  lies where it lay, and which a mask leaves out, is counted as assumed, as are cells that were restored
+  lies where it lay, and which a mask leaves out, is counted as assumed, as are cells restored
   from a state, tokens of a batch that failed, and runs whose tokens cannot be told apart.
 
 Values are taken to lie as their keys do. Cells of recurrent memory are not seen. What this module
@@ -98,7 +98,7 @@ class _Cache:
     told: set[tuple[int, int, int]] = field(default_factory=set)
     """Sequence, cell and token of what was said to be wrong."""
     reach: list[tuple[int, int]] = field(default_factory=list)
-    """Positions of tokens that read further down than all of higher ones, and the lowest that each read; both rise."""
+    """Positions of tokens that read further down than all higher ones, and how far; both rise."""
 
     def lowest(self, position: int, read: int) -> int:
         """Return the lowest position that a token may read, which reads one down to `read`."""

@@ -34,6 +34,7 @@ FAULTS = {
     "unturned": ("read of compute 10", "cells [516, 526)", "from 2 on of sequence 2; they hold other content"),
     "twice": ("read of compute 10", "cells [516, 526)", "from 2 on of sequence 2; they hold other content"),
     "uncopied": ("read of compute 8", "cells [512, 525)", "from 0 on of sequence 2; not all of them were written"),
+    "divided": ("read of compute 14", "cells [514, 515)", "from 18 on of sequence 2; they hold other content"),
     "stale": ("read of compute 5", "cells [11, 12)", "from 11 on of sequence 0; they hold other content"),
 }
 """Fault -> where the cells are read, which they are, and what the allocator says of them."""
