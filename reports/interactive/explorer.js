@@ -71,11 +71,13 @@ const begin = (block) => {
   const remember = () => { clearTimeout(waiting); waiting = setTimeout(address, 150); };
 
   const tell = () => {
+    const focused = at("told").contains(document.activeElement);
     at("told").replaceChildren(
       ...(state.cause || state.conflict ? toldOfCause(map.plan, state.cause, state.conflict, state.conflict ? places(state.conflict.cause) : [], { keep, place: jump }) : []),
       ...(state.kept >= 0 ? toldOfBuffer(map.plan, state.kept, { keep, step }) : []),
       ...toldOfOp(map.plan, state.at, { keep }),
     );
+    if (focused) at("told").focus();  // else a key that followed a link would leave the focus nowhere
     remember();
     draw();
   };

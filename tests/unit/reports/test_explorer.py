@@ -16,10 +16,24 @@ from repro.small.words import plan, program
 
 pytestmark = pytest.mark.skipif(not (DRIVER and CHROMIUM), reason=NEEDED)
 
-RIGHT, DOWN, ENTER, ESCAPE = "\ue014", "\ue015", "\ue007", "\ue00c"
+RIGHT, DOWN, ENTER, ESCAPE, TAB = "\ue014", "\ue015", "\ue007", "\ue00c", "\ue004"
 """Keys of the WebDriver protocol."""
 
 CAUSES = 120
+
+HANDED = "x = host.write; a = f x; y = g! a; c = h x; b = k! y; host.read b"
+"""Where a, y, c and b are laid at one place, c takes the bytes of y, which has those of a and gives them to b."""
+
+TRAINED = {
+    "modes": {
+        "default": {
+            "loss": [2.5, 1.25],
+            "gradients": [{"step": 1, "layer": 0, "tensor": "L0.w", "ratio": 0.5, "cosine": 0.25}],
+        },
+        "reference": {"loss": [2.5, 0.75]},
+    }
+}
+"""What a run of the engine records of losses and gradients."""
 
 CHOSEN = "return [...document.querySelectorAll('#causes [aria-selected=true]')].map((row) => row.textContent)"
 
@@ -40,8 +54,10 @@ def pages(tmp_path_factory):
         "hostile": hostile(),
         "two": Document.of(Run.of(one), Run.of(two)),
         "deep": deep(130_000),
+        "handed": Document.of(plan(program(HANDED), "x=0 a=64 y=64 c=64 b=64")),
     }.items():
-        (folder / f"{name}.html").write_bytes(html({"scenario": HOSTILE[0]}, document))
+        record = {"scenario": HOSTILE[0], **(TRAINED if name == "handed" else {})}
+        (folder / f"{name}.html").write_bytes(html(record, document))
     return folder
 
 
@@ -231,6 +247,54 @@ def test_a_click_on_a_box_tells_of_its_buffer(opened):
     inside = (76 + (box[0] - 84) * 0.5, 66 + (box[1] - 100) * (1 - 96 / 256))  # step 2.5, byte 96: a
     page.click("#map canvas:last-child", round(inside[0] - box[0] / 2), round(inside[1] - box[1] / 2))
     assert page.text("#told h3") == "a"
+
+
+def test_a_click_on_the_victim_tells_writer_readers_donor_and_recipient(opened):
+    page = opened("handed", "#cause=1&view=0,6,0,128")
+    box = page.run("const r = document.querySelector('#map').getBoundingClientRect(); return [r.width, r.height]")
+    inside = (76 + (box[0] - 84) * 2.5 / 6, 66 + (box[1] - 100) * (1 - 100 / 128))  # step 2.5, byte 100: y alone
+    page.click("#map canvas:last-child", round(inside[0] - box[0] / 2), round(inside[1] - box[1] / 2))
+    told = page.run("return [...document.querySelectorAll('#told h3, #told .links')].map((line) => line.textContent)")
+    assert told[0].startswith("1. ")
+    assert "victim y" in told
+    assert told[told.index("y") :][1:5] == [
+        "written by 2 g",
+        "read by 4 k",
+        "takes its bytes in place from a",
+        "gives its bytes in place to b",
+    ]
+
+
+def test_losses_and_gradients_stand_on_the_page_of_the_explorer(opened):
+    page = opened("handed")
+    tables = page.run("return [...document.querySelectorAll('table')].map((table) => table.innerText)")
+    assert any("1.2500" in table and "0.7500" in table for table in tables)
+    assert any("0.5, 0.2500" in table for table in tables)
+    shown = page.run(
+        "return [...document.querySelectorAll('figure img')].map((one) => [one.alt, one.naturalWidth > 0])"
+    )
+    assert [name.split()[0] for name, _ in shown] == ["Loss", "Gradients"]
+    assert all(drawn for _, drawn in shown), "the page's policy allows them"
+
+
+def test_every_control_is_reached_by_the_tab_key_and_a_link_that_is_followed_keeps_its_place(opened):
+    page = opened("handed", "#cause=1")
+    wanted = page.run(
+        "return [...document.querySelectorAll('#explorer :is(button, input, select, [tabindex=\"0\"])')]"
+        ".filter((one) => one.checkVisibility()).length"
+    )
+    seen = 0
+    for _ in range(wanted):
+        page.press(TAB)
+        seen += page.run("return document.activeElement.closest('#explorer') !== null")
+    assert seen == wanted >= 15
+    page.run("[...document.querySelectorAll('#told button')].find((one) => one.textContent === 'y').focus()")
+    for _ in range(2):  # the first button told is now the victim's again
+        page.press(ENTER)
+        assert "written by 2 g" in page.text("#told")
+        assert page.run("return document.activeElement.id") == "told"
+        page.press(TAB)
+        assert page.run("return document.activeElement.textContent") == "y"
 
 
 def test_a_phone_shows_all_of_it_without_moving_sideways(pages):
