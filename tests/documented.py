@@ -1,15 +1,22 @@
-"""The Python blocks of README, CONTRIBUTING and of the pages in `docs`, and how one of them is run: alone, in names and a folder of its own.
+"""The Python blocks and the sessions of README, CONTRIBUTING and of the pages in `docs`, and how one of them is run: alone, in a folder of its own.
 
     block = pick("docs/front.md", "create_graph")
     space, printed = run(block, tmp_path)
 
 What a block says that it prints stands in comments: behind a line that prints, or on lines of their own below it. The words end
 where the line printed ends, or in `...`.
+
+    session = sessions("docs/tour.md", whole=True)[0]
+    shows(session.commands[0], printed)
+
+A session is the commands of a page, or of one heading of it: indented lines that begin with `$ `. Under a command stands what it
+prints, whole: a line `...` stands for lines left out, and one that ends in `...` for those that begin like it.
 """
 
 import ast
 import contextlib
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -84,3 +91,56 @@ def said_to_print(block):
 def agrees(said, printed):
     """Tell whether one line is what a comment says."""
     return printed.startswith(said.removesuffix("...")) if said.endswith("...") else printed == said
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is typed, and the lines that stand under it."""
+
+    typed: str
+    shown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Session:
+    """The commands of a page below one heading, or of all of it (`""`)."""
+
+    page: str
+    heading: str
+    commands: tuple[Command, ...]
+
+    def __str__(self):
+        return "-".join(filter(None, (Path(self.page).stem, self.heading.lower().replace(" ", "-"))))
+
+
+def commands(text):
+    """Return the commands of a text with what is shown under each; what is fenced is left out."""
+    bare = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", bare, re.MULTILINE):
+        lines = [line.removeprefix("    ") for line in block.splitlines()]
+        starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
+        for first, end in itertools.pairwise([*starts, len(lines)]):
+            shown = "\n".join(lines[first + 1 : end]).strip("\n").splitlines()
+            found.append(Command(lines[first].removeprefix("$ "), tuple(shown)))
+    return tuple(found)
+
+
+def sessions(page, *, whole=False):
+    """Return the sessions of a page, a heading each, or its only one."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
+    by_heading = [("", text)] if whole else [("", parts[0]), *zip(parts[1::2], parts[2::2], strict=True)]
+    every = (Session(page, heading, commands(part)) for heading, part in by_heading)
+    return [session for session in every if session.commands]
+
+
+def shows(command, printed):
+    """Tell whether what was printed is what stands under a command; where nothing does, anything is."""
+    lines = (
+        r"(?:.*\n)*?"
+        if line == "..."
+        else re.escape(line.removesuffix("...")) + (".*\n" if line.endswith("...") else "\n")
+        for line in command.shown
+    )
+    return not command.shown or re.fullmatch("".join(lines), printed.rstrip("\n") + "\n") is not None

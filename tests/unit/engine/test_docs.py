@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-from documented import agrees, blocks, pick, run, said_to_print
+from documented import agrees, blocks, pick, run, said_to_print, sessions, shows
 
 import engine
 from allocsim.allocators import find
@@ -59,17 +59,15 @@ def test_the_page_on_generation_runs_from_its_first_line_to_its_last(tmp_path, m
     for text, name in zip(blocks("docs/generation.md", "toml"), ("text.toml", "lora.toml"), strict=True):
         assert text.startswith(f"# {name}")
         Path(name).write_text(text)
-    page = (ROOT / "docs" / "generation.md").read_text()
-    commands = re.findall(r"^    \$ allocsim (.*)$", page, re.MULTILINE)
+    (session,) = sessions("docs/generation.md", whole=True)
     said = []
-    for command in commands:
-        assert main(shlex.split(command)) == 0
-        said.append(capsys.readouterr().out.splitlines())
-    printed = page.partition("    s0: ...\n")[2].splitlines()[:2]
+    for command in session.commands:
+        assert main(shlex.split(command.typed.removeprefix("allocsim "))) == 0
+        said.append(capsys.readouterr().out)
+        assert shows(command, said[-1]), said[-1]
 
-    assert len(commands) == 6
-    assert [line.strip() for line in printed] == said[1][-2:]
-    assert said[3][0] == said[5][0]  # merged or not
+    assert len(session.commands) == 6
+    assert said[3].splitlines()[0] == said[5].splitlines()[0]  # merged or not
     block = pick("docs/generation.md", "read_llama")
     lines = run(block, tmp_path)[1].splitlines()
     assert [agrees(*pair) for pair in zip(said_to_print(block), lines, strict=True)] == [True], lines
