@@ -66,6 +66,12 @@ and alignment of a second buffer; a twofold choice of some actions.
 
 LENGTHS = np.array([2, 4, 1, 8, 0, 16, 6, 12], dtype=np.int64)
 
+GATHERED = np.array([0, 3, 4, 5, 6, 7, 8, 9], dtype=np.int64)
+"""How many operands a `GATHER` has, of the last up to three more."""
+
+FEW = 4
+"""Every second `GATHER` of more operands has inputs made where there are fewer values to read."""
+
 
 @compiled()
 def covered(dims: Int64s, first: int, count: int, offset: int) -> np.uint64:
@@ -112,6 +118,16 @@ def alike(dims: Int64s, first: int, count: int, other: int, other_count: int, st
         if strides and dims[first + axis, 0] > 1 and dims[first + axis, 1] != dims[other + axis, 1]:
             return False
     return True
+
+
+@compiled()
+def readable(count: int, state: Int64s, masks: Int64s, written: Int64s) -> int:
+    """Return how many values can be read."""
+    able = 0
+    for value in range(count):
+        mask = np.uint64(masks[value])
+        able += not state[value, 3] and np.uint64(written[state[value, 0]]) & mask == mask
+    return able
 
 
 @compiled()
@@ -166,7 +182,10 @@ def assemble(  # noqa: PLR0917 - compiled
         home[:] = at
         starts[program] = at
         persistent = -1
-        for turn in range(lengths[program]):
+        upcoming = 0
+        while upcoming < lengths[program]:
+            turn = upcoming
+            upcoming += 1
             action, i, j, k = (
                 codes[program, turn, 0],
                 codes[program, turn, 1],
@@ -179,8 +198,13 @@ def assemble(  # noqa: PLR0917 - compiled
             if at[VALUE] - home[VALUE] > 56 or at[BUFFER] - home[BUFFER] > 56 or at[OP] - home[OP] > 56:
                 break
             first = pick(i, at[VALUE] - home[VALUE], state, masks, written)
+            many = GATHERED[j] if action == GATHER else 0
+            many += codes[program, turn, 4] % 4 if many == GATHERED[-1] else 0
             if first < 0 and action not in (PERSIST, UNUSED):
                 action = UPLOAD
+            elif flag and many > FEW and readable(at[VALUE] - home[VALUE], state, masks, written) < many:
+                action = UPLOAD  # one input more, and the same code once again
+                upcoming = turn
             # a buffer and its arena, if one is needed
             arena = codes[program, turn, 5] % arenas
             alignment = alignments[arena]
@@ -278,8 +302,8 @@ def assemble(  # noqa: PLR0917 - compiled
                 at[VALUE] += 1
                 at[OP] += 1
                 continue
-            if action in (GATHER, PASS_ON):  # none, three to eight operands, or the one that a `same` hands on
-                count = (0, 3, 4, 5, 6, 7, 8, 3)[j] if action == GATHER else 1
+            if action in (GATHER, PASS_ON):  # none, three to twelve operands, or the one that a `same` hands on
+                count = many if action == GATHER else 1
                 size = elements(dims, dim, rank) if count else LENGTHS[i]
                 fresh = at[BUFFER] - home[BUFFER]
                 buffers[at[BUFFER]] = size, arena, alignment, 0

@@ -213,16 +213,19 @@ ACTIONS: Mapping[str, Action] = {
 
 # --- recipes of rarer ops -------------------------------------------------------------------------
 
-OPERANDS = (3, 4, 0, 5, 6, 8, 7, 3)
+OPERANDS = (3, 4, 0, 5, 6, 8, 7, 12, 9, 10, 3, 11)
 """How many operands a `gather` may have."""
 
 
 def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """An op of none or three to eight operands and of one to eight results.
+    """An op of none or three to twelve operands and of one to eight results.
 
-    Results equal in layout to the first operand where there is one.
+    Results equal in layout to the first operand where there is one. Registers have eight values:
+    each operand beyond that is an input of its own, else it would be one that is read twice.
     """
-    operands = sketch.pick(*(i + n for n in range(OPERANDS[sketch.choices.draw(len(OPERANDS))])))
+    many = OPERANDS[sketch.choices.draw(len(OPERANDS))]
+    operands = sketch.pick(*(i + n for n in range(min(many, REGISTERS))))
+    operands += [sketch.given(DTYPES[0][0], SHAPES[j % len(SHAPES)]) for _ in range(many - REGISTERS)]
     dtype, shape = (operands[0].dtype, operands[0].shape) if operands else (DTYPES[0][0], SHAPES[j % len(SHAPES)])
     more = j if sketch.choices.draw(2) else 0
     results = [sketch.fresh(dtype, shape) for _ in range(1 + more)]

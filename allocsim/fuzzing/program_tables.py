@@ -98,7 +98,7 @@ class ProgramTables(NamedTuple):
             values=table(3),
             dims=np.empty((2 * room, 2), dtype=np.int64),
             ops=table(6),
-            operands=np.empty(2 * room, dtype=np.int64),
+            operands=np.empty(3 * room, dtype=np.int64),
             results=np.empty(2 * room, dtype=np.int64),
             pairs=np.empty((2 * room, 2), dtype=np.int64),
             starts=np.zeros((programs + 1, 7), dtype=np.int64),

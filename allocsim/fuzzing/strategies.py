@@ -143,7 +143,7 @@ def programs(
             otherwise every op waits for the one before it, and the order of the list is the only
             one.
         real: half of the programs have more bytes, other alignments, or are many copies in turn
-            (`scaling`), and ops have up to eight operands and results.
+            (`scaling`), and ops have up to twelve operands and eight results.
     """
     drawn = draw(recipes(max_size=max_ops, wide=real))
     program = _assembled(draw, drawn, capacities=capacities, streams=streams, free=free)
