@@ -55,8 +55,8 @@ HELD: Final = 0.15
 GAPPED: Final = 0.6
 """Share of the lives of three steps or more that have a gap."""
 
-TWICE: Final = 0.5
-"""Share of these that have a second one, where there is room."""
+GAPS: Final = np.array([1, 1, 1, 2, 2, 3, 4, 4])
+"""How many of them these have, as drawn evenly; fewer where there is no room for as many."""
 
 PAIRED: Final = 0.5
 """Share of the donors that have a recipient stated, where lives with gaps are."""
@@ -123,35 +123,47 @@ def gapped(program: Program, origin: "Int64s | int" = 0) -> FuzzCase:
     """
     count = len(program.buffers)
     rng = np.random.default_rng(number_of(program))
-    chance = rng.random((11, count))
+    chance = rng.random((7, count))
     first, last = first_and_last(program)
     lives = (last >= 0) & ~program.buffers.persistent
     start = np.where(lives, first - origin, 0)
     stop = np.where(lives, last + 1 - origin, 0)
-    low = start + 1 + (chance[1] * (stop - start - 2)).astype(np.int64)
-    high = low + 1 + (chance[2] * (stop - 1 - low)).astype(np.int64)
-    has = (stop - start > 2) & (chance[0] < GAPPED)
-    again = high + 1 + (chance[4] * (stop - high - 2)).astype(np.int64)
-    until = again + 1 + (chance[5] * (stop - 1 - again)).astype(np.int64)
-    twice = has & (stop - high > 2) & (chance[3] < TWICE)
-    gaps = {
-        buffer: ((int(low[buffer]), int(high[buffer])),)
-        + (((int(again[buffer]), int(until[buffer])),) if twice[buffer] else ())
-        for buffer in np.flatnonzero(has).tolist()
-    }
-    pinned = lives & (chance[6] < HELD)
+    gaps = _gaps(rng, start, stop, (stop - start > 2) & (chance[0] < GAPPED))
+    pinned = lives & (chance[2] < HELD)
     fixed = _decided(
         program,
-        lives & (chance[7] < DECIDED / 2),
+        lives & (chance[3] < DECIDED),
         (start, np.where(pinned, LIMIT, stop)),
-        chance[8],
-        chance[9] < CROSSING,
+        chance[4],
+        chance[5] < CROSSING,
     )
-    pairs = _meeting(program, start, stop, lives & ~pinned & (chance[10] < PAIRED))
+    pairs = _meeting(program, start, stop, lives & ~pinned & (chance[6] < PAIRED))
     empty = ProgramBuilder("empty").build()
     bare = replace(program, ops=empty.ops, values=empty.values)
     believed = Problem.of(bare, start=start, stop=stop, gaps=gaps, pinned=pinned, fixed=fixed, may_share=pairs)
     return FuzzCase(program=bare, believed=believed)
+
+
+def _gaps(rng: np.random.Generator, start: Int64s, stop: Int64s, has: Bools) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Return one to four gaps of each life that is to have some, in steps of which the first and
+    the last are in no gap.
+
+    What lies between first and last step is cut into as many stretches of equal length as there are
+    gaps, which end a step before the next one begins; in each a gap is drawn.
+    """
+    buffers = np.flatnonzero(has)
+    start, inner = start[buffers], stop[buffers] - start[buffers] - 1
+    many = np.minimum(rng.choice(GAPS, len(buffers)), inner // 2)
+    place = np.arange(GAPS.max())[:, None]
+    begin, end = (start + 1 + np.minimum(turn, many) * inner // many for turn in (place, place + 1))
+    chance = rng.random((2, len(place), len(buffers)))
+    low = begin + (chance[0] * (end - 1 - begin)).astype(np.int64)
+    high = low + 1 + (chance[1] * (end - 1 - low)).astype(np.int64)
+    rows = np.stack([low, high], axis=-1).swapaxes(0, 1).tolist()
+    return {
+        buffer: tuple(map(tuple, found[:gaps]))
+        for buffer, found, gaps in zip(buffers.tolist(), rows, many.tolist(), strict=True)
+    }
 
 
 def _meeting(program: Program, start: Int64s, stop: Int64s, gives: Bools) -> list[tuple[int, int]]:
