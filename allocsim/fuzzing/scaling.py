@@ -28,7 +28,9 @@ BUFFERS: Final = 2000
 """Buffers of most programs at most."""
 
 CROWD: Final = 0.04
-"""Share of the programs of many copies that have a tenth to a third more than `BUFFERS` buffers."""
+"""Share of the programs of many copies that have more than `BUFFERS` buffers, by a tenth to twice
+as many.
+"""
 
 STRETCHES: Final = (
     3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 24, 268_435_399, 1 << 29, 1 << 30, (1 << 45) + 9, (1 << 51) + 5, (1 << 52) + 7,
@@ -52,7 +54,7 @@ more at most.
 FAR_READER: Final = "send"
 """The kind of an op that reads what was made long before, as what sends results to others does."""
 
-ALIGNMENTS: Final = (1, 4, 8, 12, 16, 20, 32, 48, 64, 128, 256, 512, 1024, 4096, 1 << 16, 1 << 21)
+ALIGNMENTS: Final = (1, 3, 4, 8, 12, 16, 20, 32, 48, 64, 100, 128, 256, 512, 1024, 4096, 5000, 1 << 16, 1 << 21)
 """Alignments of arenas and of buffers, odd granules and huge pages among them."""
 
 
@@ -84,7 +86,7 @@ def how_many(rng: np.random.Generator, program: Program) -> int:
     most = max(min(BUFFERS // len(program.buffers), BUFFERS // max(len(program.ops), 1)), 1)
     copies = int(2 ** (rng.random() * np.log2(most)))
     if rng.random() < CROWD:
-        copies = int(BUFFERS * rng.uniform(1.1, 1.35)) // len(program.buffers)
+        copies = int(BUFFERS * rng.uniform(1.1, 2)) // len(program.buffers)
     return max(min(copies, FARTHEST // max(int(program.buffers.nbytes.sum()), 1)), 1)
 
 

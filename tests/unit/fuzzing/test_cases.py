@@ -11,11 +11,12 @@ from allocsim.allocators.constraints import pin_reads
 from allocsim.document import dumps, loads
 from allocsim.errors import ModelError, UnknownNameError
 from allocsim.fuzzing.broken_property import BrokenProperty, case_of, told_of
-from allocsim.fuzzing.bulk import batch_of
+from allocsim.fuzzing.bulk import batch_of, batches, longer
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, HOUR, THREAD, UNKNOWN, after, alike, unlike
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import honest
+from allocsim.fuzzing.scaling import BUFFERS, grown
 from allocsim.fuzzing.told_constraints import accessed, freed, gapped, telling
 from allocsim.model import VIEW, Document, Problem
 from allocsim.programs.access_steps import first_and_last
@@ -280,6 +281,38 @@ def test_lives_with_gaps_come_with_pins_offsets_and_pairs_that_can_be_obeyed():
         assert (dict(again.fixed), dict(again.gaps)) == (dict(told.fixed), dict(told.gaps))
     assert len(some) == 4
     assert min(some.values()) > 3, some
+
+
+def test_a_life_has_up_to_four_gaps_apart_from_each_other_and_from_its_ends():
+    rng, many = np.random.default_rng(9), Counter()
+    for made in longer(rng, batch_of(rng, 40)):
+        told = gapped(made).believed
+        for buffer, gaps in told.gaps.items():
+            ends = [int(told.start[buffer]), *(step for gap in gaps for step in gap), int(told.stop[buffer])]
+            assert ends == sorted(set(ends))
+            many[len(gaps)] += 1
+    assert sorted(many) == [1, 2, 3, 4]
+    assert min(many.values()) > 20, many
+
+
+def test_an_op_of_a_batch_has_up_to_twelve_operands_which_may_all_lie_apart():
+    apart = Counter()
+    for batch in batches(3, 0, 4000):
+        home = batch.program.values.buffer
+        for op in batch.program.ops:
+            apart[len(op.operands)] += len({int(home[value]) for value in op.operands}) == len(op.operands)
+    assert sorted(apart) == list(range(13))
+    assert min(apart.values()) > 3, apart
+
+
+def test_a_program_is_made_of_up_to_twice_as_many_buffers_and_of_alignments_that_are_no_power_of_two():
+    (small,) = batches(0, 0, 1)
+    found = [grown(small.program, number) for number in range(1, 800)]
+    sizes = [len(made.buffers) for made in found]
+    odd = {3, 100, 5000}
+    assert BUFFERS < max(sizes) <= 2 * BUFFERS
+    assert odd <= {int(step) for made in found for step in made.buffers.alignment}
+    assert odd <= {arena.alignment for made in found for arena in made.arenas}
 
 
 def test_a_program_whose_streams_are_free_is_clean_apart_and_read_back_as_such():
