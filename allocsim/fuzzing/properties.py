@@ -30,7 +30,7 @@ from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE
 from allocsim.fuzzing.laws import LAWS, Law
-from allocsim.fuzzing.scaling import rounded_up, side_by_side, uniform
+from allocsim.fuzzing.scaling import in_common_units, rounded_up, side_by_side, uniform
 from allocsim.fuzzing.told_constraints import accessed
 from allocsim.judge.fast import check, defects
 from allocsim.model import OWN, VIEW, Bools, Document, Plan
@@ -81,12 +81,15 @@ class Property:
 # failures -----------------------------------------------------------------------------------------
 
 
-def no_answer(_: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by every failure but a plan beyond a capacity.
+def no_answer(case: FuzzCase, answer: Answer) -> Why | None:
+    """Broken by every failure but a plan beyond a capacity, and by a refusal where no arena has an
+    end: there is room for all bytes side by side, whatever the alignments are and whatever is told.
 
     The cause is how it failed and where.
     """
     failure = answer.failure
+    if answer.refused is not None and all(arena.capacity is None for arena in case.program.arenas):
+        return "refuses where there is no end", f"no arena has an end, and it refused: {answer.refused}"
     if failure is None or failure.kind == "exceeds":
         return None
     return f"{failure.kind} {failure.where}".strip(), f"{FAILURES[failure.kind]}: {failure.words}"
@@ -268,20 +271,20 @@ def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
 
 
 def worse(case: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by more bytes in an arena than all its buffers take side by side, and by a refusal
-    where those would fit.
+    """Broken by more bytes in an arena than all its buffers take side by side, where all alignments
+    are the arena's, and by a refusal where those would fit, each at a multiple of all alignments.
     """
-    if case.constraints.fixed or not uniform(case.program).all():
+    if case.constraints.fixed:
         return None
     arenas = case.program.arenas
-    if answer.plan is not None:
+    if answer.plan is not None and uniform(case.program).all():
         limits = side_by_side(case.program, answer.plan.arena >= 0).tolist()
         for arena, found, limit in zip(arenas, ends(answer.plan).tolist(), limits, strict=True):
             if found > limit:
                 message = f"its plan ends at byte {found} of arena {arena.name!r}; without any reuse {limit} are enough"
                 return "more bytes than without reuse", message
     if answer.refused is not None:
-        limits = side_by_side(case.program, ~case.constraints.own).tolist()
+        limits = side_by_side(in_common_units(case.program), ~case.constraints.own).tolist()
         if all(arena.capacity is None or limit <= arena.capacity for arena, limit in zip(arenas, limits, strict=True)):
             return "refuses what fits without reuse", f"it refused what fits without any reuse: {answer.refused}"
     return None

@@ -113,6 +113,16 @@ def uniform(program: Program) -> Bools:
     return mask
 
 
+def in_common_units(program: Program) -> Program:
+    """Return the program with every buffer aligned to the least common multiple of all alignments
+    in its arena.
+    """
+    buffers = program.buffers
+    step = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
+    np.lcm.at(step, buffers.arena, buffers.alignment)
+    return replace(program, buffers=replace(buffers, alignment=step[buffers.arena]))
+
+
 def rounded_up(nbytes: Int64s, alignment: Int64s) -> Int64s:
     """Return each number up to a multiple of its alignment."""
     rounded: Int64s = -(-nbytes // alignment) * alignment
