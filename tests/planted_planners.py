@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from allocsim.allocators import ALLOCATORS, exact, pin_all, pin_reads
+from allocsim.errors import CapacityError
 from allocsim.model import Plan
 
 SHELF = ALLOCATORS["greedy_by_size"]
@@ -134,6 +135,28 @@ def offsets_wrapped(program, constraints):
     return moved(made, made.offset % (1 << 32))
 
 
+def _refuses(where):
+    def plan(program, constraints):
+        if where(program):
+            raise CapacityError("it does not fit")
+        return SHELF.plan(program, constraints)
+
+    return plan
+
+
+def _mixed(program):
+    return len(set(program.buffers.alignment.tolist())) > 2
+
+
+refuses_three_alignments = _refuses(_mixed)
+refuses_mixed_with_room = _refuses(
+    lambda program: (
+        _mixed(program)
+        and any(arena.capacity and arena.capacity > 4 * program.buffers.nbytes.sum() for arena in program.arenas)
+    )
+)
+
+
 # what the answer depends on ---------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +185,21 @@ def by_hour(program, constraints):
 def by_hour_of_utc(program, constraints):
     """Another place before noon, as UTC has it."""
     return _lifted(program, constraints, int(time.gmtime().tm_hour < 12))
+
+
+def by_minute(program, constraints):
+    """Another place in each minute of an hour."""
+    return _lifted(program, constraints, time.localtime().tm_min)
+
+
+def by_month(program, constraints):
+    """Another place in each month."""
+    return _lifted(program, constraints, time.localtime().tm_mon)
+
+
+def by_year(program, constraints):
+    """Another place in each year."""
+    return _lifted(program, constraints, time.localtime().tm_year % 7)
 
 
 def by_thread(program, constraints):

@@ -1,10 +1,11 @@
-"""Another hour for one process: what `time` and `datetime` call now, and the zone of local time.
+"""Another time for one process: what `time` and `datetime` call now, and the zone of local time.
 
-    clock = MovedClock()            # before the target is imported; it sees another hour from here on
-    clock.turn(program)        # each program has its own hour, the same whenever it is asked
+    clock = MovedClock()            # before the target is imported; it sees another time from here on
+    clock.turn(program)        # each program has its own time, the same whenever it is asked
 
-The clock is up to 23 hours ahead and the zone is moved by as many hours at most, each for itself,
-so that UTC and local time both show any hour. It goes on as before between two turns, and what
+The clock is years, days, hours, minutes and seconds ahead, and the zone is moved by hours, each for
+itself, so that UTC and local time both show any hour, and no minute, day, month or year is the
+same for all programs. It goes on as before between two turns, and what
 measures time (`monotonic`, `perf_counter`, `process_time`) is left alone.
 
 What this module does not see: code that is not Python reads the zone (`TZ`), not the clock; a
@@ -22,6 +23,12 @@ from allocsim.model import Program
 HOURS: Final = 23
 """Hours by which clock and zone are moved at most; at least one."""
 
+DAYS: Final = 1461
+"""Days by which the clock is moved at most, four years; at least one."""
+
+SHORT: Final = 59
+"""Minutes, and seconds, by which the clock is moved at most; at least one."""
+
 HOUR: Final = 3600
 
 NOW: Final = time.time
@@ -32,7 +39,7 @@ class MovedClock:
     """Moves the time of this process."""
 
     def __init__(self) -> None:
-        self.ahead = HOUR
+        self.ahead = 0
         self._from_utc = time.localtime().tm_gmtoff
         for name in ("gmtime", "localtime", "ctime"):
             setattr(time, name, _at_any_time(getattr(time, name)))
@@ -42,15 +49,18 @@ class MovedClock:
         time.time = lambda: NOW() + self.ahead
         time.time_ns = lambda: NOW_NS() + self.ahead * 10**9
         dt.datetime, dt.date = _DateTime, _Date  # type: ignore[misc]
-        self._move(1, 1)
+        self._move(0)
 
     def turn(self, program: Program) -> None:
-        """Show the hour of a program."""
-        number = number_of(program)
-        self._move(1 + number % HOURS, 1 + number // HOURS % HOURS)
+        """Show the time of a program."""
+        self._move(number_of(program))
 
-    def _move(self, clock: int, zone: int) -> None:
-        self.ahead = clock * HOUR
+    def _move(self, number: int) -> None:
+        days, hours, zone, minutes, seconds = (
+            1 + number // size % most
+            for size, most in ((7, DAYS), (1, HOURS), (HOURS, HOURS), (HOURS**2, SHORT), (3, SHORT))
+        )
+        self.ahead = 24 * HOUR * days + HOUR * hours + 60 * minutes + seconds
         minutes = (self._from_utc // 60 + zone * 60 + 12 * 60) % (24 * 60) - 12 * 60
         ahead = f"{abs(minutes) // 60}:{abs(minutes) % 60:02}"
         os.environ["TZ"] = f"<moved>{'-' if minutes >= 0 else '+'}{ahead}"

@@ -24,7 +24,7 @@ from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.fuzzing.bulk import TELLINGS, Cut
 from allocsim.fuzzing.features import marks, tallied
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, HOUR, THREAD, UNKNOWN, Questions, alike, unlike
+from allocsim.fuzzing.history import CHANCE, CLOCK, FOLDER, HASHES, HISTORY, THREAD, UNKNOWN, Questions, alike, unlike
 from allocsim.fuzzing.laws import MOST
 from allocsim.fuzzing.pairwise import met
 from allocsim.fuzzing.properties import PROPERTIES, Property, Suspects, Why, unsound
@@ -79,7 +79,7 @@ WITNESSED: Final = 5
 WORDS: Final = {
     CHANCE: "two fresh processes answered in two ways: it depends on chance, time or addresses",
     FOLDER: "two fresh processes answered in two ways: it depends on the working directory",
-    HOUR: "two fresh processes answered in two ways: it depends on the hour that the clock shows",
+    CLOCK: "two fresh processes answered in two ways: it depends on the time that the clock shows",
     THREAD: "two fresh processes answered in two ways: it depends on the thread that calls it",
     HASHES: "two fresh processes answered in two ways: it depends on PYTHONHASHSEED",
     HISTORY: "asked alone, and after {} other questions, it answered in two ways",

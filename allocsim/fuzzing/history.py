@@ -1,11 +1,11 @@
-"""What an answer depends on beside its question: chance, the working directory, the hour, the
-calling thread, the seed of hashes, what was asked before.
+"""What an answer depends on beside its question: chance, the working directory, what the clock
+shows, the calling thread, the seed of hashes, what was asked before.
 
     why = unlike(asker, witness, case, answer)
 
 Two processes that import the target are asked the same case: with different seeds of hashes, one
 of them after other questions than the other, each in a working directory of its own, at different
-hours, and one of them from a thread that is not its first. Where they answer in two ways, fresh
+times, and one of them from a thread that is not its first. Where they answer in two ways, fresh
 processes, which were asked nothing before, are asked alone and tell the reason: one that differs
 from the first in nothing, one that imports the target anew, and one for each row of `CHANGED`,
 which differs in that alone. Where it is what was asked before, the shortest sequence of questions
@@ -25,7 +25,7 @@ SECONDS: Final = 20.0
 
 CHANCE: Final = "two answers to one question"
 FOLDER: Final = "the answer depends on the working directory"
-HOUR: Final = "the answer depends on the hour"
+CLOCK: Final = "the answer depends on the time that the clock shows"
 THREAD: Final = "the answer depends on the thread that calls"
 HASHES: Final = "the answer depends on the seed of hashes"
 HISTORY: Final = "the answer depends on what was asked before"
@@ -33,7 +33,7 @@ UNKNOWN: Final = "two answers to one question, not seen again"
 
 CHANGED: Final[Mapping[str, Mapping[str, Any]]] = {
     FOLDER: {"elsewhere": True},
-    HOUR: {"hour": True},
+    CLOCK: {"hour": True},
     THREAD: {"thread": True},
     HASHES: {"hash_seed": 1},
 }
@@ -144,10 +144,10 @@ def sequence(
 __all__ = [
     "CHANCE",
     "CHANGED",
+    "CLOCK",
     "FOLDER",
     "HASHES",
     "HISTORY",
-    "HOUR",
     "THREAD",
     "UNKNOWN",
     "after",

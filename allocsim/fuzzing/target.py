@@ -78,7 +78,7 @@ class Target:
     hash_seed: int = HASH_SEED
     """Seed of Python's hashes in its process (`PYTHONHASHSEED`)."""
     hour: bool = False
-    """Whether its process is shown another hour, for each question its own (`clock`)."""
+    """Whether its process is shown another time, for each question its own (`clock`)."""
     thread: bool = False
     """Whether each question is asked from a thread of its own."""
 

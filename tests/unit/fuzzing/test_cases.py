@@ -13,7 +13,7 @@ from allocsim.errors import ModelError, UnknownNameError
 from allocsim.fuzzing.broken_property import BrokenProperty, case_of, told_of
 from allocsim.fuzzing.bulk import batch_of, batches, longer
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import CHANCE, FOLDER, HASHES, HISTORY, HOUR, THREAD, UNKNOWN, after, alike, unlike
+from allocsim.fuzzing.history import CHANCE, CLOCK, FOLDER, HASHES, HISTORY, THREAD, UNKNOWN, after, alike, unlike
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import honest
 from allocsim.fuzzing.scaling import BUFFERS, grown
@@ -152,7 +152,7 @@ def test_why_a_case_is_answered_in_two_ways():
     case, other = CASES["plain"], FuzzCase(program=LARGE)
     steady = Asked(lambda *_: 0)
     assert unlike(Asked(lambda *asked: asked[-1]), steady, case, ()) == (CHANCE, ())
-    for cause, name in ((HASHES, "hash_seed"), (FOLDER, "elsewhere"), (HOUR, "hour"), (THREAD, "thread")):
+    for cause, name in ((HASHES, "hash_seed"), (FOLDER, "elsewhere"), (CLOCK, "hour"), (THREAD, "thread")):
         assert unlike(Asked(lambda *_: 0, **{name: 64}), Asked(lambda *_: 64), case, ()) == (cause, ())
     assert unlike(steady, Asked(lambda *_: 64), case, ()) == (UNKNOWN, ())
     assert unlike(Asked(lambda *_: 0, imported=64), Asked(lambda *_: 64), case, ()) == (CHANCE, ())

@@ -10,7 +10,7 @@ import pytest
 from allocsim.allocators import find
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.exercised import first_finding
-from allocsim.fuzzing.history import FOLDER, HASHES, HISTORY, HOUR, THREAD
+from allocsim.fuzzing.history import CLOCK, FOLDER, HASHES, HISTORY, THREAD
 from allocsim.fuzzing.pasting import pasted
 from allocsim.fuzzing.properties import asked_of
 
@@ -39,10 +39,12 @@ def told(name, examples=50):
         ("wrong_after_step_200", {"sound"}),
         ("alignment_capped", {"sound", "pins", "told"}),
         ("offsets_wrapped", {"sound", "pins", "told"}),
+        ("refuses_three_alignments", {"answers"}),
+        ("refuses_mixed_with_room", {"no_worse"}),
     ],
 )
 def test_what_only_some_programs_or_questions_show_is_found(name, breaks):
-    finding = first_finding(ASKED, find(f"planted_planners:{name}"), guarantees=("sound",), cases=400)
+    finding = first_finding(ASKED, find(f"planted_planners:{name}"), guarantees=("sound", "no_worse"), cases=400)
 
     assert finding is not None
     assert finding.breaks in breaks
@@ -56,7 +58,14 @@ def test_what_depends_on_the_seed_of_hashes_is_said_to_and_fails_as_pasted(tmp_p
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    [("by_folder", FOLDER), ("by_hour", HOUR), ("by_hour_of_utc", HOUR), ("by_thread", THREAD)],
+    [
+        ("by_folder", FOLDER),
+        ("by_hour", CLOCK),
+        ("by_hour_of_utc", CLOCK),
+        ("by_month", CLOCK),
+        ("by_year", CLOCK),
+        ("by_thread", THREAD),
+    ],
 )
 def test_what_an_answer_depends_on_is_said_and_fails_as_pasted(name, cause):
     found = [finding for finding in told(name).findings if finding.breaks == "deterministic"]
