@@ -12,6 +12,8 @@ from allocsim.recordings import judge
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "tests" / "data" / "recordings"
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # what vLLM and torch say of their own code
+
 
 def found(events):
     """Return class and party of each finding, and the cures."""
