@@ -118,6 +118,7 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     assert _named(_judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
     (said,) = {text for one in outcomes for text in remarks_on(one.document, one.causes).get("in ggml", ())}
     assert CALLS.get(FAULTS[name][0], "ggml_") in said
+    assert ("ggml_backend_buffer_free" in said) == (name in {"weights_freed", "replaced_then_run"})
     twin = _judged(_recorded(built, right, [program, name, "right"]))
     assert not _named(_judged_as_it_came(right / "log.jsonl"))
     assert twin
