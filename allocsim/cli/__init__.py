@@ -29,6 +29,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from allocsim import plugins
@@ -160,7 +161,9 @@ def _brought(name: str) -> Command:
     """
     brought, missing = plugins.commands()
     if name not in brought:
-        raise plugins.absent(name, missing) or UnknownNameError("command", name, {*COMMANDS, *brought})
+        unknown = UnknownNameError("command", name, {*COMMANDS, *brought})
+        file = AllocsimError(f"{name!r} is a file and no command; `allocsim check {name}` judges it")
+        raise plugins.absent(name, missing) or (file if Path(name).is_file() else unknown)
     module, _, attribute = brought[name].target.partition(":")
     return Command(module, attribute, brought[name].help)
 

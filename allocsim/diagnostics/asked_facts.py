@@ -52,8 +52,8 @@ class AskedFacts(Protocol):
     def arena(self, program: Any, index: int) -> tuple[str, int | None]:
         """Return name and capacity of an arena."""
 
-    def op(self, program: Any, step: int) -> tuple[str, str]:
-        """Return name of an op and name of its stream."""
+    def op(self, program: Any, step: int) -> tuple[str, str, str]:
+        """Return name of an op, name of its stream, and its kind."""
 
     def steps(self, program: Any) -> int:
         """Return how many ops there are."""

@@ -25,8 +25,9 @@ class DocumentFacts:
         arena = program.arenas[index]
         return arena.name, arena.capacity
 
-    def op(self, program: Program, step: int) -> tuple[str, str]:
-        return program.ops.names[step], program.streams[program.ops.stream[step]]
+    def op(self, program: Program, step: int) -> tuple[str, str, str]:
+        ops = program.ops
+        return ops.names[step], program.streams[ops.stream[step]], ops.kinds[ops.kind[step]]
 
     def steps(self, program: Program) -> int:
         return len(program.ops)

@@ -26,9 +26,9 @@ class PlainFacts:
         arena = self.document.arenas[index]
         return arena.name, arena.capacity
 
-    def op(self, program: ProgramRecord, step: int) -> tuple[str, str]:
+    def op(self, program: ProgramRecord, step: int) -> tuple[str, str, str]:
         op = program.ops[step]
-        return op.name, program.streams[op.stream]
+        return op.name, program.streams[op.stream], op.kind
 
     def steps(self, program: ProgramRecord) -> int:
         return len(program.ops)

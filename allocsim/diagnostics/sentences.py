@@ -56,8 +56,9 @@ class _Record:
         self._end = None if v.ends is None else int("low" not in v.ends)
 
     def op(self, step: int | None, program: Any = None) -> str:
-        """Return `op 17 'mul_1'`."""
-        return f"op {step} {self.facts.op(program or self.program, step or 0)[0]!r}"
+        """Return `op 17 'mul_1'`; an op without a name is called by its kind."""
+        name, _, kind = self.facts.op(program or self.program, step or 0)
+        return f"op {step} {name or kind!r}"
 
     def value(self, index: int | None, program: Any = None) -> str:
         """Return `value 4 'x'`."""

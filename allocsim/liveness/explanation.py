@@ -252,7 +252,7 @@ def _belief_lines(facts: dict[str, Any], problem: Problem) -> list[str]:
 
 
 def _op(program: Program, step: int) -> str:
-    return f"op {step} {program.ops.names[step]!r}"
+    return f"op {step} {program.ops.called(step)!r}"
 
 
 def _some(buffers: tuple[int, ...], names: tuple[str, ...]) -> str:

@@ -235,7 +235,7 @@ def _listing(program: Program, parties: Iterable[_Party], context: int) -> list[
 def _op_line(program: Program, op: Op, paths: Mapping[int, Call]) -> str:
     names = program.values.names
     reads, writes = (_list([names[value] for value in side]) for side in (op.operands, op.results))
-    name = "" if op.name == op.kind else f" {_quoted(op.name)}"
+    name = "" if op.name in {"", op.kind} else f" {_quoted(op.name)}"
     stream = f" on {_quoted(program.streams[op.stream])}" if len(program.streams) > 1 else ""
     waits = f", after op {_list([str(step) for step in op.after])}" if stream and op.after else ""
     made = f" -> {writes}" if writes else ""

@@ -195,13 +195,13 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
         lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
         return (
             f"the belief has {names[other]} live in {lives}; op {v.other_op} "
-            f"({program.ops.names[v.other_op or 0]}) writes it"
+            f"({program.ops.called(v.other_op or 0)}) writes it"
         )
     if v.op is not None and not start <= v.op < stop:
-        return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.names[v.op]}) still reads it"
+        return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.called(v.op)}) still reads it"
     if v.kind == "StaleRead" and problem.gaps.get(v.buffer):
         return (
-            f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.names[v.op or 0]}) "
+            f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.called(v.op or 0)}) "
             "still reads it"
         )
     return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
@@ -216,8 +216,8 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
         return None
     assert v.op is not None
     assert v.other_op is not None
-    names = dossier.program(v).ops.names
-    later, earlier = f"op {v.op} ({names[v.op]})", f"op {v.other_op} ({names[v.other_op]})"
+    ops = dossier.program(v).ops
+    later, earlier = f"op {v.op} ({ops.called(v.op)})", f"op {v.other_op} ({ops.called(v.other_op)})"
     if dossier.rule_kept(v):
         return (
             f"the bytes came back, in the order of their stream, before {later} took them; "

@@ -273,6 +273,7 @@ def test_plot_needs_no_option(clean, tmp_path, monkeypatch):
 
 BAD_USAGE = {
     "unknown command": (("chekc",), "command 'chekc' does not exist; did you mean check"),
+    "a file alone": (("{clean}",), "'{clean}' is a file and no command; `allocsim check {clean}` judges it"),
     "unknown option": (("check", "--foo"), "No such option: --foo (allocsim check --help says more)"),
     "missing argument": (("explain",), "Missing argument 'FILE' (allocsim explain --help says more)"),
     "missing option": (("plan", "{clean}"), "Missing option '--allocator'"),

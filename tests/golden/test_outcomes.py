@@ -1,6 +1,5 @@
-"""What `allocsim check` prints of each case with a known answer, as people read it at 80 columns; and that README shows what is printed."""
+"""What `allocsim check` prints of each case with a known answer, as people read it at 80 columns."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,3 @@ def test_a_case_is_told_so(path, monkeypatch):
 
     assert max(map(len, lines)) <= WIDTH
     agree(SHOWN / f"{path.stem}.txt", "\n".join(lines) + "\n")
-
-
-def test_the_check_that_readme_shows_prints_what_stands_there(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
-    exec(compile(block, "README.md", "exec"), {})
-    shown = re.search(r"^    \$ allocsim check plan.json\n(.*?)(?=^\S)", page, re.DOTALL | re.MULTILINE)[1]
-    shown = "\n".join(line.removeprefix("    ") for line in shown.rstrip().splitlines())
-
-    assert "\n".join(lines_of(judge_file("plan.json", cures=True))) == shown
