@@ -32,7 +32,9 @@ def diff(
         if not found:
             raise DocumentError(path, "plans", "there is none to compare")
     if len(plans[0]) != len(plans[1]):
-        raise DocumentError(second, "plans", f"has {len(plans[1])} plans; {first} has {len(plans[0])}")
+        raise DocumentError(
+            second, "plans", f"has {len(plans[1])} plan{'s'[: len(plans[1]) != 1]}; {first} has {len(plans[0])}"
+        )
     changes = [changes_of(one, other) for one, other in zip(*plans, strict=True)]
     if as_json:
         print_json({"plans": changes})
@@ -87,10 +89,10 @@ def _slot(plan: Plan, buffer: int) -> Any:
 
 
 def _print(index: int, change: dict[str, Any]) -> None:
-    before, after = change["peak_bytes"]
+    (before, after), count = change["peak_bytes"], len(change["moved"])
     sources = " -> ".join(source or "unknown" for source in change["sources"])
     sizes = f"peak {in_bytes(before)} -> {in_bytes(after)} ({after - before:+d} bytes)"
-    print_line(f"plan {index} ({sources}): {len(change['moved'])} buffers moved, {sizes}")
+    print_line(f"plan {index} ({sources}): {count} buffer{'s'[: count != 1]} moved, {sizes}")
     rows = [(move["buffer"], move["name"], _spell(move["from"]), _spell(move["to"])) for move in change["moved"]]
     print_table(("buffer", "name", "from", "to"), rows, right=("buffer",))
     for key, word in (("only_first", "first"), ("only_second", "second")):

@@ -150,7 +150,9 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
             if "proved" in row
             else ""
         )
-        print_line(f"{row['program']}: {row['buffers']} buffers by {allocator}, {sizes}{proved}")
+        print_line(
+            f"{row['program']}: {row['buffers']} buffer{'s'[: row['buffers'] != 1]} by {allocator}, {sizes}{proved}"
+        )
         if row["peak_bytes"] < row["lower_bound_bytes"]:
             print_line(
                 "  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check "

@@ -52,6 +52,7 @@ NOT_ASKED: Final = (
 
 NOT_SOUGHT: Final = "; a cure was not looked for to the end: the steps set for cures are spent"
 
+MAKE_A_PLAN: Final = "`allocsim plan FILE --allocator greedy_by_size -o planned.json` makes one"
 CHEAPER: Final = "; cheaper ones were not looked for to the end"
 
 
@@ -107,6 +108,8 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         yield from wrapped(outcome.failed, "", "  ")
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
+    if outcome.examined["S"].why == NO_PLAN:
+        yield f"  {MAKE_A_PLAN}"
     for what in outcome.report.unexamined:
         yield from wrapped(f"not examined: {what}; the steps set for it are spent (--unbounded)", "  ", "    ")
     if violations:
@@ -228,7 +231,7 @@ def _program_of(outcome: Outcome, cause: Cause) -> Program | None:
 def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
     assert outcome.document is not None
     stats, runs = report.stats, len(outcome.document.runs)
-    said = f"{stats.ops:,} ops, {stats.buffers:,} buffers"
+    said = f"{counted(stats.ops, 'op')}, {counted(stats.buffers, 'buffer')}"
     if runs:
         sizes = f"peak {in_bytes(stats.peak_bytes)}, at least {in_bytes(stats.lower_bound_bytes)}"
         said += f", {counted(runs, 'run')}; {sizes}"

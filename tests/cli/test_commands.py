@@ -231,7 +231,7 @@ def test_explain_tells_why_by_name_and_by_index(clean):
 def test_diff_tells_which_buffers_moved(clean, broken):
     done = allocsim("diff", clean, broken)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0].endswith("1 buffers moved, peak 768 B -> 768 B (+0 bytes)")
+    assert done.stdout.splitlines()[0].endswith("1 buffer moved, peak 768 B -> 768 B (+0 bytes)")
     assert done.stdout.splitlines()[1].split() == ["buffer", "name", "from", "to"]
     assert done.stdout.splitlines()[2].split() == ["1", "y", "0:[256,", "512)", "0:[0,", "256)"]
     (change,) = json.loads(allocsim("diff", clean, broken, "--json").stdout)["plans"]

@@ -105,6 +105,7 @@ def test_nothing_to_judge_is_not_clean():
     instance = Problem.of(b.build(), start=[0], stop=[1])
 
     assert (bare.status, headline(bare)) == (2, "no plan here")
+    assert [*lines_of(bare)][-1] == "  `allocsim plan FILE --allocator greedy_by_size -o planned.json` makes one"
     assert headline(outcome_of("x", Document.of(instance))) == "no plan here; L clean"
 
 
