@@ -32,9 +32,7 @@ def diff(
         if not found:
             raise DocumentError(path, "plans", "there is none to compare")
     if len(plans[0]) != len(plans[1]):
-        raise DocumentError(
-            second, "plans", f"has {len(plans[1])} plan{'s'[: len(plans[1]) != 1]}; {first} has {len(plans[0])}"
-        )
+        raise DocumentError(second, "plans", f"{len(plans[1])} here, and {len(plans[0])} in {first}")
     changes = [changes_of(one, other) for one, other in zip(*plans, strict=True)]
     if as_json:
         print_json({"plans": changes})

@@ -141,18 +141,14 @@ def _print(plans: list[Plan], allocator: str, *, as_json: bool) -> None:
         print_json({"plans": rows})
         return
     for row in rows:
-        sizes = (
-            f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound "
-            f"{in_bytes(row['lower_bound_bytes'])}"
-        )
+        bound, plural = in_bytes(row["lower_bound_bytes"]), "s"[: row["buffers"] != 1]
+        sizes = f"peak {in_bytes(row['peak_bytes'])} ({row['peak_bytes']}), lower bound {bound}"
         proved = (
             f", {'proved optimal' if row['proved'] else 'not proved'} in {row['nodes']} nodes"
             if "proved" in row
             else ""
         )
-        print_line(
-            f"{row['program']}: {row['buffers']} buffer{'s'[: row['buffers'] != 1]} by {allocator}, {sizes}{proved}"
-        )
+        print_line(f"{row['program']}: {row['buffers']} buffer{plural} by {allocator}, {sizes}{proved}")
         if row["peak_bytes"] < row["lower_bound_bytes"]:
             print_line(
                 "  below the bound: buffers that live at once share bytes, or lie in no arena; allocsim check "
