@@ -3,12 +3,12 @@
     python benchmarks/planted.py [--seeds N] [--seconds S] [--within] [--out FILE] [NAME...]
     python benchmarks/planted.py --sound 5000 [--out FILE] [NAME...]
 
-Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for, and those of `unseen_planners.py`, written before the fuzzer was looked at; those of `SOUND` must
+Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for, and those of `unseen_planners.py`, written before the fuzzer was looked at, and of `corner_planners.py`, each wrong in one hard corner; those of `SOUND` must
 not be accused of anything, those of its `NOTED` only be noted. Each is a target in a process of its own, as a stranger would be, and is fuzzed from each of the seeds
 0 to N - 1: the first 50 programs, and as many more as it takes to find something. Seconds are processor time of campaign and
 target together, from the first program to the first finding, with what either compiles on its first call; a campaign is over after
 `--seconds`. Findings are the symptoms that those programs showed, defects what is left once those are joined that one mend explains.
-With `--within`, planners that need no process of their own are asked in this one until the first finding, 500 programs at most, and
+With `--within`, planners that need no process of their own are asked in this one until the first finding, 1,000 programs at most, and
 it is not reduced: a census in a fraction of the time. With `--sound N` the sound planners alone are asked, each for N programs, one in five of them drawn by
 Hypothesis and the rest in bulk: which of them is accused of what, and how many programs a CPU second that is. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
 
@@ -29,6 +29,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]  # this
 
 from broken_planners import BROKEN, SOUND  # noqa: E402 - after the path above
 from broken_planners import NOTED as COSTLY  # noqa: E402 - as above
+from corner_planners import CORNER_SOUND, CORNERS  # noqa: E402 - as above
 from unseen_planners import UNSEEN, UNSEEN_SOUND  # noqa: E402 - as above
 
 from allocsim.allocators import find  # noqa: E402 - as above
@@ -54,6 +55,8 @@ ABOUT: Final = {
     **dict.fromkeys(SOUND, ("sound", "sound", "")),
     **{name: ("unseen", about, "") for about, names in UNSEEN.items() for name in names},
     **dict.fromkeys(UNSEEN_SOUND, ("odd", "sound", "")),
+    **{name: ("corner", about, "") for about, names in CORNERS.items() for name in names},
+    **dict.fromkeys(CORNER_SOUND, ("odd corner", "sound", "")),
 }
 """Name -> what it is, what its bug is about, and the bug."""
 
@@ -64,17 +67,19 @@ MODULES: Final = {
     "sound": "broken_planners",
     "unseen": "unseen_planners",
     "odd": "unseen_planners",
+    "corner": "corner_planners",
+    "odd corner": "corner_planners",
 }
 
 
-ODD: Final = frozenset({"sound", "costly", "odd"})
+ODD: Final = frozenset({"sound", "costly", "odd", "odd corner"})
 """What nothing may be found in."""
 
 APART: Final = frozenset({"chance", "history", "process", "sound"})
 """What a planner may be about that only a process of its own shows."""
 
-MOST: Final = 500
-"""Programs that a planner is asked within this process."""
+MOST: Final = 1000
+"""Programs that a planner is asked within this process: those of a campaign of default size."""
 
 
 class Enough(BaseException):
