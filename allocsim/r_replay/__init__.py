@@ -159,7 +159,7 @@ def session_cases(plan: Plan) -> Iterator[ReplayCase]:
         yield ReplayCase(group="session", name="inputs uploaded once", runs=(Run.of(plan), again), promised=False)
     for step in inputs:
         again = Run.of(plan, skip=(step,))
-        name = f"input {step} ({program.ops.names[step]}) uploaded once"
+        name = f"input {step} ({program.ops.called(step)}) uploaded once"
         yield ReplayCase(group="session", name=name, runs=(Run.of(plan), again), promised=False)
 
 

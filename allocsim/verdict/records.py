@@ -64,7 +64,7 @@ class Witness:
         what = self.value_name or self.buffer_name or "?"
         if self.op is None:
             return what
-        return f"{what} at op {self.op} ({self.op_name})" + (f" of run {self.run}" if self.run else "")
+        return f"{what} at op {self.op} ({self.op_name or self.kind})" + (f" of run {self.run}" if self.run else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

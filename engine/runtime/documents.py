@@ -86,7 +86,7 @@ def playable(program: Program, *, seed: int = 0) -> Playable:
 
 
 def _kernel(program: Program, op: Op) -> tuple[Kernel, str, dict[str, Any]]:
-    where = f"op {op.step} {op.name!r}"
+    where = f"op {op.step} {op.name or op.kind!r}"
     if op.kind not in KERNELS:
         raise EngineError(f"{where} is of kind {op.kind!r}, for which the engine has no kernel; it cannot be run")
     rule, meta = OPS[op.kind], program.ops.meta.get(op.step, {})

@@ -192,7 +192,7 @@ class Tape:
         )
         if failed >= 0:
             step = int(self._steps[np.searchsorted(self._entry_at, first + failed, side="right") - 1])
-            raise EngineError(f"the kernel of op {step} ({self._program.ops.names[step]!r}) raised an exception")
+            raise EngineError(f"the kernel of op {step} ({self._program.ops.called(step)!r}) raised an exception")
 
 
 def _overlap(form: Form) -> int:

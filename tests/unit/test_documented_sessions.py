@@ -4,6 +4,7 @@ Commands of one heading run one after the other, those of a page in `WHOLE` all 
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from commands import allocsim
 from documented import PAGES, ROOT, Command, blocks, pick, run, sessions, shows
 from ggml_live import missing
+
+from allocsim.cli import every_command
 
 WHOLE = {"docs/tour.md"}
 """Pages that tell one story from their first line to their last."""
@@ -108,6 +111,27 @@ def test_a_session_prints_what_stands_under_its_commands(session, tmp_path, monk
     for command in session.commands:
         printed = typed(command.typed, monkeypatch)
         assert shows(command, printed), (command.typed, printed)
+
+
+LINES = [
+    pytest.param(line, id=f"{page}-{number}")
+    for page in PAGES
+    for number, line in enumerate(
+        re.findall(
+            r"^    (?:\$ )?(?:[A-Z_]+=\S+ )*allocsim (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_line_that_a_page_shows_is_understood(line):
+    """The command exists, and takes these options and as many arguments; nothing is run."""
+    name, *rest = shlex.split(line.partition(" | ")[0], comments=True)
+    command = dict(every_command())[name]
+    context = command.make_context(name, rest)
+    if one := context.invoked_subcommand or (getattr(context, "_protected_args", None) or [None])[0]:
+        command.get_command(context, one).make_context(one, rest[1:], parent=context)
 
 
 def test_each_row_of_a_table_names_a_session_and_every_page_is_read():
