@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, NEEDED, browser
+from page_documents import many_causes
 
 from allocsim.diagnostics import worded
 from allocsim.diagnostics.document_facts import DocumentFacts
 from allocsim.diagnostics.plain_facts import PlainFacts
-from allocsim.document import loads
+from allocsim.document import dumps, loads
 from allocsim.errors import NotInstalledError, OutputError
 from allocsim.judge.plain import judge, read
 from allocsim.serving import in_browser
@@ -145,6 +146,15 @@ def test_chromium_judges_a_document_and_takes_names_as_text():
         assert page.run("return document.getElementById('verdict').textContent") == "3 violations"
         assert "<img src=x" in page.run("return document.getElementById('rows').textContent")
         assert page.run("return document.querySelectorAll('#rows img').length") == 0
+        page.run(
+            "window.seen = new Set(); new MutationObserver(() => window.seen.add(document.getElementById('state').textContent))"
+            ".observe(document.getElementById('state'), { childList: true, characterData: true, subtree: true })"
+        )
+        page.run(put, dumps(many_causes(1000)).decode())
+        page.until("document.getElementById('verdict').textContent === '2000 violations'")
+        assert any("Judging 3002 ops" in said for said in page.run("return [...window.seen]")), (
+            "it tells of what it does"
+        )
         page.run(put, "{")
         page.until("/Expecting/.test(document.getElementById('state').textContent)")
         assert page.log() == []
