@@ -23,7 +23,7 @@ from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch, join
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.fuzzing.program_tables import ProgramTables
-from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, stretched
+from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, shift_of, stretched
 from allocsim.fuzzing.told_constraints import freed, gapped, telling
 from allocsim.model import Arena, Problem, Program
 from allocsim.model.layout import Int64s
@@ -205,7 +205,7 @@ def longer(rng: np.random.Generator, batch: Batch) -> Batch:
         program = batch[place]
         most = max(BUFFERS // 4 // max(len(program.buffers), len(program.ops), 1), 2)
         copies = int(2 ** rng.uniform(1, np.log2(most)))
-        found.append(repeated(program, copies=copies, shift=int(rng.integers(1, len(program.ops) + 2))))
+        found.append(repeated(program, copies=copies, shift=shift_of(rng, program)))
     return join(found)
 
 

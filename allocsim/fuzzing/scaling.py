@@ -51,6 +51,9 @@ SQUEEZED: Final = 0.2
 more at most.
 """
 
+TOGETHER: Final = 3
+"""How much more often than one number of ops later copies begin at once."""
+
 FAR_READER: Final = "send"
 """The kind of an op that reads what was made long before, as what sends results to others does."""
 
@@ -74,7 +77,8 @@ def grown(program: Program, number: int) -> Program:
         program = aligned(program, spaces, own)
     if ways[2] and len(program.buffers):
         copies = how_many(rng, program)
-        program = repeated(program, copies=copies, shift=int(rng.integers(1, len(program.ops) + 2)))
+        crowd = copies * len(program.buffers) > BUFFERS  # all alive at once, these would take too long
+        program = repeated(program, copies=copies, shift=max(shift_of(rng, program), int(crowd)))
     end = rng.random()
     if end < TIGHT:
         return ended(program, side_by_side(program, ~program.buffers.persistent))
@@ -88,6 +92,13 @@ def how_many(rng: np.random.Generator, program: Program) -> int:
     if rng.random() < CROWD:
         copies = int(BUFFERS * rng.uniform(1.1, 2)) // len(program.buffers)
     return max(min(copies, FARTHEST // max(int(program.buffers.nbytes.sum()), 1)), 1)
+
+
+def shift_of(rng: np.random.Generator, program: Program) -> int:
+    """Return how many ops after the copy before it one begins: in a fifth of small programs none,
+    so that lives are as long as there are copies, and end where others begin.
+    """
+    return max(int(rng.integers(-TOGETHER, len(program.ops) + 2)), 0)
 
 
 def ended(program: Program, capacities: Int64s) -> Program:

@@ -315,6 +315,14 @@ def test_a_program_is_made_of_up_to_twice_as_many_buffers_and_of_alignments_that
     assert odd <= {arena.alignment for made in found for arena in made.arenas}
 
 
+def test_some_lives_of_more_than_a_hundred_steps_end_where_others_begin():
+    batch, found = batch_of(np.random.default_rng(5), 500), 0
+    for made in (grown(batch[number], number) for number in range(1, 500)):
+        first, last = first_and_last(made)
+        found += bool(np.isin(last[last - first > 100], first).any())
+    assert found > 5
+
+
 def test_a_program_whose_streams_are_free_is_clean_apart_and_read_back_as_such():
     batch = batch_of(np.random.default_rng(8), 60)
     idle = 0
