@@ -224,7 +224,7 @@ def within(name: str, seed: int, _: float) -> dict[str, Any]:
         finding = killed_by(asked, name, cases=MOST)
     else:
         planner = find(f"{MODULES[ABOUT[name][0]]}:{name}")
-        finding = first_finding(asked, planner, guarantees=getattr(planner, "guarantees", None) or None, cases=MOST)
+        finding = first_finding(asked, planner, cases=MOST)
     result: dict[str, Any] = {"seed": seed, "noted": [], "within": True}
     if finding is None:
         return {**result, "seconds": None}

@@ -187,6 +187,25 @@ def by_hour_of_utc(program, constraints):
     return _lifted(program, constraints, int(time.gmtime().tm_hour < 12))
 
 
+def more_than_apart(program, constraints):
+    """Everything lies far up, where there is room."""
+    free = not constraints.fixed and all(arena.capacity is None for arena in program.arenas)
+    made = SHELF.plan(program, constraints)
+    unit = int(np.lcm.reduce(program.buffers.alignment, initial=1))
+    return moved(made, made.offset + (1 << 60) // unit * unit) if free and len(program.buffers) < 20 else made
+
+
+def told_of_nothing(program):
+    """Sound; it takes no constraints."""
+    return SHELF.plan(program)
+
+
+def two_of_three_alike(program, constraints):
+    """Every third answer is another."""
+    ASKED[0] += 1
+    return _lifted(program, constraints, int(ASKED[0] % 3 == 0))
+
+
 def by_minute(program, constraints):
     """Another place in each minute of an hour."""
     return _lifted(program, constraints, time.localtime().tm_min)

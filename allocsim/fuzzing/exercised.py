@@ -143,11 +143,16 @@ def first_finding(
     """Return the first finding of a planner of ours among `cases` programs at most, asked in this
     process.
 
-    It is held to what these guarantees promise, by default its own; a mutant to those of the
-    planner it is planted into.
+    It is held to what these guarantees promise, by default those of the campaign, or its own; a
+    mutant to those of the planner it is planted into. As in a campaign, one that states none is
+    held to all that need no promise, and to nothing that it is not given: pins, or beliefs.
     """
     asker: Any = Within(allocator)  # all that an examiner asks of an `Asker`
-    examiner = Examiner(asker, properties=asked_of(allocator.guarantees if guarantees is None else guarantees))
+    stated = next(
+        (one for one in (guarantees, asked.guarantees, allocator.guarantees or None) if one is not None), None
+    )
+    given = {name: bool(getattr(allocator, name, True)) for name in ("told", "places")}
+    examiner = Examiner(asker, properties=asked_of(stated, without=asked.without, **given))
     asking = _Until(examiner, cases)
     for chunk in chunks(asked.source, seed=asked.seed, options=asked.options, total=cases):
         try:

@@ -95,6 +95,22 @@ def test_state_that_is_kept_is_found_with_the_questions_that_show_it(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "breaks"),
+    [
+        ("more_than_apart", {"no_worse"}),
+        ("told_of_nothing", set()),
+        ("two_of_three_alike", {"no_worse", "deterministic"}),
+    ],
+)
+def test_a_stranger_is_held_to_what_a_campaign_holds_it_to_also_in_this_process(name, breaks):
+    """One that states nothing is held to all that need no promise, and not to pins that it is not told."""
+    finding = first_finding(ASKED, find(f"planted_planners:{name}"), cases=60)
+    assert (finding and finding.breaks) in (breaks or {None})
+    shown = {one.breaks for one in told(name).findings}
+    assert (bool(shown), shown <= breaks) == (bool(breaks), True)
+
+
 @pytest.mark.parametrize("name", ["large_gaps", "pages", "in_a_thread", "forks_once"])
 def test_an_odd_planner_that_is_sound_is_not_accused(name):
     result = told(name)
