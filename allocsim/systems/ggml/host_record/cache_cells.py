@@ -160,9 +160,9 @@ class _Memory:
     restored: set[int] = field(default_factory=set)
     """Sequences whose cells were restored from a state; -1: all may have been."""
     unsure: set[int] = field(default_factory=set)
-    """Tokens of batches that failed."""
+    """Tokens of batches that failed, or for which a state was not taken."""
     broken: set[int] = field(default_factory=set)
-    """Sequences of batches that failed."""
+    """Sequences of batches that failed, or of states that were not taken; -1: all."""
     caches: dict[RecordedTensor, _Cache] = field(default_factory=dict)
     open: dict[int, _Open] = field(default_factory=dict)
     """By thread."""
@@ -175,6 +175,8 @@ class _Memory:
     """Whether what is written now comes from a state."""
     laid: list[Touch] = field(default_factory=list)
     """What a state wrote into tensors that no run has shown to be caches yet."""
+    before: tuple[bool, frozenset[int]] = False, frozenset()
+    """Whether the sequences that a state is restored to were restored before, and their tokens then."""
 
     # what the host asks --------------------------------------------------------------------------
 
@@ -188,6 +190,8 @@ class _Memory:
                 wants.clear()
                 self.restored.clear()
             case "restore":
+                tokens = (what for sequence in named for what in wants.get(sequence, {}).values())
+                self.before = call.one in self.restored, frozenset().union(*tokens)
                 for sequence in named:
                     wants[sequence] = {}
                 self.restored.add(call.one)
@@ -195,7 +199,7 @@ class _Memory:
             case "restored":
                 self.restoring = False
                 if not call.number:
-                    self.restored.discard(call.one)
+                    self._not_restored(call.one)
             case "keep":
                 self.wants = {call.one: wants.get(call.one, {})}
                 self.restored &= {call.one, -1}
@@ -213,6 +217,14 @@ class _Memory:
                     self.restored.add(call.other)
             case "add" | "divide":
                 self._moved(call, low, high)
+
+    def _not_restored(self, named: int) -> None:
+        """A state was not taken: whether what was there before is given up is not told."""
+        restored, tokens = self.before
+        self.unsure |= tokens
+        self.broken.add(named)
+        if not restored:
+            self.restored.discard(named)
 
     def _one_stream(self) -> bool:
         """Return whether sequences share their cells."""

@@ -232,6 +232,7 @@ class LogReading:
 
     def __init__(self, source: str) -> None:
         self.source, self.log = source, RecordLog()
+        self.recorder = 1
         self.lines, self.rest, self.early = 0, b"", list[tuple[int, int, AnyEvent]]()
         """Whole lines so far, what is left of a line, and events that came before their turn."""
         self.next = 0
@@ -296,6 +297,7 @@ class LogReading:
         match event:
             case Start():
                 self.log.version, self.log.inplace_ops = event.ggml, list(event.inplace_ops)
+                self.recorder = event.recorder
             case BufferTold():
                 self._born(event)
             case BufferFreed():
@@ -387,6 +389,8 @@ class LogReading:
                 told = tuple((row[0], tuple(name for name in row[1:] if name is not None)) for row in event.rows)
                 rows = tuple(self.filled.get(event.filled, ())) if event.filled else told
                 self.log.calls.append(GivenBatch(event.n, event.by, event.thread, rows))
+            case SequenceAsked(word="restore") if self.recorder == 1:  # told at its end
+                self.log.calls += [event, msgspec.structs.replace(event, word="restored", number=1)]
             case _:
                 self.log.calls.append(event)
 

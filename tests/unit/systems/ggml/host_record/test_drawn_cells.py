@@ -64,6 +64,41 @@ def test_cells_of_a_state_are_told_where_a_sequence_reads_them_that_got_none(tmp
     assert ("cells [8, 9)" in text, "sequence 1" in text, assumed) == (True, True, {})
 
 
+@pytest.mark.parametrize("named", [0, -1])
+def test_a_state_that_is_not_taken_may_leave_what_was_there(tmp_path, named):
+    """A file that is missing, or of another model, leaves the cells alone; one that is cut gives them up."""
+    log = _begun()
+    log.ask("restore", named)
+    log.ask("restored", named, number=0)
+    log.decode([[None, 0]], [6], [[0, 7]], turned=[6])
+    assert _said(log, tmp_path) == ([], {"cells of a batch that failed, or cannot be followed, are right": 6})
+
+
+def test_a_state_that_is_not_taken_may_leave_one_that_was(tmp_path):
+    log = DrawnLog()
+    log.ask("restore", 0)
+    log.touch("set", 0, 6)
+    for number in (1, 0):
+        log.ask("restored", 0, number=number)
+        log.ask("restore", 0)
+    log.ask("restored", 0, number=0)
+    log.decode(_rows(6), [6], [[0, 7]])
+    assert _said(log, tmp_path) == ([], {RESTORED: 6})
+
+
+def test_cells_are_copied_behind_a_state_that_an_older_recorder_told_at_its_end(tmp_path):
+    """That recorder told no beginning: what is written behind it is no state."""
+    log = DrawnLog(streams=2)
+    log.events[0]["recorder"] = 1
+    log.decode(_rows(*range(6)), [*range(6)], [[0, k + 1] for k in range(6)])
+    log.ask("restore", 3)
+    log.touch("get", 0, 16)
+    log.touch("set", 16, 32)
+    log.ask("copy", 0, 1)
+    log.decode(_rows(6, sequence=1), [22], [[16, 23]])
+    assert _said(log, tmp_path) == ([], {})
+
+
 def test_positions_left_to_llama_cpp_go_on_where_a_restored_sequence_ended(tmp_path):
     log = DrawnLog()
     log.ask("restore", 0)
