@@ -176,7 +176,7 @@ class _Memory:
     laid: list[Touch] = field(default_factory=list)
     """What a state wrote into tensors that no run has shown to be caches yet."""
     before: tuple[bool, frozenset[int]] = False, frozenset()
-    """Whether the sequences that a state is restored to were restored before, and their tokens then."""
+    """Of what a state is restored to: whether it was restored, and its tokens."""
 
     # what the host asks --------------------------------------------------------------------------
 
