@@ -243,8 +243,8 @@ class LogReading:
         """Graph -> its tensors as they were at its last run; none where anything was told since."""
         self.backends: dict[int, tuple[int, ...]] = {}
         """By scheduler, those of its last run."""
-        self.coming: dict[int, tuple[int, Touch]] = {}
-        """By address: its end, and the last read that brings bytes there without waiting."""
+        self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
+        """By backend and address: its end, and the last read into it that nobody waited for."""
         self.recorded: dict[int, tuple[int, int]] = {}
         """By event of a backend: where it was recorded last, and on which backend."""
         self.filled: dict[int, list[tuple[int | None, tuple[int, ...]]]] = {}
@@ -363,20 +363,25 @@ class LogReading:
         touch = Touch(event.n, writes, tensor, root, root.told, root.memory, start, start + event.size, event.by)
         self.log.happened.append(touch)
         if isinstance(event, HostRead) and event.into:
-            self.coming[event.into] = event.into + event.size, touch
+            for others in self.coming.values():
+                others.pop(event.into, None)
+            self.coming.setdefault(event.by, {})[event.into] = event.into + event.size, touch
 
     def _waited(self, by: int, event: int) -> None:
         """Take in a wait for a backend, or for a scheduler and so for all of its backends."""
         for one in (by, *self.backends.get(by, ())):
             self.log.waited(one, event, event)
+            self.coming.pop(one, None)
 
     def _taken(self, event: ResultsTaken) -> None:
         """Take in that the host has results: where it did not wait for them, it read too early."""
-        for into, (end, touch) in list(self.coming.items()):
-            if self.log.known_to_end(touch.by, touch.event, event.n):
-                del self.coming[into]
-            elif into <= event.at < end:
-                self.log.happened.append(replace(touch, event=event.n, by=0))
+        for by, those in self.coming.items():
+            for into, (end, touch) in list(those.items()):
+                ended, met = self.log.known_to_end(by, touch.event, event.n), into <= event.at < end
+                if met and not ended:
+                    self.log.happened.append(replace(touch, event=event.n, by=0))
+                if met or ended:  # told once is enough
+                    del those[into]
 
     def _follow_cells(self, event: CellEvent) -> None:
         """Take in what llama.cpp was asked, and what the leafs of its next run hold."""

@@ -10,7 +10,7 @@ from allocsim.errors import AllocsimError, DocumentError
 from allocsim.recordings import judge
 from allocsim.systems.ggml.host_record.cache_cells import cell_recordings
 from allocsim.systems.ggml.host_record.record_log import LogReading
-from tests.llama_logs import DrawnLog
+from tests.llama_logs import CACHE, ROW, DrawnLog
 
 RESTORED = "cells that were restored from a state are right"
 
@@ -199,6 +199,24 @@ def test_a_fault_that_is_seen_in_many_runs_is_told_once_with_its_first_place(tmp
     assert "cells of memory 0: 1 finding in " in said
     assert "1. C14 plan, 4 places, first at read of compute 2\n" in said
     assert "2. C14" not in said
+
+
+def test_results_that_come_without_a_wait_are_kept_until_they_are_waited_for_or_taken(tmp_path):
+    """A host that reads into ever other addresses is followed in the memory of what is under way; what is taken unwaited
+    for is told once."""
+    log = DrawnLog()
+    for address in range(0, 640, 64):
+        log.say("get", t=CACHE, size=ROW, by=5, into=10_000 + address, **{"from": 0})
+    log.say("taken", at=10_000 + 64 + 4)
+    log.say("taken", at=10_000 + 64 + 8)
+    log.say("taken", at=77)
+    reading = LogReading("log")
+    reading.feed("".join(f"{line}\n" for line in log.lines()).encode())
+    assert sum(map(len, reading.coming.values())) == 9
+    assert [one.event for one in reading.log.happened[10:]] == [log.events[-3]["n"]]
+    log.say("sync", by=5)
+    reading.feed(f"{log.lines()[-1]}\n".encode())
+    assert not any(reading.coming.values())
 
 
 NUMBERS = ("0", "-1", "1.5", '"a"', "[]", "null", "100000", str(1 << 62), "9" * 20)
