@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from allocsim.cure.changes import Change, program_of
-from allocsim.model import HOST_READ, HOST_WRITE, Document, Op, Program
+from allocsim.model import HOST_READ, HOST_WRITE, Document
+from allocsim.systems.ggml.ggml_dump import GIVEN_BACK
 
 if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
@@ -36,7 +37,7 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
     pinned = {(change.problem, change.plan, change.buffer) for change in changes if change.kind == "pin"}
     laid = MOVED if cause.party == "caller" else NONE
     yield from dict.fromkeys(
-        laid if change.kind in LAID else CALLS[change.kind](change, document)
+        laid if change.kind in LAID else CALLS[_form(document, cause, change)](change, document)
         for change in changes
         if change.kind in LAID
         or (
@@ -46,22 +47,17 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
     )
 
 
-def _given_back(change: Change, document: Document) -> bool:
-    """Return whether a run of the session gives back the buffer that an upload is made into."""
-    ended = {
-        name
-        for program in document.programs
-        for op in program.ops
-        if op.kind == GIVEN_BACK
-        for name in _arenas(program, op)
-    }
-    program = program_of(change, document)
-    return change.op is not None and not ended.isdisjoint(_arenas(program, program.ops[change.op]))
-
-
-def _arenas(program: Program, op: Op) -> list[str]:
-    """Return the names of the arenas that an op writes into."""
-    return [program.arenas[int(program.buffers.arena[program.values.buffer[value]])].name for value in op.results]
+def _form(document: Document, cause: "Cause", change: Change) -> str:
+    """Return the kind of a change, with `, gone` where the host gave its memory back: before the run
+    that lacks an upload, which then would write into what is no more, or before a late look.
+    """
+    program, last = program_of(change, document), cause.first.run if change.kind == "upload" else None
+    if change.kind not in {"upload", "late"}:
+        return change.kind
+    at = change.buffer if change.op is None else program.values.buffer[program.ops[change.op].results[0]]
+    arena = None if at is None else int(program.buffers.arena[at])
+    gone = (GIVEN_BACK in run.program.ops.kinds and arena in run.program.buffers.arena for run in document.runs[:last])
+    return f"{change.kind}, gone" if any(gone) else change.kind
 
 
 def _output(change: Change, document: Document) -> str:
@@ -70,13 +66,15 @@ def _output(change: Change, document: Document) -> str:
     return f"ggml_set_output({program.buffers.names[change.buffer]}), before the graph is allocated"
 
 
-def _upload(change: Change, document: Document) -> str:
+def _uploaded(change: Change, document: Document) -> list[str]:
     assert change.op is not None
     program = program_of(change, document)
-    names = [program.values.names[value] for value in program.ops[change.op].results]
-    calls = ", ".join(f"ggml_backend_tensor_set({name}, ...)" for name in names)
-    freed = FREED if _given_back(change, document) else ""
-    return f"{freed}{calls} behind the last run that took its bytes or ggml_gallocr_alloc_graph, and before this run"
+    return [program.values.names[value] for value in program.ops[change.op].results]
+
+
+def _upload(change: Change, document: Document) -> str:
+    calls = ", ".join(f"ggml_backend_tensor_set({name}, ...)" for name in _uploaded(change, document))
+    return f"{calls} before this run, behind ggml_gallocr_alloc_graph and every run that takes its bytes"
 
 
 def _wait(change: Change, document: Document) -> str:
@@ -92,9 +90,6 @@ def _wait(change: Change, document: Document) -> str:
     )
 
 
-GIVEN_BACK: Final = "given_back"
-"""The kind of op that stands for the end of a buffer in a record."""
-
 LAID: Final = frozenset({"lifetime", "slot", "place", "apart", "address", "state", "stale"})
 """Kinds of change that lay a buffer elsewhere, or longer."""
 
@@ -106,7 +101,8 @@ MOVED: Final = (
 )
 """What a caller does whose graphs take each other's memory."""
 
-FREED: Final = "ggml_backend_buffer_free, or ggml_gallocr_free, behind the last run that reads it, or "
+FREED: Final = "(ggml_backend_buffer_free, or ggml_gallocr_alloc_graph of a graph that needs more)"
+"""What gives memory back."""
 
 WAITED: Final = "ggml_backend_synchronize(backend), or ggml_backend_sched_synchronize(sched), before"
 
@@ -120,6 +116,14 @@ CALLS: Final[dict[str, Callable[[Change, Document], str]]] = {
     "late": lambda change, document: (
         f"ggml_backend_tensor_get({program_of(change, document).buffers.names[change.buffer or 0]}, ...) before "
         f"another graph runs in this memory, or an allocator of its own (ggml_gallocr_new) for each"
+    ),
+    "upload, gone": lambda change, document: (
+        f"the memory of {', '.join(_uploaded(change, document))} was given back {FREED}, which is to be done behind "
+        f"this run; or it is allocated anew, and then uploaded"
+    ),
+    "late, gone": lambda change, document: (
+        f"ggml_backend_tensor_get({program_of(change, document).buffers.names[change.buffer or 0]}, ...) before its "
+        f"memory is given back {FREED}"
     ),
     "kernel": lambda change, _: (
         f"ggml_op_can_inplace is not to name {change.op_kind}; until then, "

@@ -20,7 +20,7 @@ import numpy as np
 from allocsim.model import Arena, Document, Plan, Program
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.ggml import dump_document
-from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, SPLIT_COPY
+from allocsim.systems.ggml.ggml_dump import COMPUTE, GIVEN_BACK, NONE, SPLIT_COPY
 from allocsim.systems.ggml.host_record.record_log import (
     PlacedTensor,
     RecordedBuffer,
@@ -174,7 +174,7 @@ def _given_back(memory: RecordedBuffer, arena: int, arenas: tuple[Arena, ...]) -
     builder = ProgramBuilder("given back", arenas=arenas)
     title = f"buffer {arenas[arena].name}"
     buffer = builder.buffer(title, memory.size, arena=arena)
-    builder.op("given_back", (), (builder.value(title, buffer, "u8", (memory.size,)),), name=f"{title} given back")
+    builder.op(GIVEN_BACK, (), (builder.value(title, buffer, "u8", (memory.size,)),), name=f"{title} given back")
     program: Program = builder.build()
     return Document(
         programs=(program,),
