@@ -272,7 +272,8 @@ def with_pins_read(plan: Plan, pinned: Bools) -> Plan:
 
 def worse(case: FuzzCase, answer: Answer) -> Why | None:
     """Broken by more bytes in an arena than all its buffers take side by side, where all alignments
-    are the arena's, and by a refusal where those would fit, each at a multiple of all alignments.
+    are the arena's, and by a refusal where those would fit, each at a multiple of all alignments. A
+    refusal where no arena has an end is no plan's size: `answers` tells it.
     """
     if case.constraints.fixed:
         return None
@@ -283,7 +284,7 @@ def worse(case: FuzzCase, answer: Answer) -> Why | None:
             if found > limit:
                 message = f"its plan ends at byte {found} of arena {arena.name!r}; without any reuse {limit} are enough"
                 return "more bytes than without reuse", message
-    if answer.refused is not None:
+    if answer.refused is not None and any(arena.capacity is not None for arena in arenas):
         limits = side_by_side(in_common_units(case.program), ~case.constraints.own).tolist()
         if all(arena.capacity is None or limit <= arena.capacity for arena, limit in zip(arenas, limits, strict=True)):
             return "refuses what fits without reuse", f"it refused what fits without any reuse: {answer.refused}"

@@ -184,6 +184,14 @@ def test_what_an_offset_that_is_told_takes_is_nobodys_waste():
         assert list(row.suspects(join([case.program]), plan, told)) == []
 
 
+def test_a_refusal_where_no_arena_has_an_end_is_one_finding():
+    case, refusal = FuzzCase(program=lives({}).program), Answer(refused="no room")
+    assert all(arena.capacity is None for arena in case.program.arenas)
+    assert [name for name in ("answers", "no_worse") if PROPERTIES[name].broken(case, refusal) is not None] == [
+        "answers"
+    ]
+
+
 def test_a_planner_that_places_no_belief_is_not_asked_for_gaps():
     assert "gaps" in asked_of(None)
     assert "gaps" not in asked_of(None, places=False)
