@@ -48,8 +48,8 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
 
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
-    """Return the kind of a change, with `, gone` where the host gave its memory back: before the run
-    that lacks an upload, which then would write into what is no more, or before a late look.
+    """Return the kind of a change, with `, gone` where the host gave its memory back before the
+    run that lacks an upload, which then would write into what is no more, or before a late look.
     """
     program, last = program_of(change, document), cause.first.run if change.kind == "upload" else None
     if change.kind not in {"upload", "late"}:
