@@ -304,6 +304,12 @@ def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, mo
         "class Stops(Arena):\n"
         "    def free(self, *rest):\n"
         "        raise KeyboardInterrupt\n"
+        "class Mute(Exception):\n"
+        "    def __str__(self):\n"
+        "        raise ValueError\n"
+        "class Mutes(Arena):\n"
+        "    def free(self, *rest):\n"
+        "        raise Mute\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -327,6 +333,9 @@ def test_the_command_says_what_is_broken_and_keeps_it(tmp_path: Path, capsys, mo
         said.out
     )
     assert not said.err
+    assert main(["fuzz", "--online", "my_targets:Mutes", "--examples", "60", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["sentence"] == "free raised Mute: what cannot be shown, of Mute"
 
 
 @pytest.mark.parametrize(
