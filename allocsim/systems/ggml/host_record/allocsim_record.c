@@ -604,8 +604,12 @@ static void planned(const void * planner, const void * graph) {
 
 static void say_cells(const void * graph);
 
+static bool backends_are_told(void) {
+    return has("ggml_backend_sched_get_n_backends") && has("ggml_backend_sched_get_backend");
+}
+
 static void say_backends(void * sched) {
-    if (has("ggml_backend_sched_get_n_backends") && has("ggml_backend_sched_get_backend")) {
+    if (backends_are_told()) {
         const int count = ASK(int, ggml_backend_sched_get_n_backends, (void *), sched);
         say(",\"backends\":[");
         for (int k = 0; k < count; k++) {
@@ -917,11 +921,11 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
         const bool outer = depth++ == 0; \
         scheduling = sched; \
         announced = outer ? false : announced; \
-        awaited = outer ? waits : awaited; \
+        awaited = outer ? waits || !backends_are_told() : awaited; /* or nobody could say what waits for it */ \
         const int status = call(sched, graph); \
         depth--; \
         if (outer && !announced) { /* calls within the library go by no name */ \
-            run_begins(sched, graph, waits); \
+            run_begins(sched, graph, awaited); \
         } \
         scheduling = before; \
         if (outer) { \
