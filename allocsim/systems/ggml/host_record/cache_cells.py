@@ -37,7 +37,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.systems.ggml.host_record.cache_graph import Cells, CellTurn, CellUse, cell_turns, cell_uses, positions_of
+from allocsim.systems.ggml.host_record.cache_graph import CacheGraph, Cells, CellTurn, CellUse
 from allocsim.systems.ggml.host_record.record_events import BatchEnded, SequenceAsked
 from allocsim.systems.ggml.host_record.record_log import (
     GivenBatch,
@@ -48,6 +48,7 @@ from allocsim.systems.ggml.host_record.record_log import (
     RecordedTensor,
     RecordLog,
     Touch,
+    event_of,
 )
 
 EMPTY: Final = -1
@@ -263,16 +264,17 @@ class _Memory:
 
     def ran(self, run: RecordedRun) -> None:
         """Follow a run of the batch that its thread computes."""
-        for turn in cell_turns(run):
+        graph = CacheGraph(run)
+        for turn in graph.turns():
             self._turned(run, turn)
-        uses = cell_uses(run)
+        uses = graph.uses()
         if not uses:
             return
         if not all(use.fits for use in uses):
             self.assumed["runs that write or read outside of a cache are right"] += 1
             return
-        tokens = self._rows(run, uses[0])
-        caches = [self._cache(use.root, use.layers) for use in uses]
+        tokens = self._rows(run.thread, uses[0], graph.positions())
+        caches = [self._cache(use) for use in uses]
         if tokens is None:
             self.assumed["runs of a batch whose tokens cannot be told apart are right"] += 1
             for cache, use in zip(caches, uses, strict=True):
@@ -288,21 +290,22 @@ class _Memory:
             self._written(run, cache, use, tokens, first)
             self._read(run, cache, use, tokens)
 
-    def _rows(self, run: RecordedRun, use: CellUse) -> list[_Token] | None:
-        """Return the tokens of a run, None where they cannot be told apart.
+    def _rows(self, thread: int, use: CellUse, turned: Cells | None) -> list[_Token] | None:
+        """Return the tokens of a run that turns its keys by these positions, None where they cannot
+        be told apart.
 
         A cache of one stream takes the rows of a batch in their order, one of several those of each
         sequence in theirs. Where the positions by which the run turns its keys are those of other
         rows, these are meant; where they are of none, keys are turned wrong.
         """
-        open_, count = self.open.get(run.thread), len(use.written)
+        open_, count = self.open.get(thread), len(use.written)
         if open_ is None or len(open_.rows) < count:
             return None
         streams = use.written // use.stream if use.cells > use.stream else None
         taken = list(range(count)) if streams is None else _by_stream(open_.rows, streams.tolist())
         if taken is None:
             return None
-        turned, ahead, told = positions_of(run), Counter[int](), list[int]()
+        ahead, told = Counter[int](), list[int]()
         by = None if turned is None or len(turned) < count else turned[:count].tolist()
         for k, (position, sequences) in enumerate(open_.rows[at] for at in taken):
             first = sequences[0]
@@ -322,17 +325,16 @@ class _Memory:
         open_.rows = [row for k, row in enumerate(open_.rows) if k not in gone]
         return found
 
-    def _cache(self, root: RecordedTensor, layers: int) -> _Cache:
+    def _cache(self, use: CellUse) -> _Cache:
+        root, cells = use.root, use.cells
         if root not in self.caches:
-            ne, pitch = root.told.ne, root.told.nb[1]
-            cells = ne[1] * ne[2] * ne[3]
-            more = f" and {layers - 1} more" if layers > 1 else ""
+            more = f" and {use.layers - 1} more" if use.layers > 1 else ""
             self.names[root.name] += 1
             again = f" ({self.names[root.name]})" if self.names[root.name] > 1 else ""
-            cache = _Cache(root, root.name + again + more, ne[1], np.full(cells, EMPTY), np.full(cells, EMPTY))
+            cache = _Cache(root, root.name + again + more, use.stream, np.full(cells, EMPTY), np.full(cells, EMPTY))
             self.caches[root] = cache
-            page = cells * pitch
-            self.events.append({"event": "pool", "page": page, "cells": cells, "pages": 1, "device": cache.name})
+            pool = {"page": cells * use.pitch, "cells": cells, "pages": 1, "device": cache.name}
+            self.events.append({"event": "pool", **pool})
             where = {"block": cache.name, "page": 0, "device": cache.name, "stream": STREAM, "role": "state"}
             self.events.append({"event": "alloc", **where})
             for touch in self.laid:
@@ -517,13 +519,7 @@ def cell_recordings(log: RecordLog) -> list[CellRecording]:
 
 
 def _in_order(log: RecordLog) -> Iterator[Happening | MemoryCall]:
-    yield from heapq.merge(log.happened, log.calls, key=_when)
-
-
-def _when(one: Happening | MemoryCall) -> int:
-    if isinstance(one, RecordedBuffer):
-        return one.died or 0
-    return one.n if isinstance(one, BatchEnded | SequenceAsked) else one.event
+    yield from heapq.merge(log.happened, log.calls, key=event_of)
 
 
 def _by_stream(rows: list[_Row], streams: list[int]) -> list[int] | None:

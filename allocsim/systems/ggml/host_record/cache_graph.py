@@ -1,7 +1,7 @@
 """What a graph of llama.cpp does with cells of its cache: which it writes, which each token reads,
 and which it turns to another position.
 
-    for use in cell_uses(run):
+    for use in CacheGraph(run).uses():
         use.root, use.written, use.read_by(token)
 
 Contract
@@ -19,7 +19,7 @@ see: which sequence a token belongs to, and what is wrong (`cache_cells`).
 O(nodes + finite columns) a run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,28 +90,98 @@ class CellTurn:
     """By cell."""
 
 
-def cell_uses(run: RecordedRun) -> list[CellUse]:
-    """Return what a run does with each cache, each pair of leafs once."""
-    graph = _Graph(run)
-    written = dict(graph.written())
-    found: dict[tuple[object, ...], list[tuple[PlacedTensor, PlacedTensor, RecordedTensor]]] = {}
-    for keys, mask in graph.attention():
-        root = keys.view_src
-        if root in written:
-            like = written[root], mask, keys.told.nb, keys.told.view_offs
-            found.setdefault(like, []).append((keys, graph.placed[root], mask))
-    return [_use(run, group, written) for group in found.values()]
+class CacheGraph:
+    """The tensors of a run, by what they are placed as."""
 
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self.placed = {each.tensor: each for those in (run.leafs, run.outside, run.nodes) for each in those}
 
-def cell_turns(run: RecordedRun) -> list[CellTurn]:
-    """Return the caches whose cells a run turns."""
-    graph, found = _Graph(run), list[CellTurn]()
-    for node in run.nodes:
-        root = graph.cache_behind(node.src[0]) if node.told.op == "ROPE" else None
-        by = graph.numbers(node.src[1]) if root is not None else None
-        if root is not None and by is not None and len(by) == _cells(root.told.ne):
-            found.append(CellTurn(root.tensor, by))
-    return found
+    def uses(self) -> list[CellUse]:
+        """Return what the run does with each cache, each pair of leafs once."""
+        written = dict(self._written())
+        found: dict[tuple[object, ...], list[tuple[PlacedTensor, PlacedTensor, RecordedTensor]]] = {}
+        for keys, mask in self._attention():
+            root = keys.view_src
+            if root in written:
+                like = written[root], mask, keys.told.nb, keys.told.view_offs
+                found.setdefault(like, []).append((keys, self.placed[root], mask))
+        return [_use(self.run, group, written) for group in found.values()]
+
+    def turns(self) -> list[CellTurn]:
+        """Return the caches whose cells the run turns."""
+        found = list[CellTurn]()
+        for node in self.run.nodes:
+            root = self._cache_behind(node.src[0]) if node.told.op == "ROPE" else None
+            by = self._numbers(node.src[1]) if root is not None else None
+            if root is not None and by is not None and len(by) == _cells(root.told.ne):
+                found.append(CellTurn(root.tensor, by))
+        return found
+
+    def positions(self) -> Cells | None:
+        """Return the positions by which the run turns its tokens, None where it turns none."""
+        ropes = (node for node in self.run.nodes if node.told.op == "ROPE" and self._cache_behind(node.src[0]) is None)
+        return next((by for node in ropes if (by := self._numbers(node.src[1])) is not None), None)
+
+    def _written(self) -> Iterator[tuple[RecordedTensor, RecordedTensor]]:
+        """Yield caches and the leafs whose numbers are the rows written."""
+        for node in self.run.nodes:
+            if node.told.op == "SET_ROWS" and node.view_src is not None:
+                root, leaf = self.placed.get(node.view_src), self._leaf(node.src[1])
+                rows = self.placed[node.src[0]].told.ne[1] if node.src[0] in self.placed else -1
+                numbers = self._numbers(leaf)
+                if self._lasts(root) and leaf is not None and numbers is not None and len(numbers) == rows:
+                    yield node.view_src, leaf
+
+    def _attention(self) -> Iterator[tuple[PlacedTensor, RecordedTensor]]:
+        """Yield the views of caches that attention takes as keys, and the leafs of their masks."""
+        for node in self.run.nodes:
+            at = ATTENTION.get(node.told.op)
+            if at is None or len(node.src) <= at:
+                continue
+            mask = self._leaf(node.src[at])
+            keys = self._keys(node)
+            if keys is not None and mask is not None and isinstance(self.run.held.get(mask), MaskTold):
+                yield keys, mask
+
+    def _keys(self, node: PlacedTensor) -> PlacedTensor | None:
+        """Return the view of a cache that an attention reads, None where it reads none."""
+        if node.told.op == "FLASH_ATTN_EXT":
+            return self._view(node.src[1])
+        over = self._behind(node.src[0], lambda at: at.told.op == "MUL_MAT")
+        return None if over is None else self._view(over.src[0])
+
+    def _view(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
+        """Return the last view of a cache behind a tensor."""
+        return self._behind(tensor, lambda at: at.view_src is not None and self._lasts(self.placed.get(at.view_src)))
+
+    def _cache_behind(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
+        """Return the cache that a tensor is a view of."""
+        view = self._view(tensor)
+        return None if view is None or view.view_src is None else self.placed[view.view_src]
+
+    def _behind(self, tensor: RecordedTensor | None, found: Callable[[PlacedTensor], bool]) -> PlacedTensor | None:
+        """Return the first that is so of a tensor and those that it hands on."""
+        at = self.placed.get(tensor) if tensor is not None else None
+        while at is not None and not found(at):
+            at = self.placed.get(at.src[0]) if at.told.op in LAID_AS and at.src and at.src[0] else None
+        return at
+
+    def _leaf(self, tensor: RecordedTensor | None) -> RecordedTensor | None:
+        """Return the leaf behind casts and views, as far as its numbers were told."""
+        at = self._behind(tensor, lambda at: at.tensor in self.run.held)
+        return None if at is None else at.tensor
+
+    def _numbers(self, tensor: RecordedTensor | None) -> Cells | None:
+        """Return the whole numbers of a leaf, None where they were not told."""
+        leaf = self._leaf(tensor)
+        told = self.run.held.get(leaf) if leaf is not None else None
+        return np.array(told.values, np.int64) if isinstance(told, NumbersTold) else None
+
+    @staticmethod
+    def _lasts(root: PlacedTensor | None) -> bool:
+        """Return whether a tensor lies outside compute memory."""
+        return root is not None and root.memory is not None and not root.memory.computes
 
 
 def _use(
@@ -144,90 +214,4 @@ def _cells(ne: tuple[int, ...]) -> int:
     return ne[1] * ne[2] * ne[3]
 
 
-class _Graph:
-    """The tensors of a run, by what they are placed as."""
-
-    def __init__(self, run: RecordedRun) -> None:
-        self.run = run
-        self.placed = {each.tensor: each for those in (run.leafs, run.outside, run.nodes) for each in those}
-
-    def written(self) -> Iterator[tuple[RecordedTensor, RecordedTensor]]:
-        """Yield caches and the leafs whose numbers are the rows written."""
-        for node in self.run.nodes:
-            if node.told.op == "SET_ROWS" and node.view_src is not None:
-                root, leaf = self.placed.get(node.view_src), self.leaf(node.src[1])
-                rows = self.placed[node.src[0]].told.ne[1] if node.src[0] in self.placed else -1
-                numbers = self.numbers(leaf)
-                if self.lasts(root) and leaf is not None and numbers is not None and len(numbers) == rows:
-                    yield node.view_src, leaf
-
-    def attention(self) -> Iterator[tuple[PlacedTensor, RecordedTensor]]:
-        """Yield the views of caches that attention takes as keys, and the leafs of their masks."""
-        for node in self.run.nodes:
-            at = ATTENTION.get(node.told.op)
-            if at is None or len(node.src) <= at:
-                continue
-            mask = self.leaf(node.src[at])
-            keys = self.keys(node)
-            if keys is not None and mask is not None and isinstance(self.run.held.get(mask), MaskTold):
-                yield keys, mask
-
-    def keys(self, node: PlacedTensor) -> PlacedTensor | None:
-        """Return the view of a cache that an attention reads, None where it reads none."""
-        if node.told.op == "FLASH_ATTN_EXT":
-            return self.view(node.src[1])
-        over = self.behind(node.src[0], "MUL_MAT")
-        return None if over is None else self.view(over.src[0])
-
-    def view(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
-        """Return the last view of a cache behind a tensor."""
-        at = self.placed.get(tensor) if tensor is not None else None
-        while at is not None and not (at.view_src and self.lasts(self.placed.get(at.view_src))):
-            at = self.placed.get(at.src[0]) if at.told.op in LAID_AS and at.src and at.src[0] else None
-        return at
-
-    def cache_behind(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
-        """Return the cache that a tensor is a view of."""
-        view = self.view(tensor)
-        return None if view is None or view.view_src is None else self.placed[view.view_src]
-
-    def behind(self, tensor: RecordedTensor | None, op: str) -> PlacedTensor | None:
-        """Return the node of an op behind those that hand on their first operand."""
-        at = self.placed.get(tensor) if tensor is not None else None
-        while at is not None and at.told.op != op:
-            at = self.placed.get(at.src[0]) if at.told.op in LAID_AS and at.src and at.src[0] else None
-        return at
-
-    def leaf(self, tensor: RecordedTensor | None) -> RecordedTensor | None:
-        """Return the leaf behind casts and views, as far as its numbers were told."""
-        at = self.placed.get(tensor) if tensor is not None else None
-        while at is not None and at.tensor not in self.run.held:
-            at = self.placed.get(at.src[0]) if at.told.op in LAID_AS and at.src and at.src[0] else None
-        return None if at is None else at.tensor
-
-    def numbers(self, tensor: RecordedTensor | None) -> Cells | None:
-        """Return the whole numbers of a leaf, None where they were not told."""
-        leaf = self.leaf(tensor)
-        told = self.run.held.get(leaf) if leaf is not None else None
-        return np.array(told.values, np.int64) if isinstance(told, NumbersTold) else None
-
-    def positions(self) -> Iterator[Cells]:
-        """Yield the numbers by which ROPE turns something else than a cache."""
-        for node in self.run.nodes:
-            if node.told.op == "ROPE" and self.cache_behind(node.src[0]) is None:
-                numbers = self.numbers(node.src[1])
-                if numbers is not None:
-                    yield numbers
-
-    @staticmethod
-    def lasts(root: PlacedTensor | None) -> bool:
-        """Return whether a tensor lies outside compute memory."""
-        return root is not None and root.memory is not None and not root.memory.computes
-
-
-def positions_of(run: RecordedRun) -> Cells | None:
-    """Return the positions by which a run turns its tokens, None where it turns none."""
-    return next(_Graph(run).positions(), None)
-
-
-__all__ = ["CellTurn", "CellUse", "Cells", "cell_turns", "cell_uses", "positions_of"]
+__all__ = ["CacheGraph", "CellTurn", "CellUse", "Cells"]

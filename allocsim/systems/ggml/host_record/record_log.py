@@ -185,6 +185,13 @@ Happening = RecordedRun | Touch | RecordedBuffer
 """What a session is made of: a run, what the host did, a buffer that is given back."""
 
 
+def event_of(one: Happening | MemoryCall) -> int:
+    """Return when something happened."""
+    if isinstance(one, RecordedBuffer):
+        return one.died or 0
+    return one.n if isinstance(one, BatchEnded | SequenceAsked) else one.event
+
+
 @dataclass(slots=True)
 class RecordLog:
     """All that was said, in order."""

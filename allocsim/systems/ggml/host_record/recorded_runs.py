@@ -40,6 +40,7 @@ from allocsim.systems.ggml.host_record.record_log import (
     RecordedTensor,
     RecordLog,
     Touch,
+    event_of,
 )
 
 Span = tuple[RecordedBuffer, int, int]
@@ -148,11 +149,6 @@ def host_of(log: RecordLog, runs: Sequence[RecordedRun], stop: int | None = None
         if not isinstance(one, RecordedRun) or one in mine:
             host.follow(one)
     return host
-
-
-def event_of(one: Happening) -> int:
-    """Return when something happened."""
-    return (one.died or 0) if isinstance(one, RecordedBuffer) else one.event
 
 
 class FollowedHost:
