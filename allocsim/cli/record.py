@@ -25,7 +25,7 @@ import typer
 
 from allocsim.cli.check import outcome_entry, print_remarks
 from allocsim.cli.output import print_error, print_json, print_line, show_path
-from allocsim.cli.record_live import judged_live
+from allocsim.cli.record_live import LiveJudge, judged_live
 from allocsim.cli.record_malloc import malloc
 from allocsim.cli.trace import record_of_recording, say_recording
 from allocsim.document import dumps
@@ -77,9 +77,11 @@ def ggml(
         raise typer.BadParameter("give a program behind `--`, or a log by --log")
     if (live and given is not None) or (stop and not live):
         raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
-    with log_at(given or out) as log:
-        documents = _recorded(program, log, live=live, stop=stop) if program else _in(log)
-        cells = [one for path in logs_of(log) for one in cell_recordings(read_log(path))]
+    with log_at(given or out) as path:
+        judging = _recorded(program, path, live=live, stop=stop) if program else None
+        logs = [read_log(each) for each in (logs_of(path) if program else [path])]
+    documents = judging.documents() if judging else [each for log in logs for each in documents_of(log)]
+    cells = [one for log in logs for one in cell_recordings(log)]
     if not documents:
         raise AllocsimError(f"{program[0] if program else given}: no graph was computed by a ggml that could be seen")
     if folder is not None:
@@ -125,17 +127,13 @@ def _judged(cells: CellRecording) -> tuple[JudgedRecording, list[str]]:
     return judged, [cells.place(finding.event) for finding in judged.findings]
 
 
-def _recorded(program: list[str], log: Path, *, live: bool, stop: bool) -> list[Document]:
-    """Run a program and return what it did."""
+def _recorded(program: list[str], log: Path, *, live: bool, stop: bool) -> LiveJudge | None:
+    """Run a program; return who judged it meanwhile, where that was asked for."""
     with started(program, log) as process:
-        judge = judged_live(show_path(program[0]), process, log, stop=stop) if live else None
+        judging = judged_live(show_path(program[0]), process, log, stop=stop) if live else None
         status = process.wait()
     _said(program[0], status)
-    return [document for path in logs_of(log) for document in _in(path)] if judge is None else judge.documents()
-
-
-def _in(log: Path) -> list[Document]:
-    return documents_of(read_log(log))
+    return judging
 
 
 def _said(program: str, status: int) -> None:
