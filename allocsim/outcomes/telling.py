@@ -19,7 +19,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.files.sizes import in_bytes, in_growth
 from allocsim.judge.violations import Report, Violation
@@ -53,6 +53,7 @@ NOT_ASKED: Final = (
 NOT_SOUGHT: Final = "; a cure was not looked for to the end: the steps set for cures are spent"
 
 MAKE_A_PLAN: Final = "`allocsim plan FILE --allocator greedy_by_size -o planned.json` makes one"
+
 CHEAPER: Final = "; cheaper ones were not looked for to the end"
 
 
@@ -273,10 +274,12 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         yield ""
     for v in bare:
         yield from _violation(v, several=several)
-    alike = Counter((v.kind, v.run if several else None, v.message) for v in report.warnings)
-    first = {(v.kind, v.run if several else None, v.message): v for v in reversed(report.warnings)}
-    for key, times in alike.items():  # programs that are alike have the same warnings
-        yield from _violation(first[key], several=several, mark=f"warning, {times} times" if times > 1 else "warning")
+    alike: dict[tuple[Any, ...], list[Violation]] = {}  # programs that are alike have the same warnings
+    for v in report.warnings:
+        alike.setdefault((v.kind, v.run if several else None, v.message), []).append(v)
+    for same in alike.values():
+        times = f", {len(same)} times" if len(same) > 1 else ""
+        yield from _violation(same[0], several=several, mark=f"warning{times}")
     if report.count > len(report.violations):
         yield f"  {report.count - len(report.violations)} more are not listed (--limit)"
 

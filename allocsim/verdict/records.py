@@ -60,11 +60,16 @@ class Witness:
     address: int | None = None
     """Offset of the buffer in its arena."""
 
+    @property
+    def called(self) -> str | None:
+        """The name of its op, or its kind where it has none."""
+        return self.op_name or self.kind
+
     def __str__(self) -> str:
         what = self.value_name or self.buffer_name or "?"
         if self.op is None:
             return what
-        return f"{what} at op {self.op} ({self.op_name or self.kind})" + (f" of run {self.run}" if self.run else "")
+        return f"{what} at op {self.op} ({self.called})" + (f" of run {self.run}" if self.run else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,12 +161,10 @@ def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness |
 def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
     """Name the three parties of a stale read."""
     later = f" of run {reader.run}" if reader.run != victim.run and reader.run else ""
-    by = (
-        f"by then {writer.op_name or writer.kind} has written there (op {writer.op})"
-        if writer is not None and writer.op is not None
-        else "it is not there"
-    )
-    return f"{reader.op_name or reader.kind} (op {reader.op}{later}) reads {victim.buffer_name}; {by}"
+    by = "it is not there"
+    if writer is not None and writer.op is not None:
+        by = f"by then {writer.called} has written there (op {writer.op})"
+    return f"{reader.called} (op {reader.op}{later}) reads {victim.buffer_name}; {by}"
 
 
 def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:

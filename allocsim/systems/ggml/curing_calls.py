@@ -35,16 +35,15 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
     """
     changes = (cause.change,) if cause.cure is None else cause.cure.changes
     pinned = {(change.problem, change.plan, change.buffer) for change in changes if change.kind == "pin"}
-    laid = MOVED if cause.party == "caller" else NONE
-    yield from dict.fromkeys(
-        laid if change.kind in LAID else CALLS[_form(document, cause, change)](change, document)
-        for change in changes
-        if change.kind in LAID
-        or (
-            change.kind in CALLS
-            and (change.kind != "pair" or (change.problem, change.plan, change.buffer) not in pinned)
-        )
-    )
+    laid, said = MOVED if cause.party == "caller" else NONE, dict[str, None]()
+    for change in changes:
+        if change.kind in LAID:
+            said[laid] = None
+        elif change.kind in CALLS and not (
+            change.kind == "pair" and (change.problem, change.plan, change.buffer) in pinned
+        ):
+            said[CALLS[_form(document, cause, change)](change, document)] = None
+    yield from said
 
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
@@ -75,6 +74,10 @@ def _uploaded(change: Change, document: Document) -> list[str]:
 def _upload(change: Change, document: Document) -> str:
     calls = ", ".join(f"ggml_backend_tensor_set({name}, ...)" for name in _uploaded(change, document))
     return f"{calls} before this run, behind ggml_gallocr_alloc_graph and every run that takes its bytes"
+
+
+def _look(change: Change, document: Document) -> str:
+    return f"ggml_backend_tensor_get({program_of(change, document).buffers.names[change.buffer or 0]}, ...)"
 
 
 def _wait(change: Change, document: Document) -> str:
@@ -114,17 +117,13 @@ CALLS: Final[dict[str, Callable[[Change, Document], str]]] = {
     "wait": _wait,
     "runs": lambda *_: f"{WAITED} anything of the next run, its uploads among them",
     "late": lambda change, document: (
-        f"ggml_backend_tensor_get({program_of(change, document).buffers.names[change.buffer or 0]}, ...) before "
-        f"another graph runs in this memory, or an allocator of its own (ggml_gallocr_new) for each"
+        f"{_look(change, document)} before another graph runs in this memory, or an allocator of its own (ggml_gallocr_new) for each"
     ),
     "upload, gone": lambda change, document: (
         f"the memory of {', '.join(_uploaded(change, document))} was given back {FREED}, which is to be done behind "
         f"this run; or it is allocated anew, and then uploaded"
     ),
-    "late, gone": lambda change, document: (
-        f"ggml_backend_tensor_get({program_of(change, document).buffers.names[change.buffer or 0]}, ...) before its "
-        f"memory is given back {FREED}"
-    ),
+    "late, gone": lambda change, document: f"{_look(change, document)} before its memory is given back {FREED}",
     "kernel": lambda change, _: (
         f"ggml_op_can_inplace is not to name {change.op_kind}; until then, "
         f"ggml_set_output of its operand {change.operand}"
