@@ -123,7 +123,7 @@ class Explorer:
         """
         if self._witness is None:
             target = self.asked.target
-            other = replace(target, hash_seed=target.hash_seed + 1, trace=False, hour=True, thread=True)
+            other = replace(target, hash_seed=target.hash_seed + 1, trace=False, clock=True, thread=True)
             self._witness = other.open()
         return self._witness
 

@@ -33,7 +33,7 @@ UNKNOWN: Final = "two answers to one question, not seen again"
 
 CHANGED: Final[Mapping[str, Mapping[str, Any]]] = {
     FOLDER: {"elsewhere": True},
-    CLOCK: {"hour": True},
+    CLOCK: {"clock": True},
     THREAD: {"thread": True},
     HASHES: {"hash_seed": 1},
 }

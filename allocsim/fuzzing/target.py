@@ -77,7 +77,7 @@ class Target:
     """Whether to note which branches of its own files are taken; needs `coverage`."""
     hash_seed: int = HASH_SEED
     """Seed of Python's hashes in its process (`PYTHONHASHSEED`)."""
-    hour: bool = False
+    clock: bool = False
     """Whether its process is shown another time, for each question its own (`clock`)."""
     thread: bool = False
     """Whether each question is asked from a thread of its own."""
@@ -311,7 +311,7 @@ class Asker:
                 "PYTHONPATH": path,
                 "PYTHONHASHSEED": str(self.target.hash_seed),
                 "ALLOCSIM_TRACE": "1" if self.target.trace else "",
-                "ALLOCSIM_HOUR": "1" if self.target.hour else "",
+                "ALLOCSIM_CLOCK": "1" if self.target.clock else "",
                 "ALLOCSIM_THREAD": "1" if self.target.thread else "",
             },
             pass_fds=(their_replies, their_control),

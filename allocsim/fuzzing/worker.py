@@ -117,7 +117,7 @@ def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:
     replies, control = os.fdopen(answers, "wb"), os.fdopen(news, "wb")
     os.dup2(2, 1)
     clock = None
-    if os.environ.get("ALLOCSIM_HOUR"):
+    if os.environ.get("ALLOCSIM_CLOCK"):
         from allocsim.fuzzing.clock import MovedClock  # noqa: PLC0415 - before the target is imported, and only where asked for
 
         clock = MovedClock()
@@ -212,7 +212,7 @@ def _limit(memory: int | None) -> None:
 
 
 def _serve(planner: Any, replies: BinaryIO, tracer: Any, clock: Any) -> None:
-    """Answer requests until there are no more, each at an hour of its own where there is a clock.
+    """Answer requests until there are no more, each at a time of its own where there is a clock.
 
     Before the last answer of each, say which lines were seen. Never returns.
     """

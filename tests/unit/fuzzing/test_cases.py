@@ -152,7 +152,7 @@ def test_why_a_case_is_answered_in_two_ways():
     case, other = CASES["plain"], FuzzCase(program=LARGE)
     steady = Asked(lambda *_: 0)
     assert unlike(Asked(lambda *asked: asked[-1]), steady, case, ()) == (CHANCE, ())
-    for cause, name in ((HASHES, "hash_seed"), (FOLDER, "elsewhere"), (CLOCK, "hour"), (THREAD, "thread")):
+    for cause, name in ((HASHES, "hash_seed"), (FOLDER, "elsewhere"), (CLOCK, "clock"), (THREAD, "thread")):
         assert unlike(Asked(lambda *_: 0, **{name: 64}), Asked(lambda *_: 64), case, ()) == (cause, ())
     assert unlike(steady, Asked(lambda *_: 64), case, ()) == (UNKNOWN, ())
     assert unlike(Asked(lambda *_: 0, imported=64), Asked(lambda *_: 64), case, ()) == (CHANCE, ())
