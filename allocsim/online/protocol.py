@@ -75,17 +75,28 @@ class Abilities:
 
     @classmethod
     def of(cls, target: Any) -> "Abilities":
-        """Return those of a target. Raises AllocsimError for one without alloc or free."""
+        """Return those of a target.
+
+        Raises AllocsimError for one without alloc or free, and for one that cannot be asked.
+        """
         for name in ("alloc", "free"):
-            if not callable(getattr(target, name, None)):
+            if not callable(_of(target, name)):
                 raise AllocsimError(f"an online allocator needs a method {name!r}; {type(target).__name__} has none")
-        calls = frozenset(name for name in OPTIONAL if callable(getattr(target, name, None)))
-        page = getattr(target, "page", 0)
+        calls = frozenset(name for name in OPTIONAL if callable(_of(target, name)))
+        page = _of(target, "page", 0)
         if isinstance(page, bool) or not isinstance(page, int) or page < 0:
             raise AllocsimError(f"page is {page!r}; an integer of bytes, or none, is needed")
-        streams = "record_stream" in calls or bool(getattr(target, "streams", False))
-        said = {name: bool(getattr(target, name, False)) for name in ("keeps", "unbounded", "threads", "forks")}
+        streams = "record_stream" in calls or bool(_of(target, "streams"))
+        said = {name: bool(_of(target, name)) for name in ("keeps", "unbounded", "threads", "forks")}
         return cls(calls=calls, page=page, streams=streams, **said)
+
+
+def _of(target: Any, name: str, otherwise: Any = None) -> Any:
+    """Return an attribute of a target. Raises AllocsimError where looking at it does."""
+    try:
+        return getattr(target, name, otherwise)
+    except Exception as error:
+        raise AllocsimError(f"{name!r} of an online allocator raised {type(error).__name__}: {error}") from error
 
 
 class _FromShelf:

@@ -360,6 +360,16 @@ def test_a_target_without_free_is_refused():
         Judge(make=lambda *_: type("Half", (), {"alloc": print})()).abilities()
 
 
+@pytest.mark.parametrize("name", ["alloc", "streams", "page", "trim", "keeps"])
+def test_a_target_that_raises_where_it_is_looked_at_is_refused(name):
+    def raises(_):
+        raise ValueError("not yet open")
+
+    half = type("Half", (), {"alloc": print, "free": print, name: property(raises)})
+    with pytest.raises(AllocsimError, match=f"'{name}' of an online allocator raised ValueError: not yet open"):
+        Judge(make=lambda *_: half()).abilities()
+
+
 def test_another_thread_and_a_child_see_the_same_target_and_the_parent_goes_on():
     """What a child frees is the child's; calls on a thread come one after the other."""
     driver = Judge(make=SOUND["forked"]).driver(
