@@ -4,8 +4,10 @@ import ctypes
 import os
 import signal
 import sys
+import time
 
 CALLS = [0]
+COMPILED = []
 
 
 def good(program):
@@ -81,6 +83,30 @@ def raises(program):
 def quits(program):
     """Good with less than three ops, else the end of its process, with a good exit status."""
     return good(program) if len(program.ops) < 3 else os._exit(0)
+
+
+def compiles(program):
+    """Good; in each process the first program of more than three ops takes a second of work first."""
+    if len(program.ops) > 3 and not COMPILED:
+        begun = time.process_time()
+        while time.process_time() < begun + 1:
+            pass
+        COMPILED.append(program)
+    return good(program)
+
+
+def stuck(program):
+    """Good but for programs of more than three ops."""
+    return good(program) if len(program.ops) < 4 else _forever(program)
+
+
+def stuck_after(program):
+    """Good until it was asked for a program of more than three ops before."""
+    if COMPILED:
+        _forever(program)
+    if len(program.ops) > 3:
+        COMPILED.append(program)
+    return good(program)
 
 
 def overlaps(program):

@@ -130,7 +130,7 @@ class Examiner:
         none.
         """
         self.tally = Tally()
-        self.history: Questions = ()
+        self.histories: Sequence[Questions] = ((),)
         """What the process was asked that answered the cases judged last."""
         self.rows: dict[str, Property] = {name: PROPERTIES[name] for name in properties}
         self.held: list[tuple[list[FuzzCase], list[Answer]]] = []
@@ -162,7 +162,7 @@ class Examiner:
     def judge_held(self, *, until: float | None = None) -> list[BrokenProperty]:
         """Judge the answers that wait; from `until` on (`Answering`) nothing more is asked."""
         held, self.held = self.held, []
-        self.history = list(getattr(self.asker, "asked", ()))
+        self.histories = getattr(self.asker, "histories", ((),))
         joined = self._described([asked[0] for asked, _ in held])
         self._note(len(held))
         self._note(len(held), again=True)
@@ -201,7 +201,7 @@ class Examiner:
             if alike(answers[place], other) or other.failure is not None or answers[place].failure is not None:
                 continue
             case = cases[place]
-            mine = until_case(self.history, case)
+            mine = until_case(self.histories, case)
             theirs = [(cases[earlier], False) for earlier in chosen[:turn]]
             why, before = unlike(asker, witness, case, ((asker, mine), (witness, theirs)))
             finding = finding_of("deterministic", (why, WORDS[why].format(len(before))), case, other)
@@ -214,7 +214,7 @@ class Examiner:
         After `until` (`Answering`) no more of them.
         """
         answers = self._asked(cases, again=False, until=until)
-        self.history = list(getattr(self.asker, "asked", ()))
+        self.histories = getattr(self.asker, "histories", ((),))
         cases = cases[: len(answers)]
         self.tally.programs += len(cases)
         self._note(len(cases))
@@ -461,10 +461,15 @@ def few(cases: Sequence[FuzzCase]) -> list[FuzzCase]:
     return [cases[place] for place in range(0, len(cases), max(len(cases) // FEW, 1))][:FEW]
 
 
-def until_case(questions: Questions, case: FuzzCase) -> Questions:
-    """Return the questions before a case, all where it is not among them."""
-    places = [place for place, (question, _) in enumerate(questions) if question.program is case.program]
-    return questions[: places[0]] if places else questions
+def until_case(histories: Sequence[Questions], case: FuzzCase) -> Questions:
+    """Return the questions before a case that the process was asked which was asked it last; all
+    that the last process was asked where none was asked it.
+    """
+    for questions in reversed(histories):
+        places = [place for place, (question, _) in enumerate(questions) if question.program is case.program]
+        if places:
+            return questions[: places[0]]
+    return histories[-1]
 
 
 def finding_of(name: str, why: Why, case: FuzzCase, answer: Answer) -> BrokenProperty:

@@ -21,14 +21,17 @@ from allocsim.fuzzing.batch import Batch
 from allocsim.fuzzing.broken_property import NOTED, BrokenProperty
 from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
-from allocsim.fuzzing.fuzz_case import Answer, FuzzCase
-from allocsim.fuzzing.history import CHANGED, HISTORY, UNKNOWN, after, alike, alone, sequence
+from allocsim.fuzzing.fuzz_case import HANGS, Answer, FuzzCase
+from allocsim.fuzzing.history import CHANGED, HISTORY, UNKNOWN, after, after_all_is_compiled, alike, alone, sequence
 from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
 from allocsim.judge.violations import KINDS
+
+LATE: Final = "did not answer in time once, and did when it was asked again"
+"""What is noted of a target beside its answers."""
 
 ALONE: Final = {*CHANGED, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""
@@ -175,6 +178,7 @@ class Explorer:
         shown = finding.breaks == "bits" or finding.before or finding.cause in ALONE
         if known is None and in_time and not shown:
             finding = of_history(finding, self.asker, examiner, self.known.values(), until=until)
+            examiner.tally.noted[LATE] += finding.cause == LATE
             if finding.key in self.known:
                 return
         self.known[finding.key] = finding
@@ -182,7 +186,7 @@ class Explorer:
         vague = finding.cause in KINDS and seconds > 0
         if not vague:
             tell(finding)
-        if seconds > 0 and known is None and not finding.before:
+        if seconds > 0 and known is None and not finding.before and finding.breaks != NOTED:
             small = smallest(finding, examiner, seconds=seconds)
             best = self.known.get(small.key)
             if best is None or small.better_than(best):
@@ -204,14 +208,20 @@ def of_history(
     before: the one that is known, or a new one with its sequence of questions.
 
     Where no sequence of questions shows another answer than alone, the finding says so; and where
-    the time was up (`until`) before all were tried.
+    the time was up (`until`) before all were tried. An answer that came late once and is not late
+    again is no finding but something noted (`LATE`): the planner may have compiled itself.
     """
-    before = until_case(examiner.history, finding.case)
-    first = alone(asker, finding.case)
+    before = until_case(examiner.histories, finding.case)
+    late = finding.cause == HANGS
+    answered = after_all_is_compiled if late else after
+    first = answered(asker, (), finding.case)
     if finding.breaks == "deterministic":
         if not alike(first, alone(asker, finding.case)):
             return finding
         before = [*before, (finding.case, False)]
+    elif late:
+        if first.late:
+            return finding
     else:
         asker.renew()
         if examiner.find(finding.case, finding.breaks) is not None:
@@ -219,13 +229,15 @@ def of_history(
     joined = next((other for other in known if other.cause == HISTORY), None)
     if joined is not None:
         return joined
-    found = sequence(asker, before, finding.case, first, until=until)
+    found = sequence(asker, before, finding.case, first, until=until, answered=answered)
+    if found is None and late:
+        return finding_of(NOTED, (LATE, f"the target {LATE}"), finding.case, Answer())
     if found is None:
         words = "asked alone in a fresh process it does not do so, and not after the same questions"
         if until is not None and time() >= until:
             words = "asked alone in a fresh process it does not do so; the time was up before more was asked"
         return replace(finding, message=f"{finding.message}; {words}")
-    other = after(asker, [(case, False) for case in found], finding.case)
+    other = answered(asker, [(case, False) for case in found], finding.case)
     words = WORDS[HISTORY].format(len(found)) + f"; after them: {finding.message}"
     made = finding_of("deterministic", (HISTORY, words), finding.case, other)
     return replace(made, before=found, reduced=True, origin=finding.origin)

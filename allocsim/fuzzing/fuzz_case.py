@@ -28,11 +28,13 @@ from allocsim.model import Bools, Document, Plan, Problem, Program
 if TYPE_CHECKING:
     from allocsim.fuzzing.batch import Batch
 
+HANGS: Final = "hangs"
+
 FAILURES: Final[dict[str, str]] = {
     "raises": "it raised an exception",
     "rubbish": "what it returned is no plan of the program",
     "exceeds": "it returned a plan beyond an arena's capacity instead of refusing",
-    "hangs": "it did not answer in time",
+    HANGS: "it did not answer in time",
     "memory": "it asked for more memory than it may have",
     "dies": "it ended its process",
     "processes": "it began more processes than it may have",
@@ -143,6 +145,11 @@ class Answer:
     """Whether it answered the same when asked a second time; True where it was not asked."""
     seconds: float = field(default=0.0, compare=False)
     """CPU seconds it took."""
+
+    @property
+    def late(self) -> bool:
+        """Whether there was none in time."""
+        return self.failure is not None and self.failure.kind == HANGS
 
 
 def same_plan(one: Plan, other: Plan) -> bool:

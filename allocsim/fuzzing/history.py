@@ -14,7 +14,7 @@ found is kept, with the case at its end: each shorter one that was tried shows n
 What this module does not see: whether either answer is a good plan.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import Any, Final, Protocol
 
@@ -54,6 +54,10 @@ class Renewable(Protocol):
         """Begin a process that was asked nothing."""
         ...
 
+    def warmed(self, before: Sequence[FuzzCase], case: FuzzCase) -> Answer:
+        """Return the answer of a fresh process to a case that it answered once before."""
+        ...
+
     def anew(self, case: FuzzCase, *, elsewhere: bool = False, **changed: Any) -> Answer:
         """Return the answer of one more process that imports the target anew.
 
@@ -82,6 +86,11 @@ def after(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
     return asker.ask([*asked, case])[-1]
 
 
+def after_all_is_compiled(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
+    """Return the answer of a fresh process that was asked other questions and this one before."""
+    return asker.warmed([question for question, again in before for _ in range(1 + again)], case)
+
+
 def unlike(
     asker: Renewable, witness: Renewable, case: FuzzCase, histories: Sequence[tuple[Renewable, Questions]]
 ) -> tuple[str, tuple[FuzzCase, ...]]:
@@ -105,10 +114,18 @@ def unlike(
 
 
 def sequence(
-    asker: Renewable, before: Questions, case: FuzzCase, first: Answer, *, until: float | None = None
+    asker: Renewable,
+    before: Questions,
+    case: FuzzCase,
+    first: Answer,
+    *,
+    until: float | None = None,
+    answered: Callable[[Renewable, Questions, FuzzCase], Answer] = after,
 ) -> tuple[FuzzCase, ...] | None:
     """Return questions after which the case is answered otherwise than alone, None where these do
     not show it. Each question is asked once; what is asked twice counts as two.
+
+    `answered` asks: questions, then the case.
 
     None too where the time is up (`until`, of `time.time`) before any was seen to show it.
     """
@@ -116,7 +133,7 @@ def sequence(
     asked = [question for question, again in before for _ in range(1 + again)]
 
     def shows(chosen: Sequence[FuzzCase]) -> bool:
-        return not alike(first, after(asker, [(question, False) for question in chosen], case))
+        return not alike(first, answered(asker, [(question, False) for question in chosen], case))
 
     length = 1
     while length < len(asked) and time() < over and not shows(asked[-length:]):
@@ -151,6 +168,7 @@ __all__ = [
     "THREAD",
     "UNKNOWN",
     "after",
+    "after_all_is_compiled",
     "alike",
     "alone",
     "unlike",

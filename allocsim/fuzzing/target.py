@@ -36,7 +36,7 @@ from typing import IO, Any, Final, Self
 from allocsim.errors import AllocsimError, PlannerError
 from allocsim.files.patience import PATIENCE, Limit, waited_seconds
 from allocsim.files.signals import children_of, how_ended
-from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
+from allocsim.fuzzing.fuzz_case import HANGS, Answer, Failure, FuzzCase
 from allocsim.fuzzing.worker import HEAD, PROCESSES, send, warm_up
 from allocsim.model import Plan, Problem
 
@@ -45,8 +45,16 @@ GRACE: Final = 60.0
 busy machine let it wait, and of CPU to warm up.
 """
 
+AT_FIRST: Final = 6
+"""How many times the limit a planner may compute on top of it for its first answer to a question
+that is asked again to see whether it hangs: it may be at work compiling itself.
+"""
+
 KEPT: Final = 1000
 """Questions of a process that are remembered, the latest."""
+
+ENDED: Final = 16
+"""Processes that ended whose questions are remembered, the latest."""
 
 MEMORY: Final = 2 << 30
 SECONDS: Final = 10.0
@@ -113,6 +121,8 @@ class Asker:
         """The first case of each thing noted."""
         self.asked: deque[tuple[FuzzCase, bool]] = deque(maxlen=KEPT)
         """What this process was asked, and whether twice, since it was fresh."""
+        self.asked_before: deque[Sequence[tuple[FuzzCase, bool]]] = deque(maxlen=ENDED)
+        """What each process was asked that ended, up to the question it ended of."""
         self.fresh = True
         """Whether the process has not been asked anything yet."""
         self._grace = GRACE
@@ -135,10 +145,13 @@ class Asker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
+    def ask(
+        self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None, grace: float = 0.0
+    ) -> list[Answer]:
         """Return the answer to each case.
 
-        With `again`, each is asked twice and the answers are compared.
+        With `again`, each is asked twice and the answers are compared. For each it may compute
+        `grace` seconds longer than its limit.
 
         From `until` on, a time of `time.time`, no answer is waited for any more: there is none to
         the last cases.
@@ -154,7 +167,7 @@ class Asker:
                 continue
             for case in left:
                 self.asked.append((case, again))
-                answer = self._one(case, again=again)
+                answer = self._one(case, again=again, grace=grace)
                 self._number += 1
                 found.append(answer)
                 if _over(until) and len(found) < len(cases):
@@ -176,10 +189,25 @@ class Asker:
         with Asker(replace(self.target, **changed), folder=None if elsewhere else self.folder) as other:
             return other.ask([case])[0]
 
+    def warmed(self, before: Sequence[FuzzCase], case: FuzzCase) -> Answer:
+        """Return the answer of a fresh process to a case that it answered once before.
+
+        The first time, and to each question before, it may compute `AT_FIRST` times as long on top
+        of the limit: what is compiled or read on a first call is not taken for a hang.
+        """
+        self.renew()
+        first = self.ask([*before, case], grace=AT_FIRST * self.target.seconds)[-1]
+        return first if first.late else self.ask([case])[0]
+
     def take_seen(self) -> set[str]:
         """Return what was seen since the last call."""
         seen, self.seen = self.seen, set()
         return seen
+
+    @property
+    def histories(self) -> "list[Sequence[tuple[FuzzCase, bool]]]":
+        """What each process was asked, the one that answers now last."""
+        return [*self.asked_before, tuple(self.asked)]
 
     @property
     def cpu_seconds(self) -> float:
@@ -215,10 +243,10 @@ class Asker:
             return
         self.fresh, self._grace = False, 0.0
 
-    def _one(self, case: FuzzCase, *, again: bool) -> Answer:
+    def _one(self, case: FuzzCase, *, again: bool, grace: float) -> Answer:
         limit = self.target.seconds * (2 if again else 1)
         try:
-            return _answer(case, self._reply(limit, case=case))
+            return _answer(case, self._reply(limit, grace=grace, case=case))
         except ChildProcessError:
             self.renew()
             words = f"{WITHIN} at once"
@@ -229,7 +257,7 @@ class Asker:
         except TimeoutError:
             self.renew()
             words = f"no answer in {self.target.seconds:g} s"
-            return Answer(failure=Failure(kind="hangs", words=words))
+            return Answer(failure=Failure(kind=HANGS, words=words))
         except EOFError:
             return self._death()
 
@@ -374,6 +402,8 @@ class Asker:
             return code, said
         self._replies.forget()
         self.fresh = True
+        if self.asked:
+            self.asked_before.append(tuple(self.asked))
         self.asked.clear()
         self._number += 1
         return code, said

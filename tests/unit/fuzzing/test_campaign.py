@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from allocsim.fuzzing import (
 )
 from allocsim.fuzzing import corpus as corpora
 from allocsim.fuzzing.cluster import go_through
+from allocsim.fuzzing.explorer import LATE
+from allocsim.fuzzing.history import HISTORY
 from allocsim.fuzzing.tally import BY_NUMBER
 from allocsim.judge.fast import defects
 
@@ -50,6 +53,31 @@ def asked(name, **options):
 
 def found(result):
     return {(finding.breaks, finding.cause) for finding in result.findings}
+
+
+def late(name, limit=0.5, **options):
+    what = asked(name, **{"examples": 3, "guarantees": (), **options})
+    result = campaign(replace(what, target=replace(what.target, seconds=limit)))
+    return found(result), {note.cause for note in result.notes}, result.tally.noted
+
+
+def test_an_answer_that_is_late_once_is_noted_and_no_finding():
+    causes, notes, noted = late("compiles")
+
+    assert (causes, notes) == (set(), {LATE})
+    assert noted[LATE] > 0
+
+
+def test_a_planner_that_is_late_again_hangs():
+    causes, notes, _ = late("stuck")
+
+    assert (causes, notes) == ({("answers", "hangs")}, set())
+
+
+def test_a_planner_that_hangs_after_what_it_was_asked_before_is_told_as_that():
+    causes, notes, _ = late("stuck_after")
+
+    assert (causes - {("capacity", "exceeds")}, notes) == ({("deterministic", HISTORY)}, set())
 
 
 def test_nothing_is_found_wrong_with_a_good_planner():
