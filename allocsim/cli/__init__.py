@@ -71,6 +71,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
     "trace": Command("allocsim.cli.trace", "trace", "a recording of an allocator, judged or as a document"),
     "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
+    "join": Command("allocsim.cli.join", "join", "the plans of several ranks as one document"),
     "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
     "serve": Command("allocsim.cli.serve", "serve", "a page that judges in the browser; documents stay there"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),

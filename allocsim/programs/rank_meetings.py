@@ -15,6 +15,9 @@ A collective is two events on its stream: the rank *gives* (what it brings has b
 (`sources`): that is all that orders ranks. So a rank that has got may be ahead of one that has not
 begun to write, as with every library that carries them.
 
+The `meta` of a rank's program may say how many ranks there are and their groups (`in_meta`), so
+that a document of one rank is enough where all are alike: `plans_of` reads that of documents.
+
 `faults` are findings, not errors: `CollectiveMismatch` where parts do not fit each other,
 `CollectiveDeadlock` where ranks wait for each other in a ring. A document is made of programs
 without faults alone.
@@ -29,7 +32,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
 from allocsim.errors import ModelError
-from allocsim.model import Program
+from allocsim.model import Document, Plan, Program
+
+MOST: Final = 1 << 16
+"""Ranks that a document may speak of."""
 
 Groups = Mapping[str, Sequence[Sequence[int]]]
 """Name of a group -> its parts, each with its ranks in their order."""
@@ -92,10 +98,16 @@ def _one_before(meeting: Meeting, place: int) -> Iterable[int]:
     return ((place - int(meeting.params.get("by", 1))) % len(meeting.ranks),)
 
 
+def _paired(meeting: Meeting, place: int) -> Iterable[int]:
+    return [int(source) for source, target in meeting.params.get("pairs", ()) if target == place]
+
+
 _SOURCES: Final[dict[str, Callable[[Meeting, int], Iterable[int]]]] = {
     "broadcast": _root,
     "reduce": _all_for_root,
     "send_receive": _one_before,
+    "collective-permute": _paired,
+    "collective-permute-start": _paired,
 }
 """Kinds in which a rank does not need the parts of all."""
 
@@ -122,6 +134,51 @@ class Meetings:
         if walk.left:
             raise ModelError("", next((f.message for f in self.faults), None) or _ring(self, walk).message)
         return done
+
+
+def in_meta(ranks: int, groups: Groups) -> dict[str, Any]:
+    """Return what the `meta` of a rank's program says of all ranks, under `ranks`."""
+    return {"count": ranks, "groups": {name: [list(part) for part in split] for name, split in groups.items()}}
+
+
+def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
+    """Return the plan of each rank, and the groups in which they meet: of a document for each rank
+    in their order, or of one for all.
+
+    Raises ModelError for documents that are not of one plan each, that do not say which ranks there
+    are, and that say it differently or are not that many.
+    """
+    plans: list[Plan] = []
+    said: list[tuple[int, Groups]] = []
+    for number, document in enumerate(documents):
+        place = f"documents[{number}]"
+        if len(document.plans) != 1:
+            raise ModelError(place, f"has {len(document.plans)} plans; of a rank there is one")
+        (plan,) = document.plans
+        plans.append(plan)
+        said.append(_groups_in(plan.program.meta.get("ranks"), place))
+        if said[-1] != said[0]:
+            raise ModelError(place, "says of ranks and their groups what documents[0] does not")
+    count, groups = said[0]
+    if len(plans) not in (1, count):
+        raise ModelError(
+            "documents", f"there are {len(plans)} for {count} ranks; one for each is needed, or one for all"
+        )
+    return plans * (count // len(plans)), groups
+
+
+def _groups_in(told: Any, place: str) -> tuple[int, Groups]:
+    """Return how many ranks there are, and their groups.
+
+    Raises ModelError for what says neither.
+    """
+    count, groups = (told.get("count"), told.get("groups")) if isinstance(told, Mapping) else (None, None)
+    if type(count) is not int or not 0 < count <= MOST or not isinstance(groups, Mapping):
+        raise ModelError(f"{place}.programs[0].meta.ranks", "says neither how many ranks there are nor their groups")
+    for name, split in groups.items():
+        if not all(isinstance(part, Sequence) and all(type(rank) is int for rank in part) for part in split):
+            raise ModelError(f"{place}.programs[0].meta.ranks.groups[{name!r}]", "is no list of lists of ranks")
+    return count, groups
 
 
 def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
@@ -324,4 +381,15 @@ def _ring(met: Meetings, walk: _Walk) -> RankFault:
     )
 
 
-__all__ = ["Groups", "Meeting", "Meetings", "RankEvent", "RankFault", "collectives", "meetings", "told"]
+__all__ = [
+    "Groups",
+    "Meeting",
+    "Meetings",
+    "RankEvent",
+    "RankFault",
+    "collectives",
+    "in_meta",
+    "meetings",
+    "plans_of",
+    "told",
+]

@@ -32,7 +32,7 @@ What this module does not see: the order of collectives among other ops and thei
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Final
@@ -43,6 +43,7 @@ from allocsim.allocators import find
 from allocsim.allocators.over_streams import over_streams
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Plan, Problem, Role
+from allocsim.programs.rank_meetings import in_meta
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
@@ -240,7 +241,10 @@ class _Sharder:
         graph.expand(mean)
         graph.nodes[:] = scheduled(graph.nodes, how.prefetch, how.bucket_nbytes, late=how.zero == 1)
         lowered = lower(graph, (mean, *(self.image[read] for read in reads)))
-        return Sharded(sharding=how, lowered=on_streams(lowered), shapes=self.shapes, optimizer=self.optimizer)
+        streamed = on_streams(lowered)
+        ranks = {"ranks": in_meta(how.ranks, groups_of(how.ranks, how.hybrid))}
+        streamed = replace(streamed, program=replace(streamed.program, meta={**streamed.program.meta, **ranks}))
+        return Sharded(sharding=how, lowered=streamed, shapes=self.shapes, optimizer=self.optimizer)
 
     def _node(self, node: Tensor) -> Tensor:
         """Return a node of the forward pass, on what its sources became."""

@@ -45,6 +45,8 @@ class HloProtoModule:
 
     scheduled: bool
     donated: frozenset[int]
+    ranks = 0
+    """It does not say how many run it."""
 
     def __init__(self, module: Message, source: str) -> None:
         self.source, self.name = source, module.text(1)

@@ -96,6 +96,7 @@ class ReadableModule(Protocol):
     entry: str
     scheduled: bool
     donated: frozenset[int]
+    ranks: int
 
     @property
     def asynchronous(self) -> bool:
@@ -115,6 +116,8 @@ class HloModule:
     scheduled: bool
     donated: frozenset[int]
     """Parameters whose memory an output may take."""
+    ranks: int
+    """Partitions that all run it, 0 where it has replicas, too, and where that is not said."""
     lines: Mapping[str, tuple[int, tuple[str, ...]]]
     """Computation -> number of its first line, lines."""
     _read: dict[str, tuple[Instruction, ...]] = field(default_factory=dict)
@@ -264,7 +267,9 @@ def parse_module(text: str, source: str) -> HloModule:
         raise DocumentError(source, "", "has no ENTRY computation")
     aliases = re.search(r"input_output_alias=\{(.*?)\}, [a-z_]+=", lines[0])
     donated = frozenset(int(k) for k in re.findall(r"\}: \((\d{1,9}),", aliases[1] if aliases else ""))
-    return HloModule(source, header[1], entry, "is_scheduled=true" in lines[0], donated, found)
+    told = dict(re.findall(r"\b(num_partitions|replica_count)=(\d{1,6})\b", lines[0]))
+    ranks = int(told.get("num_partitions", 0)) if int(told.get("replica_count", 1)) == 1 else 0
+    return HloModule(source, header[1], entry, "is_scheduled=true" in lines[0], donated, ranks, found)
 
 
 __all__ = [

@@ -13,7 +13,8 @@ Instructions
     so a phi whose side lies elsewhere has no slot here. Everything else is a kernel of its
     instruction's name, which reads all arrays of its operands; `allocsim.systems.xla.hlo_in_place` says
     what it may be given its result over.
-    What ends in `-start` runs on a stream of its own, until its `-done`.
+    What ends in `-start` runs on a stream of its own, until its `-done`. A collective says in its
+    `meta` where ranks meet (`allocsim.systems.xla.hlo_collectives`).
 Parameters
     The host writes them first. A parameter that no output may take (`input_output_alias`) is the
     caller's: it is read-only, and read by the host at the end.
@@ -35,9 +36,11 @@ from allocsim.formats.placing import APART, Placing
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, UNPLACED, VIEW, WIDTHS, Bools, Plan, Role
 from allocsim.model.layout import dense_nbytes
 from allocsim.programs.dtype_names import dtype_code
+from allocsim.programs.rank_meetings import in_meta
 from allocsim.programs.routines import TIMES, Where, op_meta
 from allocsim.systems.xla import hlo_in_place
 from allocsim.systems.xla.hlo_assignment import ALIGNMENT, Assignment
+from allocsim.systems.xla.hlo_collectives import COLLECTIVES, Parts, meeting_of
 from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with_sharing
 from allocsim.systems.xla.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 
@@ -122,6 +125,10 @@ class _Walk:
         """The last op on the main stream."""
         self.caller: list[int] = []
         """Parameters that the caller keeps."""
+        self.groups: dict[Parts, str] = {}
+        """The parts in which ranks meet -> what the group is called."""
+        self.unread = False
+        """Whether there is a collective of which nothing says who meets in it."""
         self.started: dict[int, int] = {}
         """Value -> the asynchronous op that is making it."""
 
@@ -141,7 +148,9 @@ class _Walk:
         out = [value for value in result.values() if value is not None]
         self.pass_on()
         self.emit(HOST_READ, "outputs", [*out, *(value for value in self.caller if value not in out)], ())
-        program = replace(self.growing.builder.build(), path=", ".join(self.said))
+        told = {name: parts for parts, name in self.groups.items()}
+        ranks = {"ranks": in_meta(self.module.ranks, told)} if told and not self.unread else {}
+        program = replace(self.growing.builder.build(), path=", ".join(self.said), meta=ranks)
         live = self.live
         problem = None if live is None else believed(program, live, self.times, self.steps, self.born)
         plan = self.growing.plan_for(program, "xla", problem=problem)
@@ -314,7 +323,8 @@ class _Walk:
         ):
             raise DocumentError(self.module.source, row.name[:80], "has no value in the assignment")
         pairs = self.pairs(row, read, written, made)
-        at = self.emit(row.opcode, row.name, read, written, in_place=pairs, stream=int(started))
+        told = self.told_ranks(row)
+        at = self.emit(row.opcode, row.name, read, written, in_place=pairs, stream=int(started), told=told)
         if started:
             self.started.update(dict.fromkeys(written, at))
         return made
@@ -460,11 +470,31 @@ class _Walk:
             self.emit(SAME, row.name, given, made)
         return found
 
+    def told_ranks(self, row: Instruction) -> Mapping[str, Any]:
+        """Return what the op of an instruction says of where ranks meet in it
+        (`allocsim.programs.rank_meetings`), and keep the group.
+        """
+        met = meeting_of(row, self.module.ranks)
+        if met is None:
+            self.unread |= row.opcode in COLLECTIVES
+            return {}
+        group = self.groups.setdefault(met.parts, f"group {len(self.groups)}")
+        return {"collective": group, "params": dict(met.params), "of": row.name}
+
     def emit(
-        self, kind: str, name: str, read: Any, made: Any, *, stream: int = 0, after: Iterable[int] = (), **op: Any
+        self,
+        kind: str,
+        name: str,
+        read: Any,
+        made: Any,
+        *,
+        stream: int = 0,
+        after: Iterable[int] = (),
+        told: Mapping[str, Any] | None = None,
+        **op: Any,
     ) -> int:
-        """Add an op where the walk stands."""
-        meta = op_meta(self.call, name if self.suffix else None)
+        """Add an op where the walk stands; `told` stands in its `meta`, too."""
+        meta = {**op_meta(self.call, name if self.suffix else None), **(told or {})}
         waits = [*after, *([self.latest] if stream and self.latest >= 0 else ())]
         at = self.growing.builder.op(
             kind, read, made, name=f"{name}{self.suffix}", stream=stream, after=waits, meta=meta, **op

@@ -8,9 +8,11 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.diagnostics import check
+from allocsim.document import dumps, loads
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Document
 from allocsim.programs.joined_ranks import joined
+from allocsim.programs.rank_meetings import plans_of
 from engine.autodiff import backward
 from engine.sharding import Simulation, shard
 
@@ -77,6 +79,18 @@ def test_every_planner_is_judged_clean_over_all_ranks(name):
     plan = step.planned(name)
     assert check(Document.of(plan)).clean
     assert check(joined([plan] * 4, step.groups)).clean
+
+
+@pytest.mark.parametrize("how", [{"zero": 0}, {"zero": 3}, {"zero": 2, "hybrid": (2, 2)}])
+def test_the_document_of_a_rank_says_where_the_others_are(how):
+    """It is joined over all ranks with nothing told beside it, as with the groups of the step."""
+    recorded = steps.perceptron(4)
+    step = shard(*recorded.forward(), ranks=4, optimizer="adamw", **how)
+    read = loads(dumps(Document.of(step.planned())))
+    plans, groups = plans_of([read])
+    assert len(plans) == 4
+    assert {name: tuple(map(tuple, split)) for name, split in groups.items()} == dict(step.groups)
+    assert dumps(joined(plans, groups)) == dumps(joined([step.planned()] * 4, step.groups))
 
 
 def test_a_gather_is_issued_before_the_unit_that_it_is_ahead_of():

@@ -1,0 +1,123 @@
+"""Collectives of a partitioned module: which ranks meet in an instruction.
+
+    told = meeting_of(row, module.ranks)
+    told.parts, told.params         # ((0, 1), (2, 3)), {}
+
+A rank is a partition: all run one module, and the k-th time that the ranks of a part meet is that
+of each of them. Channels are no communicators: one number may stand at all collectives of a module.
+`replica_groups` comes in three forms: lists, `[2,4]<=[8]T(1,0)` (numbers from 0 on as an array,
+transposed, a row for each part), and `mesh['x'=4,'y'=2] {'x'}` (ranks are the points of a mesh, a
+part has those that differ in these axes alone). None is one part of all.
+
+What this module does not see: modules with replicas beside partitions, and protos, which name the
+groups in fields of their own; nothing is said of these (None).
+
+Source: XLA `collective_ops_utils.h` (who takes part), `replica_group.h`, `mesh_and_axis.h`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.systems.xla.hlo_text import Instruction
+
+COLLECTIVES: Final = frozenset(
+    kind + form
+    for kind in (
+        "all-reduce",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+        "collective-permute",
+        "collective-broadcast",
+    )
+    for form in ("", "-start")
+)
+
+BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
+"""Kinds whose numbers are partitions wherever they have a channel."""
+
+MOST: Final = 1 << 16
+"""Ranks."""
+
+Parts = tuple[tuple[int, ...], ...]
+
+_LISTS: Final = re.compile(r"replica_groups=\{((?:\{[\d,\s]*\},?\s*)*)\}")
+_ARRAY: Final = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH: Final = re.compile(r"replica_groups=mesh\[((?:'[^']*'=\d+,?)*)\]\s*\{((?:'[^']*',?\s*)*)\}")
+_PAIRS: Final = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?\s*)*)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedCollective:
+    """Where the ranks of an instruction meet."""
+
+    parts: Parts
+    params: Mapping[str, Any]
+
+
+def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
+    """Return where `ranks` ranks meet in an instruction, None where it is no collective or its
+    groups are of a form that is not read. O(ranks).
+    """
+    kind = row.opcode.removesuffix("-start")
+    if row.opcode not in COLLECTIVES or row.number("channel_id") is None or not 1 < ranks <= MOST:
+        return None
+    whole: Parts = (tuple(range(ranks)),)
+    pairs = _PAIRS.search(row.attributes)
+    if kind == "collective-permute":
+        if pairs is None:
+            return None
+        moved = sorted(map(list, _numbers(pairs[1])))
+        return RankedCollective(parts=whole, params={"pairs": moved})
+    by_rank = kind in BY_PARTITION or "use_global_device_ids=true" in row.attributes
+    parts = _parts(row.attributes) if by_rank else whole  # else numbers are replicas, of which there is one
+    parts = whole if parts == () else parts
+    if parts is None or sorted(rank for part in parts for rank in part) != list(range(ranks)):
+        return None
+    return RankedCollective(parts=parts, params={})
+
+
+def _parts(attributes: str) -> Parts | None:
+    """Return the parts that `replica_groups` names, () for all ranks, None for another form."""
+    if lists := _LISTS.search(attributes):
+        return tuple(_numbers(lists[1]))
+    if array := _ARRAY.search(attributes):
+        shape, lengths = _integers(array[1]), _integers(array[2])
+        return _laid(lengths, _integers(array[3]) if array[3] else tuple(range(len(lengths))), shape)
+    if mesh := _MESH.search(attributes):
+        named = re.findall(r"'([^']*)'=(\d{1,9})", mesh[1])
+        axes = {name: (place, int(length)) for place, (name, length) in enumerate(named)}
+        across = re.findall(r"'([^']*)'", mesh[2])
+        if any(name not in axes for name in across):
+            return None
+        inner = [axes[name][0] for name in across]
+        lengths = tuple(length for _, length in axes.values())
+        outer = [place for place in range(len(lengths)) if place not in inner]
+        size, count = (int(np.prod(some, dtype=np.int64)) for some in ([lengths[place] for place in inner], lengths))
+        return _laid(lengths, (*outer, *inner), (count // max(size, 1), size))
+    return None if "replica_groups=" in attributes else ()
+
+
+def _laid(lengths: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Parts | None:
+    """Return the rows of numbers from 0 on, laid as an array, transposed and laid again."""
+    count = int(np.prod(lengths, dtype=np.int64))
+    fits = len(shape) == 2 and shape[0] * shape[1] == count and sorted(order) == list(range(len(lengths)))
+    if not fits or not 0 < count <= MOST:
+        return None
+    table = np.arange(count).reshape(lengths).transpose(order).reshape(shape)
+    return tuple(map(tuple, table.tolist()))
+
+
+def _numbers(lists: str) -> list[tuple[int, ...]]:
+    return [_integers(one) for one in re.findall(r"\{([\d,\s]*)\}", lists)]
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in re.findall(r"\d{1,9}", text))
+
+
+__all__ = ["RankedCollective", "meeting_of"]
