@@ -247,6 +247,7 @@ ELSEWHERE = {
     "diagnose --out": "the folder of a report, as `repro`; so does `repro run` of several scenarios",
     "fuzz --online": "a folder for each finding, as `serve`",
     "record ggml --out": "the log grows in the recorded program, and is read up to its last whole line",
+    "join --out": "one document, as `convert`",
     "record malloc --out": "the same; cut to its length by a rename, as `convert` writes",
     "check --format github": "a line is added to the file of the job, which is not ours alone",
 }

@@ -58,6 +58,16 @@ def _world(ranks: int) -> Any:
     return world
 
 
+def rank_here() -> int:
+    """Return which rank this process is."""
+    return int(mpi().COMM_WORLD.rank)
+
+
+def said_by_all(mine: list[str]) -> list[str]:
+    """Return what each rank says, in their order; every rank asks."""
+    return [one for row in mpi().COMM_WORLD.allgather(mine) for one in row]
+
+
 def agree(ranks: int, said: str) -> None:
     """Raise EngineError unless this process is one of so many, and all say the same."""
     world = _world(ranks)
@@ -221,4 +231,4 @@ class MpiRank:
         self.close()
 
 
-__all__ = ["MpiGroup", "MpiRank", "agree", "ending_together", "launched", "mpi"]
+__all__ = ["MpiGroup", "MpiRank", "agree", "ending_together", "launched", "mpi", "rank_here", "said_by_all"]

@@ -9,8 +9,8 @@ each step are, to the bit, those of one process whose logical batch is the ranks
 the other.
 
 Validation runs whole in each process, on whole weights; `gather` brings these and the moments
-together, so that a checkpoint is that of one process and any number of ranks goes on from it. Rank
-0 writes.
+together. Of a checkpoint each rank writes its part, and any number of ranks goes on from it; rank 0
+writes all else.
 
 What this module does not see: epochs, files, and who holds what.
 """
@@ -29,10 +29,10 @@ from engine.autodiff import SEED
 from engine.graph import Tensor
 from engine.kernels.binding import Array
 from engine.models.trainable import Model
-from engine.sharding.mpi_ranks import MpiRank, agree, launched
+from engine.sharding.mpi_ranks import MpiRank, agree, launched, rank_here, said_by_all
 from engine.sharding.sharded_step import MEAN, Sharding, shard
 from engine.sharding.simulation import Simulation
-from engine.training.checkpoint import digest
+from engine.training.digests import digest
 from engine.training.index_limits import index_limits
 from engine.training.trainer import BatchOutcome, Build, Trainer
 
@@ -60,6 +60,8 @@ class RankedTrainer(Trainer):
             if wrong:
                 raise EngineError(said)
         self.ranks, self.zero = ranks, zero
+        self.mine = (rank_here(),) if launched() else range(ranks)
+        self.writes = 0 in self.mine
         self._gathered = 0
         """The step of which whole weights and moments are here."""
         self._planner_name = planner
@@ -109,6 +111,10 @@ class RankedTrainer(Trainer):
             if name in held:
                 held[name][...] = array
 
+    def of_all(self, mine: list[str]) -> list[str]:
+        """Return what each rank says, in their order; every rank asks."""
+        return said_by_all(mine) if launched() else mine
+
     def close(self) -> None:
         """Give memory and threads back."""
         if self._step is not None:
@@ -140,12 +146,11 @@ class RankedTrainer(Trainer):
         bind = MpiRank if launched() else Simulation
         world = bind(step, plan, given, executor=self._executor, threads=self._threads)
         world.adopt(self.states, self.steps)
-        self.writes = not isinstance(world, MpiRank) or world.rank == 0
         inputs = {leaf.name: leaf for leaf in step.lowered.graph.leafs if leaf.role == Role.INPUT and leaf.name != SEED}
         return _Step(
             plan=plan,
             world=world,
-            mine=range(world.rank, world.rank + 1) if isinstance(world, MpiRank) else range(self.ranks),
+            mine=self.mine,
             inputs=inputs,
             constants=self._constants("optimizer", shapes, loss, inputs),
             outputs=outputs.name,
@@ -160,7 +165,7 @@ class _Step:
 
     plan: Plan
     world: MpiRank | Simulation
-    mine: range
+    mine: Sequence[int]
     """The ranks of this process."""
     inputs: Mapping[str, Tensor]
     constants: Mapping[str, Array]

@@ -19,6 +19,8 @@ and their meaning are those of ggml's ggml-opt.
 | `measured_memory.py` | memory of a run by category, as measured; `allocsim.liveness.memory_categories` predicts it |
 | `nonfinite_policy.py` | what is done about NaN and infinity |
 | `checkpoint.py` | what a resumed run needs |
+| `checkpoint_parts.py` | of many ranks, the part that each writes |
+| `digests.py` | hashes of what is kept on disk |
 | `config.py` | `allocsim train CONFIG.toml` |
 """
 

@@ -8,6 +8,9 @@ and are not saved) |
 | state.best.NAME | a weight or a state of the model at the lowest evaluation, with `patience` |
 | order | the datapoints in the order of this epoch |
 
+Of a step of several ranks each writes its part of all weights and moments into a file of its own
+(`engine.training.checkpoint_parts`), and this one names the parts.
+
 The metadata entry `allocsim.training` is JSON: version, position, losses of the epoch so far, the
 epochs before, the generator's state, and the *identity*: settings, model, frozen weights and data,
 as far as they decide the course. It has also the plans and the memory of what ran, so that the
@@ -39,7 +42,9 @@ from allocsim.errors import EngineError
 from allocsim.files import write_atomic
 from allocsim.files.gate import converted, refused_with, refusing
 from engine.models.trainable import Model
+from engine.training.checkpoint_parts import forget, read_parts, write_part
 from engine.training.dataset import Dataset
+from engine.training.digests import digest, ordered
 from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryRecord
 from engine.training.settings import Epoch, Settings, TrainingState
@@ -48,9 +53,11 @@ from engine.training.trainer import Trainer
 
 KEY: Final = "allocsim.training"
 DIGEST: Final = "allocsim.digest"
-VERSION: Final = 4
-_READ: Final = (2, 3, VERSION)
-"""Version 2 has no account of memory, and does not say where it was made; 3 has no evaluations."""
+VERSION: Final = 5
+_READ: Final = (2, 3, 4, VERSION)
+"""Version 2 has no account of memory, and does not say where it was made; 3 has no evaluations, 4
+no parts.
+"""
 _MISSING: Final = 1
 """The version that had no digest."""
 
@@ -75,6 +82,8 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory: dict[str, MemoryRecord] = {}
     made_on: dict[str, str] = {}
     evaluations: list[tuple[Count, _Packed]] = []
+    parts: list[str] = []
+    shapes: dict[str, list[Count]] = {}
 
 
 def made_on() -> dict[str, str]:
@@ -119,9 +128,10 @@ def identity(
 
 
 def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any]) -> None:
-    """Write the checkpoint; OutputError where it cannot be written.
+    """Write the checkpoint, of several ranks the parts of those of this process; OutputError where
+    it cannot be written.
 
-    Between optimizer steps only.
+    Between optimizer steps only. Every rank asks.
     """
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
@@ -132,6 +142,14 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
     tensors = {f"weight.{name}": array for name, array in trainer.weights.items()}
     tensors |= {f"state.{name}": array for name, array in trainer.states.items() if not name.startswith(ACCUMULATED)}
     tensors |= {f"state.{BEST}{name}": array for name, array in course.best.items()}
+    path = Path(path)
+    cut: dict[str, Any] = {}
+    if trainer.ranks > 1:
+        mine = [write_part(path, tensors, rank, trainer.ranks) for rank in trainer.mine]
+        cut = {"parts": trainer.of_all(mine), "shapes": {name: array.shape for name, array in tensors.items()}}
+        tensors = {}
+    if not trainer.writes:
+        return
     said = {
         "version": VERSION,
         "identity": dict(about),
@@ -145,10 +163,12 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
         "memory": course.memory,
         "made_on": made_on(),
         "evaluations": [[step, _packed(found)] for step, found in course.evaluations],
+        **cut,
     }
     tensors["order"] = course.order
     text = json.dumps(said)
-    write_atomic(path, _ordered(pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)})))
+    write_atomic(path, ordered(pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)})))
+    forget(path, cut.get("parts", ()))
 
 
 def restore(
@@ -210,7 +230,7 @@ def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
-    """Return the tensors of a checkpoint and what its metadata says.
+    """Return the tensors of a checkpoint, whole, and what its metadata says.
 
     Raises EngineError if the file is none, or is not as it was written.
     """
@@ -228,27 +248,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     if metadata.get(DIGEST) != digest(tensors, metadata[KEY]):
         raise EngineError(f"{path}: is not as it was written: its digest differs; take an earlier copy, or train anew")
-    return tensors, converted(found, _Record, str(path), what="complete checkpoint", refusal=_refused)
-
-
-def digest(tensors: Mapping[str, Any], text: str) -> str:
-    """Return a hash of every tensor, by name, and of the metadata's text. O(bytes)."""
-    state = blake2b(digest_size=32)
-    for name, array in sorted(tensors.items()):
-        state.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    state.update(text.encode())
-    return state.hexdigest()
-
-
-def _ordered(packed: bytes) -> bytes:
-    """Return a safetensors file with its metadata in order: the library writes them in any."""
-    length = int.from_bytes(packed[:8], "little")
-    header = json.loads(packed[8 : 8 + length])
-    metadata = dict(sorted(header.pop("__metadata__").items()))
-    text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(packed)[8 + length :]))
+    said: _Record = converted(found, _Record, str(path), what="complete checkpoint", refusal=_refused)
+    return {**tensors, **read_parts(Path(path), said.parts, said.shapes)}, said
 
 
 def _packed(result: EpochResult) -> list[Any]:

@@ -130,7 +130,7 @@ def fit(
             trainer.gather()
             lookout.weights(f"after step {trainer.steps}", trainer.weights)
             _account(trainer, course)
-            if save is not None and trainer.writes:
+            if save is not None:
                 checkpoint.save(save, trainer, course, identity)
 
         def stepped() -> None:

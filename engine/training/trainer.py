@@ -180,6 +180,8 @@ class Trainer:
         """Build -> what its first run held; only of a trainer that measures."""
         self.ranks = 1
         """How many make a step together."""
+        self.mine: Sequence[int] = (0,)
+        """Those of this process."""
         self.writes = True
         """Whether this process is the one that writes results."""
         self._graphs = graphs
@@ -313,6 +315,10 @@ class Trainer:
 
     def gather(self) -> None:
         """Bring `weights` and `states` up to date, where they lie elsewhere; here they do not."""
+
+    def of_all(self, mine: list[str]) -> list[str]:
+        """Return what each rank says, in their order, of which `mine` are those of this process."""
+        return mine
 
     def close(self) -> None:
         """Give the threads back."""

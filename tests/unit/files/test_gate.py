@@ -44,6 +44,8 @@ ELSEWHERE = {
     "allocsim/online/elsewhere.py": "a pipe to a fork of ours",
     "allocsim/processor.py": "the kernel's description of the processor",
     "engine/training/array_files.py": "headers first: `refusing` is round all of it",
+    "engine/training/digests.py": "what it has just encoded itself",
+    "engine/training/checkpoint_parts.py": "headers first: `refusing` is round all of it",
     "engine/training/checkpoint.py": "metadata within `refusing`, and what it has just encoded itself",
     "engine/models/gguf_header.py": "walks the file before the library does",
     "engine/kernels/compiled/jit.py": "this package's own sources",

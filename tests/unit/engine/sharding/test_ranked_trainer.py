@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
 import engine
 from allocsim.cli import main
@@ -18,7 +20,8 @@ from engine.front import functions as fn
 from engine.models import llama
 from engine.models.mlp import mlp
 from engine.sharding.ranked_trainer import RankedTrainer
-from engine.training import Dataset, Settings, fit
+from engine.training import Dataset, Settings, checkpoint, fit
+from engine.training.checkpoint_parts import read_parts
 from engine.training.losses import LOSSES
 
 _beside = Path(sys.executable).with_name("mpiexec")
@@ -96,6 +99,105 @@ def test_what_one_number_of_ranks_leaves_off_another_goes_on_with(zero, tmp_path
             assert np.allclose(array, other.weights[name], rtol=1e-3, atol=1e-5), name
 
 
+@pytest.fixture
+def cut(tmp_path):
+    """A checkpoint of four ranks, and what goes on from it."""
+    model, kept = mlp((2, 17, 2), seed=1), tmp_path / "checkpoint.safetensors"
+    fit(model, moons(), settings(20), trained_by=ranked(3), save=kept, stop_after=7)
+    return kept, lambda **more: fit(model, moons(), settings(20), save=kept, resume=True, **more)
+
+
+def test_each_rank_writes_its_part_of_weights_and_moments(cut):
+    kept, _ = cut
+    tensors, said = checkpoint.read(kept)
+    assert [name.split(".")[2] for name in said.parts] == [f"{rank}-of-4" for rank in range(RANKS)]
+    with safe_open(kept, framework="numpy") as file:
+        assert list(file.keys()) == ["order"]
+    for rank, name in enumerate(said.parts):
+        part = load_file(kept.parent / name)
+        assert part.keys() == said.shapes.keys()
+        for key, row in part.items():
+            flat = tensors[key].reshape(-1)
+            length = -(-flat.size // RANKS)
+            assert np.array_equal(row, flat[rank * length : (rank + 1) * length])
+
+
+def test_the_parts_of_a_checkpoint_go_when_the_next_has_taken_its_place(cut, tmp_path):
+    """Those of other files stay, and so does what has another name; one process needs none."""
+    kept, more = cut
+    others = [tmp_path / f"{name}.0-of-4.{'0' * 32}" for name in ("other.safetensors", "checkpoint.safetensors.old")]
+    for other in others:
+        other.write_bytes(b"mine")
+    earlier = set(checkpoint.read(kept)[1].parts)
+    more(trained_by=ranked(3), stop_after=9)
+    now = set(checkpoint.read(kept)[1].parts)
+    assert not earlier & now
+    assert {path.name for path in tmp_path.iterdir()} == {kept.name, *now, *(other.name for other in others)}
+    more()
+    assert {path.name for path in tmp_path.iterdir()} == {kept.name, *(other.name for other in others)}
+
+
+def test_what_ends_between_the_parts_and_the_file_leaves_the_checkpoint_as_it_was(cut, monkeypatch):
+    kept, more = cut
+    before = kept.read_bytes()
+
+    def ends(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_atomic", ends)
+        with pytest.raises(KeyboardInterrupt):
+            more(trained_by=ranked(3), stop_after=9)
+    assert kept.read_bytes() == before
+    model = mlp((2, 17, 2), seed=1)
+    alike(fit(model, moons(), settings(20), trained_by=ranked(3)), more(trained_by=ranked(3)))
+
+
+def _gone(place):
+    place.unlink()
+
+
+def _turned(place):
+    data = bytearray(place.read_bytes())
+    data[-1] ^= 1
+    place.write_bytes(data)
+
+
+def _emptied(place):
+    place.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [(_gone, "part 2 of 4 is not there"), (_turned, "its digest differs"), (_emptied, "part of a checkpoint")],
+)
+def test_a_part_that_is_not_as_it_was_written_is_refused_by_name(cut, done, said):
+    kept, more = cut
+    place = kept.parent / checkpoint.read(kept)[1].parts[2]
+    done(place)
+    with pytest.raises(EngineError, match=said) as caught:
+        more()
+    assert "2-of-4" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../c.2-of-4." + "0" * 32, "c.1-of-4." + "0" * 32, "c.2-of-5." + "0" * 32, "", "c"])
+def test_a_checkpoint_names_files_beside_it_alone(cut, name):
+    kept, _ = cut
+    names = checkpoint.read(kept)[1].parts
+    with pytest.raises(EngineError, match="is no name of its part 2 of 4"):
+        read_parts(kept, [*names[:2], name, names[3]], {})
+
+
+def test_parts_that_do_not_make_an_array_are_refused(cut):
+    kept, _ = cut
+    said = checkpoint.read(kept)[1]
+    (key, shape), *_ = said.shapes.items()
+    for wrong in ({key: [*shape, 2]}, {"weight.nobody": [3]}):
+        with pytest.raises(EngineError, match="its parts do not make"):
+            read_parts(kept, said.parts, wrong)
+
+
 def test_a_model_of_tokens_with_frozen_weights_is_spread_too():
     config = llama.LlamaConfig(layers=2, hidden=32, ffn=48, heads=2, kv_heads=1, vocab=32)
     model = llama.llama(config, llama.init_parameters(config, seed=5))
@@ -162,7 +264,10 @@ def test_real_ranks_train_to_the_bytes_of_the_simulation_and_one_writes(tmp_path
     done = trained(tmp_path, "real", "--ranks", "4", "--zero", "3", by=(MPIEXEC, "-n", "4"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("each step by 4 ranks by MPI") == 1
-    for name in ("weights.safetensors", "checkpoint.safetensors", "losses.csv", "history.json"):
+    names = {path.name for path in (tmp_path / "simulated").iterdir()}
+    assert names == {path.name for path in (tmp_path / "real").iterdir()}
+    assert len([name for name in names if "-of-4." in name]) == 4
+    for name in names:
         assert (tmp_path / "real" / name).read_bytes() == (tmp_path / "simulated" / name).read_bytes(), name
     wrong = trained(tmp_path, "wrong", "--ranks", "4", by=(MPIEXEC, "-n", "2"))
     assert wrong.returncode == 2
