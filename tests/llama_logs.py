@@ -17,7 +17,7 @@ class DrawnLog:
 
     def __init__(self, cells: int = 16, streams: int = 1) -> None:
         self.cells, self.streams = cells, streams
-        self.events: list[dict[str, object]] = [{"e": "start", "recorder": 2, "ggml": "0.26.0", "inplace_ops": []}]
+        self.events: list[dict[str, object]] = [{"e": "start", "recorder": 3, "ggml": "0.26.0", "inplace_ops": []}]
         for at, usage in ((STATES, 0), (COMPUTES, 2)):
             self.say("buffer", at=at, base=at << 20, size=1 << 20, usage=usage, alignment=32, name="CPU")
         self.tensor(CACHE, "NONE", "cache_k_l0", (16, cells, streams, 1), STATES)

@@ -455,6 +455,25 @@ static void scheduled_read_while_computing(void) { // a scheduler has taken its 
     ggml_backend_sched_free(s);
 }
 
+// A scheduler that has not run yet, where one lay before: waiting for it is waiting for the backends that it has itself.
+static void waited_for_another_scheduler(void) {
+    struct chain once = chain_of(N), c = chain_of(N);
+    backend * other = ggml_backend_cpu_init();
+    planner * p = plan(c.g);
+    sched * s = scheduler(once.g);
+    upload(once.x);
+    ggml_backend_sched_graph_compute(s, once.g);
+    ggml_backend_sched_free(s);
+    s = ggml_backend_sched_new(wrong ? &other : &cpu, NULL, 1, NODES, false, true);
+    upload(c.x);
+    ggml_backend_graph_compute_async(cpu, c.g);
+    ggml_backend_sched_synchronize(s);
+    show("out", c.out);
+    ggml_backend_sched_free(s);
+    ggml_backend_free(other);
+    ggml_gallocr_free(p);
+}
+
 static void scheduled_unflagged(void) {
     struct chain c = chain_of(N);
     if (!wrong) {
@@ -559,7 +578,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(planned_over_then_read), ROW(both_uploaded_first), ROW(replaced_then_run), ROW(replaced_then_read),
     ROW(weights_freed), ROW(rebuilt_without_upload), ROW(state_recycled), ROW(read_while_computing),
     ROW(upload_while_computing), ROW(second_context_unflagged), ROW(scheduled_input_once), ROW(scheduled_unflagged),
-    ROW(scheduled_read_while_computing),
+    ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

@@ -143,7 +143,7 @@ static void say_text(const char * text, size_t most) {
 }
 
 static void say_start(void) {
-    say("{\"e\":\"start\",\"recorder\":2,\"ggml\":");
+    say("{\"e\":\"start\",\"recorder\":3,\"ggml\":");
     say_text(has("ggml_version") ? ASK(const char *, ggml_version, (void)) : "", 64);
     say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
     for (int op = 0, first = 1; op < LAST_OP && has("ggml_op_can_inplace"); op++) {
@@ -586,6 +586,31 @@ static void plain(const char * kind, const void * by, const void * other) {
     }
 }
 
+static void say_backends(void * sched);
+
+// Waits for a scheduler are waits for its backends, which are told here: it may not have run yet.
+static void scheduler_waits(void * sched) {
+    if (begin()) {
+        open_event("sync");
+        say(",\"by\":%llu,\"other\":0", (unsigned long long) (uintptr_t) sched);
+        say_backends(sched);
+        say("}\n");
+        flush();
+    }
+}
+
+static void ended(const void * by) { // what comes to lie at its address is another one
+    if (by && begin()) {
+        entry * known = find(&runs, by);
+        if (known) {
+            known->more = 0;
+        }
+        open_event("ended");
+        say(",\"by\":%llu}\n", (unsigned long long) (uintptr_t) by);
+        flush();
+    }
+}
+
 static void planned(const void * planner, const void * graph) {
     if (!begin()) {
         return;
@@ -779,11 +804,22 @@ REAL(void, ggml_backend_sched_synchronize, (void *))
 void ggml_backend_sched_synchronize(void * sched) {
     ggml_backend_sched_synchronize_type call = CALL(ggml_backend_sched_synchronize);
     if (depth++ == 0) {
-        plain("sync", sched, NULL);
+        scheduler_waits(sched);
     }
     call(sched);
     depth--;
 }
+
+#define ENDS(name) \
+    REAL(void, name, (void *)) \
+    void name(void * one) { \
+        name##_type call = CALL(name); \
+        ended(one); \
+        call(one); \
+    }
+ENDS(ggml_backend_sched_free)
+ENDS(ggml_backend_free)
+ENDS(ggml_backend_event_free)
 
 REAL(void, ggml_backend_event_record, (void *, void *))
 void ggml_backend_event_record(void * event, void * backend) {
@@ -890,7 +926,7 @@ void ggml_reset(void * ctx) {
         } else if (scheduling && !announced) { \
             const entry * of = find(&runs, scheduling); \
             announced = true; \
-            run_begins(scheduling, of ? (const void *) (uintptr_t) of->more : graph, awaited); \
+            run_begins(scheduling, of && of->more ? (const void *) (uintptr_t) of->more : graph, awaited); \
         } \
         const int status = call(backend, graph); \
         if (--depth == 0) { \
@@ -947,7 +983,8 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(ggml_backend_event_synchronize), ROW(ggml_gallocr_alloc_graph), ROW(ggml_backend_buft_alloc_buffer),
     ROW(ggml_backend_buffer_free), ROW(ggml_free), ROW(ggml_reset), ROW(ggml_backend_graph_compute),
     ROW(ggml_backend_graph_compute_async), ROW(ggml_backend_sched_alloc_graph), ROW(ggml_backend_sched_graph_compute),
-    ROW(ggml_backend_sched_graph_compute_async), ROW(llama_decode), ROW(llama_process), ROW(llama_batch_ext_add),
+    ROW(ggml_backend_sched_graph_compute_async), ROW(ggml_backend_sched_free), ROW(ggml_backend_free),
+    ROW(ggml_backend_event_free), ROW(llama_decode), ROW(llama_process), ROW(llama_batch_ext_add),
     ROW(llama_batch_ext_add_token), ROW(llama_batch_ext_add_embd), ROW(llama_batch_ext_add_seq), ROW(llama_batch_ext_set_pos),
     ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
     ROW(llama_memory_seq_cp), ROW(llama_memory_seq_keep), ROW(llama_memory_seq_add), ROW(llama_memory_seq_div),

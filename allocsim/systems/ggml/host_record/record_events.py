@@ -10,7 +10,8 @@
 | `plan` | an allocator laid out a graph |
 | `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting; what is read goes `into` an address |
 | `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `backends`: those of its scheduler; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
-| `sync` | the host waited for a backend or scheduler |
+| `sync` | the host waited for a backend or scheduler, whose `backends` are told |
+| `ended` | a scheduler, a backend or an event is given back: what lies there later is another one |
 | `record`, `wait` | of an event and a backend |
 | `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
 | `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
@@ -46,8 +47,10 @@ class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
 
     ggml: str
     inplace_ops: tuple[str, ...]
-    recorder: Annotated[int, msgspec.Meta(ge=1, le=2)] = 1
-    """Version: 2 says when the restoring of a state begins, 1 said its end alone."""
+    recorder: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
+    """Version: 1 said of the restoring of a state its end alone, 2 when it begins, 3 says when
+    schedulers, backends and events end.
+    """
 
 
 class BufferTold(RecordEvent, frozen=True, kw_only=True, tag="buffer"):
@@ -149,6 +152,13 @@ class Waited(RecordEvent, frozen=True, kw_only=True, tag="sync"):
     """The host waited for a backend or scheduler."""
 
     by: Address
+    backends: tuple[Address, ...] = ()
+
+
+class ActorEnded(RecordEvent, frozen=True, kw_only=True, tag="ended"):
+    """A scheduler, a backend or an event is given back."""
+
+    by: Address
 
 
 class EventRecorded(RecordEvent, frozen=True, kw_only=True, tag="record"):
@@ -225,6 +235,6 @@ class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
 
 AnyEvent = (
     Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | HostWrote | HostRead
-    | RunBegins | RunEnded | Waited | EventRecorded | EventWaited
+    | RunBegins | RunEnded | Waited | ActorEnded | EventRecorded | EventWaited
     | RowFilled | BatchBegins | BatchEnded | ResultsTaken | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

@@ -13,6 +13,7 @@ Contract
 * A tensor told anew at its address with another op, type or shape is another one; one told with
   other memory, flags or sources is the same. Its buffer is the one that lies at the address told at
   the moment its memory was told.
+* So are schedulers, backends and events another one where one was given back before.
 * A tensor's flags are those it had when its memory was given to it: what the planner knew.
 
 O(lines). What this module does not see: what is wrong.
@@ -20,6 +21,7 @@ O(lines). What this module does not see: what is wrong.
 
 import heapq
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -28,8 +30,10 @@ import msgspec
 
 from allocsim.errors import DocumentError
 from allocsim.files.gate import content
+from allocsim.model.layout import LIMIT
 from allocsim.systems.ggml.ggml_dump import NONE
 from allocsim.systems.ggml.host_record.record_events import (
+    ActorEnded,
     AnyEvent,
     BatchBegins,
     BatchEnded,
@@ -54,6 +58,10 @@ from allocsim.systems.ggml.host_record.record_events import (
 
 COMPUTE_USAGE: Final = 2
 """`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what allocators of graphs mark their buffers with."""
+
+
+GENERATION: Final = LIMIT + 1
+"""By which the numbers of two things differ that lay at one address one after the other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -248,6 +256,8 @@ class LogReading:
         self.graphs: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.laid: dict[int, Laid] = {}
         """Graph -> its tensors as they were at its last run; none where anything was told since."""
+        self.ends: Counter[int] = Counter()
+        """By address, how many schedulers, backends and events were given back there."""
         self.backends: dict[int, tuple[int, ...]] = {}
         """By scheduler, those of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
@@ -320,19 +330,27 @@ class LogReading:
                 self._touched(event)
             case RunBegins():
                 self._ran(event)
-            case Waited() | EventRecorded() | EventWaited() | ResultsTaken():
+            case Waited() | EventRecorded() | EventWaited() | ActorEnded() | ResultsTaken():
                 self._ordered(event)
 
-    def _ordered(self, event: Waited | EventRecorded | EventWaited | ResultsTaken) -> None:
+    def _actor(self, at: int) -> int:
+        """Return the number of the scheduler, backend or event that lies at an address now."""
+        return at + self.ends[at] * GENERATION
+
+    def _ordered(self, event: Waited | EventRecorded | EventWaited | ActorEnded | ResultsTaken) -> None:
         """Take in what the host knows to have ended, or goes by."""
         match event:
             case Waited():
-                self._waited(event.by, event.n)
+                if event.backends:  # one that did not run yet has backends, too
+                    self.backends[self._actor(event.by)] = tuple(map(self._actor, event.backends))
+                self._waited(self._actor(event.by), event.n)
             case EventRecorded():
-                self.recorded[event.by] = event.n, event.other
-            case EventWaited() if not event.other and event.by in self.recorded:
-                reached, by = self.recorded[event.by]
+                self.recorded[self._actor(event.by)] = event.n, self._actor(event.other)
+            case EventWaited() if not event.other and self._actor(event.by) in self.recorded:
+                reached, by = self.recorded[self._actor(event.by)]
                 self.log.waited(by, event.n, reached)
+            case ActorEnded():
+                self.ends[event.by] += 1
             case ResultsTaken():
                 self._taken(event)
 
@@ -367,12 +385,13 @@ class LogReading:
         writes = isinstance(event, HostWrote)
         self.log.uploads += writes
         self.log.reads += not writes
-        touch = Touch(event.n, writes, tensor, root, root.told, root.memory, start, start + event.size, event.by)
+        by = self._actor(event.by)
+        touch = Touch(event.n, writes, tensor, root, root.told, root.memory, start, start + event.size, by)
         self.log.happened.append(touch)
         if isinstance(event, HostRead) and event.into:
             for others in self.coming.values():
                 others.pop(event.into, None)
-            self.coming.setdefault(event.by, {})[event.into] = event.into + event.size, touch
+            self.coming.setdefault(by, {})[event.into] = event.into + event.size, touch
 
     def _waited(self, by: int, event: int) -> None:
         """Take in a wait for a backend, or for a scheduler and so for all of its backends."""
@@ -422,25 +441,15 @@ class LogReading:
         if event.graph not in self.laid:
             self.laid[event.graph] = self._laid(event.graph)
         leafs, outside, nodes, copies = self.laid[event.graph]
-        self.backends[event.by] = event.backends
+        by, backends = self._actor(event.by), tuple(map(self._actor, event.backends))
+        self.backends[by] = backends
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
-            self._waited(event.by, event.n)
+            self._waited(by, event.n)
         number = len(self.log.runs) + 1
         run = RecordedRun(
-            number,
-            event.n,
-            event.by,
-            event.backends,
-            event.waits,
-            leafs,
-            outside,
-            nodes,
-            copies,
-            changed,
-            same,
-            event.thread,
+            number, event.n, by, backends, event.waits, leafs, outside, nodes, copies, changed, same, event.thread,
             self.held,
-        )
+        )  # fmt: skip
         self.held = {}
         self.log.runs.append(run)
         self.log.happened.append(run)

@@ -146,7 +146,7 @@ def test_a_sequence_keeps_its_own_cells_beside_those_that_are_copied_to_it(tmp_p
     assert _said(log, tmp_path) == ([], {})
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_log_of_a_known_recorder_is_read(tmp_path, number):
     log = _begun()
     log.events[0]["recorder"] = number
@@ -155,7 +155,7 @@ def test_a_log_of_a_known_recorder_is_read(tmp_path, number):
 
 def test_a_log_of_a_newer_recorder_is_refused_in_a_line(tmp_path):
     log = _begun()
-    log.events[0]["recorder"] = 3
+    log.events[0]["recorder"] = 4
     with pytest.raises(DocumentError, match=r"line 1.*recorder"):
         log.read(tmp_path)
 

@@ -1,7 +1,7 @@
 """Programs of C and Python whose host errs, recorded and judged: each fault by class and party, and each right twin clean.
 
 The programs (`tests/data/ggml_host`) were written from ggml's public functions before there was a recorder, but for
-`scheduled_read_while_computing`.
+`scheduled_read_while_computing` and `waited_for_another_scheduler`.
 """
 
 import json
@@ -49,6 +49,7 @@ FAULTS = {
     "read_while_computing": ("C09", "schedule"),
     "upload_while_computing": ("C09", "schedule"),
     "scheduled_read_while_computing": ("C09", "schedule"),
+    "waited_for_another_scheduler": ("C09", "schedule"),
 }
 """Program with a fault -> class and party."""
 
