@@ -40,9 +40,12 @@ model = call(
 )
 
 
-def context_of(tokens, sequences, *, batch=512, run=512):
-    """Return a context with one thread, and its memory."""
+def context_of(tokens, sequences, *, batch=512, run=512, flash=True):
+    """Return a context with one thread, and its memory; without flash attention it keeps values transposed."""
     given = call("llama_context_default_params", Params)
+    words = (Int * 64).from_buffer(given)
+    kinds = next(k for k in range(64) if words[k : k + 4] == [-1] * 4)  # of ropes, pooling, attention, flash attention
+    words[kinds + 3] = -1 if flash else 0
     given.numbers[0:4] = tokens, batch, run, sequences
     context = call("llama_init_from_model", P, (P, model), (Params, given))
     call("llama_set_n_threads", None, (P, context), (Int, 1), (Int, 1))

@@ -1,11 +1,12 @@
-"""`llama_host.py LIBRARY MODEL FAULT`: llama.cpp with two sequences, whose host decodes, removes, copies and shifts, by
+"""`llama_host.py LIBRARY MODEL FAULT [apart]`: llama.cpp with two sequences, whose host decodes, removes, copies and shifts, by
 public functions. FAULT goes wrong between llama.cpp and ggml, in a function that stands there in the library's own table:
 
 none, `taken` (a token's keys go where those of position 7 are), `swapped` (two tokens change their cells), `opened` (a token
 reads a cell that was removed), `behind` (a token reads a cell that nobody wrote), `unturned` and `twice` (positions are
 shifted, keys are not, or too far), `uncopied` (a sequence is copied, its keys are not), `stale` (the positions of one step
 are those of the step before), `hasty` (llama.cpp gives out results without waiting for them); and `divided`, where the host divides positions, which goes
-wrong in llama.cpp itself.
+wrong in llama.cpp itself. In one of two layers alone: `uncopied_keys`, `uncopied_values`; in values alone: `astray` (those of
+a token go where those of position 7 are). With `apart`, attention is computed in parts, and values lie transposed.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ from allocsim.systems.ggml.access.call_slots import redirected
 from allocsim.systems.ggml.access.structs import live_record
 
 fault = sys.argv[3]
-context, memory = context_of(192, 3)
+context, memory = context_of(192, 3, flash="apart" not in sys.argv)
 step = 0
 
 
@@ -76,6 +77,11 @@ def spoil(graph):
     if fault == "taken" and step == 3:
         for row in {row.ctypes.data: row for row in rows if len(row) == 2}.values():
             row[1] -= 5
+    if fault == "astray" and step == 3:
+        for leaf in leafs_of(graph, b"SET_ROWS", 1):
+            if bytes(leaf["name"]).startswith(b"attn_inp_v_idxs"):
+                numbers(leaf)[numbers(leaf).size // 2 :] -= 5
+                break
     if fault == "swapped" and step == 2:
         for row in {row.ctypes.data: row for row in rows if len(row) == 12}.values():
             row[[4, 7]] = row[[7, 4]]
@@ -102,11 +108,18 @@ def before(name, act):
     return ctypes.CFUNCTYPE(Int, P, P)(stand_in)
 
 
+def copies_not(tensor):
+    """Return whether a tensor is not copied, or None."""
+    name = bytes(live_record(tensor)["name"]).rstrip(b"\0")
+    of = {"uncopied": b"cache_", "uncopied_keys": b"cache_k_l1", "uncopied_values": b"cache_v_l1"}.get(fault)
+    return 0 if of and name.startswith(of) else None
+
+
 functions = {
     "ggml_backend_sched_graph_compute_async": before(
         "ggml_backend_sched_graph_compute_async", lambda _, graph: spoil(graph)
     ),
-    "ggml_backend_tensor_copy": before("ggml_backend_tensor_copy", lambda *_: 0 if fault == "uncopied" else None),
+    "ggml_backend_tensor_copy": before("ggml_backend_tensor_copy", lambda one, _: copies_not(one)),
 }
 
 

@@ -10,9 +10,12 @@ Contract
   by what it asked of sequences since (remove, copy, keep, add, divide, clear). What a cell *holds*
   is the token whose row was written there last, turned as often as a run turned it, copied as
   buffers were. A token reads the cells that its mask leaves to it.
-* A cache is one page, with as many cells as it has rows. A token that was written is a `use` that
-  writes a cell for its first sequence; that further sequences hold it, by a copy say, is a `cell`
-  event once they read it.
+* Keys and values of all layers that hold the same are one page, with as many cells as they have
+  rows, which names them. Where a layer comes to hold something else than the others, all is
+  followed again with that layer as a page of its own: so each layer is judged, and what is wrong in
+  several alike is told once. Values hold a token alone; no shift of positions turns them.
+* A token that was written is a `use` that writes a cell for its first sequence; that further
+  sequences hold it, by a copy say, is a `cell` event once they read it.
 * A cell that is read for a sequence, and holds another token than one that the sequence wants at
   that position, is llama.cpp's word against what was written: a `cell` event whose content differs
   (C14, plan). So is a cell that was written over, where a token wants what it held: a position
@@ -22,10 +25,11 @@ Contract
   lies where it lay, and which a mask leaves out, is counted as assumed, as are cells restored
   from a state, tokens of a batch that failed, and runs whose tokens cannot be told apart.
 
-Values are taken to lie as their keys do. Cells of recurrent memory are not seen. What this module
-does not see: what is wrong (`allocsim.recordings`).
+Cells of recurrent memory are not seen. What this module does not see: what is wrong
+(`allocsim.recordings`).
 
-O(cells read) a run, and O(cells of a cache) for what is asked of whole sequences.
+O(cells read + layers x cells of a cache) a run, and O(cells of a cache) for what is asked of whole
+sequences; as often again as layers come apart.
 """
 
 import heapq
@@ -37,7 +41,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.systems.ggml.host_record.cache_graph import CacheGraph, Cells, CellTurn, CellUse
+from allocsim.systems.ggml.host_record.cache_graph import CacheGraph, CellLayer, Cells, CellTurn, CellUse
 from allocsim.systems.ggml.host_record.record_events import BatchEnded, SequenceAsked
 from allocsim.systems.ggml.host_record.record_log import (
     GivenBatch,
@@ -84,14 +88,46 @@ class CellRecording:
 
 
 @dataclass(slots=True, eq=False)
-class _Cache:
-    """What the cells of a cache hold."""
+class _Layer:
+    """What the cells of a layer hold."""
 
-    root: RecordedTensor
-    name: str
-    stream: int
+    kind: CellLayer
     token: Cells
     position: Cells
+    """As which keys are turned; of values, as which they were last wanted."""
+
+    def touched(self, touch: Touch) -> Cells:
+        """Return the cells of which the host reads or writes a byte."""
+        told, count = touch.told, len(self.token)
+        pitch = told.nb[0] if self.kind.across else told.nb[1]
+        low, high = touch.start // max(pitch, 1), -(-touch.stop // max(pitch, 1))
+        if self.kind.across:
+            row, stream = told.ne[1], told.ne[0] * told.ne[1]
+            first = low // stream * row
+            if low // row == (high - 1) // row:  # an element of some cells
+                low, high = first + low % row, first + low % row + high - low
+            else:
+                low, high = first, -(-high // stream) * row
+        return np.arange(low, min(high, count))
+
+    def like(self, other: "_Layer") -> bool:
+        """Return whether it holds the same as another one."""
+        turned = not (self.kind.values or other.kind.values)
+        same = np.array_equal(self.token, other.token)
+        return same and not (turned and not np.array_equal(self.position, other.position))
+
+
+@dataclass(slots=True, eq=False)
+class _Cache:
+    """What the cells of layers hold that are taken to be alike."""
+
+    name: str
+    stream: int
+    layers: dict[RecordedTensor, _Layer]
+    """The first stands for all."""
+    token: Cells
+    position: Cells
+    """Those of the first."""
     counted: dict[int, Cells] = field(default_factory=dict)
     """By sequence: the position that the events say it counts on in each cell."""
     lies: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -112,21 +148,52 @@ class _Cache:
         self.reach[at:end] = [(position, read)]
         return read
 
-    def touched(self, touch: Touch) -> Cells:
-        """Return the cells of which the host reads or writes a byte."""
-        pitch = max(touch.told.nb[1], 1)
-        return np.arange(touch.start // pitch, min(-(-touch.stop // pitch), len(self.token)))
+    @property
+    def values(self) -> bool:
+        """Whether these are values alone."""
+        return all(layer.kind.values for layer in self.layers.values())
 
-    def unknown(self, cells: Cells) -> None:
-        """Note that the host wrote cells."""
-        self.token[cells] = UNKNOWN
-        for counted in self.counted.values():
+    def stands(self, layer: _Layer) -> bool:
+        """Return whether what is told of the cache is told of this layer."""
+        return layer.token is self.token
+
+    def unknown(self, layer: _Layer, cells: Cells) -> None:
+        """Note that the host wrote cells of a layer."""
+        layer.token[cells] = UNKNOWN
+        for counted in self.counted.values() if self.stands(layer) else ():
             counted[cells] = EMPTY
+
+    def apart(self) -> list[list[RecordedTensor]]:
+        """Return its layers by what they hold."""
+        groups = list[list[_Layer]]()
+        for layer in self.layers.values():
+            group = next((group for group in groups if group[0].like(layer)), None)
+            if group is None:
+                groups.append([layer])
+            else:
+                group.append(layer)
+        return [[layer.kind.root for layer in group] for group in groups]
 
     def counts(self, sequence: int) -> Cells:
         if sequence not in self.counted:
             self.counted[sequence] = np.full(len(self.token), EMPTY)
         return self.counted[sequence]
+
+
+@dataclass(slots=True)
+class _Kin:
+    """Which layers are followed together: those of one number, as far as one run uses them alike."""
+
+    numbers: dict[RecordedTensor, int] = field(default_factory=dict)
+    """Those that are not 0."""
+    split: bool = False
+    """Whether any came apart since all was followed."""
+
+    def apart(self, groups: list[list[RecordedTensor]]) -> None:
+        """Give all groups but the first a number of their own."""
+        for group in groups[1:]:
+            self.numbers |= dict.fromkeys(group, 1 + max(self.numbers.values(), default=0))
+            self.split = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +221,7 @@ class _Memory:
     """One memory: what its sequences want, and what its caches hold."""
 
     name: str
+    kin: _Kin
     events: list[Event] = field(default_factory=list)
     assumed: Counter[str] = field(default_factory=Counter)
     wants: dict[int, dict[int, frozenset[int]]] = field(default_factory=dict)
@@ -189,14 +257,9 @@ class _Memory:
         match call.word:
             case "clear":
                 wants.clear()
-                self.restored.clear()
+                self._emptied(-1)
             case "restore":
-                tokens = (what for sequence in named for what in wants.get(sequence, {}).values())
-                self.before = call.one in self.restored, frozenset().union(*tokens)
-                for sequence in named:
-                    wants[sequence] = {}
-                self.restored.add(call.one)
-                self.restoring = True
+                self._restores(call.one, named)
             case "restored":
                 self.restoring = False
                 if not call.number:
@@ -204,10 +267,12 @@ class _Memory:
             case "keep":
                 self.wants = {call.one: wants.get(call.one, {})}
                 self.restored &= {call.one, -1}
+                self.broken &= {call.one, -1}
             case "remove":
                 for sequence in named:
                     kept = {at: what for at, what in wants.get(sequence, {}).items() if not low <= at < high}
                     wants[sequence] = kept
+                self._emptied(call.one if not low and high == LAST else None)
             case "copy" if call.one != call.other:
                 found = {at: what for at, what in wants.get(call.one, {}).items() if low <= at < high}
                 own = wants.get(call.other, {}) if self._one_stream() else {}  # a stream is copied over another one
@@ -218,6 +283,19 @@ class _Memory:
                     self.restored.add(call.other)
             case "add" | "divide":
                 self._moved(call, low, high)
+
+    def _emptied(self, named: int | None) -> None:
+        """A sequence, each (-1), or none has no cells any more: where it ended before is no matter."""
+        gone = {*self.restored, *self.broken} if named == -1 else {named}
+        self.restored, self.broken = self.restored - gone, self.broken - gone
+
+    def _restores(self, call: int, named: list[int]) -> None:
+        """Sequences give way to those of a state."""
+        tokens = (what for sequence in named for what in self.wants.get(sequence, {}).values())
+        self.before = call in self.restored, frozenset().union(*tokens)
+        self.wants |= {sequence: {} for sequence in named}
+        self.restored.add(call)
+        self.restoring = True
 
     def _not_restored(self, named: int) -> None:
         """A state was not taken: whether what was there before is given up is not told."""
@@ -270,15 +348,18 @@ class _Memory:
         uses = graph.uses()
         if not uses:
             return
+        if graph.unfollowed:
+            self.assumed["values (V) whose cells the graph does not tell are right: not examined"] += graph.unfollowed
         if not all(use.fits for use in uses):
             self.assumed["runs that write or read outside of a cache are right"] += 1
             return
         tokens = self._rows(run.thread, uses[0], graph.positions())
-        caches = [self._cache(use) for use in uses]
+        caches = [(cache, use) for use in uses for cache in self._caches(use)]
         if tokens is None:
             self.assumed["runs of a batch whose tokens cannot be told apart are right"] += 1
-            for cache, use in zip(caches, uses, strict=True):
-                cache.token[use.written] = UNTOLD
+            for cache, use in caches:
+                for layer in cache.layers.values():
+                    layer.token[use.written] = UNTOLD
             return
         first, self.tokens = self.tokens, self.tokens + len(tokens)
         self.open[run.thread].tokens += range(first, self.tokens)
@@ -286,7 +367,7 @@ class _Memory:
             for sequence in token.sequences:
                 wanted = self.wants.setdefault(sequence, {})
                 wanted[token.position] = wanted.get(token.position, frozenset()) | {number}
-        for cache, use in zip(caches, uses, strict=True):
+        for cache, use in caches:
             self._written(run, cache, use, tokens, first)
             self._read(run, cache, use, tokens)
 
@@ -325,35 +406,50 @@ class _Memory:
         open_.rows = [row for k, row in enumerate(open_.rows) if k not in gone]
         return found
 
-    def _cache(self, use: CellUse) -> _Cache:
-        root, cells = use.root, use.cells
-        if root not in self.caches:
-            more = f" and {use.layers - 1} more" if use.layers > 1 else ""
-            self.names[root.name] += 1
-            again = f" ({self.names[root.name]})" if self.names[root.name] > 1 else ""
-            cache = _Cache(root, root.name + again + more, use.stream, np.full(cells, EMPTY), np.full(cells, EMPTY))
-            self.caches[root] = cache
-            pool = {"page": cells * use.pitch, "cells": cells, "pages": 1, "device": cache.name}
-            self.events.append({"event": "pool", **pool})
-            where = {"block": cache.name, "page": 0, "device": cache.name, "stream": STREAM, "role": "state"}
-            self.events.append({"event": "alloc", **where})
-            for touch in self.laid:
-                if touch.root is root:
-                    cache.unknown(cache.touched(touch))
-        return self.caches[root]
+    def _caches(self, use: CellUse) -> list[_Cache]:
+        """Return the caches that are used so, with all of their layers."""
+        groups = dict[tuple[int, int | None], list[CellLayer]]()
+        for layer in use.layers:
+            known = self.caches.get(layer.root)
+            groups.setdefault((self.kin.numbers.get(layer.root, 0), None if known is None else id(known)), []).append(
+                layer
+            )
+        found = list[_Cache]()
+        for group in groups.values():
+            roots = [layer.root for layer in group]
+            cache = self.caches.get(roots[0]) or self._cache(use, group)
+            self.kin.apart([roots, *filter(None, [[root for root in cache.layers if root not in roots]])])
+            found.append(cache)
+        return found
+
+    def _cache(self, use: CellUse, kinds: list[CellLayer]) -> _Cache:
+        layers = {kind.root: _Layer(kind, np.full(use.cells, EMPTY), np.full(use.cells, EMPTY)) for kind in kinds}
+        name, first = _listed([root.name for root in layers]), layers[kinds[0].root]
+        self.names[name] += 1
+        name += f" ({self.names[name]})" if self.names[name] > 1 else ""
+        cache = _Cache(name, use.stream, layers, first.token, first.position)
+        self.caches |= dict.fromkeys(layers, cache)
+        self.events.append({"event": "pool", "page": use.nbytes, "cells": use.cells, "pages": 1, "device": name})
+        where = {"block": name, "page": 0, "device": name, "stream": STREAM, "role": "state"}
+        self.events.append({"event": "alloc", **where})
+        for touch in self.laid:
+            if touch.root in layers:
+                cache.unknown(layers[touch.root], layers[touch.root].touched(touch))
+        return cache
 
     def _written(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token], first: int) -> None:
         parts = list[Event]()
         for sequence in dict.fromkeys(token.sequences[0] for token in tokens):
             those = np.array([k for k, token in enumerate(tokens) if token.sequences[0] == sequence])
             cells, at = use.written[those], np.array([tokens[k].turned for k in those])
+            for layer in cache.layers.values():
+                layer.token[cells], layer.position[cells] = first + those, at
             self._lay(cache, sequence, cells, at, first + those)
             parts += _parts(cache, sequence, cells, at)
         self._tell("write", run, writes=parts)
 
     def _lay(self, cache: _Cache, sequence: int, cells: Cells, positions: Cells, tokens: Cells) -> None:
-        """Note what cells hold now; nobody else counts on them any more."""
-        cache.token[cells], cache.position[cells] = tokens, positions
+        """Note who counts on cells now, and nobody else."""
         for other in cache.counted:
             cache.counted[other][cells] = EMPTY
         cache.counts(sequence)[cells] = positions
@@ -363,9 +459,17 @@ class _Memory:
 
     def _read(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token]) -> None:
         parts, wrongs = list[Event](), dict[int, dict[int, int]]()
+        self.kin.apart(cache.apart())
         for sequence in dict.fromkeys(token.sequences[0] for token in tokens):
             read = {k: use.read_by(k) for k, token in enumerate(tokens) if token.sequences[0] == sequence}
-            right, wrong = self._held(cache, sequence, np.unique(np.concatenate(list(read.values()))))
+            cells = np.unique(np.concatenate(list(read.values())))
+            at = {token: at for at, those in self.wants[sequence].items() for token in those}
+            if cache.values:  # nothing turns them
+                cache.position[cells] = [at.get(token, EMPTY) for token in cache.token[cells].tolist()]
+            right, wrong = self._held(cache, sequence, cells)
+            if any(token in at for token in cache.token[wrong].tolist()):  # of these, keys alone are wrong
+                kinds = [[root for root, one in cache.layers.items() if one.kind.values == kind] for kind in (0, 1)]
+                self.kin.apart(list(filter(None, kinds)))
             known = np.full(len(cache.token), EMPTY)
             known[right] = cache.position[right]
             self._count_on(cache, sequence, right)
@@ -441,10 +545,11 @@ class _Memory:
         cache = self.caches.get(turn.root)
         if cache is None:
             return
-        cells = np.flatnonzero((turn.by != 0) & (cache.token >= 0))
-        cache.position[cells] += turn.by[cells]
+        layer = cache.layers[turn.root]
+        cells = np.flatnonzero((turn.by != 0) & (layer.token >= 0))
+        layer.position[cells] += turn.by[cells]
         parts = list[Event]()
-        for sequence in cache.counted:
+        for sequence in cache.counted if cache.stands(layer) else ():
             own = cells[cache.counted[sequence][cells] >= 0]
             if len(own):
                 self._lay(cache, sequence, own, cache.position[own], cache.token[own])
@@ -460,17 +565,20 @@ class _Memory:
         if not touch.writes:
             self.copied = touch
             return
-        was, cells, source = self.copied, cache.touched(touch), None
+        layer = cache.layers[touch.root]
+        was, cells, source = self.copied, layer.touched(touch), None
         alike = was is not None and was.root is touch.root and was.stop - was.start == touch.stop - touch.start
         if was is not None and alike and not self.restoring:
-            source = cache.touched(was)
+            source = layer.touched(was)
         self.copied = None
         if source is None or len(source) != len(cells):
-            cache.unknown(cells)
+            cache.unknown(layer, cells)
             return
-        tokens, positions = cache.token[source].copy(), cache.position[source].copy()
+        tokens, positions = layer.token[source].copy(), layer.position[source].copy()
         held = np.flatnonzero(tokens >= 0)
-        cache.token[cells] = tokens
+        layer.token[cells], layer.position[cells[held]] = tokens, positions[held]
+        if not cache.stands(layer):
+            return
         self._lay(cache, EMPTY, cells[held], positions[held], tokens[held])
         parts = _parts(cache, EMPTY, cells[held], positions[held])
         if parts:
@@ -481,7 +589,7 @@ class _Memory:
         self.caches = {root: cache for root, cache in self.caches.items() if root.memory is not buffer}
         if not self.caches:
             self.wants.clear()
-            self.restored.clear()
+            self._emptied(-1)
             self.laid.clear()
 
     def _tell(self, kind: str, run: RecordedRun, **parts: list[Event]) -> None:
@@ -493,12 +601,22 @@ class _Memory:
 
 def cell_recordings(log: RecordLog) -> list[CellRecording]:
     """Return the cells of each memory of llama.cpp that a log tells of."""
+    kin = _Kin(split=True)
+    while kin.split:  # ends: each time there are more numbers, and no more than layers
+        kin.split = False
+        found = _followed(log, kin)
+    return found
+
+
+def _followed(log: RecordLog, kin: _Kin) -> list[CellRecording]:
     memories: dict[int, _Memory] = {}
     open_in: dict[int, _Memory] = {}
     for one in _in_order(log):
+        if kin.split:
+            break
         match one:
             case GivenBatch() | BatchEnded() | SequenceAsked() if one.by:
-                memory = memories.setdefault(one.by, _Memory(f"memory {len(memories)}"))
+                memory = memories.setdefault(one.by, _Memory(f"memory {len(memories)}", kin))
                 if isinstance(one, GivenBatch):
                     memory.begun(one)
                     open_in[one.thread] = memory
@@ -555,6 +673,22 @@ def _named(sequence: int) -> str:
     return f"sequence {sequence}" if sequence >= 0 else "a copy"
 
 
+def _listed(names: list[str]) -> str:
+    """Return names of layers in a few words: `cache_k_l0`, or `cache_k_l[0, 2-5]`."""
+    found = dict[str, list[int]]()
+    for name in names:
+        stem = name.rstrip("0123456789")
+        found.setdefault(stem, []).extend([int(name[len(stem) :])] if stem != name else [])
+    return ", ".join(stem + _ranges(numbers) for stem, numbers in found.items())
+
+
+def _ranges(numbers: list[int]) -> str:
+    starts = [at for at in sorted(set(numbers)) if at - 1 not in numbers]
+    ends = [at for at in sorted(set(numbers)) if at + 1 not in numbers]
+    each = ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in zip(starts, ends, strict=True))
+    return f"[{each}]" if len(numbers) > 1 else each
+
+
 def _parts(cache: _Cache, sequence: int, cells: Cells, positions: Cells, *, like: bool = False) -> list[Event]:
     """Return cells as parts: those as one that follow each other with their positions, and their
     tokens where not all are `like`.
@@ -569,6 +703,7 @@ def _parts(cache: _Cache, sequence: int, cells: Cells, positions: Cells, *, like
     parts = list[Event]()
     for low, high in zip([0, *breaks.tolist()], [*breaks.tolist(), len(cells)], strict=True):
         slot, position, token = int(cells[low]), int(positions[low]), int(tokens[low])
+        turned = "" if cache.values else f" at {position - slot:+d}"
         parts.append(
             {
                 "block": cache.name,
@@ -576,7 +711,7 @@ def _parts(cache: _Cache, sequence: int, cells: Cells, positions: Cells, *, like
                 "position": position,
                 "count": high - low,
                 "slot": slot,
-                "content": f"{token - slot:+d} at {position - slot:+d}",
+                "content": f"{token - slot:+d}{turned}",
             }
         )
     return parts

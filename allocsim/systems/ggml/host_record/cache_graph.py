@@ -7,14 +7,16 @@ and which it turns to another position.
 Contract
 --------
 * A cache is a tensor outside compute memory into which SET_ROWS writes rows by the whole numbers of
-  a leaf, and which attention (FLASH_ATTN_EXT, or SOFT_MAX over a MUL_MAT) reads under a mask. A
-  cell is a row of it, numbered through all its streams. Layers whose caches are written and read by
-  the same leafs are one use, which says how many they are.
+  a leaf, and which attention (FLASH_ATTN_EXT, or SOFT_MAX between two MUL_MAT) reads under a mask,
+  as keys or as values. A cell is a row of it, numbered through all its streams; of values that lie
+  transposed, which SET_ROWS writes element by element, it is a column.
+* Layers that are written into the same cells and read under the same mask, keys and values alike,
+  are one use, which names them. Values of an attention that are not found so are counted
+  (`unfollowed`).
 * Column c of a mask is row c of the view that attention takes. A token reads the finite columns.
 * ROPE over a cache by as many numbers as it has cells turns each cell by its number.
 
-Values (V) that are written transposed, element by element, are not seen. What this module does not
-see: which sequence a token belongs to, and what is wrong (`cache_cells`).
+What this module does not see: which sequence a token belongs to, and what is wrong (`cache_cells`).
 
 O(nodes + finite columns) a run.
 """
@@ -25,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.systems.ggml.host_record.record_events import MaskTold, NumbersTold
+from allocsim.systems.ggml.host_record.record_events import MaskTold, NumbersTold, TensorTold
 from allocsim.systems.ggml.host_record.record_log import PlacedTensor, RecordedRun, RecordedTensor
 
 Cells = np.ndarray
@@ -41,13 +43,24 @@ ATTENTION: Final = {"FLASH_ATTN_EXT": 3, "SOFT_MAX": 1}
 
 
 @dataclass(frozen=True, slots=True)
+class CellLayer:
+    """The keys or the values of one layer."""
+
+    root: RecordedTensor
+    values: bool
+    """Whether these are values, which no run turns."""
+    across: bool
+    """Whether they lie transposed: element j of all cells of a stream, then element j + 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class CellUse:
     """What a run does with the cells of one cache, or of several that are used alike."""
 
-    root: RecordedTensor
-    layers: int
-    pitch: int
-    """Bytes of a cell in one layer."""
+    layers: tuple[CellLayer, ...]
+    """Keys first."""
+    nbytes: int
+    """Bytes of the first of them."""
     cells: int
     stream: int
     """Cells of a stream."""
@@ -96,17 +109,46 @@ class CacheGraph:
     def __init__(self, run: RecordedRun) -> None:
         self.run = run
         self.placed = {each.tensor: each for those in (run.leafs, run.outside, run.nodes) for each in those}
+        self.unfollowed = 0
+        """Attentions whose values are not found in a cache that the run writes, of those whose keys
+        are.
+        """
 
     def uses(self) -> list[CellUse]:
-        """Return what the run does with each cache, each pair of leafs once."""
+        """Return what the run does with each cache."""
         written = dict(self._written())
-        found: dict[tuple[object, ...], list[tuple[PlacedTensor, PlacedTensor, RecordedTensor]]] = {}
-        for keys, mask in self._attention():
-            root = keys.view_src
-            if root in written:
-                like = written[root], mask, keys.told.nb, keys.told.view_offs
-                found.setdefault(like, []).append((keys, self.placed[root], mask))
-        return [_use(self.run, group, written) for group in found.values()]
+        layers: dict[_Like, dict[RecordedTensor, CellLayer]] = {}
+        for keys, values, mask in self._attention():
+            if keys.view_src not in written:
+                continue
+            self.unfollowed += values is None or values.view_src not in written
+            for view in (keys, values):
+                root = None if view is None else view.view_src
+                if view is None or root is None or root not in written:
+                    continue
+                cells, across = written[root]
+                told = self.placed[root].told
+                like = cells.tobytes(), mask, told.ne[1:], *_read_from(view.told, told, across=across)
+                layers.setdefault(like, {}).setdefault(root, CellLayer(root, root is not keys.view_src, across))
+        return [self._use(like, [*those.values()]) for like, those in layers.items()]
+
+    def _use(self, like: "_Like", layers: list[CellLayer]) -> CellUse:
+        cells, mask, ne, first, step = like
+        told = self.run.held[mask]
+        assert isinstance(told, MaskTold)
+        _, rows, _, streams = next(leaf.told.ne for leaf in self.run.leafs if leaf.tensor is mask)
+        return CellUse(
+            layers=tuple(sorted(layers, key=lambda layer: layer.values)),
+            nbytes=self.placed[layers[0].root].told.nbytes,
+            cells=_cells((0, *ne)),
+            stream=ne[0],
+            written=np.frombuffer(cells, np.int64),
+            first=first,
+            step=step,
+            rows=told.rows,
+            height=rows,
+            streams=streams,
+        )
 
     def turns(self) -> list[CellTurn]:
         """Return the caches whose cells the run turns."""
@@ -123,33 +165,38 @@ class CacheGraph:
         ropes = (node for node in self.run.nodes if node.told.op == "ROPE" and self._cache_behind(node.src[0]) is None)
         return next((by for node in ropes if (by := self._numbers(node.src[1])) is not None), None)
 
-    def _written(self) -> Iterator[tuple[RecordedTensor, RecordedTensor]]:
-        """Yield caches and the leafs whose numbers are the rows written."""
+    def _written(self) -> Iterator[tuple[RecordedTensor, tuple[Cells, bool]]]:
+        """Yield caches, the cells written by token, and whether they lie transposed."""
+        known: dict[tuple[object, ...], tuple[Cells, bool] | None] = {}
         for node in self.run.nodes:
-            if node.told.op == "SET_ROWS" and node.view_src is not None:
+            if node.told.op == "SET_ROWS" and node.view_src is not None and node.src[0] in self.placed:
                 root, leaf = self.placed.get(node.view_src), self._leaf(node.src[1])
-                rows = self.placed[node.src[0]].told.ne[1] if node.src[0] in self.placed else -1
-                numbers = self._numbers(leaf)
-                if self._lasts(root) and leaf is not None and numbers is not None and len(numbers) == rows:
-                    yield node.view_src, leaf
+                if root is None or leaf is None or not self._lasts(root):
+                    continue
+                width, rows = self.placed[node.src[0]].told.ne[:2]
+                like = leaf, width, rows, root.told.ne
+                if like not in known:
+                    known[like] = _cells_of(self._numbers(leaf), width, rows, root.told.ne)
+                if (found := known[like]) is not None:
+                    yield node.view_src, found
 
-    def _attention(self) -> Iterator[tuple[PlacedTensor, RecordedTensor]]:
-        """Yield the views of caches that attention takes as keys, and the leafs of their masks."""
+    def _attention(self) -> Iterator[tuple[PlacedTensor, PlacedTensor | None, RecordedTensor]]:
+        """Yield the views of caches that attention takes as keys and as values, and the leaf of its
+        mask.
+        """
+        over = {self._behind(node.src[1], _is_soft_max): node for node in self.run.nodes if _is_product(node)}
         for node in self.run.nodes:
             at = ATTENTION.get(node.told.op)
-            if at is None or len(node.src) <= at:
+            mask = None if at is None or len(node.src) <= at else self._leaf(node.src[at])
+            if mask is None or not isinstance(self.run.held.get(mask), MaskTold):
                 continue
-            mask = self._leaf(node.src[at])
-            keys = self._keys(node)
-            if keys is not None and mask is not None and isinstance(self.run.held.get(mask), MaskTold):
-                yield keys, mask
-
-    def _keys(self, node: PlacedTensor) -> PlacedTensor | None:
-        """Return the view of a cache that an attention reads, None where it reads none."""
-        if node.told.op == "FLASH_ATTN_EXT":
-            return self._view(node.src[1])
-        over = self._behind(node.src[0], lambda at: at.told.op == "MUL_MAT")
-        return None if over is None else self._view(over.src[0])
+            if node.told.op == "FLASH_ATTN_EXT":
+                keys, values = self._view(node.src[1]), self._view(node.src[2])
+            else:
+                scores, sums = self._behind(node.src[0], _is_product), over.get(node)
+                keys, values = (None if each is None else self._view(each.src[0]) for each in (scores, sums))
+            if keys is not None:
+                yield keys, values, mask
 
     def _view(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
         """Return the last view of a cache behind a tensor."""
@@ -184,34 +231,48 @@ class CacheGraph:
         return root is not None and root.memory is not None and not root.memory.computes
 
 
-def _use(
-    run: RecordedRun,
-    group: list[tuple[PlacedTensor, PlacedTensor, RecordedTensor]],
-    written: dict[RecordedTensor, RecordedTensor],
-) -> CellUse:
-    keys, root, mask = group[0]
-    pitch, told = root.told.nb[1], run.held[mask]
-    assert isinstance(told, MaskTold)
-    _, rows, _, streams = next(leaf.told.ne for leaf in run.leafs if leaf.tensor is mask)
-    idx = run.held[written[root.tensor]]
-    assert isinstance(idx, NumbersTold)
-    return CellUse(
-        root=root.tensor,
-        layers=len({each.tensor for _, each, _ in group}),
-        pitch=pitch,
-        cells=_cells(root.told.ne),
-        stream=root.told.ne[1],
-        written=np.array(idx.values, np.int64),
-        first=keys.told.view_offs // pitch,
-        step=keys.told.nb[3] // pitch,
-        rows=told.rows,
-        height=rows,
-        streams=streams,
-    )
+_Like = tuple[bytes, RecordedTensor, tuple[int, ...], int, int]
+"""Cells written, mask, cells of the cache by dimension, and from where on it is read, as `CellUse`.
+"""
+
+
+def _is_product(node: PlacedTensor) -> bool:
+    return node.told.op == "MUL_MAT" and len(node.src) > 1
+
+
+def _is_soft_max(node: PlacedTensor) -> bool:
+    return node.told.op == "SOFT_MAX"
+
+
+def _cells_of(numbers: Cells | None, width: int, rows: int, ne: tuple[int, ...]) -> tuple[Cells, bool] | None:
+    """Return the cells that rows of a width are written to, and whether element by element; None
+    where the numbers are not those of rows of the cache.
+
+    A token of which an element goes to another cell than its first one is at that other cell.
+    """
+    if numbers is None or len(numbers) != rows:
+        return None
+    wide, stream = ne[:2]
+    if width == wide:
+        return numbers, False
+    if width != 1 or rows % wide:
+        return None
+    places = numbers.reshape(-1, wide) - np.arange(wide) * stream
+    cells = places // (wide * stream) * stream + places % (wide * stream)
+    apart = np.argmax(cells != cells[:, :1], axis=1)
+    return cells[np.arange(len(cells)), apart], True
+
+
+def _read_from(view: TensorTold, root: TensorTold, *, across: bool) -> tuple[int, int]:
+    """Return the first cell of a view of a cache, and the cells from one stream to the next."""
+    if not across:
+        return view.view_offs // root.nb[1], view.nb[3] // root.nb[1]
+    stream, cells = root.nb[2], root.ne[1]
+    return view.view_offs // stream * cells + view.view_offs % stream // root.nb[0], view.nb[3] // stream * cells
 
 
 def _cells(ne: tuple[int, ...]) -> int:
     return ne[1] * ne[2] * ne[3]
 
 
-__all__ = ["CacheGraph", "CellTurn", "CellUse", "Cells"]
+__all__ = ["CacheGraph", "CellLayer", "CellTurn", "CellUse", "Cells"]

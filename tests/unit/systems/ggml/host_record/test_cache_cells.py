@@ -35,6 +35,20 @@ FAULTS = {
     "twice": ("read of compute 10", "cells [516, 526)", "from 2 on of sequence 2; they hold other content"),
     "uncopied": ("read of compute 8", "cells [512, 525)", "from 0 on of sequence 2; not all of them were written"),
     "divided": ("read of compute 14", "cells [514, 515)", "from 18 on of sequence 2; they hold other content"),
+    "uncopied_keys": (
+        "read of compute 8",
+        "cells [512, 525) of cache_k_l1",
+        "sequence 2; not all of them were written",
+    ),
+    "uncopied_values": (
+        "read of compute 8",
+        "cells [512, 525) of cache_v_l1",
+        "sequence 2; not all of them were written",
+    ),
+    "astray": ("read of compute 3", "cells [263, 264) of cache_v_l[0-1]", "sequence 1; they hold other content"),
+    "astray apart": ("read of compute 3", "cells [263, 264) of cache_v_l[0-1]", "sequence 1; they hold other content"),
+    "uncopied_values apart": ("read of compute 8", "of cache_v_l1 hold", "sequence 2; not all of them were written"),
+    "unturned apart": ("read of compute 10", "cells [516, 526) of cache_k_l[0-1]", "they hold other content"),
     "stale": ("read of compute 5", "cells [11, 12)", "from 11 on of sequence 0; they hold other content"),
 }
 """Fault -> where the cells are read, which they are, and what the allocator says of them."""
@@ -48,7 +62,7 @@ def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _command(model: Path, fault: str) -> list[str]:
-    return [sys.executable, str(HOSTS / "llama_host.py"), str(find("after")), str(model), fault]
+    return [sys.executable, str(HOSTS / "llama_host.py"), str(find("after")), str(model), *fault.split()]
 
 
 def _cells(model: Path, folder: Path, fault: str) -> CellRecording:
@@ -57,9 +71,10 @@ def _cells(model: Path, folder: Path, fault: str) -> CellRecording:
     return found
 
 
-def test_right_sequences_are_followed_through_copies_and_shifts_without_an_accusation(model, tmp_path):
-    """Every cell that is read holds what its sequence wants there; nothing is taken for granted."""
-    cells = _cells(model, tmp_path, "none")
+@pytest.mark.parametrize("attention", ["none", "none apart"])
+def test_right_sequences_are_followed_through_copies_and_shifts_without_an_accusation(model, tmp_path, attention):
+    """Every cell that is read holds what its sequence wants there, keys and values; nothing is taken for granted."""
+    cells = _cells(model, tmp_path, attention)
     judged = judge(cells.events)
     assert (judged.findings, dict(judged.assumed), dict(cells.assumed)) == ([], {}, {})
     kinds = [event["kind"] for event in cells.events if event["event"] == "use"]

@@ -10,7 +10,7 @@ from allocsim.errors import AllocsimError, DocumentError
 from allocsim.recordings import judge
 from allocsim.systems.ggml.host_record.cache_cells import cell_recordings
 from allocsim.systems.ggml.host_record.record_log import LogReading
-from tests.llama_logs import CACHE, ROW, DrawnLog
+from tests.llama_logs import CACHE, ROW, TURNED, DrawnLog
 
 RESTORED = "cells that were restored from a state are right"
 
@@ -135,6 +135,56 @@ def test_a_shift_of_cells_that_two_sequences_share_moves_both(tmp_path):
     log.decode(_rows(4), [6], [[0, 2, 4, 7]], turns=[0, 0, 0, 0, -2, -2] + [0] * 10)
     log.decode(_rows(4, sequence=1), [7], [[0, 6, 7, 8]])
     assert _said(log, tmp_path) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("turned", "named"),
+    [
+        ([0, 1, 2, 3, 5], ["cache_k_l4"]),
+        ([1], ["cache_k_l[0, 2-5]"]),
+        ([0, 3], ["cache_k_l[1-2, 4-5]"]),
+        (range(6), []),
+    ],
+)
+def test_layers_whose_keys_are_not_shifted_are_named_once_together(tmp_path, turned, named):
+    """Whichever they are: each layer is judged, not the first one for all."""
+    log = DrawnLog(layers=6)
+    log.decode(_rows(*range(6)), [*range(6)], [[0, k + 1] for k in range(6)])
+    log.ask("remove", 0, start=2, stop=4)
+    log.ask("add", 0, start=4, number=-2)
+    log.decode(_rows(4), [6], [[0, 2, 4, 7]], turns=[0, 0, 0, 0, -2, -2] + [0] * 10, turned_layers=turned)
+    texts, assumed = _said(log, tmp_path)
+    assert [re.findall(r"cells \[4, 6\) of (\S.*?) hold", text) for text in texts] == [[name] for name in named]
+    assert assumed == {}
+
+
+def test_a_layer_that_a_copy_left_out_is_told(tmp_path):
+    log = DrawnLog(streams=2, layers=3)
+    log.decode(_rows(*range(6)), [*range(6)], [[0, k + 1] for k in range(6)])
+    for layer in (0, 2):
+        log.touch("get", 0, 16, layer)
+        log.touch("set", 16, 32, layer)
+    log.ask("copy", 0, 1)
+    log.decode(_rows(6, sequence=1), [22], [[16, 23]])
+    (text,), assumed = _said(log, tmp_path)
+    assert ("cells [16, 22) of cache_k_l1 hold" in text, "not all of them were written" in text, assumed) == (1, 1, {})
+
+
+def test_values_that_the_graph_does_not_tell_are_said_not_to_be_examined(tmp_path):
+    log = _begun()
+    log.decode(_rows(6), [6], [[0, 7]], values=TURNED)
+    assert _said(log, tmp_path) == ([], {"values (V) whose cells the graph does not tell are right: not examined": 1})
+
+
+@pytest.mark.parametrize("word", ["clear", "remove"])
+def test_a_batch_that_failed_is_no_excuse_behind_a_memory_that_was_cleared(tmp_path, word):
+    """The next token of the sequence is its first one again; its key is turned to 5."""
+    log = _begun()
+    log.decode(_rows(6), [6], [[0, 7]], status=1)
+    log.ask(word, -1)
+    log.decode([[None, 0]], [0], [[0, 1]], turned=[5])
+    (text,), assumed = _said(log, tmp_path)
+    assert ("cells [0, 1)" in text, assumed) == (True, {})
 
 
 def test_a_sequence_keeps_its_own_cells_beside_those_that_are_copied_to_it(tmp_path):
