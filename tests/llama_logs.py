@@ -38,9 +38,12 @@ class DrawnLog:
         told = {"nbytes": nb[3] * ne[3], "data": (home << 20) + at * 4096, "buffer": home, **given, **more}
         self.say("tensor", at=at, op=op, name=name, type="f32", ne=list(ne), nb=nb, **told)
 
-    def ask(self, word: str, one: int = 0, other: int = 0, *, start: int = 0, stop: int = -1, number: int = 0) -> None:
+    def ask(
+        self, word: str, one: int = 0, other: int = 0, *, start: int = 0, stop: int = -1, number: int = 0, **more: int
+    ) -> None:
         """Ask something of sequences."""
-        self.say("sequence", by=MEMORY, word=word, one=one, other=other, number=number, **{"from": start, "to": stop})
+        asked = {"one": one, "other": other, "number": number, **more, "from": start, "to": stop}
+        self.say("sequence", by=MEMORY, word=word, **asked)
 
     def touch(self, kind: str, low: int, high: int, layer: int = 0) -> None:
         """Read cells of a layer (`get`), or write them (`set`)."""

@@ -1,12 +1,17 @@
-"""`llama_host.py LIBRARY MODEL FAULT [apart]`: llama.cpp with two sequences, whose host decodes, removes, copies and shifts, by
-public functions. FAULT goes wrong between llama.cpp and ggml, in a function that stands there in the library's own table:
+"""`llama_host.py LIBRARY MODEL FAULT [apart]`: llama.cpp with two sequences, whose host decodes,
+removes, copies and shifts, by public functions. FAULT goes wrong between llama.cpp and ggml, in a
+function that stands there in the library's own table:
 
-none, `taken` (a token's keys go where those of position 7 are), `swapped` (two tokens change their cells), `opened` (a token
-reads a cell that was removed), `behind` (a token reads a cell that nobody wrote), `unturned` and `twice` (positions are
-shifted, keys are not, or too far), `uncopied` (a sequence is copied, its keys are not), `stale` (the positions of one step
-are those of the step before), `hasty` (llama.cpp gives out results without waiting for them); and `divided`, where the host divides positions, which goes
-wrong in llama.cpp itself. In one of two layers alone: `uncopied_keys`, `uncopied_values`; in values alone: `astray` (those of
-a token go where those of position 7 are). With `apart`, attention is computed in parts, and values lie transposed.
+none, `taken` (a token's keys go where those of position 7 are), `swapped` (two tokens change their
+cells), `opened` (a token reads a cell that was removed), `behind` (a token reads a cell that nobody
+wrote), `unturned` and `twice` (positions are shifted, keys are not, or too far), `uncopied` (a
+sequence is copied, its keys are not), `stale` (the positions of one step are those of the step
+before), `hasty` (llama.cpp gives out results without waiting for them); and `divided`, where the
+host divides positions, which goes wrong in llama.cpp itself. In one of two layers alone:
+`uncopied_keys`, `uncopied_values`; in values alone: `astray` (those of a token go where those of
+position 7 are). The host itself: `elsewhere` (a sequence is saved, removed, and restored into
+another one; `restored` is right). With `apart`, attention is computed in parts, and values lie
+transposed.
 """
 
 import ctypes
@@ -35,6 +40,16 @@ def decode(*tokens):
     status = decoded(context, *((5 + (7 * at + 3 * name) % 80, at, [name]) for at, name in tokens))
     if status:
         sys.exit(f"llama_decode gave {status}")
+
+
+def moved(source, target):
+    """Save a sequence, remove it, and restore it into one."""
+    kept = (ctypes.c_uint8 * call("llama_state_seq_get_size", Size, (P, context), (Int, source)))()
+    state = (P, context), (P, ctypes.addressof(kept)), (Size, len(kept))
+    call("llama_state_seq_get_data", Size, *state, (Int, source))
+    for name in {source, target}:
+        asked("rm", name, -1, -1)
+    call("llama_state_seq_set_data", Size, *state, (Int, target))
 
 
 def asked(what, *numbers):
@@ -151,6 +166,8 @@ with redirected([Path(path)], to):
         lambda: decode((13, 2), (14, 1)),
     )
     divided = (lambda: (asked("div", 2, 6, -1, 2), decode((7, 2))),) if fault == "divided" else ()
-    for step, act in enumerate((*plan, *divided), 1):  # noqa: B007 - the functions that stand in ask for it
+    to_one = {"restored": 1, "elsewhere": 2}.get(fault)
+    restored = (lambda: (moved(1, to_one), decode((15, 1))),) if to_one else ()
+    for step, act in enumerate((*plan, *divided, *restored), 1):  # noqa: B007 - the functions that stand in ask for it
         act()
 call("llama_free", None, (P, context))

@@ -991,6 +991,8 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(llama_get_logits), ROW(llama_get_logits_ith), ROW(llama_get_embeddings), ROW(llama_get_embeddings_ith),
     ROW(llama_get_embeddings_seq), ROW(llama_state_set_data), ROW(llama_state_seq_set_data),
     ROW(llama_state_seq_set_data_ext), ROW(llama_state_load_file), ROW(llama_state_seq_load_file),
+    ROW(llama_state_get_data), ROW(llama_state_seq_get_data), ROW(llama_state_seq_get_data_ext), ROW(llama_state_save_file),
+    ROW(llama_state_seq_save_file),
 };
 
 // Whoever asks the loader (ctypes, dlopen) gets ours too; a second ggml in the process is not recorded.

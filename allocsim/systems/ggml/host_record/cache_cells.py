@@ -20,6 +20,9 @@ Contract
   that position, is llama.cpp's word against what was written: a `cell` event whose content differs
   (C14, plan). So is a cell that was written over, where a token wants what it held: a position
   between the lowest one that it reads and its own.
+* A state that was saved while all of it was known is known again by its digest: its cells hold what
+  they held then. A sequence that goes on where its state ended, which another one got, reads what
+  nobody wrote for it (C01, caller).
 * Positions below the lowest one that is read are outside a window, and nobody wants them; but what
   a token read, one of no higher position might read, too: windows only move up. A position that
   lies where it lay, and which a mask leaves out, is counted as assumed, as are cells restored
@@ -182,7 +185,9 @@ class _Cache:
 
 @dataclass(slots=True)
 class _Kin:
-    """Which layers are followed together: those of one number, as far as one run uses them alike."""
+    """Which layers are followed together: those of one number, as far as one run uses them
+    alike.
+    """
 
     numbers: dict[RecordedTensor, int] = field(default_factory=dict)
     """Those that are not 0."""
@@ -205,6 +210,16 @@ class _Token:
     turned: int
     """By which its key is turned."""
     sequences: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What was saved of a sequence, or of all."""
+
+    sequence: int
+    wants: dict[int, dict[int, frozenset[int]]]
+    cells: dict[RecordedTensor, tuple[Cells, Cells]]
+    """By layer: tokens and positions, in the order of their cells, which is that of the bytes."""
 
 
 @dataclass(slots=True)
@@ -244,6 +259,12 @@ class _Memory:
     """Whether what is written now comes from a state."""
     laid: list[Touch] = field(default_factory=list)
     """What a state wrote into tensors that no run has shown to be caches yet."""
+    states: dict[int, _State] = field(default_factory=dict)
+    """By digest, what was saved while all of it was known."""
+    wrote: dict[RecordedTensor, list[Cells]] = field(default_factory=dict)
+    """The cells that a state was written to, in order."""
+    astray: dict[int, tuple[_State, dict[RecordedTensor, Cells]]] = field(default_factory=dict)
+    """By sequence, a state of it that was restored into another one since, and its cells."""
     before: tuple[bool, frozenset[int]] = False, frozenset()
     """Of what a state is restored to: whether it was restored, and its tokens."""
 
@@ -261,9 +282,9 @@ class _Memory:
             case "restore":
                 self._restores(call.one, named)
             case "restored":
-                self.restoring = False
-                if not call.number:
-                    self._not_restored(call.one)
+                self._was_restored(call)
+            case "saved":
+                self._saved(call)
             case "keep":
                 self.wants = {call.one: wants.get(call.one, {})}
                 self.restored &= {call.one, -1}
@@ -285,7 +306,9 @@ class _Memory:
                 self._moved(call, low, high)
 
     def _emptied(self, named: int | None) -> None:
-        """A sequence, each (-1), or none has no cells any more: where it ended before is no matter."""
+        """A sequence, each (-1), or none has no cells any more: where it ended before is no
+        matter.
+        """
         gone = {*self.restored, *self.broken} if named == -1 else {named}
         self.restored, self.broken = self.restored - gone, self.broken - gone
 
@@ -295,7 +318,65 @@ class _Memory:
         self.before = call in self.restored, frozenset().union(*tokens)
         self.wants |= {sequence: {} for sequence in named}
         self.restored.add(call)
-        self.restoring = True
+        self.restoring, self.wrote = True, {}
+        self.astray.pop(call, None)
+
+    def _saved(self, call: SequenceAsked) -> None:
+        """Keep what the bytes of a state are, where all of it is known."""
+        named = [*self.wants] if call.one < 0 else [call.one]
+        self.states.pop(call.digest, None)
+        if not call.digest or {*named, -1} & (self.restored | self.broken):
+            return
+        wants = {sequence: {**self.wants.get(sequence, {})} for sequence in named}
+        tokens = [token for wanted in wants.values() for what in wanted.values() for token in what]
+        cells = dict[RecordedTensor, tuple[Cells, Cells]]()
+        for root, cache in self.caches.items():
+            layer, streams = cache.layers[root], len(cache.token) // cache.stream
+            those = np.flatnonzero(np.isin(layer.token, tokens))
+            if call.one >= 0 and streams > 1:
+                those = those[those // cache.stream == call.one]
+            cells[root] = layer.token[those], layer.position[those]
+        self.states[call.digest] = _State(call.one, wants, cells)
+
+    def _was_restored(self, call: SequenceAsked) -> None:
+        """A state was taken or not; where it is known what it holds, its cells and sequences are
+        known again.
+        """
+        self.restoring = False
+        if not call.number:
+            self._not_restored(call.one)
+            return
+        state, wrote = self.states.get(call.digest), {root: _once(those) for root, those in self.wrote.items()}
+        if state is None or not state.cells or (state.sequence < 0) != (call.one < 0):
+            return
+        if state.cells.keys() != wrote.keys() or any(len(wrote[at]) != len(row[0]) for at, row in state.cells.items()):
+            return
+        for root, (tokens, positions) in state.cells.items():
+            cache, cells = self.caches[root], wrote[root]
+            cache.layers[root].token[cells], cache.layers[root].position[cells] = tokens, positions
+            if cache.stands(cache.layers[root]):
+                self._lay(cache, call.one, cells, positions, tokens)
+                parts = _parts(cache, call.one, cells, positions)
+                self.events.append(
+                    {"event": "use", "kind": "restore", "name": "restore", "stream": STREAM, "writes": parts}
+                )
+        self.restored.discard(call.one)
+        if state.sequence == call.one:
+            self.wants |= {sequence: {**wanted} for sequence, wanted in state.wants.items()}
+            return
+        self.wants[call.one] = {**state.wants[state.sequence]}
+        self.assumed[f"the state of sequence {state.sequence} is meant for sequence {call.one}"] += 1
+        self.astray[state.sequence] = state, wrote
+
+    def _went_astray(self, run: RecordedRun, cache: _Cache, sequence: int) -> None:
+        """Say that a sequence goes on where a state of it ended which it did not get."""
+        state, wrote = self.astray[sequence]
+        cells = wrote.get(next(iter(cache.layers)))
+        if cells is None or min(self.wants[sequence], default=0) != 1 + max(state.wants[sequence], default=-1):
+            return
+        del self.astray[sequence]
+        parts = _parts(cache, sequence, cells, cache.position[cells], like=True)
+        self._tell("read", run, reads=[{**part, "sequence": f"{part['sequence']} as it was saved"} for part in parts])
 
     def _not_restored(self, named: int) -> None:
         """A state was not taken: whether what was there before is given up is not told."""
@@ -460,6 +541,8 @@ class _Memory:
     def _read(self, run: RecordedRun, cache: _Cache, use: CellUse, tokens: list[_Token]) -> None:
         parts, wrongs = list[Event](), dict[int, dict[int, int]]()
         self.kin.apart(cache.apart())
+        for sequence in sorted(self.astray.keys() & {token.sequences[0] for token in tokens}):
+            self._went_astray(run, cache, sequence)
         for sequence in dict.fromkeys(token.sequences[0] for token in tokens):
             read = {k: use.read_by(k) for k, token in enumerate(tokens) if token.sequences[0] == sequence}
             cells = np.unique(np.concatenate(list(read.values())))
@@ -573,6 +656,8 @@ class _Memory:
         self.copied = None
         if source is None or len(source) != len(cells):
             cache.unknown(layer, cells)
+            if self.restoring:
+                self.wrote.setdefault(touch.root, []).append(cells)
             return
         tokens, positions = layer.token[source].copy(), layer.position[source].copy()
         held = np.flatnonzero(tokens >= 0)
@@ -591,6 +676,8 @@ class _Memory:
             self.wants.clear()
             self._emptied(-1)
             self.laid.clear()
+            self.states.clear()
+            self.astray.clear()
 
     def _tell(self, kind: str, run: RecordedRun, **parts: list[Event]) -> None:
         if any(parts.values()):
@@ -671,6 +758,12 @@ def _to(at: int, call: SequenceAsked) -> int:
 
 def _named(sequence: int) -> str:
     return f"sequence {sequence}" if sequence >= 0 else "a copy"
+
+
+def _once(cells: list[Cells]) -> Cells:
+    """Return cells in the order in which they come first."""
+    found, first = np.unique(np.concatenate(cells), return_index=True)
+    return found[np.argsort(first)]
 
 
 def _listed(names: list[str]) -> str:

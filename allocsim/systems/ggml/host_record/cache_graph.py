@@ -38,6 +38,9 @@ LAID_AS: Final = frozenset(
 )
 """Ops that hand on their first operand, as far as it matters here."""
 
+MOST_CELLS: Final = 1 << 26
+"""More are no cache, but a log that lies."""
+
 ATTENTION: Final = {"FLASH_ATTN_EXT": 3, "SOFT_MAX": 1}
 """Op -> which operand is its mask."""
 
@@ -83,7 +86,11 @@ class CellUse:
         last = self.first + (self.streams - 1) * self.step + max(map(max, filter(None, self.rows)), default=0)
         tokens, more = divmod(len(self.written), self.streams)
         alike = not more and tokens <= self.height and len(self.rows) >= self.height * self.streams
-        inside = bool(((self.written >= 0) & (self.written < self.cells)).all()) and last <= self.cells
+        inside = (
+            self.cells <= MOST_CELLS
+            and bool(((self.written >= 0) & (self.written < self.cells)).all())
+            and last <= self.cells
+        )
         return alike and inside and not any(len(ends) % 2 for ends in self.rows)
 
     def read_by(self, token: int) -> Cells:

@@ -84,13 +84,17 @@ static void row(const char * word, const void * batch, int at, int value) {
     }
 }
 
-static void asked(const char * word, const void * memory, int one, int other, int from, int to, int by) {
+static void asked_with(const char * word, const void * memory, int one, int other, int from, int to, int by, uint64_t digest) {
     if (begin()) {
         open_event("sequence");
-        say(",\"by\":%llu,\"word\":\"%s\",\"one\":%d,\"other\":%d,\"from\":%d,\"to\":%d,\"number\":%d}\n",
-            (unsigned long long) (uintptr_t) memory, word, one, other, from, to, by);
+        say(",\"by\":%llu,\"word\":\"%s\",\"one\":%d,\"other\":%d,\"from\":%d,\"to\":%d,\"number\":%d,\"digest\":%llu}\n",
+            (unsigned long long) (uintptr_t) memory, word, one, other, from, to, by, (unsigned long long) (digest >> 2));
         flush();
     }
+}
+
+static void asked(const char * word, const void * memory, int one, int other, int from, int to, int by) {
+    asked_with(word, memory, one, other, from, to, by, 0);
 }
 
 // the leafs ----------------------------------------------------------------------------------------
@@ -290,35 +294,80 @@ void llama_memory_seq_div(void * memory, int32_t sequence, int32_t from, int32_t
 
 static __thread int restoring; // calls that restore a state, of which one may call another
 
-// A state is read into the cells between two events; the second says whether it was.
-static void restore(const char * word, void * context, const void * function, int sequence, size_t taken) {
-    asked(word, memory_of(context, function), sequence, 0, 0, -1, taken != 0);
+// What a state is known again by: its bytes. None (0) where nothing was taken, or a part alone (`flags`) was asked for.
+static uint64_t digest_of_bytes(const void * data, size_t taken, uint32_t flags) {
+    return taken && !flags ? hash_of(11, data, taken) : 0;
 }
 
-#define RESTORES(result, name, types, arguments, sequence) \
+static uint64_t digest_of_file(const char * path, size_t taken, uint32_t flags) {
+    static const size_t room = 1 << 20;
+    const int from = taken && !flags ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    char * piece = from < 0 ? NULL : malloc(room);
+    uint64_t hash = piece ? 11 : 0;
+    for (ssize_t got; piece && (got = read(from, piece, room)) > 0;) {
+        hash = hash_of(hash, piece, (size_t) got);
+    }
+    free(piece);
+    if (from >= 0) {
+        close(from);
+    }
+    return hash;
+}
+
+static __thread int saving;
+
+#define SAVES(result, name, types, arguments, sequence, digest_by, data, flags) \
+    REAL(result, name, types) \
+    result name types { \
+        name##_type call = CALL(name); \
+        saving++; \
+        const result taken = call arguments; \
+        if (--saving == 0 && taken) { \
+            asked_with("saved", memory_of(context, (const void *) call), sequence, 0, 0, -1, 1, \
+                       digest_by(data, (size_t) taken, flags)); \
+        } \
+        return taken; \
+    }
+SAVES(size_t, llama_state_get_data, (void * context, uint8_t * data, size_t size), (context, data, size), -1,
+      digest_of_bytes, data, 0)
+SAVES(size_t, llama_state_seq_get_data, (void * context, uint8_t * data, size_t size, int32_t sequence),
+      (context, data, size, sequence), sequence, digest_of_bytes, data, 0)
+SAVES(size_t, llama_state_seq_get_data_ext,
+      (void * context, uint8_t * data, size_t size, int32_t sequence, uint32_t flags),
+      (context, data, size, sequence, flags), sequence, digest_of_bytes, data, flags)
+SAVES(bool, llama_state_save_file, (void * context, const char * path, const int32_t * tokens, size_t count),
+      (context, path, tokens, count), -1, digest_of_file, path, 0)
+SAVES(size_t, llama_state_seq_save_file,
+      (void * context, const char * path, int32_t sequence, const int32_t * tokens, size_t count),
+      (context, path, sequence, tokens, count), sequence, digest_of_file, path, 0)
+
+// A state is read into the cells between two events; the second says whether it was, and which.
+#define RESTORES(result, name, types, arguments, sequence, digest_by, data, flags) \
     REAL(result, name, types) \
     result name types { \
         name##_type call = CALL(name); \
         if (restoring++ == 0) { \
-            restore("restore", context, (const void *) call, sequence, 0); \
+            asked("restore", memory_of(context, (const void *) call), sequence, 0, 0, -1, 0); \
         } \
         const result taken = call arguments; \
         if (--restoring == 0) { \
-            restore("restored", context, (const void *) call, sequence, (size_t) taken); \
+            asked_with("restored", memory_of(context, (const void *) call), sequence, 0, 0, -1, taken != 0, \
+                       digest_by(data, (size_t) taken, flags)); \
         } \
         return taken; \
     }
-RESTORES(size_t, llama_state_set_data, (void * context, const uint8_t * data, size_t size), (context, data, size), -1)
+RESTORES(size_t, llama_state_set_data, (void * context, const uint8_t * data, size_t size), (context, data, size), -1,
+         digest_of_bytes, data, 0)
 RESTORES(size_t, llama_state_seq_set_data, (void * context, const uint8_t * data, size_t size, int32_t sequence),
-         (context, data, size, sequence), sequence)
+         (context, data, size, sequence), sequence, digest_of_bytes, data, 0)
 RESTORES(size_t, llama_state_seq_set_data_ext,
          (void * context, const uint8_t * data, size_t size, int32_t sequence, uint32_t flags),
-         (context, data, size, sequence, flags), sequence)
+         (context, data, size, sequence, flags), sequence, digest_of_bytes, data, flags)
 RESTORES(bool, llama_state_load_file, (void * context, const char * path, int32_t * tokens, size_t room, size_t * count),
-         (context, path, tokens, room, count), -1)
+         (context, path, tokens, room, count), -1, digest_of_file, path, 0)
 RESTORES(size_t, llama_state_seq_load_file,
          (void * context, const char * path, int32_t sequence, int32_t * tokens, size_t room, size_t * count),
-         (context, path, sequence, tokens, room, count), sequence)
+         (context, path, sequence, tokens, room, count), sequence, digest_of_file, path, 0)
 
 // Results that were read without waiting, and are given to the host now: whoever gives them has waited by then.
 static float * taken(float * at) {

@@ -16,7 +16,7 @@
 | `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
 | `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
 | `taken` | llama.cpp: the host was given results that lie at an address |
-| `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `restore`, `restored` |
+| `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `saved`, `restore`, `restored`, of a state with its `digest` |
 | `numbers`, `mask` | while a batch is computed, before a `run`: a leaf's whole numbers, or the finite columns of each row, as ends of ranges |
 
 Contract: addresses are numbers, never followed. Events have numbers `n` in the order in which they
@@ -211,12 +211,14 @@ class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rena
     """The host asked llama.cpp's memory for something."""
 
     by: Address
-    word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored"]
+    word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored", "saved"]
     one: Number
     other: Number
     start: Number
     stop: Number
     number: Number
+    digest: Count = 0
+    """Of a state: by its bytes; 0 where it is not known."""
 
 
 class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):

@@ -417,7 +417,9 @@ class LogReading:
             case RowFilled():
                 self._filled(event)
             case BatchBegins():
-                told = tuple((row[0], tuple(name for name in row[1:] if name is not None)) for row in event.rows)
+                told = tuple(
+                    (row[0], tuple(name for name in row[1:] if name is not None) or (0,)) for row in event.rows
+                )
                 rows = tuple(self.filled.get(event.filled, ())) if event.filled else told
                 self.log.calls.append(GivenBatch(event.n, event.by, event.thread, rows))
             case SequenceAsked(word="restore") if self.recorder == 1:  # told at its end

@@ -92,6 +92,23 @@ def test_cells_that_hold_something_else_are_told_where_they_are_read(model, tmp_
     assert text in found.text
 
 
+@pytest.mark.parametrize(
+    ("fault", "named", "assumed"),
+    [
+        ("restored", set(), {}),
+        ("restored apart", set(), {}),
+        ("elsewhere", {("C01", "caller")}, {"the state of sequence 1 is meant for sequence 2": 1}),
+    ],
+)
+def test_a_state_that_is_restored_into_the_wrong_sequence_is_told(model, tmp_path, fault, named, assumed):
+    """The sequence goes on where the state ended, and has none of it; the right twin is known cell by cell."""
+    cells = _cells(model, tmp_path, fault)
+    found = judge(cells.events).findings
+    assert {(one.class_, one.party) for one in found} == named
+    assert all("positions [0, 15) of sequence 1 as it was saved are read" in one.text for one in found)
+    assert dict(cells.assumed) == assumed
+
+
 def test_tokens_whose_cells_are_swapped_are_left_out_by_the_mask_and_that_is_said(model, tmp_path):
     """What each cell holds is wanted by its sequence; that a token does not read its own is not judged, but counted."""
     cells = _cells(model, tmp_path, "swapped")

@@ -53,6 +53,69 @@ def test_a_state_restored_into_a_new_context_is_known_before_its_first_run(tmp_p
     assert _said(log, tmp_path) == ([], {RESTORED: 6})
 
 
+def _moved(to, cells=(8, 14)):
+    """What was saved of the prompt is restored into other cells, once it was removed."""
+    log = _begun()
+    log.ask("saved", 0, digest=7, number=1)
+    log.ask("remove", 0)
+    log.ask("restore", to)
+    log.touch("set", *cells)
+    log.ask("restored", to, digest=7, number=1)
+    return log
+
+
+def test_a_state_whose_bytes_were_saved_before_is_known_and_nothing_is_assumed(tmp_path):
+    log = _moved(0)
+    log.decode(_rows(6), [14], [[8, 15]])
+    assert _said(log, tmp_path) == ([], {})
+
+
+def test_what_is_decoded_behind_a_save_is_not_in_the_state(tmp_path):
+    """It is gone where the state is restored over it, and its position is another token's then."""
+    log = _begun()
+    log.ask("saved", 0, digest=7, number=1)
+    log.decode(_rows(6), [6], [[0, 7]])
+    for _ in range(2):
+        log.ask("restore", 0)
+        log.touch("set", 8, 14)
+        log.ask("restored", 0, digest=7, number=1)
+        log.decode([[None, 0]], [14], [[8, 15]], turned=[6])
+    assert _said(log, tmp_path) == ([], {})
+
+
+def test_cells_of_a_known_state_that_are_given_away_are_told(tmp_path):
+    log = _moved(0)
+    log.decode(_rows(0, sequence=1), [9], [[9, 10]])
+    log.decode(_rows(6), [14], [[8, 15]])
+    (text,), assumed = _said(log, tmp_path)
+    assert ("cells [9, 10)" in text, "from 1 on of sequence 0" in text, assumed) == (True, True, {})
+
+
+def test_a_state_of_which_other_cells_are_written_than_were_saved_is_assumed(tmp_path):
+    log = _moved(0, (8, 13))
+    log.decode(_rows(6), [14], [[8, 13, 14, 15]])
+    assert _said(log, tmp_path) == ([], {RESTORED: 5})
+
+
+def test_a_sequence_that_goes_on_where_a_state_ended_which_another_one_got_is_told(tmp_path):
+    """Its first positions are those of nobody: the host restored them into sequence 1."""
+    log = _moved(1)
+    log.decode(_rows(6), [14], [[14, 15]])
+    cells = log.recording(tmp_path)
+    (found,) = judge(cells.events).findings
+    assert (found.class_, found.party) == ("C01", "caller")
+    assert "positions [0, 6) of sequence 0 as it was saved are read" in found.text
+    assert dict(cells.assumed) == {"the state of sequence 0 is meant for sequence 1": 1}
+
+
+def test_a_state_may_be_meant_for_another_sequence(tmp_path):
+    """A server moves its slots; the sequence that was saved begins anew."""
+    log = _moved(1)
+    log.decode([[6, 1], [0, 0]], [14, 0], [[8, 15], [0, 1]])
+    log.decode(_rows(1), [1], [[0, 2]])
+    assert _said(log, tmp_path) == ([], {"the state of sequence 0 is meant for sequence 1": 1})
+
+
 def test_cells_of_a_state_are_told_where_a_sequence_reads_them_that_got_none(tmp_path):
     """Also where it could not be restored: then nobody has it."""
     log = _begun()
