@@ -18,12 +18,13 @@ that a cure can make. Steps and bytes are half-open ranges.
 What this module does not see: how a change is made in a document, and why it is needed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 from allocsim.judge.violations import Violation
-from allocsim.model import Document, Program
+from allocsim.model import GIVEN_BACK, Document, Program, Run
 
 PROPOSED: Final[dict[str, str]] = {
     # kind: what is wrong, in one clause
@@ -108,6 +109,8 @@ class Change:
 
     def describe(self, document: Document) -> str:
         """Say in words what is changed in `document`; of kinds in `MADE`."""
+        if self.kind == "upload":
+            return _upload(self, document)
         return _WORDS[self.kind](self, program_of(self, document))
 
     def as_json(self, document: Document) -> dict[str, Any]:
@@ -164,10 +167,36 @@ def _place(change: Change, program: Program) -> str:
     return f"place {name} {where}" + (", and nobody else there in any run" if change.keeps else "")
 
 
-def _upload(change: Change, program: Program) -> str:
+def _upload(change: Change, document: Document) -> str:
+    """Say when to upload: memory that was given back is to be kept, whatever is written there."""
     assert change.op is not None
-    values = program.ops[change.op].results
-    return f"upload {', '.join(program.values.names[value] for value in values)} before every run"
+    program, takers = program_of(change, document), set(_takers(change, document))
+    names = ", ".join(program.values.names[value] for value in program.ops[change.op].results)
+    if any(GIVEN_BACK in taker.ops.kinds for taker in takers):
+        return f"keep the memory of {names} until every run that reads it has ended"
+    behind = ", behind each run of another program that takes its bytes" if takers else ""
+    return f"upload {names} before every run{behind}"
+
+
+def _takers(change: Change, document: Document) -> Iterator[Program]:
+    """Yield other programs whose runs take bytes of an upload before a run of its own."""
+    program = program_of(change, document)
+    for at, run in enumerate(document.runs):
+        if run.program is program:
+            between = takewhile(lambda one: one.program is not program, reversed(document.runs[:at]))
+            yield from (one.program for one in between if _meet(one, run, change))
+
+
+def _meet(one: Run, run: Run, change: Change) -> bool:
+    """Return whether a run has buffers where another one has what a change uploads."""
+    mine, theirs = run.plan, one.plan
+    results = run.program.ops[change.op or 0].results
+    for buffer in {int(run.program.values.buffer[value]) for value in results}:
+        low, high = mine.offset[buffer], mine.offset[buffer] + mine.nbytes[buffer]
+        there = (theirs.arena == mine.arena[buffer]) & (theirs.offset < high) & (low < theirs.offset + theirs.nbytes)
+        if there.any():
+            return True
+    return False
 
 
 def _address(change: Change, program: Program) -> str:
@@ -184,7 +213,6 @@ _WORDS: Final[dict[str, Callable[[Change, Program], str]]] = {
     "stale": lambda c, p: f"plan program {c.program} ({p.name}) anew",
     "address": _address,
     "wait": lambda c, p: f"let {_step(p, c.op)} wait for {_step(p, c.after)}",
-    "upload": _upload,
     "kernel": lambda c, _: f"forbid the in-place pair of {c.op_kind} (result {c.result} over operand {c.operand})",
 }
 

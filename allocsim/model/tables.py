@@ -28,6 +28,8 @@ Meta = Mapping[str, Any]
 
 HOST_WRITE: Final = "host.write"
 HOST_READ: Final = "host.read"
+GIVEN_BACK: Final = "given_back"
+"""The op by which the bytes of its result are given back, and are anybody's from then on."""
 VIEW: Final = "view"
 SAME: Final = "same"
 """Kind of an op whose results equal its operands, byte by byte.

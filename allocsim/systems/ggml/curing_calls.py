@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from allocsim.cure.changes import Change, program_of
-from allocsim.model import HOST_READ, HOST_WRITE, Document
-from allocsim.systems.ggml.ggml_dump import GIVEN_BACK
+from allocsim.model import GIVEN_BACK, HOST_READ, HOST_WRITE, Document
 
 if TYPE_CHECKING:
     from allocsim.verdict.records import Cause

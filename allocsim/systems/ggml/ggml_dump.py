@@ -25,9 +25,6 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 
 NONE: Final = "NONE"
 
-GIVEN_BACK: Final = "given_back"
-"""Kind of the op by which a buffer is given back in what a record becomes."""
-
 COMPUTE: Final = 16
 """The flag of a node that is computed, in the versions that have it."""
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from allocsim.model import Arena, Document, Plan, Program
+from allocsim.model import GIVEN_BACK, Arena, Document, Plan, Program
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.ggml import dump_document
-from allocsim.systems.ggml.ggml_dump import COMPUTE, GIVEN_BACK, NONE, SPLIT_COPY
+from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, SPLIT_COPY
 from allocsim.systems.ggml.host_record.record_log import (
     PlacedTensor,
     RecordedBuffer,

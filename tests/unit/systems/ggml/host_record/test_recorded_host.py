@@ -60,6 +60,14 @@ GONE = {
 }
 """Program whose fault is memory that is no more -> what is said of it: no upload helps."""
 
+CURES = {
+    "weights_freed": "keep the memory of w until every run that reads it has ended",
+    "replaced_then_run": "keep the memory of x until every run that reads it has ended",
+    "planned_over_then_run": "upload x before every run, behind each run of another program that takes its bytes",
+    "input_once": "upload x before every run",
+}
+"""Program whose upload is gone, or left out -> the cure."""
+
 CALLS = {
     "C05": "ggml_set_output(",
     "C06": "ggml_backend_tensor_set(",
@@ -127,6 +135,8 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     (said,) = {text for one in outcomes for text in remarks_on(one.document, one.causes).get("in ggml", ())}
     assert GONE.get(name, CALLS.get(FAULTS[name][0], "ggml_")) in said
     assert ("ggml_backend_buffer_free" in said) == (name in GONE)
+    if name in CURES:
+        assert {cause.cure.words for one in outcomes for cause in one.causes if cause.cure} == {(CURES[name],)}
     twin = _judged(_recorded(built, right, [program, name, "right"]))
     assert not _named(_judged_as_it_came(right / "log.jsonl"))
     assert twin
