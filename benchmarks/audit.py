@@ -8,19 +8,16 @@
 
 import argparse
 import json
-import resource
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import HERE, spent
 
-from allocsim.errors import AllocsimError  # noqa: E402 - after the path above
-from engine.k_audit import LAYOUTS, audit  # noqa: E402 - as above
-from engine.kernels import KERNELS  # noqa: E402 - as above
+from allocsim.errors import AllocsimError
+from engine.k_audit import LAYOUTS, audit
+from engine.kernels import KERNELS
 
 
 def main() -> None:
@@ -31,13 +28,13 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = {}
     for name in ("engine", *filter(None, options.ggml.split(","))):
-        before = _spent()
+        before = spent()
         try:
             rows = _engine() if name == "engine" else _ggml(name)
         except AllocsimError as error:
             print(f"{name}: {error}")
             continue
-        results[name] = {**_row(rows), "cpu_seconds": round(_spent() - before, 1)}
+        results[name] = {**_row(rows), "cpu_seconds": round(spent() - before, 1)}
         print(f"{name:8} {results[name]}", flush=True)
         options.out.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -71,12 +68,6 @@ def _row(rows: Sequence[tuple[str, str, bool, str]]) -> dict[str, Any]:
             f"{name} {layout}" for name, layout, declared, measured in rows if declared and measured == "unsafe"
         ),
     }
-
-
-def _spent() -> float:
-    """Return the processor time of this process and of those it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ that the audit convicts was named, or `--minutes` of wall time are over; seconds
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from harness import loop_ns, spent
 
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.random_graphs.graph_fuzzing import BATCH, fuzz
@@ -53,39 +54,22 @@ def cost(which: str, graphs: int) -> dict[str, Any]:
     with open_library(which) as child:
         wrong = {fault.seed for fault in fuzz(child, range(graphs))}
     right = [seed for seed in range(graphs) if seed not in wrong]
-    start, everything, clean = spent(which, ()), spent(which, range(graphs)), spent(which, right)
+    start, everything, clean = spent_by(which, ()), spent_by(which, range(graphs)), spent_by(which, right)
     return {
         "graphs": graphs,
         "findings": len(wrong),
         "per_graph_ms": round(1e3 * (everything - start) / graphs, 2),
         "per_clean_graph_ms": round(1e3 * (clean - start) / len(right), 2),
-        "loop_ns": round(turn(), 1),
+        "loop_ns": loop_ns(),
     }
 
 
-TURNS: Final = 10_000_000
-
-
-def turn() -> float:
-    """Return nanoseconds of CPU for a turn of an empty loop."""
-    began = time.process_time()
-    for _ in range(TURNS):
-        pass
-    return 1e9 * (time.process_time() - began) / TURNS
-
-
-def spent(which: str, seeds: Sequence[int]) -> float:
+def spent_by(which: str, seeds: Sequence[int]) -> float:
     """Return the CPU seconds of a campaign, its server and forks among them."""
-    before = cpu()
+    before = spent()
     with open_library(which) as child:
         list(fuzz(child, seeds))
-    return cpu() - before
-
-
-def cpu() -> float:
-    """Return the CPU seconds of this process and of those that it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return spent() - before
 
 
 def pairs(which: str, number: int, minutes: float) -> dict[str, Any]:

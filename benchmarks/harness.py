@@ -44,6 +44,9 @@ from allocsim.errors import EngineError  # noqa: E402 - after the path above
 MANY: Final = 8
 """Figures of one row, at most."""
 
+TURNS: Final = 5_000_000
+"""Of the loop that `loop_ns` measures."""
+
 Found = dict[str, Any]
 Made = TypeVar("Made")
 
@@ -167,6 +170,19 @@ def cpu(work: Callable[[], Made], rounds: int = 1) -> tuple[float, Made]:
         made = work()
         spent.append(time.process_time() - began)
     return median(spent), made
+
+
+def spent() -> float:
+    """Return the processor seconds of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def loop_ns() -> float:
+    """Return nanoseconds of processor time for a turn of an empty loop: on a busy or slow machine all takes longer."""
+    began = time.process_time()
+    for _ in range(TURNS):
+        pass
+    return round(1e9 * (time.process_time() - began) / TURNS, 1)
 
 
 def peak_mib() -> int:

@@ -11,36 +11,39 @@ target together, from the first program to the first finding, with what either c
 With `--within`, planners that need no process of their own are asked in this one until the first finding, 1,000 programs at most, and
 it is not reduced: a census in a fraction of the time. With `--sound N` the sound planners alone are asked, each for N programs, one in five of them drawn by
 Hypothesis and the rest in bulk: which of them is accused of what, and how many programs a CPU second that is. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
+Before each run the processor time of an empty loop is measured (`loop_ns`), and the limit is `--seconds` where a turn of it takes `TURN` ns, more
+where it takes longer. The JSON has seconds as they were, the table those of a machine where it takes `TURN`; of a run without `loop_ns`, as they were.
 
-The exit status is the number of bugs that were not found in `SECONDS` from some seed, and of sound planners that were accused.
+The exit status is the number of bugs that were not found in `SECONDS` of such a machine from some seed, and of sound planners that were accused.
 """
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]  # this checkout, installed or not
+from harness import HERE, loop_ns, spent
 
-from broken_planners import BROKEN, SOUND  # noqa: E402 - after the path above
-from broken_planners import NOTED as COSTLY  # noqa: E402 - as above
-from corner_planners import CORNER_SOUND, CORNERS  # noqa: E402 - as above
-from unseen_planners import UNSEEN, UNSEEN_SOUND  # noqa: E402 - as above
+from broken_planners import BROKEN, SOUND
+from broken_planners import NOTED as COSTLY
+from corner_planners import CORNER_SOUND, CORNERS
+from unseen_planners import UNSEEN, UNSEEN_SOUND
 
-from allocsim.allocators import find  # noqa: E402 - as above
-from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, campaign, chunks  # noqa: E402 - as above
-from allocsim.fuzzing.broken_property import NOTED  # noqa: E402 - as above
-from allocsim.fuzzing.exercised import first_finding, killed_by  # noqa: E402 - as above
-from allocsim.fuzzing.joining import joined  # noqa: E402 - as above
-from allocsim.fuzzing.mutants import MUTANTS  # noqa: E402 - as above
+from allocsim.allocators import find
+from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, campaign, chunks
+from allocsim.fuzzing.broken_property import NOTED
+from allocsim.fuzzing.exercised import first_finding, killed_by
+from allocsim.fuzzing.joining import joined
+from allocsim.fuzzing.mutants import MUTANTS
 
 SECONDS: Final = 60.0
 """A planted bug is found in this time."""
+
+TURN: Final = 6.0
+"""Nanoseconds of a turn of an empty loop where `SECONDS` are seconds: between the 4 and 9 of cores of 3 to 5 GHz that have nothing else to do."""
 
 PROGRAMS: Final = 50
 """Programs of a campaign at least: the first two chunks."""
@@ -106,7 +109,10 @@ def main() -> int:
     for name in options.names:
         apart = ABOUT[name][1] in APART or ABOUT[name][0] == "costly"
         way = within if options.within and not apart else fuzzed
-        kept[name] = [way(name, seed, options.seconds) for seed in range(options.seeds)]
+        kept[name] = []
+        for seed in range(options.seeds):
+            turn = loop_ns()
+            kept[name].append({**way(name, seed, options.seconds * turn / TURN), "loop_ns": turn})
         print(row(name, kept[name]), flush=True)
         results = {each: kept[each] for each in ABOUT if each in kept}
         write(options.out, planted=results)
@@ -129,13 +135,13 @@ def long(out: Path, programs: int, names: Sequence[str]) -> int:
         for source, count in (("hypothesis", programs // 5), ("bulk", programs - programs // 5)):
             target = Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=2.0)
             asked = CampaignSpec(target=target, source=source, seed=33, examples=count, reduce_seconds=REDUCING)
-            begun = sum(os.times()[:4])
+            begun = spent()
             found = campaign(asked)
-            spent = sum(os.times()[:4]) - begun
+            seconds = spent() - begun
             rows[name][source] = {
                 "programs": found.tally.programs,
                 "questions": found.tally.questions,
-                "seconds": round(spent, 1),
+                "seconds": round(seconds, 1),
                 "accused": [f"{finding.breaks}: {finding.cause}" for finding in found.findings],
                 "noted": sorted(note.cause for note in found.notes),
             }
@@ -174,20 +180,20 @@ def fuzzed(name: str, seed: int, seconds: float) -> dict[str, Any]:
     with Explorer(asked) as explorer:
         begun = time.process_time()
 
-        def spent() -> float:
+        def used() -> float:
             return time.process_time() - begun + explorer.asker.cpu_seconds
 
         def tell(finding: BrokenProperty) -> None:
             if finding.breaks != NOTED:
-                told.append((spent(), finding))
-            if spent() > seconds:
+                told.append((used(), finding))
+            if used() > seconds:
                 raise Enough
 
         programs = 0
         try:
             for chunk in chunks("hypothesis", seed=seed, options={}, total=None):
                 programs += explorer.explore(chunk, tell)[0].programs
-                if spent() > seconds or (programs >= PROGRAMS and _enough(name, told, explorer)):
+                if used() > seconds or (programs >= PROGRAMS and _enough(name, told, explorer)):
                     break
         except Enough:
             pass
@@ -243,7 +249,12 @@ def reaches(name: str, runs: Sequence[dict[str, Any]]) -> bool:
     kind, about, _ = ABOUT[name]
     if kind in ODD:
         return all(run["seconds"] is None and (about == "sound" or about in run["noted"]) for run in runs)
-    return all(run["seconds"] is not None and run["seconds"] <= SECONDS for run in runs)
+    return all(run["seconds"] is not None and scaled(run) <= SECONDS for run in runs)
+
+
+def scaled(run: dict[str, Any]) -> float:
+    """Return the seconds until something was found where a turn of an empty loop takes `TURN`."""
+    return float(run["seconds"]) * TURN / run.get("loop_ns", TURN)
 
 
 def row(name: str, runs: Sequence[dict[str, Any]]) -> str:
@@ -253,7 +264,7 @@ def row(name: str, runs: Sequence[dict[str, Any]]) -> str:
     if not seen:
         noted = ", ".join(sorted({what for run in runs for what in run["noted"]}))
         return f"| `{name}` | {about} | not found{f'; {noted}' if noted else ''} | | | |"
-    slowest = f"{max(run['seconds'] for run in seen):.1f}{' in some' if len(seen) < len(runs) else ''}"
+    slowest = f"{max(map(scaled, seen)):.1f}{' in some' if len(seen) < len(runs) else ''}"
     ops = max((str(run["ops"]) for run in seen if "ops" in run), key=int, default="")
     most = max((f"{run['findings']}, {run['defects']}" for run in seen if "ops" in run), default="")
     by = ", ".join(sorted({run["property"] for run in seen}))
