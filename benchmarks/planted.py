@@ -12,7 +12,7 @@ With `--within`, planners that need no process of their own are asked in this on
 it is not reduced: a census in a fraction of the time. With `--sound N` the sound planners alone are asked, each for N programs, one in five of them drawn by
 Hypothesis and the rest in bulk: which of them is accused of what, and how many programs a CPU second that is. Beside the JSON a table for people is written. Of several seeds the worst one is in the table.
 Before each run the processor time of an empty loop is measured (`loop_ns`), and the limit is `--seconds` where a turn of it takes `TURN` ns, more
-where it takes longer. The JSON has seconds as they were, the table those of a machine where it takes `TURN`; of a run without `loop_ns`, as they were.
+where it takes longer; so is that of one answer. The JSON has seconds as they were, the table those of a machine where it takes `TURN`; of a run without `loop_ns`, as they were.
 
 The exit status is the number of bugs that were not found in `SECONDS` of such a machine from some seed, and of sound planners that were accused.
 """
@@ -44,6 +44,9 @@ SECONDS: Final = 60.0
 
 TURN: Final = 6.0
 """Nanoseconds of a turn of an empty loop where `SECONDS` are seconds: between the 4 and 9 of cores of 3 to 5 GHz that have nothing else to do."""
+
+HANGS: Final = 2.0
+"""Seconds that a planner may take for an answer."""
 
 PROGRAMS: Final = 50
 """Programs of a campaign at least: the first two chunks."""
@@ -112,7 +115,7 @@ def main() -> int:
         kept[name] = []
         for seed in range(options.seeds):
             turn = loop_ns()
-            kept[name].append({**way(name, seed, options.seconds * turn / TURN), "loop_ns": turn})
+            kept[name].append({**way(name, seed, options.seconds * turn / TURN, turn), "loop_ns": turn})
         print(row(name, kept[name]), flush=True)
         results = {each: kept[each] for each in ABOUT if each in kept}
         write(options.out, planted=results)
@@ -133,15 +136,16 @@ def long(out: Path, programs: int, names: Sequence[str]) -> int:
     for name in names:
         rows[name] = {}
         for source, count in (("hypothesis", programs // 5), ("bulk", programs - programs // 5)):
-            target = Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=2.0)
-            asked = CampaignSpec(target=target, source=source, seed=33, examples=count, reduce_seconds=REDUCING)
+            turn = loop_ns()
+            aim = target(name, turn)
+            asked = CampaignSpec(target=aim, source=source, seed=33, examples=count, reduce_seconds=REDUCING)
             begun = spent()
             found = campaign(asked)
-            seconds = spent() - begun
             rows[name][source] = {
                 "programs": found.tally.programs,
                 "questions": found.tally.questions,
-                "seconds": round(seconds, 1),
+                "seconds": round(spent() - begun, 1),
+                "loop_ns": turn,
                 "accused": [f"{finding.breaks}: {finding.cause}" for finding in found.findings],
                 "noted": sorted(note.cause for note in found.notes),
             }
@@ -172,10 +176,14 @@ def sound_table(rows: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def fuzzed(name: str, seed: int, seconds: float) -> dict[str, Any]:
+def target(name: str, turn: float) -> Target:
+    """Return a planner as a target that hangs after `HANGS` of a machine where a turn of an empty loop takes `TURN`."""
+    return Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=HANGS * turn / TURN)
+
+
+def fuzzed(name: str, seed: int, seconds: float, turn: float) -> dict[str, Any]:
     """Return when something was found from one seed, by what, how small it is, and how many findings and defects there were."""
-    target = Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=2.0)
-    asked = CampaignSpec(target=target, source="hypothesis", seed=seed, reduce_seconds=REDUCING)
+    asked = CampaignSpec(target=target(name, turn), source="hypothesis", seed=seed, reduce_seconds=REDUCING)
     told: list[tuple[float, BrokenProperty]] = []
     with Explorer(asked) as explorer:
         begun = time.process_time()
@@ -222,7 +230,7 @@ def _enough(name: str, told: Sequence[Any], explorer: Explorer) -> bool:
     return bool(told) or about == "sound" or (kind == "costly" and about in noted)
 
 
-def within(name: str, seed: int, _: float) -> dict[str, Any]:
+def within(name: str, seed: int, *_: float) -> dict[str, Any]:
     """Return when something was found from one seed by asking in this process, and by what."""
     asked = CampaignSpec(target=Target(name=name), source="hypothesis", seed=seed)
     begun = time.process_time()
