@@ -26,9 +26,6 @@ WINDOW = 512
 HALF, LOW = 32, (1 << 32) - 1
 """Of an entry's life: its first start is in the high bits, its past one in the low ones."""
 
-BLOCK = 256
-"""Entries that are looked at before it is asked whether enough was found."""
-
 LATE = 96
 """Entries that lie behind those of a window until they are put among them."""
 
@@ -64,22 +61,22 @@ def _kind(halves: Int64s, length: Any) -> int:
 
 
 @compiled()
-def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> Int64s:
+def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> tuple[Int64s, Int64s]:
     """Return where the entries of each window begin: of a window that some row asks, one for each
-    row that meets it.
+    row that meets it; and how many rows ask it.
     """
-    asked = np.zeros(begins[-1], dtype=np.bool_)
+    asked = np.zeros(begins[-1], dtype=np.int64)
     for row in range(len(first)):
         kind = _kind(halves, past[row] - first[row])
-        asked[begins[kind] + first[row] // halves[kind]] = True
+        asked[begins[kind] + first[row] // halves[kind]] += 1
     room = np.zeros(begins[-1] + 1, dtype=np.int64)
     for row in range(len(first)):
         for kind in range(len(halves)):
             half = halves[kind]
             for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
-                if asked[begins[kind] + place]:
+                if asked[begins[kind] + place] > 0:
                     room[begins[kind] + place + 1] += 1
-    return np.cumsum(room)
+    return np.cumsum(room), asked
 
 
 @compiled()
@@ -101,19 +98,21 @@ def _in_order(entries: Int64s, begin: Any, done: Any, end: Any) -> None:
 
 
 @compiled()
-def _meeting(entries: Int64s, first: Any, past: Any, met: Int64s) -> int:
-    """Copy the bounds of the entries that live in [first, past) into `met`, and `NEVER` behind
-    them; return how many they are.
-
-    Whether one does is as good as random, so that no branch is taken on it.
-    """
+def _meeting(entries: Int64s, first: Any, past: Any, met: Int64s) -> None:
+    """Copy the bounds of the entries that live in [first, past) into `met`, `NEVER` behind them."""
     count = np.int64(0)
     for entry in range(len(entries)):
         met[count, 0], met[count, 1] = entries[entry, 0], entries[entry, 1]
-        life = entries[entry, 2]
-        count += (life >> HALF < past) & (life & LOW > first)
+        count -= _lives(entries[entry, 2], first, past)
     met[count, 0] = NEVER
-    return int(count)
+
+
+@compiled()
+def _lives(life: Any, first: Any, past: Any) -> Any:
+    """Return -1, all bits, for a life that meets [first, past), 0 for another: which it is is as
+    good as random, so that no branch is to be taken on it, and a comparison may become one.
+    """
+    return ((life >> HALF) - past & first - (life & LOW)) >> 63
 
 
 @compiled()
@@ -137,39 +136,38 @@ def _gap(  # noqa: PLR0917 - compiled
     size: Any,
     step: Any,
     best: bool,  # noqa: FBT001
-    room: tuple[Int64s, Int64s],
+    behind: Int64s,
 ) -> int:
     """Return the offset of the lowest gap (or, if `best`, the smallest) that holds `size` bytes at
     a multiple of `step` between the entries that live in [first, past); the top of them all where
     none does. O(entries).
 
-    Both lists are in order of offset. `room` is for those of `BLOCK` entries, and for the late
-    ones.
+    Both lists are in order of offset. `behind` is room for the late ones.
     """
-    floor, at, least = np.int64(0), np.int64(-1), NEVER
+    floor, at, least, here = np.int64(0), np.int64(-1), NEVER, 0
     enough = size if best else NEVER - 1
-    met, behind = room
     _meeting(late, first, past, behind)
-    there = np.int64(0)
-    for low in range(0, len(early) + 1, BLOCK):
-        count, here = _meeting(early[low : low + BLOCK], first, past, met), np.int64(0)
-        last = low + BLOCK > len(early)
-        while least > enough:
-            until = behind[there, 0]
-            while here < count and met[here, 0] <= until and least > enough:
-                at, least = _narrower(at, least, floor, met[here, 0], size, step)
-                floor = max(floor, met[here, 1])
-                here += 1
-            if least <= enough or until == NEVER or (here == count and not last):
+    for there in range(len(late) + 1):
+        until, passed = behind[there, 0], len(early)
+        for entry in range(here, len(early)):
+            bottom = early[entry, 0]
+            if bottom > until:
+                passed = entry
                 break
-            at, least = _narrower(at, least, floor, until, size, step)
-            floor = max(floor, behind[there, 1])
-            there += 1
-        if least <= enough:
+            lives = _lives(early[entry, 2], first, past)  # of what lives at another time, both bounds are 0
+            if (bottom & lives) - floor >= size:
+                at, least = _narrower(at, least, floor, bottom, size, step)
+                if least <= enough:
+                    return int(at)
+            floor = max(floor, early[entry, 1] & lives)
+        here = passed
+        if until == NEVER:
             break
-    if at < 0:
-        at = (floor + step - 1) // step * step
-    return int(at)
+        at, least = _narrower(at, least, floor, until, size, step)
+        if least <= enough:
+            return int(at)
+        floor = max(floor, behind[there, 1])
+    return int(at if at >= 0 else (floor + step - 1) // step * step)
 
 
 @compiled()
@@ -206,9 +204,9 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
             break
         half *= 4
         halves, begins = _kinds(first, past, half)
-    room = _rooms(first, past, halves, begins)
+    room, asking = _rooms(first, past, halves, begins)
     entries = np.empty((room[-1], 3), dtype=np.int64)  # bottom, top and life
-    met = np.empty((BLOCK + 1, 2), dtype=np.int64), np.empty((np.diff(room).max() + 1, 2), dtype=np.int64)
+    behind = np.empty((np.diff(room).max() + 1, 2), dtype=np.int64)
     # where of each window the late entries begin, those that are in no order, and its room
     late, done, filled = room[:-1].copy(), room[:-1].copy(), room[:-1].copy()
     for turn in range(2):
@@ -224,6 +222,7 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                 kind = _kind(halves, past[row] - first[row])
                 window = begins[kind] + first[row] // halves[kind]
                 begin, end = room[window], filled[window]
+                asking[window] -= 1
                 if done[window] < end:
                     _in_order(entries, late[window], done[window], end)
                     done[window] = end
@@ -232,7 +231,7 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                     late[window] = end
                 tail = late[window]
                 lists = entries[begin:tail], entries[tail:end]
-                at = _gap(*lists, first[row], past[row], size, alignment[row], best, met)
+                at = _gap(*lists, first[row], past[row], size, alignment[row], best, behind)
                 if at > limit - size:
                     return offset, int(row)
             offset[row] = at
@@ -240,8 +239,8 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                 half = halves[kind]
                 for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
                     window = begins[kind] + place
-                    entry = filled[window]
-                    if entry < room[window + 1]:
+                    if asking[window] > 0:  # by rows that are still to come
+                        entry = filled[window]
                         entries[entry, 0], entries[entry, 1] = at, at + size
                         entries[entry, 2] = (first[row] << HALF) | past[row]
                         filled[window] += 1
