@@ -831,7 +831,7 @@ def answers_in_a_dict(program: Program, constraints: Constraints) -> dict[int, i
 def in_drawn_order(problem: Problem) -> Plan:
     """Sound; fits in an order that is drawn from the problem itself."""
     rng = np.random.default_rng(crc32(problem.nbytes.tobytes() + problem.start.tobytes() + problem.stop.tobytes()))
-    return _first_fit(replace(problem, order=rng.permutation(problem.order)), dict(problem.gaps))
+    return _first_fit(replace(problem, order=problem.order[rng.permutation(len(problem.order))]), dict(problem.gaps))
 
 
 def lower_of_two(program: Program, constraints: Constraints) -> Plan:

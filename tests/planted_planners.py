@@ -149,6 +149,7 @@ def _mixed(program):
 
 
 refuses_three_alignments = _refuses(_mixed)
+refuses_the_empty = _refuses(lambda program: not len(program.buffers))
 refuses_mixed_with_room = _refuses(
     lambda program: (
         _mixed(program)

@@ -56,7 +56,8 @@ small numbers most of the time.
 """
 
 GROWTH: Final = st.one_of(st.just(0), st.integers(1, 1 << 16))
-"""What `scaling.grown` is given."""
+EMPTY: Final = 8
+"""What `scaling.grown` is given, but from 1 to below `EMPTY`, which stand for a program of nothing."""
 
 CAPACITIES: Final = (None, None, None, 256, 64)
 """Of arenas in bytes, None is unbounded."""
@@ -143,11 +144,12 @@ def programs(
             otherwise every op waits for the one before it, and the order of the list is the only
             one.
         real: half of the programs have more bytes, other alignments, or are many copies in turn
-            (`scaling`), and ops have up to twelve operands and eight results.
+            (`scaling`), a few are empty, and ops have up to twelve operands and eight results.
     """
     drawn = draw(recipes(max_size=max_ops, wide=real))
     program = _assembled(draw, drawn, capacities=capacities, streams=streams, free=free)
-    return _shown(grown(program, draw(GROWTH)) if real and not free else program)
+    number = draw(GROWTH) if real and not free else 0
+    return _shown(assemble((), arenas=program.arenas) if 0 < number < EMPTY else grown(program, number))
 
 
 class _Script:

@@ -41,6 +41,7 @@ def told(name, examples=50):
         ("offsets_wrapped", {"sound", "pins", "told"}),
         ("refuses_three_alignments", {"answers"}),
         ("refuses_mixed_with_room", {"no_worse"}),
+        ("refuses_the_empty", {"answers", "no_worse"}),
     ],
 )
 def test_what_only_some_programs_or_questions_show_is_found(name, breaks):
