@@ -4,8 +4,9 @@
 
 From a drawn instance of at most `BUFFERS` buffers, one buffer at a time is changed (its life, its size), added or left out; what does
 not lower the ratio is kept. The ratio is the planner's peak over the least peak, which `exact` proves. Begun anew where nothing helps for
-long. All is drawn from one seed and the planner's name, and every one of `tries` instances is planned, so a longer search finds no less.
-The worst instances are kept as CSV files of minimalloc in `tests/data/worst`, and tests hold the planners to the ratios found there.
+long. All is drawn from one seed and the planner's name, and each of `tries` instances is planned, so a longer search finds no less. A name is
+one of the shelf or, as for `--allocator`, another planner that places what it is given (a function of a problem, `cmd:`, `lib:`). The worst
+instances are kept as CSV files of minimalloc in `tests/data/worst`, and tests hold the shelf to the ratios found there.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Final
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
-from allocsim.allocators import ALLOCATORS  # noqa: E402 - after the path above
+from allocsim.allocators import ALLOCATORS, find  # noqa: E402 - after the path above
 from allocsim.model import Arena, Document, Problem  # noqa: E402 - as above
 from allocsim.programs.builder import ProgramBuilder  # noqa: E402 - as above
 from allocsim.systems.minimalloc import solver_instance as minimalloc  # noqa: E402 - as above
@@ -74,14 +75,14 @@ def least(told: Problem) -> int:
 
 def search(planner: str, tries: int) -> tuple[float, list[Row]]:
     """The worst ratio found and its instance."""
-    rng = random.Random(f"worst {planner}")  # noqa: S311 - no secret
+    rng, found = random.Random(f"worst {planner}"), find(planner)  # noqa: S311 - no secret
     best: tuple[float, list[Row]] = 0.0, []
     here: tuple[float, list[Row]] = 0.0, []
     stuck = PATIENCE
     for _ in range(tries):
         rows = [drawn(rng) for _ in range(BUFFERS)] if stuck >= PATIENCE else changed(here[1], rng)
         told = problem(rows)
-        ratio = ALLOCATORS[planner].place(told).peak_bytes / least(told)
+        ratio = found.place(told).peak_bytes / least(told)
         if stuck >= PATIENCE or ratio >= here[0]:
             stuck = 0 if stuck >= PATIENCE or ratio > here[0] else stuck + 1
             here = ratio, rows
@@ -103,9 +104,8 @@ def main() -> None:
     for planner in options.planners:
         ratio, rows = search(planner, options.tries)
         told = problem(rows)
-        (options.data / f"{planner}.csv").write_bytes(
-            minimalloc.dumps(Document(programs=(told.program,), problems=(told,)))
-        )
+        document = Document(programs=(told.program,), problems=(told,))
+        (options.data / f"{planner}.csv").write_bytes(minimalloc.dumps(document))
         print(f"{planner:20} {ratio:.4f} {len(rows)} buffers", flush=True)
 
 
