@@ -43,6 +43,7 @@ KNOWN_COMMANDS: Final = {
     "capture": "engine",
     "plot": "reports",
     "report": "reports",
+    "serve": "reports",
     "repro": "repro",
 }
 """Who brings a command, for the message where it is not there."""
@@ -80,10 +81,7 @@ SERVICES: Final = {
     ),
     "diagnose_named": (
         "repro",
-        (
-            "(name, asked, out, as_json=) -> exit status: the same for package.module:attribute or a training "
-            "file, printed"
-        ),
+        "(name, asked, out, as_json=) -> exit status: the same for package.module:attribute or a training file, printed",
     ),
     "bisect_scenario": ("repro", "(name, sizes, seconds) -> allocsim.cli.bisect.Bisected"),
     "replay_scenario": ("repro", "(name, allocator, sizes) -> context of (head, rows)"),

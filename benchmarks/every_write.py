@@ -42,9 +42,9 @@ from kills import CASE, COMMANDS, Killed, _below, _bytes, _cut, command, draw_on
 
 from allocsim.files import MARK, write_atomic  # noqa: E402
 from allocsim.files.folders import SWAP  # noqa: E402
-from allocsim.serving.static_files import PYODIDE  # noqa: E402
 from allocsim.systems.ggml.access.library import find  # noqa: E402
 from engine.models import adapters, llama, model_files  # noqa: E402
+from reports.serving.static_files import PYODIDE  # noqa: E402
 
 CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
 KEPT = 20

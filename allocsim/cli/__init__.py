@@ -73,7 +73,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
     "join": Command("allocsim.cli.join", "join", "the plans of several ranks as one document"),
     "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
-    "serve": Command("allocsim.cli.serve", "serve", "a page that judges in the browser; documents stay there"),
     "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
     "completion": Command("allocsim.cli.completion", "completion", "a script that completes commands in a shell"),
 }

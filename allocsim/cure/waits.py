@@ -88,7 +88,7 @@ def _known(stream: Int64s, waits: Sequence[Sequence[int]]) -> Int64s:
         if last[mine] >= 0:
             known[op] = known[last[mine]]
         for after in row:
-            np.maximum(known[op], known[after], out=known[op])
+            known[op] = np.maximum(known[op], known[after])
         known[op, mine] = last[mine] = op
     return known
 

@@ -136,13 +136,13 @@ def charges_in(causes: Iterable[Cause]) -> Charges:
     return found
 
 
-def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, ...], Cure | None]:
+def with_cures(dossier: Dossier, causes: Sequence[Cause], work: int = WORK) -> tuple[tuple[Cause, ...], Cure | None]:
     """Return the causes each with its cure, and the cure of all that can be cured together.
 
-    Where no cure of all is found, it is sought for those that have one each.
+    Where no cure of all is found, it is sought for those that have one each; `work` as `WORK`.
     """
     curable = [cause for cause in causes if cause.change.kind in CURABLE]
-    together, sharing = Effort(STEPS), _sharing(causes)
+    together, sharing = Effort(min(STEPS, work)), _sharing(causes)
     whole = _cure(dossier, curable, sharing, effort=together)
     if len(curable) == 1:
         sought = whole is not None or not together.cut
@@ -150,7 +150,7 @@ def with_cures(dossier: Dossier, causes: Sequence[Cause]) -> tuple[tuple[Cause, 
             replace(cause, cure=whole, sought=sought) if cause is curable[0] else cause for cause in causes
         ), whole
     singles: dict[int, Cure | None] = {}
-    each = Effort(max(WORK - together.spent - dossier.effort.spent, 1))
+    each = Effort(max(work - together.spent - dossier.effort.spent, 1))
     for cause in curable:
         if each.over or each.cut:  # the next judgement would be refused, too
             break

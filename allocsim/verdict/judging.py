@@ -25,7 +25,7 @@ from typing import Any, Final
 from allocsim.cure import Cure
 from allocsim.cure.defects import RuledJudge, listed
 from allocsim.files.sizes import in_growth
-from allocsim.verdict.causes import found_in, with_cures
+from allocsim.verdict.causes import WORK, found_in, with_cures
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
@@ -39,15 +39,15 @@ OVER_RUNS: Final = frozenset({"upload", "state"})
 """Kinds of mend whose late reads come of what one run leaves for another."""
 
 
-def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed) -> Verdict:
+def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed, work: int = WORK) -> Verdict:
     """Return the verdict for this evidence; without `cures`, none is sought.
 
-    `judged` is the judge with the rules by which it is asked, by default the usual ones.
+    `judged` is the judge with the rules by which it is asked; `work` are the steps for cures.
     """
     dossier = Dossier(evidence, judged=judged)
     causes, cure = found_in(dossier), None
     if cures:
-        causes, cure = with_cures(dossier, causes)
+        causes, cure = with_cures(dossier, causes, work)
     joint = _joined(causes)
     said = evidence.cure
     return Verdict(

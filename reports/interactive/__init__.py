@@ -18,8 +18,6 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from markdown_it import MarkdownIt
-
 from allocsim.diagnostics import check
 from allocsim.judge.violations import Report
 from allocsim.model import Document
@@ -74,6 +72,8 @@ def html(
 
 def _rendered(markdown: str) -> str:
     """Return Markdown as HTML; the policy refuses a `style`, so columns have a class."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - the page that judges has no Markdown
+
     text: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     return text.replace(' style="text-align:right"', ' class="right"')
 

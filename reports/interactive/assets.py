@@ -21,9 +21,20 @@ def whole(*, script: str = "", **parts: str) -> bytes:
 
 
 def script() -> str:
-    """Return the script of the explorer."""
-    body = "\n".join(read(name) for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{body}\n}})();'
+    """Return the script of a page that holds what its explorer shows."""
+    return f'"use strict";\n(() => {{\n{_joined()}\n{read("opening.js")}\n}})();'
+
+
+def module() -> str:
+    """Return the explorer as a module of a page that gets what it shows later.
+
+    It exports `explore(head, block, signal)`.
+    """
+    return f"{_joined()}\nexport {{ explore }};\n"
+
+
+def _joined() -> str:
+    return "\n".join(read(name) for name in SCRIPTS)
 
 
 def read(name: str) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from allocsim.files.sizes import in_growth
 from allocsim.judge.violations import Report
 from allocsim.model import Document, Program, Role
 from allocsim.verdict.records import Cause, Witness, witness_json
@@ -171,11 +172,17 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "about": "" if cause.victim is None else cause.victim.value_name or cause.victim.buffer_name or "",
         "text": cause.text,
         "mend": cause.mend,
+        "cure": cure_words(cause),
         "places": cause.places,
         "run": cause.first.run,
         "step": cause.first.step,
         "parties": [[name, said.buffer] for name, said in witnesses.items() if _has_home(said)],
     }
+
+
+def cure_words(cause: Cause) -> str:
+    """Return the cure of a cause with its price; empty where none is known."""
+    return "" if cause.cure is None else f"{'; '.join(cause.cure.words)}, {in_growth(cause.cure.nbytes)}"
 
 
 def _has_home(witness: Witness | None) -> bool:

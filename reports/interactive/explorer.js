@@ -1,9 +1,8 @@
 // The explorer: what is chosen, how it is chosen by hand, by key and by address, and what is drawn then.
 
 const at = (id) => document.getElementById(id);
-const head = JSON.parse(at("head").textContent);
 
-const begin = (block) => {
+const begin = (head, block, signal) => {
   const column = reader(block, head.columns);
   const programs = head.programs.map((said, index) => programOf(column, index, said));
   const made = new Map();
@@ -68,6 +67,7 @@ const begin = (block) => {
     if (location.hash.slice(1) !== words.toString()) history.replaceState(null, "", `#${words}`);
   };
   let waiting = 0;
+  signal?.addEventListener("abort", () => clearTimeout(waiting));
   const remember = () => { clearTimeout(waiting); waiting = setTimeout(address, 150); };
 
   const tell = () => {
@@ -207,7 +207,7 @@ const begin = (block) => {
     event.preventDefault();
     if (typing) event.target.blur();
     act();
-  });
+  }, { signal });
 
   for (const view of views) {
     let from = null;
@@ -281,10 +281,12 @@ const begin = (block) => {
   const buttons = { in: () => middle(0.6), out: () => middle(1 / 0.6), reset: () => look(entire()), earlier: () => step(state.at - 1), later: () => step(state.at + 1) };
   for (const [id, act] of Object.entries(buttons)) at(id).addEventListener("click", act);
   at("help").addEventListener("click", () => { at("keys").hidden = !at("keys").hidden; at("help").setAttribute("aria-expanded", String(!at("keys").hidden)); });
-  window.addEventListener("hashchange", restore);
-  window.addEventListener("resize", () => { shown().forEach((view) => view.stale()); draw(); });
+  at("explorer").addEventListener("causes", tell);  // more is known of them
+  window.addEventListener("hashchange", restore, { signal });
+  window.addEventListener("resize", () => { shown().forEach((view) => view.stale()); draw(); }, { signal });
   restore();
   requestAnimationFrame(() => { document.documentElement.dataset.ready = "yes"; performance.mark("drawn"); });
 };
 
-if (at("explorer")) unpacked(at("block").textContent).then(begin).catch((error) => { at("note").textContent = `The explorer cannot be shown: ${error.message}`; throw error; });
+// Show what there is in the explorer of the page; `signal` ends it.
+const explore = (head, text, signal) => unpacked(text).then((block) => begin(head, block, signal)).catch((error) => { at("note").textContent = `The explorer cannot be shown: ${error.message}`; throw error; });

@@ -128,7 +128,7 @@ const WORDS = { victim: "victim", taker: "taken by", writer: "written by", reade
 const toldOfCause = (plan, cause, conflict, places, { keep, place }) => {
   const parties = conflict ? conflict.parties : (cause ? cause.parties : []), roles = [...new Set(parties.map(([role]) => role))];
   return [
-    ...(cause ? [element("h3", `${cause.number}. ${cause.class} ${cause.party}`), element("div", cause.text), element("div", `mend: ${cause.mend}`)] : []),
+    ...(cause ? [element("h3", `${cause.number}. ${cause.class} ${cause.party}`), element("div", cause.text), element("div", `mend: ${cause.mend}`), ...(cause.cure ? [element("div", `cure: ${cause.cure}`)] : [])] : []),
     ...(conflict ? [element("div", conflict.words, { className: "fault" })] : []),
     ...(cause && !conflict ? [element("div", "not a place in a plan shown here: nothing to frame", { className: "note" })] : []),
     ...roles.flatMap((role) => links(WORDS[role] || role, parties.filter(([r]) => r === role).map(([, k]) => k), (k) => named(plan, k), keep)),

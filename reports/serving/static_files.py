@@ -3,30 +3,28 @@
     files = site(Path("node_modules/pyodide"))      # path below the root -> bytes
     server(files, 8000).serve_forever()             # until interrupted
 
-The page runs the plain judge by Pyodide (Python compiled to WebAssembly, from its npm package); the
+The page judges by Pyodide (Python compiled to WebAssembly, from its npm package); the
 document is read there and goes nowhere. Its policy allows scripts and fetches of its own files and
-WebAssembly, nothing else. What the browser's Python needs of this project is `bundle`: the modules
-that `in_browser` imports, and no others.
+WebAssembly, nothing else. What the browser's Python needs of this project is in `bundling`; the
+explorer is that of a report, its template, style and script as they are there.
 
 What this module does not see: what the judge finds.
 """
 
-import io
-import subprocess
-import sys
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from allocsim.errors import AllocsimError, NotInstalledError, OutputError
 from allocsim.files.gate import CEILINGS, content, refused_with
+from reports.interactive.assets import module, read
+from reports.serving.bundling import bundle
 
 HERE: Final = Path(__file__).parent
-PAGE: Final = ("index.html", "page.js", "worker.js", "page.css")
+PAGE: Final = ("page.js", "worker.js", "page.css")
 PYODIDE: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 """Files of Pyodide's npm package that a page needs."""
 
@@ -40,15 +38,6 @@ TYPES: Final = {
     ".wasm": "application/wasm", ".zip": "application/zip", ".json": "application/json",
 }  # fmt: skip
 
-_IMPORTED: Final = """
-import sys
-import allocsim.serving.in_browser
-for name, module in sorted(sys.modules.items()):
-    file = getattr(module, "__file__", None)
-    if name.partition(".")[0] in ("allocsim", "lazy_loader") and file:
-        print(name, file, sep="\\t")
-"""
-
 
 def site(pyodide: Path) -> dict[str, bytes]:
     """Return every file of the page by its path, with Pyodide's from its package's folder.
@@ -56,31 +45,15 @@ def site(pyodide: Path) -> dict[str, bytes]:
     Raises NotInstalledError where the folder lacks one.
     """
     made = {name: (HERE / name).read_bytes() for name in PAGE}
+    page = Template((HERE / "index.html").read_text(encoding="utf-8"))
+    made["index.html"] = page.substitute(explorer=read("explorer.html")).encode()
+    made["explorer.js"], made["explorer.css"] = module().encode(), read("page.css").encode()
     for name in PYODIDE:
         if not (pyodide / name).is_file():
             rule = f"{pyodide} has no {name}; `npm install pyodide` makes node_modules/pyodide, and --pyodide names another folder"
             raise NotInstalledError(rule)
         made[f"pyodide/{name}"] = content(pyodide / name, CEILINGS["stream"], refusal=refused_with(AllocsimError))
     return {**made, "allocsim.zip": bundle()}
-
-
-@lru_cache(maxsize=1)
-def bundle() -> bytes:
-    """Return the modules that `in_browser` needs, as a zip of sources with fixed times."""
-    ran = subprocess.run([sys.executable, "-c", _IMPORTED], capture_output=True, text=True, check=True)  # noqa: S603 - this Python, with a text of ours
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for line in ran.stdout.splitlines():
-            name, file = line.split("\t")
-            parts = name.split(".")
-            place = "/".join(
-                [*parts, "__init__.py"] if Path(file).name == "__init__.py" else [*parts[:-1], f"{parts[-1]}.py"]
-            )
-            archive.writestr(zipfile.ZipInfo(place), Path(file).read_bytes())
-            stub = Path(file).with_suffix(".pyi")
-            if stub.exists():
-                archive.writestr(zipfile.ZipInfo(place + "i"), stub.read_bytes())
-    return made.getvalue()
 
 
 def server(files: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
@@ -117,4 +90,4 @@ def server(files: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
         raise OutputError(f"port {port} cannot be listened at: {error}") from None
 
 
-__all__ = ["PYODIDE", "bundle", "server", "site"]
+__all__ = ["PYODIDE", "server", "site"]

@@ -1,6 +1,6 @@
 """`allocsim serve`: a page on this machine that judges documents in the browser.
 
-What this module does not see: the page (`allocsim.serving`).
+What this module does not see: the page (`reports.serving`).
 """
 
 from contextlib import suppress
@@ -11,7 +11,7 @@ import typer
 
 from allocsim.cli.output import print_line
 from allocsim.files.folders import replace_files, working_in
-from allocsim.serving.static_files import server, site
+from reports.serving.static_files import server, site
 
 
 def serve(

@@ -1,0 +1,6 @@
+"""Names of types alone."""
+
+from numpy import ndarray
+
+NDArray = ndarray
+ArrayLike = object
