@@ -23,7 +23,7 @@ ELSEWHERE = {
     (
         "docs/embedding.md",
         "In the browser",
-    ): "serves until it is interrupted, and needs a package of npm (tests/unit/serving)",
+    ): "serves until it is interrupted, and needs a package of npm (tests/unit/reports/test_page_that_judges.py)",
     (
         "docs/generation.md",
         "From a file to text",

@@ -3,12 +3,12 @@ not accused; broken ones give wrong numbers and are convicted from what they ans
 """
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from online_allocators import BROKEN, SOUND
+from training_net import BATCH, NET, ROWS
 
 from allocsim.cli import main
 from allocsim.document import dumps
@@ -18,19 +18,11 @@ from allocsim.online import SHELF, find
 from allocsim.online.eager_host import EagerHost, LateDevice, on_device
 from allocsim.outcomes import outcome_of
 from engine import diagnose, model
-from engine.models.mlp import mlp
 from engine.training import Trainer
 from engine.training.online_trainer import OnlineTrainer
 from engine.training.step_rules import StepRules, WeightGroup
 
 STEPS = 4
-RNG = np.random.default_rng(0)
-ROWS = 24
-BATCH = {
-    "data": RNG.normal(size=(ROWS, 6)).astype(np.float32),
-    "labels": RNG.integers(0, 3, ROWS).astype(np.int32),
-}
-NET = replace(mlp((6, 32, 32, 3)), example=BATCH)
 ADDRESSES = {name: make for name, make in {**SOUND, **SHELF}.items() if "pages" not in name}
 """Sound allocators of addresses."""
 
