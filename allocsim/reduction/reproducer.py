@@ -214,7 +214,7 @@ def _buffers_and_values(program: Program, names: Sequence[str]) -> Iterator[str]
 def _told(op: Op) -> dict[str, str]:
     """Return what the builder is told of an op beside its kind and its sides."""
     rows = (
-        ("name", op.name, op.name != op.kind),
+        ("name", op.name, op.name not in ("", op.kind)),  # one without a name is called by its kind
         ("in_place", _pairs(op), op.in_place is None or bool(op.in_place)),
         ("stream", op.stream, bool(op.stream)),
         ("after", op.after, bool(op.after)),
