@@ -57,7 +57,7 @@ small numbers most of the time.
 
 GROWTH: Final = st.one_of(st.just(0), st.integers(1, 1 << 16))
 EMPTY: Final = 8
-"""What `scaling.grown` is given, but from 1 to below `EMPTY`, which stand for a program of nothing."""
+"""What `scaling.grown` is given; those from 1 to below `EMPTY` stand for a program of nothing."""
 
 CAPACITIES: Final = (None, None, None, 256, 64)
 """Of arenas in bytes, None is unbounded."""
