@@ -41,7 +41,8 @@ const begin = (head, block, signal) => {
     for (const view of shown()) {
       view.faint = state.rule || chosen.size ? new Uint8Array(view.plan.count) : null;
       const mine = new Set([...chosen].map((k) => twin(view, k)));
-      if (view.faint) for (const k of view.plan.order) view.faint[k] = state.rule ? !state.rule(view.plan, k) : !mine.has(k);
+      if (state.rule) for (const k of view.plan.order) view.faint[k] = !state.rule(view.plan, k);
+      else if (view.faint) { view.faint.fill(1); for (const k of mine) if (k >= 0) view.faint[k] = 0; }
       view.stale();
     }
   };

@@ -51,6 +51,12 @@ const coloured = (plan, by, changed) => {
   return { of, colours, legend, inks: inksOf(colours) };
 };
 
+let room = new Float64Array(0);  // kept from frame to frame: to ask for it anew costs more than to empty it
+const emptied = (entries) => {
+  if (room.length < entries) room = new Float64Array(entries); else room.fill(0, 0, entries);
+  return room;
+};
+
 // Write the cover of pixels by [low, high) as changes from one pixel to the next: two where it lies in one pixel, else four.
 const edgesOf = (low, high, places, parts) => {
   const i = Math.floor(low), j = Math.floor(high);
@@ -66,7 +72,7 @@ const edgesOf = (low, high, places, parts) => {
 // `faint` says which are paled. A box is written as changes at its corners; sums from row to row, then along each, give what lies
 // between. So the cost is boxes and pixels, however large the boxes are.
 const rasterize = (image, frame, plan, look, faint) => {
-  const { width, height } = frame, wide = width + 2, ends = new Float64Array(4 * wide * (height + 2));  // cover, red, green, blue
+  const { width, height } = frame, wide = width + 2, ends = emptied(4 * wide * (height + 2));  // cover, red, green, blue
   const sx = frame.perStep, sy = frame.perByte, { inks, of } = look, paled = look.colours.length;
   const { start, until, bottom, size } = plan, [across, along] = [0, 1].map(() => ({ places: new Int32Array(4), parts: new Float64Array(4) }));
   within(plan, [frame.x0, frame.x0 + width / sx, frame.y1 - height / sy, frame.y1], (k) => {
