@@ -108,11 +108,11 @@ def main() -> None:
                 row = {key: round(told, 2) if isinstance(told, float) else told for key, told in row.items()}
                 rows.append(row | {"load": os.getloadavg()[0]})
                 sys.stdout.write(f"{json.dumps(rows[-1])}\n")
-    kept = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    rows += [row for row in kept if row["buffers"] not in options.counts]
+    kept = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
+    rows += [row for row in kept["rows"] if row["buffers"] not in options.counts]
     rows.sort(key=lambda row: (row["buffers"], row["plan"]))
     machine = f"{platform.machine()}, {os.cpu_count()} processors"
-    options.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    options.out.write_text(json.dumps({**kept, "machine": machine, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
