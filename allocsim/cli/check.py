@@ -19,6 +19,10 @@ the judge to say.
 from `--seed`, in other orders that its streams allow, and shows the first number that comes out
 wrong (the service `explore_orders`). A file whose ops the engine cannot run is refused.
 
+Where something is found, each plan is also run with opaque kernels (`allocsim.opaque`), and every
+cause is told with the numbers that differ, or that none did; `--replay` runs what is clean as well,
+and what is large.
+
 `--certificate` writes which write each read must find (`allocsim.certificates`), whatever is found
 here: `allocsim certify` says whether it is so.
 
@@ -45,7 +49,7 @@ from allocsim.files.sizes import bytes_of
 from allocsim.judge.fast.facts import rows_of
 from allocsim.judge.violations import NO_MORE, Report, Violation
 from allocsim.model import Document
-from allocsim.outcomes import JudgeRules, Outcome, baseline, cause_table, judge_file, junit, sarif
+from allocsim.outcomes import JudgeRules, Outcome, baseline, cause_table, judge_file, junit, replayed, sarif
 from allocsim.outcomes import github as github_lines
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.examined import DETECTORS
@@ -108,6 +112,9 @@ def check(
         bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Run each plan with opaque kernels; say which numbers differ.")
+    ] = False,
 ) -> int:
     """Exit status: 0 nothing found, 1 something found that is not known or a peak too high, 2 a
     file cannot be judged, or a required detector did not run.
@@ -137,6 +144,7 @@ def check(
                 explored = orders(document, seed)
             except AllocsimError as error:
                 outcome = Outcome(file=path, error=str(error))
+        outcome = replayed(outcome, rules, asked=replay)
         outcomes.append(outcome)
         if outcome.report is None or document is None:
             entries.append({"file": path, "error": outcome.error})
@@ -216,6 +224,7 @@ def outcome_entry(outcome: Outcome) -> dict[str, Any]:
         "causes": [cause.as_json(patched=True) for cause in outcome.causes],
         "examined": examined_json(outcome.examined),
         **({"failed": outcome.failed} if outcome.failed else {}),
+        **({} if outcome.replay is None else {"replay": outcome.replay.as_json()}),
     }
 
 

@@ -38,6 +38,7 @@ from allocsim.judge.fast import check
 from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document, Program
+from allocsim.opaque import UNASKED, ReplayAnswer, told_by_replay
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
 from allocsim.outcomes.examined import as_json as examined_json
 from allocsim.systems import folder_format, load
@@ -102,6 +103,8 @@ class Outcome:
     """Bytes the plan may need at most."""
     required: str = ""
     """Letters of the detectors that must have run."""
+    replay: ReplayAnswer | None = None
+    """What a run with opaque kernels says of the causes, where one was asked for."""
     executed_by: str = ""
     """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the
     plan.
@@ -137,7 +140,8 @@ class Outcome:
     @property
     def passes(self) -> bool:
         """Whether nothing is wrong that was not known before."""
-        return self.error is None and not self.new and not self.over_peak and not self.measured
+        unknown = self.replay is not None and bool(self.replay.unaccounted)
+        return self.error is None and not self.new and not self.over_peak and not self.measured and not unknown
 
     @property
     def unexamined(self) -> tuple[str, ...]:
@@ -254,6 +258,28 @@ def judge_file(
     return _found(
         _outcome(name, evidence, report, max_peak=max_peak, required=required), whole, None, rules, known, cures=cures
     )
+
+
+def replayed(outcome: Outcome, rules: JudgeRules, *, asked: bool = True) -> Outcome:
+    """Return an outcome with what a run with opaque kernels says of each of its causes.
+
+    Unless it was `asked` for, a clean document is not run, nor one of more than `UNASKED` ops. A
+    violation that is not listed may account for a read that differs, so where not all are listed no
+    read is called unaccounted for.
+    """
+    if outcome.document is None or outcome.report is None or not (asked or outcome.causes):
+        return outcome
+    report = outcome.report
+    listed = report.violations if report.count == len(report.violations) and not report.unexamined else None
+    told = told_by_replay(
+        outcome.document,
+        [cause.violations for cause in outcome.causes],
+        found=listed,
+        kinds=rules.kinds,
+        strict=rules.strict,
+        most=None if asked else UNASKED,
+    )
+    return replace(outcome, replay=told)
 
 
 def read_evidence(path: Path) -> Evidence:
@@ -439,5 +465,6 @@ __all__ = [
     "judge_file",
     "outcome_of",
     "read_evidence",
+    "replayed",
     "verdict_entry",
 ]

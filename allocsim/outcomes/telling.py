@@ -109,6 +109,9 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         yield from wrapped(outcome.failed, "", "  ")
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
+    if outcome.replay is not None:
+        for line in outcome.replay.lines():
+            yield from wrapped(line, "  ", "    ")
     if outcome.examined["S"].why == NO_PLAN:
         yield f"  {MAKE_A_PLAN}"
     for what in outcome.report.unexamined:
@@ -259,13 +262,15 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
         by_cause.setdefault(id(finding.cause.cause), []).append(finding)
     several = outcome.document is not None and len(outcome.document.runs) > 1
     under = _filed(outcome.causes)
-    for cause in outcome.causes:
+    for at, cause in enumerate(outcome.causes):
         yield ""
         words = cause.evidence if cause.violations else cause.text
         party = f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
         yield from wrapped(f"{cause.number}. {party}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")
+        if outcome.replay is not None and outcome.replay.numbers:
+            yield from wrapped(f"Numbers: {outcome.replay.numbers[at]}", "   ", "     ")
         for number, count in under[id(cause)].items():
             yield f"   also {count:,} of the violations under {number}"
     loose = by_cause.get(id(None), []) if outcome.causes or outcome.findings else []
