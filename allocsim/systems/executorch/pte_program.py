@@ -36,12 +36,12 @@ In place
     `meant` says so where the graph is known (`planned_program`); else the new one is taken to be,
     and the program's `meta` tells of it (`unseen`).
 
-What this module does not see: the planner's lifetimes; a view's base where an earlier reuse of its
-slot has the same size; what a delegate does inside.
+What this module does not see: state that methods share; the planner's lifetimes; a view's base
+where an earlier reuse of its slot has the same size; what a delegate does inside.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -91,12 +91,15 @@ def loads(
     Raise DocumentError with place and rule. O(size of the file x ways).
     """
     plans: list[Plan] = []
-    for method in parse(data, source):
+    methods = parse(data, source)
+    arenas = _arenas(methods)
+    for method in _apart(methods):
+        told, label = None if meant is None else meant.get(method.name), _label(method, methods)
         block = blocks(method, source)
         try:
             found: dict[str, Plan] = {}
             for taken in ways(_choices(block, ())):
-                plan = _Walk(method, taken, None if meant is None else meant.get(method.name)).plan(block)
+                plan = _Walk(method, taken, told, arenas, label).plan(block)
                 found[plan.program.path] = plan
             plans += found.values()
         except ModelError as error:
@@ -104,6 +107,32 @@ def loads(
     if not plans:
         raise DocumentError(source, "execution_plan", "no method has instructions")
     return Document.of(*plans)
+
+
+def _label(method: Method, methods: Sequence[Method]) -> str:
+    """Return what tells a method's arenas and content from those of others in the file."""
+    return f"{method.name}, " if len(methods) > 1 else ""
+
+
+def _arenas(methods: Sequence[Method]) -> tuple[Arena, ...]:
+    """Return the arenas of all methods, those of each behind those of the one before."""
+    rows = [(_label(method, methods), place, size) for method in methods for place, size in enumerate(method.sizes, 1)]
+    found = tuple(Arena(name=f"{whose}memory {place}", alignment=1, capacity=size) for whose, place, size in rows)
+    return found or (Arena(name="memory", alignment=1),)
+
+
+def _apart(methods: Sequence[Method]) -> Iterator[Method]:
+    """Yield the methods, each with slots in arenas of its own."""
+    first = 0
+    for method in methods:
+        held = (
+            replace(one, slot=(first + one.slot[0], one.slot[1]))
+            if isinstance(one, PlannedTensor) and one.slot
+            else one
+            for one in method.values
+        )
+        yield replace(method, values=tuple(held))
+        first += len(method.sizes)
 
 
 def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
@@ -124,7 +153,14 @@ def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
 class _Walk:
     """One way through a method while it is written down."""
 
-    def __init__(self, method: Method, taken: dict[Where, str], meant: Mapping[Reading, int] | None) -> None:
+    def __init__(
+        self,
+        method: Method,
+        taken: dict[Where, str],
+        meant: Mapping[Reading, int] | None,
+        arenas: Sequence[Arena],
+        label: str,
+    ) -> None:
         self.method, self.taken, self.meant = method, taken, meant
         self.at = OUTPUTS
         """The instruction that reads."""
@@ -135,10 +171,8 @@ class _Walk:
         """
         self.unseen: list[str] = []
         """Ops of which the file does not say whether their operand is read later as it was."""
-        arenas = [
-            Arena(name=f"memory {index + 1}", alignment=1, capacity=size) for index, size in enumerate(method.sizes)
-        ]
-        self.growing = Placing(method.name, arenas or (Arena(name="memory", alignment=1),))
+        self.growing = Placing(method.name, arenas)
+        self.label = label
         self.said: list[str] = []
         self.decided: dict[tuple[int, int], str] = {}
         """What a condition is, by EValue and by how often it was written."""
@@ -314,7 +348,7 @@ class _Walk:
                 self.now[index] = self.nowhere(index, tensor)
             else:
                 kept = self.content(index)
-                self.now[index] = self.fresh(index, f"value {index}", **kept)
+                self.now[index] = self.fresh(index, f"{self.label}value {index}", **kept)
         return self.now[index]
 
     def content(self, index: int) -> dict[str, Any]:

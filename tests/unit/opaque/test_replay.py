@@ -181,6 +181,26 @@ def test_a_move_hands_on_what_is_wrong_and_nothing_moves_between_sides_at_one_ad
     assert seen(document(ops, [0, 64, 0])) == []
 
 
+def test_a_value_that_the_program_itself_writes_over_before_it_is_read_differs():
+    ops = [WRITE, f(), {"kind": "g", "operands": [0, 1], "results": [2]}, {"kind": "host.read", "operands": [2]}]
+    over = document(ops, [0, 64, 128], values={"b": {"buffer": 0}})
+    moved = document(
+        [WRITE, f(), {"kind": "same", "operands": [0], "results": [2]}], [0, 64, 128], values={"b": {"buffer": 0}}
+    )
+
+    assert (0, 2, 0) in seen(over)
+    assert (0, 2, 0) in seen(moved)
+    assert told(over, found=())[0].unaccounted == ()
+
+
+def test_runs_of_two_programs_are_two_in_memory_apart():
+    made = document([WRITE, f(), READ], [0, 64], session=[{"plan": 0}, {"plan": 0, "after": []}])
+    fresh, same = replays_of(made)[0].group.grid.laid
+
+    assert {*fresh.identity}.isdisjoint(same.identity)
+    assert fresh.place == same.place
+
+
 def test_a_buffer_without_a_slot_keeps_nothing():
     made = document([WRITE, f(), READ], [0, None])
     answer, report = told(made, found=())

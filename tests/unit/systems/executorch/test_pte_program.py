@@ -1,6 +1,7 @@
 """ExecuTorch's `.pte`: real files, the laws, and what is refused."""
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from allocsim.judge.fast import check
 from allocsim.model import Document, Role
 from allocsim.systems.executorch import pte_program as executorch
 from allocsim.systems.executorch.pte_blocks import blocks
-from allocsim.systems.executorch.pte_file import Call, Jump, Method, PlannedTensor
+from allocsim.systems.executorch.pte_file import Call, Jump, Method, PlannedTensor, parse
 
 FOLDER = PLANS / "executorch"
 CLEAN = {
@@ -137,6 +138,31 @@ def test_a_view_of_a_state_with_content_lies_in_it():
 
     assert program.buffers.role[home] == Role.STATE
     assert np.count_nonzero(program.buffers.role == Role.STATE) == 1
+
+
+def test_the_methods_of_a_file_have_arenas_and_content_of_their_own(monkeypatch):
+    names = ("cache", "state_view", "transformer", "cond_bug")
+    alone = [executorch.loads((FOLDER / f"{name}.pte").read_bytes()) for name in names]
+    methods = [replace(parse((FOLDER / f"{name}.pte").read_bytes(), name)[0], name=name) for name in names]
+    monkeypatch.setattr(executorch, "parse", lambda _data, _source: methods)
+    together = executorch.loads(b"")
+
+    sizes = [(f"{method.name}, memory {at}", size) for method in methods for at, size in enumerate(method.sizes, 1)]
+    assert [(arena.name, arena.capacity) for arena in together.arenas] == sizes
+    assert len(together.plans) == sum(len(one.plans) for one in alone)
+    first, plans = 0, iter(together.plans)
+    for one, method in zip(alone, methods, strict=True):
+        for plan in one.plans:
+            other = next(plans)
+            placed = plan.arena >= 0
+            assert other.arena[placed].tolist() == (plan.arena[placed] + first).tolist()
+            assert other.offset.tolist() == plan.offset.tolist()
+            lasting = [
+                n for n, kept in zip(other.program.buffers.names, other.program.buffers.persistent, strict=True) if kept
+            ]
+            assert all(n.startswith(f"{method.name}, value ") for n in lasting)
+        first += len(method.sizes)
+    assert check(together).count == sum(check(one).count for one in alone) > 0
 
 
 def test_a_loop_fills_its_result_row_by_row():
