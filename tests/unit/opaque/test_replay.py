@@ -193,6 +193,21 @@ def test_a_value_that_the_program_itself_writes_over_before_it_is_read_differs()
     assert told(over, found=())[0].unaccounted == ()
 
 
+def test_a_move_of_what_was_written_over_is_told_once_and_a_side_that_stays_does_not_bring_it_back():
+    two = [WRITE, {"kind": "k", "operands": [0], "results": [1, 2]}, {"kind": "same", "operands": [1], "results": [3]}]
+    handed_on = document([*two, {"kind": "host.read", "operands": [3]}], [0, 64, 128, 192], values={"c": {"buffer": 1}})
+    moves = [
+        WRITE,
+        f(),
+        {"kind": "same", "operands": [1, 0], "results": [2, 3]},
+        {"kind": "host.read", "operands": [0]},
+    ]
+    stays = document(moves, [0, 64, 128, 192], values={"c": {"buffer": 0}, "d": {"buffer": 0}})
+
+    assert seen(handed_on) == [(0, 2, 1)]
+    assert seen(stays) == [(0, 3, 0)]
+
+
 def test_runs_of_two_programs_are_two_in_memory_apart():
     made = document([WRITE, f(), READ], [0, 64], session=[{"plan": 0}, {"plan": 0, "after": []}])
     fresh, same = replays_of(made)[0].group.grid.laid
@@ -209,6 +224,14 @@ def test_a_buffer_without_a_slot_keeps_nothing():
     assert seen(made) == [(0, 2, 1)]
     assert answer.numbers[0].startswith("op 2 'host.read' reads ")
     assert answer.unaccounted == ()
+
+
+def test_what_is_moved_out_of_a_buffer_without_a_slot_is_told_where_it_is_moved_and_not_again():
+    ops = [WRITE, f(), {"kind": "same", "operands": [1], "results": [2]}, {"kind": "host.read", "operands": [2]}]
+    made = document(ops, [0, None, 128])
+
+    assert seen(made) == [(0, 2, 1)]
+    assert told(made, found=())[0].unaccounted == ()
 
 
 def test_what_nobody_wrote_is_not_the_same_in_two_memories_and_content_is():
