@@ -145,26 +145,28 @@ def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
     """Return the plan of each rank, and the groups in which they meet: of a document for each rank
     in their order, or of one for all.
 
-    Raises ModelError for documents that are not of one plan each, that do not say which ranks there
-    are, and that say it differently or are not that many.
+    A document names the groups that its rank knows. Raises ModelError for documents that are not of
+    one plan each, that do not say which ranks there are, that say it differently or are not that
+    many.
     """
     plans: list[Plan] = []
-    said: list[tuple[int, Groups]] = []
+    counts: list[int] = []
+    groups: dict[str, Sequence[Sequence[int]]] = {}
     for number, document in enumerate(documents):
         place = f"documents[{number}]"
         if len(document.plans) != 1:
             raise ModelError(place, f"has {len(document.plans)} plans; of a rank there is one")
         (plan,) = document.plans
+        count, its = _groups_in(plan.program.meta.get("ranks"), place)
+        if any(groups.setdefault(name, split) != split for name, split in its.items()) or count != (*counts, count)[0]:
+            raise ModelError(place, "says of ranks or their groups what one before it does not")
         plans.append(plan)
-        said.append(_groups_in(plan.program.meta.get("ranks"), place))
-        if said[-1] != said[0]:
-            raise ModelError(place, "says of ranks and their groups what documents[0] does not")
-    count, groups = said[0]
-    if len(plans) not in (1, count):
+        counts.append(count)
+    if len(plans) not in (1, counts[0]):
         raise ModelError(
-            "documents", f"there are {len(plans)} for {count} ranks; one for each is needed, or one for all"
+            "documents", f"there are {len(plans)} for {counts[0]} ranks; one for each is needed, or one for all"
         )
-    return plans * (count // len(plans)), groups
+    return plans * (counts[0] // len(plans)), groups
 
 
 def _groups_in(told: Any, place: str) -> tuple[int, Groups]:

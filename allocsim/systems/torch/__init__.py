@@ -4,6 +4,7 @@ asked.
 | module | what it holds |
 |---|---|
 | `eager_recording`, `device_streams`, `operators` | a recording: each op, each stream, what an op touches |
+| `process_groups` | which ranks meet in a collective |
 | `ledger` | what was recorded, as a program with the addresses that it got |
 | `peak_lines` | where the peak of a recording comes from |
 | `inductor` | the wrapper that TorchInductor generates, read as text |

@@ -28,6 +28,15 @@ and may lie exactly on that operand. Other operands may lie exactly on a result 
 is tagged pointwise, and not where it reads them often (`operators.READ_OFTEN`); of the others
 nobody knows, and an exact alias is let pass and counted.
 
+The host's own writes. Memory of the host that an operator gave out unwritten (`empty`) is marked in
+its first bytes: where the mark is gone when it is first read, the host wrote it by itself; where it
+is there, nobody did.
+
+Ranks. A collective of `torch.distributed` says in its `meta` where ranks meet, and the program how
+many there are and their groups, so that `allocsim join` makes one document of the recordings of all
+ranks. It is taken as done where it is called: what touches its memory before the caller waits for
+it is not seen.
+
 What this module does not see: memory that kernels take while they run; tensors without a storage
 (sparse, fake, meta), of which `unseen` counts the operands; what the host reads through `.numpy()`;
 tensors that no operator touched; writes that a schema does not mark (the running statistics of
@@ -37,6 +46,7 @@ Compiled regions (`torch.compile`) do not run under a dispatch mode; read their 
 (docs/plans.md).
 """
 
+import ctypes
 import os
 import sys
 import weakref
@@ -46,17 +56,35 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from allocsim.errors import AllocsimError, ModelError
-from allocsim.model import HOST_READ, Document
-from allocsim.programs.dtype_names import dtype_of
+from allocsim.model import HOST_READ, WIDTHS, Document
+from allocsim.model.layout import dense_nbytes
+from allocsim.programs.dtype_names import dtype_code, dtype_of
+from allocsim.programs.rank_meetings import in_meta
 from allocsim.systems.torch.device_streams import CudaStreams, DeviceStreams, Listening
-from allocsim.systems.torch.ledger import HOST, Block, Extent, Ledger, Touched
-from allocsim.systems.torch.operators import COPYING, LOOKING, NO_ACCESS, OVERWRITING, READ_OFTEN, UNWRITTEN
+from allocsim.systems.torch.ledger import HOST, Block, Extent, Ledger, Pair, Touched
+from allocsim.systems.torch.operators import (
+    COLLECTIVES,
+    COPYING,
+    LOOKING,
+    NO_ACCESS,
+    OVERWRITING,
+    READ_OFTEN,
+    RECEIVED,
+    UNMARKED,
+    UNWRITTEN,
+)
+from allocsim.systems.torch.process_groups import GroupMeeting, meeting_of, world
 
 if TYPE_CHECKING:
     import torch
 
 _FRAMES: Final = 60
 """Frames of a call that are looked through for the caller's own line."""
+
+_MARK: Final = 4096
+"""Bytes at the beginning of new memory of the host that are marked."""
+
+_MARKED: Final = 0xA5
 
 _HERE: Final = os.path.dirname(__file__)  # noqa: PTH120 - compared as text with the paths of frames
 
@@ -90,6 +118,12 @@ class EagerRecording:
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._gradients: set[int] = set()
         """Blocks that a backward pass made."""
+        self._groups: dict[str, tuple[tuple[int, ...], ...]] = {}
+        """The groups in which ranks met."""
+        self._uneven = False
+        """Whether ranks met in an operator to which not all bring as much."""
+        self._marked: dict[int, tuple[int, int]] = {}
+        """Blocks of the host's memory that no operator wrote yet -> address and bytes of a mark."""
         self._document: Document | None = None
         self._words: dict[Any, str] = {}
         """torch's dtype -> the document's; empty where that has none, and bytes are recorded."""
@@ -121,7 +155,8 @@ class EagerRecording:
             self._listening.end()
         names = self._names()
         self._watched.clear()
-        self._document = self._ledger.document(names)
+        told = self._groups and not self._uneven
+        self._document = self._ledger.document(names, {"ranks": in_meta(world(), self._groups)} if told else None)
 
     @property
     def document(self) -> Document:
@@ -164,16 +199,18 @@ class EagerRecording:
             touched = self._touched(tensor, name)
             if touched is None:
                 continue
-            is_written = argument.alias_info is not None and argument.alias_info.is_write
+            is_written = _is_written(argument, name)
             if is_written:
                 written.append((tensor, position))
-            if not is_written or not (argument.is_out or name in OVERWRITING):
+            if not is_written or not _is_filled(argument, name):
+                self._look(touched[0])
                 reads.append((touched, position))
+        met = meeting_of(schema, args, kwargs)
         result = func(*args, **kwargs)
         leaves = list(_leaves(result))
         crossing = self._go_to([*given, *leaves])
         fresh = [t for t in leaves if self._key(t) is not None and self._key(t) not in self._ledger.alive]
-        if not written and not fresh and name not in LOOKING:
+        if not written and not fresh and name not in LOOKING and name not in COLLECTIVES:
             return result  # a view: whoever reads it will say what it reads
         writes = [  # where they lie now: `out=` may have been resized
             (touched, position) for tensor, position in written if (touched := self._touched(tensor, name)) is not None
@@ -182,10 +219,14 @@ class EagerRecording:
             reads = self._read_in_the_call(reads, given)
         made = self._made(fresh, name)
         if name in UNWRITTEN:
+            self._mark(fresh)
             if self._ledger.stream != HOST:
                 self._ledger.take(name, [block for block, _ in made])
             return result
-        meta = {"at": line} if self._lines and (line := _line()) else None
+        meta = {
+            **({"at": line} if self._lines and (line := _line()) else {}),
+            **self._met(met),
+        } or None
         carried = [*fresh, *(given if name in COPYING else (tensor for tensor, _ in written))]
         with self._ordered(given, carried, crossing, goes_on=_goes_on(name, schema, args, kwargs)):
             operands = [self._ledger.read(block, part) for (block, part), _ in reads]
@@ -193,8 +234,20 @@ class EagerRecording:
                 self._ledger.call(HOST_READ, operands, (), meta=meta)
                 return result
             pairs = _pairs(name, reads, writes, pointwise=torch.Tag.pointwise in func.tags)
+            if met is not None and pairs is not None:
+                pairs += _own_parts(reads, writes, met)
             self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
         return result
+
+    def _met(self, met: GroupMeeting | None) -> dict[str, Any]:
+        """Return what an operator says of where ranks meet in it
+        (`allocsim.programs.rank_meetings`), and keep the group.
+        """
+        if met is None:
+            return {}
+        self._uneven |= not met.even
+        self._groups[met.group] = (met.ranks,)
+        return {"collective": met.group}
 
     def _made(self, fresh: "list[torch.Tensor]", name: str) -> list[Touched]:
         """Return what an operator made, a block for each new storage; where several results share
@@ -219,6 +272,29 @@ class EagerRecording:
             rows[0] if len(rows) == 1 else (rows[0][0], Extent("u8", (rows[0][0].nbytes,), (1,), 0))
             for rows in found.values()
         ]
+
+    # --- memory that the host writes by itself
+
+    def _mark(self, fresh: "list[torch.Tensor]") -> None:
+        """Fill the first bytes of the host's memory that nobody wrote yet: where they are gone when
+        it is read, the host has written it, by `.numpy()` or as DDP's reducer does.
+        """
+        for tensor in fresh:
+            block = self._ledger.alive.get(self._key(tensor))
+            if block is not None and tensor.device.type == "cpu" and block.nbytes:
+                nbytes = min(block.nbytes, _MARK)
+                ctypes.memset(block.address, _MARKED, nbytes)
+                self._marked[block.index] = block.address, nbytes
+
+    def _look(self, block: Block) -> None:
+        """Note a write of the host where a block that no operator wrote is read, and has none of
+        its mark any more.
+        """
+        address, nbytes = self._marked.get(block.index, (0, 0))
+        if nbytes and (block.written or ctypes.string_at(address, nbytes) != bytes([_MARKED]) * nbytes):
+            del self._marked[block.index]
+            if not block.written:
+                self._ledger.filled(block)
 
     # --- streams
 
@@ -461,6 +537,22 @@ def _in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() >= 0)  # noqa: SLF001 - nothing else says so
 
 
+def _is_written(argument: Any, name: str) -> bool:
+    """Return whether an operator writes an argument: by its schema, or by the table of those whose
+    schemas do not say it.
+    """
+    if argument.alias_info is not None:
+        return bool(argument.alias_info.is_write)
+    return str(argument.name).startswith(UNMARKED.get(name, ("-",)))
+
+
+def _is_filled(argument: Any, name: str) -> bool:
+    """Return whether an operator overwrites all of an argument that it writes, and reads none."""
+    if argument.alias_info is not None:
+        return bool(argument.is_out) or name in OVERWRITING
+    return argument.name != "tensors" or name in RECEIVED
+
+
 def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
     """Return whether the call may return before a device has done it, though the host's memory
     takes part; None where the host waits for every such operator.
@@ -475,14 +567,35 @@ def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return name in COPYING and any(asked)
 
 
+def _own_parts(
+    reads: list[tuple[Touched, int]], writes: list[tuple[Touched, int]], met: GroupMeeting
+) -> Iterator[tuple[int, int, str]]:
+    """Yield the pairs (operand, result) of which one is the part of this rank in the other: a
+    collective may be given what it gathers in its place, and leave what it scatters there. Source:
+    NCCL's guide, "In-place Operations".
+    """
+    for result, ((block, written), _) in enumerate(writes):
+        for operand, ((other, read), _) in enumerate(reads):
+            small, large = sorted((read, written), key=_nbytes)
+            length = _nbytes(small)
+            fits = _nbytes(large) == len(met.ranks) * length and small.offset - large.offset == met.place * length
+            if block is other and fits:
+                yield operand, result, "whole"
+
+
+def _nbytes(part: Extent) -> int:
+    """Return the bytes of dense elements."""
+    return dense_nbytes(part.shape, int(WIDTHS[dtype_code("dtype", part.dtype)]))
+
+
 def _pairs(
     name: str, reads: list[tuple[Touched, int]], writes: list[tuple[Touched, int]], *, pointwise: bool
-) -> list[tuple[int, int]] | None:
+) -> list[Pair] | None:
     """Return the pairs (operand, result) that may lie on each other exactly; None where an operand
     lies exactly on a result and nobody knows.
     """
     often = READ_OFTEN.get(name.rstrip("_"))
-    pairs: list[tuple[int, int]] = []
+    pairs: list[Pair] = []
     for result, (written, its) in enumerate(writes):
         for operand, (read, position) in enumerate(reads):
             if read != written:

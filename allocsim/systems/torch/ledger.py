@@ -81,6 +81,11 @@ class Extent(NamedTuple):
 
 Touched = tuple["Block", Extent]
 
+Pair = tuple[int, int] | tuple[int, int, str]
+"""Positions of an operand and of what is written, with the strength of the pair if it is not
+`exact`.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class Block:
@@ -119,7 +124,7 @@ class _Call(NamedTuple):
     kind: str
     operands: Sequence[int]
     results: Sequence[int]
-    in_place: tuple[tuple[int, int], ...] | None
+    in_place: tuple[Pair, ...] | None
     meta: Meta | None
     stream: int
     after: Sequence[int]
@@ -183,6 +188,15 @@ class Ledger:
         self._events.append((self.step, int(Event.ALLOC), block.index))
         return block
 
+    def filled(self, block: Block) -> None:
+        """Note that the host has written a block by a way that nobody told."""
+        whole = Extent("u8", (block.nbytes,), (1,), 0)
+        value = self._value(block, whole)
+        block.values, block.latest, block.written = {whole: value}, value, True
+        stream, self.stream = self.stream, HOST
+        self._append(HOST_WRITE, (), (value,), (), None)
+        self.stream = stream
+
     def free(self, key: object) -> None:
         """Note that a block was given back. Nothing where it is not known."""
         block = self.alive.pop(key, None)
@@ -222,13 +236,13 @@ class Ledger:
         operands: Sequence[int],
         writes: Iterable[Touched],
         *,
-        in_place: Iterable[tuple[int, int]] | None = (),
+        in_place: Iterable[Pair] | None = (),
         meta: Meta | None = None,
     ) -> None:
         """Write down a call: it reads all operands (`read`), then writes all parts.
 
-        `in_place` are positions (operand, write) that may lie on each other exactly, None if nobody
-        knows.
+        `in_place` are positions (operand, write) that may lie on each other exactly, or as their
+        strength says; None if nobody knows.
         """
         results = []
         for block, part in writes:
@@ -247,10 +261,10 @@ class Ledger:
         nothing = Extent("u8", (0,), (1,), 0)
         self._append(kind, (), [self._value(block, nothing) for block in blocks], (), None)
 
-    def document(self, names: Mapping[int, str] | None = None) -> Document:
+    def document(self, names: Mapping[int, str] | None = None, meta: Meta | None = None) -> Document:
         """Return program, belief and plan of what was written down.
 
-        `names` are better ones for blocks by index. O(size).
+        `names` are better ones for blocks by index, `meta` is that of the program. O(size).
         """
         kept = [block for block in self._blocks if block.start < 0 and block.stop is None]
         gone = [block for block in self._blocks if block.start < 0 and block.stop is not None]
@@ -261,7 +275,7 @@ class Ledger:
             self.name,
             arenas=arenas,
             streams=tuple(map(str, self.order.streams)) if several else ("main",),
-            meta={"assumed_returns": self.order.assumed} if self.order.assumed else None,
+            meta={**({"assumed_returns": self.order.assumed} if self.order.assumed else {}), **(meta or {})},
         )
         homes = frozenset(block.index for block in kept)
         for block in self._blocks:
@@ -324,7 +338,7 @@ class Ledger:
         kind: str,
         operands: Sequence[int],
         results: Sequence[int],
-        in_place: tuple[tuple[int, int], ...] | None,
+        in_place: tuple[Pair, ...] | None,
         meta: Meta | None,
     ) -> None:
         stream = self.order.stream(self.stream)
@@ -429,4 +443,4 @@ def _role(block: Block) -> Role:
     return Role.STATE if block.written else Role.PARAMETER
 
 
-__all__ = ["GRANULE", "Block", "Extent", "Ledger", "Touched"]
+__all__ = ["GRANULE", "Block", "Extent", "Ledger", "Pair", "Touched"]

@@ -45,4 +45,40 @@ READ_OFTEN: Final[dict[str, frozenset[int]]] = {
 be written over them. Of products this is plain; that PyTorch does not refuse it is tested
 (`torch.mm(a, b, out=a)` gives other numbers in 2.13 on the CPU)."""
 
-__all__ = ["COPYING", "LOOKING", "NO_ACCESS", "OVERWRITING", "READ_OFTEN", "UNWRITTEN"]
+COLLECTIVES: Final = frozenset(
+    (
+        "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_",
+        "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
+        "reduce_scatter_tensor_coalesced_", "alltoall_", "alltoall_base_", "gather_", "scatter_", "barrier",
+        "send", "recv_", "recv_any_source_",
+    )
+)  # fmt: skip
+"""Operators of `c10d` in which ranks meet. Source: torch/csrc/distributed/c10d/Ops.cpp."""
+
+UNMARKED: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(COLLECTIVES - {"send", "barrier"}, ("output", "tensors")),
+    "all_gather_copy_in": ("all_gather_output",),
+}
+"""Operator -> how the arguments begin that it writes, though its schema does not say so.
+
+The last is FSDP2's own (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
+"""
+
+RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
+"""Those that write `tensors` and read none of it; the others read `tensors`, and no output."""
+
+UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))
+"""Those in which ranks bring different sizes, or not all of a group take part."""
+
+__all__ = [
+    "COLLECTIVES",
+    "COPYING",
+    "LOOKING",
+    "NO_ACCESS",
+    "OVERWRITING",
+    "READ_OFTEN",
+    "RECEIVED",
+    "UNEVEN",
+    "UNMARKED",
+    "UNWRITTEN",
+]
