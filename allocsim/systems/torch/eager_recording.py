@@ -493,7 +493,9 @@ def _mode(recording: EagerRecording) -> Any:
         raise AllocsimError(f"a recording needs torch, which cannot be imported: {error}") from None
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is optional
-        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+                return NotImplemented  # a wrapper, such as DTensor: what it does to its parts comes here
             return recording._dispatched(func, args, kwargs or {})  # noqa: SLF001 - its own mode
 
     return Mode()

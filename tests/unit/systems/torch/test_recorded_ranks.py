@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="recordings need torch")
 dist = pytest.importorskip("torch.distributed", reason="ranks need torch.distributed")
 fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg", reason="one process for four ranks")
 
+from allocsim import Role, systems  # noqa: E402 - as below
 from allocsim.cli import main  # noqa: E402 - what is optional comes first
 from allocsim.diagnostics import check  # noqa: E402
 from allocsim.programs.rank_meetings import collectives  # noqa: E402
@@ -169,5 +170,9 @@ def test_what_every_rank_of_a_real_step_recorded_is_joined_and_clean(how, tmp_pa
     assert [code for _, code in ended] == [0, 0], ended
     files = [str(tmp_path / f"{rank}.json") for rank in range(2)]
     assert [main(["check", path]) for path in files] == [0, 0]
+    for path in files:  # what DTensor does to its parts is seen: moments and weights are written
+        (program,) = systems.load(path).programs
+        assert {"addcdiv_", "addcmul_"} <= set(program.ops.kinds)
+        assert (program.buffers.role == Role.STATE).sum() >= 18
     assert main(["join", *files, "--out", str(tmp_path / "ranks.json")]) == 0
     assert main(["check", str(tmp_path / "ranks.json")]) == 0

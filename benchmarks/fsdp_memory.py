@@ -1,0 +1,133 @@
+"""Bytes that a rank of PyTorch's FSDP2 holds, recorded, beside the formulas of ZeRO and the planned step of `shard`.
+
+    python benchmarks/fsdp_memory.py         # needs torch; writes benchmarks/results/fsdp_memory.json
+
+One multi-layer perceptron (30 layers of width 128, f32, Adam), 8 rows a rank. FSDP2 runs on the CPU, a process for each
+rank, which meet by gloo; a step after the first is recorded. `kept` is what is there before and after the step
+(parameters, moments, the rows); `working` is the most that lives at once beside it, gradients among it: of a recording
+by the lives of its blocks, of ours by the lives of its buffers. Both are divided by the parameters.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocsim import document
+from allocsim.model import Document, Problem, Role
+
+OUT = Path(__file__).parent / "results" / "fsdp_memory.json"
+WIDTHS = (128,) * 31
+ROWS = 8
+RANKS = (2, 4)
+COUNT = sum(into * (out + 1) for out, into in pairwise(WIDTHS))
+
+
+def most_live(problem: Problem, nbytes: Any) -> int:
+    """Return the most bytes that live at once of the buffers with these sizes."""
+    live = np.zeros(int(problem.stop.max(initial=0)) + 1, np.int64)
+    np.add.at(live, problem.start, nbytes)
+    np.add.at(live, problem.stop, -nbytes)
+    return int(live.cumsum().max())
+
+
+def of_recording(found: Document) -> dict[str, float]:
+    """Return bytes a parameter of one rank's recording."""
+    (plan,) = found.plans
+    own = plan.arena < 0
+    nbytes = plan.program.buffers.nbytes
+    problem = plan.problem or found.problems[0]
+    return {"kept": int(nbytes[own].sum()) / COUNT, "working": most_live(problem, np.where(own, 0, nbytes)) / COUNT}
+
+
+def of_shard(ranks: int) -> dict[str, float]:
+    """Return bytes a parameter of our step at stage 3, gathered one layer ahead as FSDP2 does."""
+    from engine.graph import Graph  # noqa: PLC0415 - the recorded ranks do without
+    from engine.models.mlp import mlp  # noqa: PLC0415 - as above
+    from engine.sharding import shard  # noqa: PLC0415 - as above
+
+    graph = Graph("mlp")
+    outputs = mlp(WIDTHS, activation="tanh").build(graph, {"data": (ROWS, WIDTHS[0])})
+    loss = graph.op("cross_entropy_loss", outputs, graph.input("labels", (ROWS, WIDTHS[-1])), name="loss")
+    step = shard(graph, loss, zero=3, ranks=ranks, optimizer="adamw")
+    buffers = step.lowered.program.buffers
+    kept = np.isin(buffers.role, [Role.PARAMETER, Role.STATE, Role.INPUT])
+    working = most_live(step.problem, np.where(kept, 0, buffers.nbytes))
+    return {"kept": int(buffers.nbytes[kept].sum()) / COUNT, "working": working / COUNT}
+
+
+def record_rank(folder: Path, rank: int, ranks: int) -> None:
+    """Train two steps as one rank, record the second."""
+    import torch  # noqa: PLC0415 - the recorded ranks alone need it
+    import torch.distributed as dist  # noqa: PLC0415 - as above
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - as above
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - as above
+
+    from allocsim.systems.torch import record  # noqa: PLC0415 - as above
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
+    layers = []
+    for number, (out, into) in enumerate(pairwise(WIDTHS)):
+        layers += [torch.nn.Tanh()] * bool(number) + [fully_shard(torch.nn.Linear(out, into), mesh=mesh)]
+    model = fully_shard(torch.nn.Sequential(*layers), mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    data, labels = torch.randn(ROWS, WIDTHS[0]), torch.softmax(torch.randn(ROWS, WIDTHS[-1]), 1)
+
+    def step() -> None:
+        torch.nn.functional.cross_entropy(model(data), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    with record(lines=False) as recording:
+        step()
+    document.write(recording.document, folder / f"{rank}.json")
+    dist.destroy_process_group()
+
+
+def recorded(ranks: int) -> Document:
+    """Return what rank 0 of so many processes recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--folder", folder, "--ranks", str(ranks), "--rank"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        begun = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(ranks)]
+        if sum(process.wait() != 0 for process in begun):
+            raise SystemExit(f"a rank of {ranks} ended with an error")
+        return document.read(Path(folder) / "0.json")
+
+
+def main() -> None:
+    """Print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where a rank writes")
+    parser.add_argument("--ranks", type=int)
+    parser.add_argument("--rank", type=int)
+    asked = parser.parse_args()
+    if asked.rank is not None:
+        record_rank(asked.folder, asked.rank, asked.ranks)
+        return
+    rows = []
+    for ranks in RANKS if asked.ranks is None else (asked.ranks,):
+        ours, theirs = of_shard(ranks), of_recording(recorded(ranks))
+        rows.append(
+            {"ranks": ranks, "formula": {"kept": 12 / ranks, "gradients": 4 / ranks}, "shard": ours, "fsdp2": theirs}
+        )
+        print(
+            {
+                key: value if isinstance(value, int) else {k: round(v, 3) for k, v in value.items()}
+                for key, value in rows[-1].items()
+            }
+        )
+    OUT.write_text(json.dumps({"parameters": COUNT, "bytes_a_parameter": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
