@@ -33,15 +33,18 @@ for chance (2^-64 a cell). Nothing is sampled, and size costs nothing. Numbers s
 four bytes of a cell. More than `CELLS` cells, or `MOST` numbers read and written, are not replayed,
 and it is said so.
 
-**Order.** That of the list; a race is replayed in an order in which the later op goes first, with
-what it waits for. Runs follow the session; sizes with a range are at `nbytes`.
+**Order.** That of the list; a race is replayed in an order in which the later op goes just before
+the earlier one, with what it waits for, and is told by the first read that is wrong in one of the
+two orders and not the same in the other. Runs follow the session; sizes with a range are at
+`nbytes`.
 
 Complexity: O(numbers read and written), once more for each race that is asked about; cutting is
 O(cells x log) for each round, of which there are as many as a cut has to travel.
 
 What this package does not see: real numbers (detectors D and P execute kernels), what a kernel does
 beyond its promises (K), what a slot does not fit (a slot that is too small or misaligned has memory
-here), and content of persistent buffers that no op reads any more.
+here), content of persistent buffers that no op reads any more, and packed elements of one byte that
+two ops write without an order (hardware writes whole bytes; here each bit is its own).
 """
 
 from allocsim.opaque.memory_cells import CELLS, MOST

@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.judge.fast.facts import KindsTable, rows_of
-from allocsim.model import BYTES, HOST_READ, UNPLACED, VIEW, WHOLE, Document, Op, Run
+from allocsim.model import BYTES, EXACT, HOST_READ, UNPLACED, VIEW, WHOLE, Document, Op, Run
 from allocsim.model.layout import Int64s
-from allocsim.opaque.memory_cells import Cells, Grid, inside, listed, moved, ranges
+from allocsim.opaque.memory_cells import Cells, Grid, inside, listed, moved, pieces, ranges
 
 Numbers = NDArray[np.uint64]
 
 Step = tuple[int, int]
+
+Read = tuple[int, int, int]
+"""Run, op and value."""
 
 MASK: Final = (1 << 64) - 1
 STRIDE: Final = 0x9E3779B97F4A7C15
@@ -54,7 +57,7 @@ def digest(seed: int, reads: Iterable[Numbers]) -> int:
     return seed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WrongRead:
     """A read that finds other numbers than it wants."""
 
@@ -63,11 +66,20 @@ class WrongRead:
     value: int
     cells: Int64s
     """Cells of the buffer that differ, ascending."""
-    found: int
-    """The number in the first of them."""
-    wanted: int
+    found: Numbers
+    """The numbers in them."""
+    wanted: Numbers
     in_place: bool
     """Whether the op's own results were there, written before it had read."""
+
+    @property
+    def read(self) -> Read:
+        """Run, op and value."""
+        return self.run, self.op, self.value
+
+    def alike(self, other: "WrongRead | None") -> bool:
+        """Return whether another replay finds the same numbers in the same cells."""
+        return other is not None and np.array_equal(self.cells, other.cells) and np.array_equal(self.found, other.found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,45 +221,53 @@ class RunGroup:
         """Return the positions of the operands that the worst kernel that keeps its promises reads
         after it has written a result over them.
         """
-        return frozenset(
-            position
-            for position, operand in enumerate(op.operands)
-            if any(
-                meet(self.planned(run, operand), self.planned(run, result))
-                and not self._vouched(run, op, position, other)
-                for other, result in enumerate(op.results)
-            )
-        )
+        reads, writes = ([self.planned(run, value) for value in values] for values in (op.operands, op.results))
+        (low, high), (begin, end) = (np.array([_hull(cells) for cells in some]).T for some in (reads, writes))
+        near = np.argwhere((low[:, None] < end) & (begin < high[:, None])).tolist()
+        found: set[int] = set()
+        for position, other in near:
+            if position not in found and meet(reads[position], writes[other]):
+                found |= set() if self._vouched(run, op, position, other) else {position}
+        return frozenset(found)
 
     def _vouched(self, run: int, op: Op, position: int, other: int) -> bool:
         """Return whether the document vouches for an operand and a result as the plan lays them."""
         program = self.run(run).program
         operand, result = op.operands[position], op.results[other]
-        strength = self._strength(op, (position, other))
-        if strength == WHOLE:
+        strengths = self._strengths(op, (position, other))
+        if WHOLE in strengths:
             return True
         if program.same_ops[op.step]:
             return np.array_equal(listed(self.planned(run, operand)), listed(self.planned(run, result)))
-        if strength is None or self._begins(run, operand) != self._begins(run, result):
+        if not strengths or self._begins(run, operand) != self._begins(run, result):
             return False
-        if strength == BYTES:
-            one, another = (program.values.nbytes[value] for value in (operand, result))
-            return bool(another <= one) and all(len(program.values.bit_runs(value)) == 1 for value in (operand, result))
-        return program.values[operand].same_layout(program.values[result])
+        one, another = program.values[operand], program.values[result]
+        if EXACT in strengths and one.same_layout(another):
+            return True
+        smaller = bool(program.values.nbytes[result] <= program.values.nbytes[operand])
+        return BYTES in strengths and smaller and all(len(pieces(side)[0]) == 1 for side in (one, another))
 
-    def _strength(self, op: Op, pair: tuple[int, int]) -> int | None:
-        """Return what is promised of a pair, None where nothing is; where nobody knows, `exact`."""
+    def _strengths(self, op: Op, pair: tuple[int, int]) -> set[int]:
+        """Return what is promised of a pair; where nobody knows, `exact`."""
         if op.in_place is not None:
-            return dict(zip(op.in_place, op.strengths, strict=True)).get(pair)
-        said = {row[:2]: row[2:] for row in self.kinds.get(op.kind, ())}
-        says, strength = said.get(pair, ("unknown", 0))
-        return None if says == "unsafe" or (says == "unknown" and self.strict) else strength
+            return {strength for said, strength in zip(op.in_place, op.strengths, strict=True) if said == pair}
+        rows = [row[2:] for row in self.kinds.get(op.kind, ()) if row[:2] == pair]
+        if any(says == "unsafe" for says, _ in rows):
+            return set()
+        return {strength for says, strength in rows if says == "safe"} or (set() if self.strict else {EXACT})
 
     def _begins(self, run: int, value: int) -> Any:
         program = self.run(run).program
         space, base = self.grid.laid[run].place[int(program.values.buffer[value])]
         row = program.values[value]
         return space, base + 8 * row.offset + row.bit_offset
+
+
+def _hull(cells: Cells) -> tuple[int, int]:
+    """Return the first of some cells and the one behind the last."""
+    if isinstance(cells, slice):
+        return cells.start, cells.stop
+    return (int(cells[0]), int(cells[-1]) + 1) if len(cells) else (0, 0)
 
 
 def meet(one: Cells, other: Cells) -> bool:
@@ -307,7 +327,7 @@ def differences(group: RunGroup, apart: Apart, order: Sequence[Step]) -> Seen:
             at if group.kept(run, value) else None
             for value, at in zip(op.results, group.written(run, op, group.planned), strict=True)
         ]
-        late = group.late(run, op) if op.results else frozenset()
+        late = group.late(run, op) if op.results and op.operands else frozenset()
         reads, follows = ([memory[at].copy() for at in cells] for memory in (planned, followed))
         results = [apart.given[run, value] for value in op.results]
         if program.same_ops[step]:  # it hands on what it finds, but for what has no place: that is told once
@@ -329,8 +349,8 @@ def differences(group: RunGroup, apart: Apart, order: Sequence[Step]) -> Seen:
                             op=step,
                             value=op.operands[position],
                             cells=listed(group.cells(run, op.operands[position]))[wrong],
-                            found=int(read[wrong[0]]),
-                            wanted=int(want[wrong[0]]),
+                            found=read[wrong],
+                            wanted=want[wrong],
                             in_place=position in late,
                         )
                     )
@@ -347,14 +367,18 @@ def lay(memory: Numbers, targets: Sequence[Cells | None], results: Sequence[Numb
 
 
 def exchanged(group: RunGroup, one: Step, other: Step) -> list[Step] | None:
-    """Return an order in which that of two steps which comes later runs first, with all that it
-    waits for in front; None if it waits for the other. O(steps + waits).
+    """Return an order in which that of two steps which comes later runs just before the other, with
+    what it waits for; None if it waits for the other. O(steps + waits).
+
+    All that comes before both stays there: the one may have to overwrite, or to be overwritten by,
+    what was written long before.
     """
     order = group.order()
     place = {step: at for at, step in enumerate(order)}
     if not {one, other} <= set(place):
         return None
     first, second = sorted((one, other), key=place.__getitem__)
+    at = place[first]
     before, behind = _waits(group)
     needed: set[Step] = set()
     entered: set[int] = set()
@@ -373,30 +397,33 @@ def exchanged(group: RunGroup, one: Step, other: Step) -> list[Step] | None:
                 asked += behind[earlier]
     if first in needed:
         return None
-    return [step for step in order if step in needed] + [step for step in order if step not in needed]
+    rest = order[at:]
+    return order[:at] + [step for step in rest if step in needed] + [step for step in rest if step not in needed]
 
 
 def _waits(group: RunGroup) -> tuple[dict[Step, list[Step]], list[list[Step]]]:
     """Return what each step of a group waits for, and, for each run, what those wait for that wait
-    for it: its steps, and the late looks behind it, for which nothing else waits.
+    for it: its steps, else what it waits for itself, and the late looks behind it, for which
+    nothing else waits.
     """
-    runs = [group.run(run) for run in range(len(group.numbers))]
     before: dict[Step, list[Step]] = {}
-    behind: list[list[Step]] = [[] for _ in runs]
-    looks: list[tuple[Step, int]] = []
-    for run, ran in enumerate(runs):
+    behind: list[list[Step]] = []
+    late: dict[int, list[Step]] = {}
+    for run, ran in enumerate(map(group.run, range(len(group.numbers)))):
         last: dict[int, Step] = {}
+        mine: list[Step] = []
         reads = ran.program.ops.is_kind(HOST_READ)
         for op in ran.program.ops:
             before[run, op.step] = [last[op.stream]] if op.stream in last else []
             before[run, op.step] += [(run, other) for other in op.after if ran.read_after is None or not reads[other]]
             if ran.read_after is not None and reads[op.step]:
-                looks.append(((run, op.step), ran.read_after))
+                late.setdefault(ran.read_after, []).append((run, op.step))
                 continue
-            behind[run].append((run, op.step))
+            mine.append((run, op.step))
             last[op.stream] = run, op.step
-    for look, run in looks:
-        before[look] += behind[run]
-    for look, run in looks:
-        behind[run].append(look)
+        waits = range(run) if ran.after is None else ran.after
+        looks = late.pop(run, [])
+        for look in looks:
+            before[look] += mine
+        behind.append([*(mine or dict.fromkeys(step for earlier in waits for step in behind[earlier])), *looks])
     return before, behind

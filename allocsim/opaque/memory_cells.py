@@ -13,9 +13,9 @@ log cuts) a round.
 What this module does not see: numbers.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ CELLS: Final = 1 << 22
 """Cells of one group at most, over all sorts of buffers."""
 
 MOST: Final = 1 << 24
-"""Numbers that the ops of a group read and write at most."""
+"""Numbers that the ops of a document read and write at most."""
 
 ROUNDS: Final = 64
 """Times that cuts are handed on at most: a cut travels from buffer to buffer."""
@@ -75,6 +75,8 @@ class Grid:
     """First cell of each place in the memory of the plans."""
     sizes: tuple[int, int]
     """Cells of the memory apart, and of that of the plans."""
+    touched: int = 0
+    """Numbers that the ops read and write, with those of the groups before."""
     _known: dict[tuple[int, int], Cells] = field(default_factory=dict)
 
     def of(self, run: int, program: Program, value: int) -> Cells:
@@ -86,9 +88,10 @@ class Grid:
         return self._known[key]
 
 
-def grid_of(document: Document, numbers: Sequence[int]) -> Grid:
-    """Return the cells of runs that share a memory. ModelError beyond `CELLS`, `ROUNDS`, `MOST` or
-    `REACH`.
+def grid_of(document: Document, numbers: Sequence[int], touched: int = 0) -> Grid:
+    """Return the cells of runs that share a memory, where other groups touch so many numbers.
+
+    ModelError beyond `CELLS`, `ROUNDS`, `MOST` or `REACH`.
     """
     runs = [document.runs[number] for number in numbers]
     _within_reach(runs)
@@ -119,17 +122,17 @@ def grid_of(document: Document, numbers: Sequence[int]) -> Grid:
             spaces[space].add((base, sort))
     found = closed({sort: np.unique(np.concatenate(some)) for sort, some in cuts.items()}, spaces, moves)
     grid = _numbered(found, laid, spaces)
-    touched = sum(_touched(grid, at, run.program) for at, run in enumerate(runs))
+    times = Counter(id(run.program) for run in runs)
+    one = {id(run.program): at for at, run in enumerate(runs)}
+    touched += sum(_touched(grid, at, runs[at].program) * times[program] for program, at in one.items())
     if touched > MOST:
         raise ModelError("", f"its ops read and write {touched:,} numbers; at most {MOST:,} are replayed")
-    return grid
+    return replace(grid, touched=touched)
 
 
 def _touched(grid: Grid, run: int, program: Program) -> int:
     """Return how many numbers the ops of a run read and write."""
-    sizes = np.array(
-        [len(listed(grid.of(run, program, value))) for value in range(len(program.values))], dtype=np.int64
-    )
+    sizes = np.array([count(grid.of(run, program, value)) for value in range(len(program.values))], dtype=np.int64)
     return int(sizes[program.ops.operands].sum() + sizes[program.ops.results].sum())
 
 
@@ -150,17 +153,26 @@ def closed(
     for _ in range(ROUNDS):
         if before == (before := sum(map(len, cuts.values()))):
             return cuts
-        if before > CELLS:
-            raise ModelError("", f"its memory falls into more than {CELLS:,} cells")
+        _few(before)
         for held in spaces.values():
             every = np.unique(np.concatenate([cuts[sort] + base for base, sort in held]))
-            for base, sort in held:
-                low, high = np.searchsorted(every, (base, base + int(cuts[sort][-1]) + 1))
+            spans = [
+                (base, sort, *np.searchsorted(every, (base, base + int(cuts[sort][-1]) + 1)).tolist())
+                for base, sort in held
+            ]
+            _few(sum({sort: high - low for _, sort, low, high in spans}.values()))  # told before they are made
+            for base, sort, low, high in spans:
                 cuts[sort] = np.union1d(cuts[sort], every[low:high] - base)  # it may lie here in two places
+        moves = moves[::-1]  # a chain of moves is run through in two rounds, whichever way cuts travel
         for source, target, chunks in moves:
             for one, other, at, to in ((source, target, 0, 1), (target, source, 1, 0)):
                 cuts[other] = np.union1d(cuts[other], _carried(cuts[one], chunks[:, at], chunks[:, to], chunks[:, 2]))
     raise ModelError("", f"its cells are not known after {ROUNDS} rounds of cutting")
+
+
+def _few(cells: int) -> None:
+    if cells > CELLS:
+        raise ModelError("", f"its memory falls into more than {CELLS:,} cells")
 
 
 def _carried(cuts: Int64s, start: Int64s, to: Int64s, length: Int64s) -> Int64s:
@@ -240,10 +252,12 @@ def _laid(document: Document, numbers: Sequence[int]) -> Iterator[Laid]:
     runs = [document.runs[number] for number in numbers]
     index = {id(program): at for at, program in enumerate(document.programs)}
     first: list[int] = []
+    ran: dict[int, int] = defaultdict(int)
     for at, (run, waits) in enumerate(zip(runs, waited_for(runs), strict=True)):
-        earlier = [was for was in range(at) if waits >> was & 1 and runs[was].program is run.program]
-        first.append(first[max(earlier)] if earlier else at)
         buffers, program = run.program.buffers, index[id(run.program)]
+        earlier = waits & ran[program]  # bit k is run k
+        first.append(first[earlier.bit_length() - 1] if earlier else at)
+        ran[program] |= 1 << at
         lasts = [
             name if keeps else None for name, keeps in zip(buffers.names, buffers.persistent.tolist(), strict=True)
         ]
@@ -276,6 +290,11 @@ def _numbered(
 def moved(cells: Cells, by: int) -> Cells:
     """Return cells of a buffer in a memory where the buffer begins at cell `by`."""
     return slice(cells.start + by, cells.stop + by) if isinstance(cells, slice) else cells + by
+
+
+def count(cells: Cells) -> int:
+    """Return how many cells there are."""
+    return cells.stop - cells.start if isinstance(cells, slice) else len(cells)
 
 
 def listed(cells: Cells) -> Int64s:

@@ -18,7 +18,7 @@ from allocsim.errors import ModelError
 from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Violation
 from allocsim.model import UNPLACED, Document, index_of
-from allocsim.opaque.memories import Apart, RunGroup, Seen, WrongRead, differences, exchanged
+from allocsim.opaque.memories import Apart, Read, RunGroup, Seen, Step, WrongRead, differences, exchanged
 from allocsim.opaque.memory_cells import byte_ranges, grid_of
 from allocsim.printable import one_line
 
@@ -32,8 +32,8 @@ UNASKED: Final = 10_000
 SHOWN: Final = 3
 """Ranges of bytes, and reads by the host, that a sentence names."""
 
-Key = tuple[int | None, int | None, int | None]
-"""Run, op and value; of what has no slot, no run, plan and buffer."""
+Lost = tuple[int, int]
+"""Plan and buffer, of a buffer without a slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class ReplayAnswer:
 
     @property
     def state(self) -> str:
-        """`not run`, `clean` or `found`."""
-        if self.why_not is not None:
-            return "not run"
-        return "found" if any(self.differs) or self.unaccounted else "clean"
+        """`not run`, `clean` or `found`; what was not run to the end is not clean."""
+        if any(self.differs) or self.unaccounted:
+            return "found"
+        return "not run" if self.why_not is not None or NOT_TRIED in self.numbers else "clean"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -86,30 +86,50 @@ class GroupReplay:
         self.apart = Apart.of(group)
         self.order = group.order()
         self.seen = differences(group, self.apart, self.order)
-        self.by_place: dict[Key, WrongRead] = {}
+        self.by_read = by_read(self.seen)
+        self.lost: dict[Lost, WrongRead] = {}
         for one in self.seen.differences:
-            self.by_place.setdefault((one.run, one.op, one.value), one)
-            self.by_place.setdefault(self.unplaced(one), one)
+            if (where := self.unplaced(one)) is not None:
+                self.lost.setdefault(where, one)
 
-    def unplaced(self, one: WrongRead) -> Key:
+    def unplaced(self, one: WrongRead) -> Lost | None:
         """Return plan and buffer of a read from a buffer that has no slot."""
         run = self.group.document.runs[one.run]
         buffer = int(run.program.values.buffer[one.value])
         none = run.plan.arena[buffer] == UNPLACED
-        return (None, index_of(self.group.document.plans, run.plan), buffer) if none else (None, None, None)
+        return (index_of(self.group.document.plans, run.plan), buffer) if none else None
 
-    def raced(self, v: Violation) -> tuple[WrongRead, ...]:
-        """Return the reads that differ, and else do not, where the op of a race that comes later
-        goes first.
+    def told(self, v: Violation) -> WrongRead | None:
+        """Return the read that a violation accuses, or the first of a buffer that it has no slot
+        for, where it differs.
+        """
+        if v.kind == "Unplaced":
+            return None if v.plan is None or v.buffer is None else self.lost.get((v.plan, v.buffer))
+        return None if v.run is None or v.op is None or v.value is None else self.by_read.get((v.run, v.op, v.value))
+
+    def raced(self, v: Violation) -> str | None:
+        """Return in words the first read that finds something wrong in one order of the two ops of
+        a race and not the same in the other; None where there is none.
         """
         place = {number: at for at, number in enumerate(self.group.numbers)}
-        late, early = (v.run, v.op), (v.run if v.other_run is None else v.other_run, v.other_op)
-        steps = [(place[run], op) for run, op in (early, late) if run in place and op is not None]
+        sides = (v.run, v.op), (v.run if v.other_run is None else v.other_run, v.other_op)
+        steps = [(place[run], op) for run, op in sides if run in place and op is not None]
         order = exchanged(self.group, steps[0], steps[1]) if len(steps) == 2 else None
         if order is None:
-            return ()
-        seen: Seen = differences(self.group, self.apart, order)
-        return tuple(one for one in seen.differences if (one.run, one.op, one.value) not in self.by_place)
+            return None
+        turned = by_read(differences(self.group, self.apart, order))
+        first, second = (self.called(step) for step in sorted(steps, key=order.index))
+        for reads, others, two in ((turned, self.by_read, (first, second)), (self.by_read, turned, (second, first))):
+            for one in reads.values():
+                if not one.alike(others.get(one.read)):
+                    return self.words(one, "with {} before {}, ".format(*two))
+        return None
+
+    def called(self, step: Step) -> str:
+        """Return an op in words, with its run where there are several."""
+        run, op = step
+        several = f" of run {self.group.numbers[run]}" if len(self.group.document.runs) > 1 else ""
+        return f"op {op} {self.group.run(run).program.ops.called(op)!r}{several}"
 
     def words(self, one: WrongRead, how: str = "") -> str:
         """Return a difference in a sentence."""
@@ -119,12 +139,11 @@ class GroupReplay:
         cuts = self.group.grid.cuts[self.group.grid.laid[run].sort[buffer]]
         runs = byte_ranges(cuts, one.cells.tolist())
         shown = ", ".join(f"[{low}, {high})" for low, high in runs[:SHOWN]) + ", ..." * (len(runs) > SHOWN)
-        several = f" of run {one.run}" if len(self.group.document.runs) > 1 else ""
         does = "reads, after it has written over them," if one.in_place else "reads"
         return one_line(
-            f"{how}op {one.op} {program.ops.called(one.op)!r}{several} {does} {shown_number(one.found)} where "
-            f"{shown_number(one.wanted)} belongs, in bytes {shown} of buffer {buffer} {program.buffers.names[buffer]!r}, "
-            f"read as value {one.value} {program.values.names[one.value]!r}"
+            f"{how}{self.called((run, one.op))} {does} {shown_number(one.found[0])} where "
+            f"{shown_number(one.wanted[0])} belongs, in bytes {shown} of buffer {buffer} "
+            f"{program.buffers.names[buffer]!r}, read as value {one.value} {program.values.names[one.value]!r}"
         )
 
 
@@ -161,19 +180,14 @@ def told_by_replay(
     for accusation in accusations:
         text, left = _numbers(accusation, whose, left)
         said.append(text)
-    known = None if found is None else {key for v in chain(found, *accusations) for key in ((v.run, v.op), _key(v))}
+    listed = None if found is None else [*found, *chain(*accusations)]
     return ReplayAnswer(
         numbers=tuple(text or RULE_ALONE for text in said),
         differs=tuple(text not in {None, NOT_TRIED} for text in said),
         host=tuple(_host(replays)),
         unaccounted=()
-        if known is None
-        else tuple(
-            replay.words(one)
-            for replay in replays
-            for one in replay.seen.differences
-            if (one.run, one.op) not in known and replay.unplaced(one) not in known
-        ),
+        if listed is None
+        else tuple(replay.words(one) for replay in replays for one in _unaccounted(replay, listed)),
         ops=sum(len(replay.order) for replay in replays),
         reads=sum(len(replay.apart.wanted) for replay in replays),
         cells=sum(len(numbers) for replay in replays for numbers in replay.apart.wanted.values()),
@@ -187,9 +201,34 @@ def replays_of(document: Document, kinds: KindsTable | None = None, *, strict: b
     """
     every = list(range(len(document.runs)))
     groups = [every] if document.session is not None else [[run] for run in every]
-    return [
-        GroupReplay(RunGroup.of(document, group, grid_of(document, group), kinds, strict=strict)) for group in groups
-    ]
+    found: list[GroupReplay] = []
+    touched = 0
+    for group in groups:
+        grid = grid_of(document, group, touched)
+        touched = grid.touched
+        found.append(GroupReplay(RunGroup.of(document, group, grid, kinds, strict=strict)))
+    return found
+
+
+def by_read(seen: Seen) -> dict[Read, WrongRead]:
+    """Return reads that differ by run, op and value."""
+    found: dict[Read, WrongRead] = {}
+    for one in seen.differences:
+        found.setdefault(one.read, one)
+    return found
+
+
+def _unaccounted(replay: GroupReplay, listed: Iterable[Violation]) -> Iterator[WrongRead]:
+    """Yield the reads that differ and are of no op, and of no buffer without a slot, that was
+    found.
+    """
+    ops, lost = set(), set()
+    for v in listed:
+        ops.add((v.run, v.op))
+        lost |= {(v.plan, v.buffer)} if v.kind == "Unplaced" else set()
+    for one in replay.seen.differences:
+        if (one.run, one.op) not in ops and replay.unplaced(one) not in lost:
+            yield one
 
 
 def _numbers(
@@ -200,7 +239,7 @@ def _numbers(
     """
     for v in accusation:
         for replay in dict.fromkeys(whose.values()) if v.run is None else filter(None, [whose.get(v.run)]):
-            if (one := replay.by_place.get(_key(v))) is not None:
+            if (one := replay.told(v)) is not None:
                 return replay.words(one), left
     for v in accusation:
         if v.kind != "Race" or v.run is None:
@@ -209,18 +248,9 @@ def _numbers(
         left = None if left is None else left - len(replay.order)
         if left is not None and left < 0:
             return NOT_TRIED, left
-        raced = replay.raced(v)
-        if raced:
-            program, other = (replay.group.document.runs[run or 0].program for run in (v.run, v.other_run))
-            ops = (
-                f"op {step} {which.ops.called(step or 0)!r}" for which, step in ((program, v.op), (other, v.other_op))
-            )
-            return replay.words(raced[0], "with {} before {}, ".format(*ops)), left
+        if (raced := replay.raced(v)) is not None:
+            return raced, left
     return None, left
-
-
-def _key(v: Violation) -> Key:
-    return (None, v.plan, v.buffer) if v.kind == "Unplaced" else (v.run, v.op, v.value)
 
 
 def _host(replays: Sequence[GroupReplay]) -> Iterator[str]:
@@ -244,6 +274,6 @@ def _sort(replay: GroupReplay, one: WrongRead) -> Any:
     return where.sort[int(program.values.buffer[one.value])]
 
 
-def shown_number(number: int) -> str:
+def shown_number(number: np.uint64) -> str:
     """Return the first four bytes of a cell."""
-    return f"{number & 0xFFFFFFFF:08x}"
+    return f"{int(number) & 0xFFFFFFFF:08x}"

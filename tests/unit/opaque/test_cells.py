@@ -37,6 +37,22 @@ def test_a_cut_is_handed_on_to_all_that_shares_its_place_and_to_the_other_side_o
     assert found["c"].tolist() == [0, 40, 64]
 
 
+def test_a_long_chain_of_moves_hands_a_cut_on_from_either_end():
+    cuts = {n: ints(0, 64) for n in range(200)} | {0: ints(0, 8, 64), 199: ints(0, 40, 64)}
+    whole = np.array([[0, 0, 64]], dtype=np.int64)
+    found = closed(cuts, {n: {(0, n)} for n in cuts}, [(n, n + 1, whole) for n in range(199)])
+
+    assert {tuple(some.tolist()) for some in found.values()} == {(0, 8, 40, 64)}
+
+
+def test_too_many_cells_are_told_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(memory_cells, "CELLS", 100)
+    monkeypatch.setattr(memory_cells.np, "union1d", None)
+
+    with pytest.raises(ModelError, match="more than 100 cells"):
+        closed({n: ints(0, 8 + n) for n in range(30)}, {0: {(0, n) for n in range(30)}}, [])
+
+
 def test_one_buffer_in_two_places_of_a_space_has_the_cuts_of_both():
     found = closed({"a": ints(0, 64), "b": ints(0, 8, 16)}, {0: {(0, "a"), (100, "a"), (4, "b"), (120, "b")}}, [])
 

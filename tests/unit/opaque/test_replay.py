@@ -8,7 +8,7 @@ import pytest
 from allocsim import document as native
 from allocsim.judge.fast import check
 from allocsim.opaque import NOT_TRIED, RULE_ALONE, memory_cells, replay_answers, told_by_replay
-from allocsim.opaque.memories import digest, drawn, spread
+from allocsim.opaque.memories import digest, drawn, exchanged, spread
 from allocsim.opaque.replay_answers import replays_of
 
 READ = {"kind": "host.read", "operands": [1]}
@@ -131,6 +131,11 @@ def test_a_late_read_is_told_with_the_numbers_and_what_the_host_finds_in_the_end
         (f(kind="same"), [0, 32], {}, False),
         (f(0, 0, "whole", kind="same"), [0, 32], {}, True),
         (f(), [0, 64], {}, True),
+        (f(0, 0, "bytes"), [0, 0], {"a": {"shape": [4, 4], "strides": [4, 16]}}, False),
+        (f(0, 0, "bytes"), [0, 0], {"b": {"shape": [4, 4], "strides": [4, 16]}}, False),
+        (f(0, 0, "bytes"), [0, 0], {"a": {"shape": [1, 16], "strides": [4, 4]}}, True),
+        ({**f(), "in_place": [[0, 0, "whole"], [0, 0, "exact"]]}, [0, 4], {}, True),
+        ({**f(), "in_place": [[0, 0, "bytes"], [0, 0, "exact"]]}, [0, 0], {"b": {"shape": [4, 4]}}, True),
     ],
 )
 def test_a_kernel_reads_before_it_writes_as_far_as_it_promises_and_no_further(op, slots, values, safe):
@@ -151,6 +156,10 @@ def test_where_nobody_knows_a_table_of_kinds_speaks_and_strictly_nobody_vouches(
     assert seen(made, strict=True) == [(0, 1, 0)]
     assert seen(other) == [(0, 1, 0)]
     assert seen(other, kinds=whole) == []
+    whole["kinds"]["f"][0]["says"] = "unknown"
+    assert seen(other, kinds=whole) == [(0, 1, 0)]
+    assert seen(made, kinds=whole) == []
+    assert seen(made, kinds=whole, strict=True) == [(0, 1, 0)]
 
 
 def test_one_fault_is_not_counted_again_by_those_who_read_it_on_but_the_host_reads_what_follows():
@@ -216,6 +225,35 @@ def test_runs_of_two_programs_are_two_in_memory_apart():
     assert fresh.place == same.place
 
 
+@pytest.mark.parametrize(
+    ("waits", "firsts"),
+    [
+        ([None, None, None], [0, 0, 0]),
+        ([None, [], [0]], [0, 1, 0]),
+        ([None, [], [1]], [0, 1, 1]),
+        ([None, [], [0], [1]], [0, 1, 0, 1]),
+        ([None, [], [0], [2]], [0, 1, 0, 0]),
+        ([None, [], None], [0, 1, 1]),
+        ([None, [], [0], None], [0, 1, 0, 0]),
+        ([None, [], [], [0, 1], [2]], [0, 1, 2, 1, 2]),
+    ],
+)
+def test_a_buffer_that_does_not_last_is_apart_that_of_the_last_run_of_its_program_that_is_waited_for(waits, firsts):
+    session = [{"plan": 0, **({} if after is None else {"after": after})} for after in waits]
+    laid = replays_of(document([WRITE, f(), READ], [0, 64], session=session))[0].group.grid.laid
+
+    assert [where.identity[0][0] for where in laid] == firsts
+
+
+def test_runs_of_another_program_in_between_have_buffers_of_their_own():
+    made = json.loads(native.dumps(document([WRITE, f(), READ], [0, 64]))) | {"version": 2}
+    made["programs"].append({**made["programs"][0], "name": "other"})
+    made["session"] = [{"plan": 0}, {"plan": 0, "program": 1}, {"plan": 0}, {"plan": 0, "program": 1, "after": [0]}]
+    laid = replays_of(native.loads(json.dumps(made)))[0].group.grid.laid
+
+    assert [where.identity[0][0] for where in laid] == [0, 1, 0, 3]
+
+
 def test_a_buffer_without_a_slot_keeps_nothing():
     made = document([WRITE, f(), READ], [0, None])
     answer, report = told(made, found=())
@@ -270,6 +308,85 @@ def test_a_race_is_told_by_the_numbers_of_an_order_in_which_the_later_op_goes_fi
     assert told(waits)[0].state == "clean"
 
 
+def test_a_race_is_told_by_the_write_that_is_read_though_nobody_reads_what_it_wrote_later():
+    ops = [
+        {**WRITE, "stream": 0},
+        {"kind": "host.read", "operands": [0], "stream": 0},
+        {"kind": "host.write", "results": [1], "stream": 1},
+    ]
+    answer, report = told(document(ops, [0, 0], streams=2), found=())
+
+    assert [(v.kind, v.op, v.other_op) for v in report.violations] == [("Race", 2, 0), ("Race", 2, 1)]
+    assert answer.differs == (False, True)
+    assert answer.numbers[1].startswith("with op 2 'host.write' before op 1 'host.read', op 1 'host.read' reads ")
+
+
+def test_a_race_is_told_by_other_bytes_of_a_read_that_differs_in_the_order_of_the_list_too():
+    ops = [
+        {**WRITE, "stream": 0},
+        {"kind": "host.write", "results": [1], "stream": 0},
+        {"kind": "host.read", "operands": [0], "stream": 0},
+        {"kind": "host.write", "results": [2], "stream": 1},
+    ]
+    made = document(ops, [0, 32, 0], streams=2, values={"c": {"shape": [8]}}, c={"nbytes": 32})
+    answer, report = told(made, found=())
+    by_kind = {(v.kind, v.op, v.other_op): text for v, text in zip(report.violations, answer.numbers, strict=True)}
+
+    assert "in bytes [32, 64) of buffer 0" in by_kind["StaleRead", 2, 1]
+    assert by_kind["Race", 3, 0] == RULE_ALONE  # what was written first is written over before it is read
+    assert by_kind["Race", 3, 2].startswith("with op 3 'host.write' before op 2 'host.read', op 2 'host.read' reads ")
+    assert "in bytes [0, 64) of buffer 0" in by_kind["Race", 3, 2]
+
+
+def test_a_race_whose_numbers_are_wrong_in_the_order_of_the_list_alone_is_told_by_that_order():
+    ops = [
+        {**WRITE, "stream": 0},
+        {"kind": "host.write", "results": [1], "stream": 1},
+        {"kind": "host.read", "operands": [0], "stream": 0},
+    ]
+    answer, report = told(document(ops, [0, 0], streams=2), found=())
+    texts = {(v.kind, v.op): text for v, text in zip(report.violations, answer.numbers, strict=True)}
+
+    assert texts["Race", 1].startswith("with op 0 'host.write' before op 1 'host.write', op 2 'host.read' reads ")
+
+
+def test_a_late_look_that_races_is_the_later_one_though_its_run_is_the_earlier():
+    session = [{"plan": 0, "read_after": 2}, {"plan": 0, "after": [0]}, {"plan": 0, "after": [0], "skip": [0]}]
+    made = document([WRITE, {"kind": "host.read", "operands": [0]}], [0], session=session)
+    answer, report = told(made, found=())
+    at = next(
+        n for n, v in enumerate(report.violations) if v.kind == "Race" and (v.run, v.op, v.other_run) == (1, 0, 0)
+    )
+
+    assert report.violations[at].other_op == 1
+    assert answer.numbers[at].startswith(
+        "with op 1 'host.read' of run 0 before op 0 'host.write' of run 1, op 1 'host.read' of run 2 reads "
+    )
+
+
+def test_who_waits_for_a_run_without_ops_waits_for_what_that_waits_for():
+    made = json.loads(native.dumps(document([WRITE, f(), READ], [0, 64]))) | {"version": 2}
+    made["programs"].append({**made["programs"][0], "name": "nothing", "ops": []})
+    made["session"] = [{"plan": 0}, {"plan": 0, "program": 1}, {"plan": 0, "after": [1]}, {"plan": 0, "after": []}]
+    group = replays_of(native.loads(json.dumps(made)))[0].group
+
+    assert exchanged(group, (0, 1), (2, 0)) is None
+    assert exchanged(group, (0, 1), (3, 0))[:3] == [(0, 0), (3, 0), (0, 1)]
+
+
+def test_what_has_no_place_of_its_own_in_a_run_is_not_told_by_a_read_that_something_else_made_wrong():
+    ops = [WRITE, f(), {"kind": "g", "operands": [0, 1], "results": [2]}]
+    made = document(ops, [0, 0, 65], c={"alignment": 64})
+    answer, report = told(made, found=())
+    texts = dict(zip([v.kind for v in report.violations], answer.numbers, strict=True))
+    only = [v for v in report.violations if v.kind == "Misaligned"]
+
+    assert texts["Misaligned"] == RULE_ALONE
+    assert texts["StaleRead"].startswith("op 2 'g' reads ")
+    assert len(told_by_replay(made, [only]).unaccounted) == 2
+    assert told_by_replay(document([WRITE, f(), READ], [0, None]), [only]).state == "found"
+
+
 def test_runs_that_do_not_wait_for_each_other_race_and_the_numbers_are_told():
     made = document([f(), READ], [0, 64], session=[{"plan": 0}, {"plan": 0, "after": []}], a={"role": "parameter"})
     answer, report = told(made, found=())
@@ -307,6 +424,11 @@ def test_what_is_too_large_is_not_replayed_and_says_why(monkeypatch):
     assert answer.state == "not run"
     assert list(answer.lines()) == ["not replayed: its ops read and write 4 numbers; at most 1 are replayed"]
     assert answer.as_json()["why_not"] == "its ops read and write 4 numbers; at most 1 are replayed"
+    monkeypatch.setattr(memory_cells, "MOST", 4)
+    text = json.loads(native.dumps(made))
+    twice = native.loads(json.dumps({**text, "plans": text["plans"] * 2}))
+    assert told_by_replay(made, []).why_not is None
+    assert told_by_replay(twice, []).why_not == "its ops read and write 8 numbers; at most 4 are replayed"
 
 
 def test_unasked_no_more_ops_are_run_than_are_set_for_it():
@@ -316,6 +438,7 @@ def test_unasked_no_more_ops_are_run_than_are_set_for_it():
     assert told(made, most=2)[0].why_not == "3 ops; unasked at most 2 are run (--replay)"
     assert told(made, most=5)[0].numbers == (NOT_TRIED,)
     assert told(made, most=5)[0].differs == (False,)
+    assert told(made, most=5)[0].state == "not run"
     assert told(made, most=6)[0].differs == (True,)
 
 
