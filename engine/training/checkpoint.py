@@ -131,7 +131,8 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
     """Write the checkpoint, of several ranks the parts of those of this process; OutputError where
     it cannot be written.
 
-    Between optimizer steps only. Every rank asks.
+    Between optimizer steps only. Every rank asks, and none goes on before the file is in its place:
+    a part of the next checkpoint would be taken for one that this one replaces.
     """
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
@@ -148,27 +149,27 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
         mine = [write_part(path, tensors, rank, trainer.ranks) for rank in trainer.mine]
         cut = {"parts": trainer.of_all(mine), "shapes": {name: array.shape for name, array in tensors.items()}}
         tensors = {}
-    if not trainer.writes:
-        return
-    said = {
-        "version": VERSION,
-        "identity": dict(about),
-        "epoch": course.epoch,
-        "batch": course.batch,
-        "step": trainer.steps,
-        "result": _packed(course.result),
-        "history": [[_packed(done.training), _packed(done.validation)] for done in course.history],
-        "generator": course.generator.bit_generator.state,
-        "plans": course.plans,
-        "memory": course.memory,
-        "made_on": made_on(),
-        "evaluations": [[step, _packed(found)] for step, found in course.evaluations],
-        **cut,
-    }
-    tensors["order"] = course.order
-    text = json.dumps(said)
-    write_atomic(path, ordered(pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)})))
-    forget(path, cut.get("parts", ()))
+    if trainer.writes:
+        said = {
+            "version": VERSION,
+            "identity": dict(about),
+            "epoch": course.epoch,
+            "batch": course.batch,
+            "step": trainer.steps,
+            "result": _packed(course.result),
+            "history": [[_packed(done.training), _packed(done.validation)] for done in course.history],
+            "generator": course.generator.bit_generator.state,
+            "plans": course.plans,
+            "memory": course.memory,
+            "made_on": made_on(),
+            "evaluations": [[step, _packed(found)] for step, found in course.evaluations],
+            **cut,
+        }
+        tensors["order"] = course.order
+        text = json.dumps(said)
+        write_atomic(path, ordered(pack(tensors, metadata={KEY: text, DIGEST: digest(tensors, text)})))
+        forget(path, cut.get("parts", ()))
+    trainer.of_all([])
 
 
 def restore(

@@ -14,6 +14,7 @@ What this module does not see: who holds what in memory, and when all have writt
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -87,11 +88,12 @@ def _read(path: Path, name: str, rank: int, ranks: int) -> dict[str, Any]:
 
 
 def forget(path: Path, kept: Sequence[str]) -> None:
-    """Throw away the parts of earlier checkpoints of this file."""
+    """Throw away the parts of earlier checkpoints of this file; what cannot go stays."""
     for place in path.parent.glob(f"{_escaped(path.name)}.*-of-*.*"):
         told = _NAME.fullmatch(place.name)
         if told is not None and told["file"] == path.name and place.name not in kept:
-            place.unlink(missing_ok=True)
+            with suppress(OSError):
+                place.unlink()
 
 
 def _escaped(name: str) -> str:

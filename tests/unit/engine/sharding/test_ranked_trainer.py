@@ -137,6 +137,40 @@ def test_the_parts_of_a_checkpoint_go_when_the_next_has_taken_its_place(cut, tmp
     assert {path.name for path in tmp_path.iterdir()} == {kept.name, *(other.name for other in others)}
 
 
+def test_no_rank_goes_on_before_the_file_is_in_its_place_and_what_it_replaces_is_gone(tmp_path):
+    """Else a part of the next checkpoint, at the end of an epoch with no step between, could be taken for an old one."""
+    kept, found = tmp_path / "checkpoint.safetensors", []
+
+    class Watched(RankedTrainer):
+        def of_all(self, mine):
+            found.append((len(mine), {path.name for path in tmp_path.iterdir()}))
+            return super().of_all(mine)
+
+    fit(
+        mlp((2, 17, 2), seed=1),
+        moons(),
+        settings(20),
+        trained_by=partial(Watched, ranks=2, zero=3),
+        save=kept,
+        save_every=5,
+    )
+    assert [parts for parts, _ in found] == [2, 0] * (len(found) // 2)
+    assert len(found) > 4
+    for (_, before), (_, after) in zip(found[::2], found[1::2], strict=True):
+        assert {kept.name} < after <= {*before, kept.name}
+        assert len(after) == 3
+    assert found[-1][1] == {kept.name, *checkpoint.read(kept)[1].parts}
+
+
+def test_an_old_part_that_cannot_be_taken_away_ends_nothing(cut, tmp_path):
+    kept, more = cut
+    folder = tmp_path / f"{kept.name}.0-of-4.{'0' * 32}"
+    folder.mkdir()
+    more(trained_by=ranked(3), stop_after=9)
+    assert folder.is_dir()
+    checkpoint.read(kept)
+
+
 def test_what_ends_between_the_parts_and_the_file_leaves_the_checkpoint_as_it_was(cut, monkeypatch):
     kept, more = cut
     before = kept.read_bytes()
