@@ -390,6 +390,9 @@ class Asker:
         wrote; by then there is another.
         """
         self.deaths += 1
+        if self.asked:
+            self.asked_before.append(tuple(self.asked))
+        self.asked.clear()
         try:
             _, code = self._news("end")
             said = self._last_line()
@@ -402,9 +405,6 @@ class Asker:
             return code, said
         self._replies.forget()
         self.fresh = True
-        if self.asked:
-            self.asked_before.append(tuple(self.asked))
-        self.asked.clear()
         self._number += 1
         return code, said
 

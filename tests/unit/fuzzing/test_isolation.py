@@ -66,8 +66,10 @@ def test_a_nursery_that_is_gone_between_two_requests_is_the_end_of_the_second():
         assert asker.ask([case()])[0].plan is not None
         asker._process.kill()
         asker._process.wait()
-        answers = asker.ask([case(), case()])
+        last = case()
+        answers = asker.ask([case(), last])
 
+    assert [len(asker.histories), list(asker.histories[-1])] == [2, [(last, False)]]
     assert (answers[0].failure.kind, answers[0].failure.words) == ("dies", "SIGKILL")
     assert answers[1].plan is not None
 
