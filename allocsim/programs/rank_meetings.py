@@ -37,6 +37,9 @@ from allocsim.model import Document, Plan, Program
 MOST: Final = 1 << 16
 """Ranks that a document may speak of."""
 
+OPS: Final = 1 << 22
+"""Ops of all ranks that are joined."""
+
 Groups = Mapping[str, Sequence[Sequence[int]]]
 """Name of a group -> its parts, each with its ranks in their order."""
 
@@ -99,7 +102,7 @@ def _one_before(meeting: Meeting, place: int) -> Iterable[int]:
 
 
 def _paired(meeting: Meeting, place: int) -> Iterable[int]:
-    return [int(source) for source, target in meeting.params.get("pairs", ()) if target == place]
+    return [source for source, target in meeting.params.get("pairs", ()) if target == place]
 
 
 _SOURCES: Final[dict[str, Callable[[Meeting, int], Iterable[int]]]] = {
@@ -166,7 +169,11 @@ def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
         raise ModelError(
             "documents", f"there are {len(plans)} for {counts[0]} ranks; one for each is needed, or one for all"
         )
-    return plans * (counts[0] // len(plans)), groups
+    count = counts[0]
+    ops = sum(len(plan.program.ops) for plan in plans) * (count // len(plans))
+    if ops > OPS:
+        raise ModelError("documents", f"{count} ranks have {ops:,} ops; at most {OPS:,} are joined")
+    return plans * (count // len(plans)), groups
 
 
 def _groups_in(told: Any, place: str) -> tuple[int, Groups]:
@@ -178,7 +185,8 @@ def _groups_in(told: Any, place: str) -> tuple[int, Groups]:
     if type(count) is not int or not 0 < count <= MOST or not isinstance(groups, Mapping):
         raise ModelError(f"{place}.programs[0].meta.ranks", "says neither how many ranks there are nor their groups")
     for name, split in groups.items():
-        if not all(isinstance(part, Sequence) and all(type(rank) is int for rank in part) for part in split):
+        lists = isinstance(split, Sequence) and all(isinstance(part, Sequence) for part in split)
+        if not lists or not all(type(rank) is int for part in split for rank in part):
             raise ModelError(f"{place}.programs[0].meta.ranks.groups[{name!r}]", "is no list of lists of ranks")
     return count, groups
 
@@ -193,7 +201,9 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
     turns: dict[tuple[str, int], dict[int, list[int]]] = {}
     for rank, program in enumerate(programs):
         for step, group in collectives(program):
-            if group not in parts:
+            if not isinstance(told(program, step).get("params", {}), Mapping):
+                raise ModelError(f"ranks[{rank}].ops[{step}].meta.params", "is no object")
+            if not isinstance(group, str) or group not in parts:
                 raise ModelError(f"ranks[{rank}].ops[{step}]", f"group {group!r} is none of {', '.join(parts)}")
             part = parts[group].get(rank)
             if part is None:
@@ -232,7 +242,14 @@ def _meeting(first: Program, group: str, ranks: tuple[int, ...], number: int, st
             f"ranks[{ranks[0]}].ops[{steps[0]}]", f"root {root!r} and by {by!r} are no places among {len(ranks)} ranks"
         )
     kind = first.ops[steps[0]].kind
+    if _SOURCES.get(kind) is _paired and not _are_pairs(params.get("pairs", ()), len(ranks)):
+        raise ModelError(f"ranks[{ranks[0]}].ops[{steps[0]}].meta.params.pairs", "are no pairs of places of ranks")
     return Meeting(group=group, ranks=ranks, number=number, steps=steps, kind=kind, params=params)
+
+
+def _are_pairs(pairs: Any, ranks: int) -> bool:
+    rows = [row if isinstance(row, Sequence) else () for row in pairs] if isinstance(pairs, Sequence) else [()]
+    return all(len(row) == 2 and all(type(place) is int and 0 <= place < ranks for place in row) for row in rows)
 
 
 def collectives(program: Program) -> list[tuple[int, str]]:

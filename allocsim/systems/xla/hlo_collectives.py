@@ -18,6 +18,7 @@ Source: XLA `collective_ops_utils.h` (who takes part), `replica_group.h`, `mesh_
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,9 @@ COLLECTIVES: Final = frozenset(
     )
     for form in ("", "-start")
 )
+
+UNREAD: Final = COLLECTIVES | {"ragged-all-to-all", "send", "recv"}
+"""Instructions in which ranks meet, whether it is read which or not."""
 
 BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
 """Kinds whose numbers are partitions wherever they have a channel."""
@@ -72,6 +76,8 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
         if pairs is None:
             return None
         moved = sorted(map(list, _numbers(pairs[1])))
+        if any(rank >= ranks for row in moved for rank in row):
+            return None
         return RankedCollective(parts=whole, params={"pairs": moved})
     by_rank = kind in BY_PARTITION or "use_global_device_ids=true" in row.attributes
     parts = _parts(row.attributes) if by_rank else whole  # else numbers are replicas, of which there is one
@@ -97,14 +103,14 @@ def _parts(attributes: str) -> Parts | None:
         inner = [axes[name][0] for name in across]
         lengths = tuple(length for _, length in axes.values())
         outer = [place for place in range(len(lengths)) if place not in inner]
-        size, count = (int(np.prod(some, dtype=np.int64)) for some in ([lengths[place] for place in inner], lengths))
+        size, count = prod(lengths[place] for place in inner), prod(lengths)
         return _laid(lengths, (*outer, *inner), (count // max(size, 1), size))
     return None if "replica_groups=" in attributes else ()
 
 
 def _laid(lengths: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Parts | None:
     """Return the rows of numbers from 0 on, laid as an array, transposed and laid again."""
-    count = int(np.prod(lengths, dtype=np.int64))
+    count = prod(lengths)
     fits = len(shape) == 2 and shape[0] * shape[1] == count and sorted(order) == list(range(len(lengths)))
     if not fits or not 0 < count <= MOST:
         return None

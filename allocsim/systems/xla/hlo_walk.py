@@ -40,7 +40,7 @@ from allocsim.programs.rank_meetings import in_meta
 from allocsim.programs.routines import TIMES, Where, op_meta
 from allocsim.systems.xla import hlo_in_place
 from allocsim.systems.xla.hlo_assignment import ALIGNMENT, Assignment
-from allocsim.systems.xla.hlo_collectives import COLLECTIVES, Parts, meeting_of
+from allocsim.systems.xla.hlo_collectives import UNREAD, Parts, meeting_of
 from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with_sharing
 from allocsim.systems.xla.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 
@@ -476,7 +476,9 @@ class _Walk:
         """
         met = meeting_of(row, self.module.ranks)
         if met is None:
-            self.unread |= row.opcode in COLLECTIVES
+            called = row.called("calls") if row.opcode == "async-start" else ()
+            inside = (one.opcode for name in called for one in self.module.instructions(name))
+            self.unread |= not UNREAD.isdisjoint((row.opcode, *inside))
             return {}
         group = self.groups.setdefault(met.parts, f"group {len(self.groups)}")
         return {"collective": group, "params": dict(met.params), "of": row.name}

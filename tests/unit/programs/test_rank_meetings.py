@@ -1,15 +1,17 @@
 """Programs of several ranks side by side: where they meet, where they do not, and one document."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from allocsim.diagnostics import check
 from allocsim.errors import ModelError
-from allocsim.model import Role
+from allocsim.model import Document, Role
+from allocsim.programs import rank_meetings
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.joined_ranks import joined
-from allocsim.programs.rank_meetings import meetings
+from allocsim.programs.rank_meetings import meetings, plans_of
 
 WORLD = {"world": [(0, 1)]}
 
@@ -29,6 +31,45 @@ def rank(*rows, streams=("compute", "comm"), nbytes=64):
 
 SUM = ("all_reduce", "world", 1, (0,))
 LOCAL = ("relu", None, 0, (1,))
+
+
+def told_of(ranks, *, kind="all-reduce", **meta):
+    b = ProgramBuilder("p")
+    sides = [b.tensor(name, "u8", (4,)) for name in "ab"]
+    b.op("host.write", (), sides[:1])
+    b.op(kind, sides[:1], sides[1:], meta={"collective": "g", **meta})
+    return Document.of(plan_of(replace(b.build(), meta={"ranks": ranks}), {0: 0, 1: 64}))
+
+
+TWO = {"count": 2, "groups": {"g": [[0, 1]]}}
+PERMUTE = "collective-permute"
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        (told_of({"count": 2, "groups": {"g": 5}}), "is no list of lists of ranks"),
+        (told_of({"count": 2, "groups": {"g": [5]}}), "is no list of lists of ranks"),
+        (told_of({"count": 2, "groups": {"g": [["0"]]}}), "is no list of lists of ranks"),
+        (told_of({"count": 1 << 16, "groups": {}}), "is none of"),
+        (told_of(TWO, collective=["g"]), "is none of g"),
+        (told_of(TWO, params=5), "params: is no object"),
+        *[
+            (told_of(TWO, kind=PERMUTE, params={"pairs": pairs}), "are no pairs of places of ranks")
+            for pairs in (5, [5], [[0]], [[0, 2]], [[-1, 0]], [["x", 1]])
+        ],
+    ],
+)
+def test_what_a_document_says_of_ranks_is_taken_or_refused_in_a_line(document, line):
+    with pytest.raises(ModelError, match=line):  # noqa: PT012 - either says it
+        plans, groups = plans_of([document])
+        meetings([plan.program for plan in plans], groups)
+
+
+def test_ranks_of_more_ops_than_are_joined_are_refused(monkeypatch):
+    monkeypatch.setattr(rank_meetings, "OPS", 3)
+    with pytest.raises(ModelError, match="2 ranks have 4 ops; at most 3 are joined"):
+        plans_of([told_of(TWO)])
 
 
 def test_equal_programs_meet_and_are_judged_clean():

@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from plan_laws import PLANS
@@ -12,7 +13,8 @@ from allocsim.diagnostics import check
 from allocsim.programs.joined_ranks import joined
 from allocsim.programs.rank_meetings import collectives, meetings, plans_of
 from allocsim.systems.xla.hlo_collectives import meeting_of
-from allocsim.systems.xla.hlo_text import Instruction
+from allocsim.systems.xla.hlo_text import Instruction, parse_module
+from allocsim.systems.xla.hlo_walk import _Walk
 
 RANKS = PLANS / "xla" / "ranks"
 EIGHT = (0, 1, 2, 3, 4, 5, 6, 7)
@@ -97,6 +99,12 @@ def test_the_ranks_of_a_module_are_joined_and_judged(tmp_path, capsys):
     assert main(["check", str(out)]) == 0
 
 
+def test_a_permutation_of_ranks_that_there_are_not_and_lengths_beyond_64_bits_are_not_read():
+    assert meeting_of(row("source_target_pairs={{0,4}}", "collective-permute"), 4) is None
+    lengths = ",".join(map(str, (333_667, 1 << 29, 1 << 29, 64, 8)))
+    assert parts(f"replica_groups=[2,4]<=[{lengths}]") is None
+
+
 def test_a_rank_of_a_permutation_waits_for_the_one_that_sends_to_it():
     plans, groups = plans_of([systems.load(RANKS)])
     met = meetings([plan.program for plan in plans], groups)
@@ -114,6 +122,42 @@ def test_a_collective_that_is_not_read_is_not_joined(tmp_path, capsys):
     assert main(["join", str(folder), "--out", str(out)]) == 2
     assert "says neither how many ranks there are nor their groups" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("%s = ((f32[4]{0}), f32[4]{0}, u32[]) async-start(%p), calls=%inner", False),
+        ("%s = (f32[4]{0}, u32[], token[]) send(%p, %t), channel_id=3", False),
+        ("%s = f32[4]{0} ragged-all-to-all(%p, %p), channel_id=3", False),
+        ("%s = ((f32[4]{0}), f32[4]{0}, u32[]) async-start(%p), calls=%quiet", True),
+        ("%s = f32[4]{0} negate(%p)", True),
+    ],
+)
+def test_what_ranks_meet_in_and_is_not_read_says_that_nothing_is_told(line, told):
+    text = f"""HloModule m, is_scheduled=true, num_partitions=2
+
+%inner (q: f32[4]) -> f32[4] {{
+  %q = f32[4]{{0}} parameter(0)
+  ROOT %a = f32[4]{{0}} all-to-all(%q), channel_id=2, replica_groups={{{{0,1}}}}
+}}
+
+%quiet (q.1: f32[4]) -> f32[4] {{
+  %q.1 = f32[4]{{0}} parameter(0)
+  ROOT %n = f32[4]{{0}} negate(%q.1)
+}}
+
+ENTRY %main (p: f32[4]) -> f32[4] {{
+  %p = f32[4]{{0}} parameter(0)
+  {line}
+  ROOT %r = f32[4]{{0}} negate(%p)
+}}
+"""
+    module = parse_module(text, "m")
+    walk = SimpleNamespace(module=module, unread=False, groups={})
+    found = next(one for one in module.instructions("main") if one.name == "s")
+    assert _Walk.told_ranks(walk, found) == {}
+    assert walk.unread is not told
 
 
 def test_ranks_that_do_not_meet_are_a_finding(tmp_path, capsys):
