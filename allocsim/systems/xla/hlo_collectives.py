@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from allocsim.programs.rank_meetings import MOST
 from allocsim.systems.xla.hlo_text import Instruction
 
 COLLECTIVES: Final = frozenset(
@@ -43,9 +44,6 @@ UNREAD: Final = COLLECTIVES | {"ragged-all-to-all", "send", "recv"}
 
 BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
 """Kinds whose numbers are partitions wherever they have a channel."""
-
-MOST: Final = 1 << 16
-"""Ranks."""
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -80,17 +78,16 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
             return None
         return RankedCollective(parts=whole, params={"pairs": moved})
     by_rank = kind in BY_PARTITION or "use_global_device_ids=true" in row.attributes
-    parts = _parts(row.attributes) if by_rank else whole  # else numbers are replicas, of which there is one
-    parts = whole if parts == () else parts
+    parts = _parts(row.attributes, whole) if by_rank else whole  # else numbers are replicas, of which there is one
     if parts is None or sorted(rank for part in parts for rank in part) != list(range(ranks)):
         return None
     return RankedCollective(parts=parts, params={})
 
 
-def _parts(attributes: str) -> Parts | None:
-    """Return the parts that `replica_groups` names, () for all ranks, None for another form."""
+def _parts(attributes: str, whole: Parts) -> Parts | None:
+    """Return the parts that `replica_groups` names, `whole` where none, None for another form."""
     if lists := _LISTS.search(attributes):
-        return tuple(_numbers(lists[1]))
+        return tuple(_numbers(lists[1])) or whole
     if array := _ARRAY.search(attributes):
         shape, lengths = _integers(array[1]), _integers(array[2])
         return _laid(lengths, _integers(array[3]) if array[3] else tuple(range(len(lengths))), shape)
@@ -105,7 +102,7 @@ def _parts(attributes: str) -> Parts | None:
         outer = [place for place in range(len(lengths)) if place not in inner]
         size, count = prod(lengths[place] for place in inner), prod(lengths)
         return _laid(lengths, (*outer, *inner), (count // max(size, 1), size))
-    return None if "replica_groups=" in attributes else ()
+    return None if "replica_groups=" in attributes else whole
 
 
 def _laid(lengths: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Parts | None:
