@@ -83,6 +83,8 @@ class CellUse:
     @property
     def fits(self) -> bool:
         """Whether what is written and read lies in the cache."""
+        if not self.streams:
+            return False
         last = self.first + (self.streams - 1) * self.step + max(map(max, filter(None, self.rows)), default=0)
         tokens, more = divmod(len(self.written), self.streams)
         alike = not more and tokens <= self.height and len(self.rows) >= self.height * self.streams
@@ -143,7 +145,7 @@ class CacheGraph:
         cells, mask, ne, first, step = like
         told = self.run.held[mask]
         assert isinstance(told, MaskTold)
-        _, rows, _, streams = next(leaf.told.ne for leaf in self.run.leafs if leaf.tensor is mask)
+        _, rows, _, streams = self.placed[mask].told.ne
         return CellUse(
             layers=tuple(sorted(layers, key=lambda layer: layer.values)),
             nbytes=self.placed[layers[0].root].told.nbytes,
@@ -161,7 +163,7 @@ class CacheGraph:
         """Return the caches whose cells the run turns."""
         found = list[CellTurn]()
         for node in self.run.nodes:
-            root = self._cache_behind(node.src[0]) if node.told.op == "ROPE" else None
+            root = self._cache_behind(node.src[0]) if _is(node, "ROPE") else None
             by = self._numbers(node.src[1]) if root is not None else None
             if root is not None and by is not None and len(by) == _cells(root.told.ne):
                 found.append(CellTurn(root.tensor, by))
@@ -169,14 +171,14 @@ class CacheGraph:
 
     def positions(self) -> Cells | None:
         """Return the positions by which the run turns its tokens, None where it turns none."""
-        ropes = (node for node in self.run.nodes if node.told.op == "ROPE" and self._cache_behind(node.src[0]) is None)
+        ropes = (node for node in self.run.nodes if _is(node, "ROPE") and self._cache_behind(node.src[0]) is None)
         return next((by for node in ropes if (by := self._numbers(node.src[1])) is not None), None)
 
     def _written(self) -> Iterator[tuple[RecordedTensor, tuple[Cells, bool]]]:
         """Yield caches, the cells written by token, and whether they lie transposed."""
         known: dict[tuple[object, ...], tuple[Cells, bool] | None] = {}
         for node in self.run.nodes:
-            if node.told.op == "SET_ROWS" and node.view_src is not None and node.src[0] in self.placed:
+            if _is(node, "SET_ROWS") and node.view_src is not None and node.src[0] in self.placed:
                 root, leaf = self.placed.get(node.view_src), self._leaf(node.src[1])
                 if root is None or leaf is None or not self._lasts(root):
                     continue
@@ -217,9 +219,11 @@ class CacheGraph:
     def _behind(self, tensor: RecordedTensor | None, found: Callable[[PlacedTensor], bool]) -> PlacedTensor | None:
         """Return the first that is so of a tensor and those that it hands on."""
         at = self.placed.get(tensor) if tensor is not None else None
-        while at is not None and not found(at):
+        for _ in self.placed:  # more follow each other in the rings of a log that lies alone
+            if at is None or found(at):
+                return at
             at = self.placed.get(at.src[0]) if at.told.op in LAID_AS and at.src and at.src[0] else None
-        return at
+        return None
 
     def _leaf(self, tensor: RecordedTensor | None) -> RecordedTensor | None:
         """Return the leaf behind casts and views, as far as its numbers were told."""
@@ -243,8 +247,13 @@ _Like = tuple[bytes, RecordedTensor, tuple[int, ...], int, int]
 """
 
 
+def _is(node: PlacedTensor, op: str) -> bool:
+    """Return whether a node is an op of two operands."""
+    return node.told.op == op and len(node.src) > 1
+
+
 def _is_product(node: PlacedTensor) -> bool:
-    return node.told.op == "MUL_MAT" and len(node.src) > 1
+    return _is(node, "MUL_MAT")
 
 
 def _is_soft_max(node: PlacedTensor) -> bool:
@@ -262,7 +271,7 @@ def _cells_of(numbers: Cells | None, width: int, rows: int, ne: tuple[int, ...])
     wide, stream = ne[:2]
     if width == wide:
         return numbers, False
-    if width != 1 or rows % wide:
+    if width != 1 or not wide * stream or rows % wide:
         return None
     places = numbers.reshape(-1, wide) - np.arange(wide) * stream
     cells = places // (wide * stream) * stream + places % (wide * stream)
@@ -272,10 +281,11 @@ def _cells_of(numbers: Cells | None, width: int, rows: int, ne: tuple[int, ...])
 
 def _read_from(view: TensorTold, root: TensorTold, *, across: bool) -> tuple[int, int]:
     """Return the first cell of a view of a cache, and the cells from one stream to the next."""
+    one, row, stream, _ = (max(step, 1) for step in root.nb)
     if not across:
-        return view.view_offs // root.nb[1], view.nb[3] // root.nb[1]
-    stream, cells = root.nb[2], root.ne[1]
-    return view.view_offs // stream * cells + view.view_offs % stream // root.nb[0], view.nb[3] // stream * cells
+        return view.view_offs // row, view.nb[3] // row
+    cells = root.ne[1]
+    return view.view_offs // stream * cells + view.view_offs % stream // one, view.nb[3] // stream * cells
 
 
 def _cells(ne: tuple[int, ...]) -> int:

@@ -189,7 +189,7 @@ class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
 
     by: Address
     thread: int
-    rows: tuple[tuple[Number | None, ...], ...] = ()
+    rows: tuple[Annotated[tuple[Number | None, ...], msgspec.Meta(min_length=1)], ...] = ()
     filled: Address = 0
 
 

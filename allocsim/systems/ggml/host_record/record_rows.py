@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from allocsim.errors import DocumentError
 from allocsim.model import GIVEN_BACK, Arena, Document, Plan, Program
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.ggml import dump_document
@@ -121,6 +122,12 @@ def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
     names = _references(run)
     outside = set(run.outside)
 
+    def named(tensor: RecordedTensor | None) -> int | str | None:
+        if tensor is not None and tensor not in names:
+            rule = f"reads {tensor.told.name!r}, which its graph does not list"
+            raise DocumentError("record", f"run {run.number}", rule)
+        return None if tensor is None else names[tensor]
+
     def row(tensor: PlacedTensor) -> dict[str, Any]:
         told, memory = tensor.told, tensor.memory
         planned = in_plan(tensor, run.event)
@@ -135,8 +142,8 @@ def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
             "buffer": session.memories.index(memory) if planned and memory else 0,
             "external": external,
             "flags": tensor.flags | (told.flags & COMPUTE),
-            "view_src": None if tensor.view_src is None else names[tensor.view_src],
-            "src": [None if source is None else names[source] for source in src],
+            "view_src": named(tensor.view_src),
+            "src": [named(source) for source in src],
         }
 
     arenas = zip(session.arenas(), session.memories, strict=True)

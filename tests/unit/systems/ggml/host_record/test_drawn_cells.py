@@ -2,6 +2,7 @@
 
 import random
 import re
+from contextlib import suppress
 
 import pytest
 
@@ -9,8 +10,9 @@ from allocsim.cli import main
 from allocsim.errors import AllocsimError, DocumentError
 from allocsim.recordings import judge
 from allocsim.systems.ggml.host_record.cache_cells import cell_recordings
+from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import LogReading
-from tests.llama_logs import CACHE, ROW, TURNED, DrawnLog
+from tests.llama_logs import CACHE, KEYS, ROW, TURNED, DrawnLog
 
 RESTORED = "cells that were restored from a state are right"
 
@@ -373,3 +375,33 @@ def test_damaged_logs_are_answered_or_refused_in_a_line():
         except Exception as error:
             raise AssertionError(f"seed {seed + each}") from error
     assert 0 < refused < 100
+
+
+LIES = {
+    # what is told: (the event or the tensor, what is told of it instead)
+    "a token without a position": ("batch", {"rows": [[]]}),
+    "rows that are written by nothing": ("laid", {"src": []}),
+    "keys that are turned by nothing": ("turned", {"src": [KEYS]}),
+    "a cache whose rows have no bytes": ("cache_k_l0", {"nb": [4, 0, 0, 0]}),
+    "a cache without cells": ("cache_k_l0", {"ne": [16, 0, 1, 1]}),
+    "a mask of no stream": ("mask", {"ne": [16, 1, 1, 0]}),
+    "a tensor that is its own source": ("k", {"op": "CONT", "src": [KEYS]}),
+    "a graph that does not list what it reads": ("graph", {"leafs": [CACHE]}),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_logs_that_lie_are_answered_or_refused_in_a_line(lie):
+    name, instead = LIES[lie]
+    log = _begun()
+    told = [event for event in log.events if name in (event["e"], event.get("name"))]
+    for event in told:
+        event.update(instead)
+    reading = LogReading("log")
+    with suppress(AllocsimError):
+        reading.feed("".join(line + "\n" for line in log.lines()).encode())
+        reading.end()
+        for cells in cell_recordings(reading.log):
+            judge(cells.events)
+        documents_of(reading.log)
+    assert told
