@@ -306,8 +306,8 @@ class _Memory:
                 self._moved(call, low, high)
 
     def _emptied(self, named: int | None) -> None:
-        """A sequence, each (-1), or none has no cells any more: where it ended before is no
-        matter.
+        """A sequence, each (-1), or none has no cells any more, or known ones: where it ended
+        before is no matter.
         """
         gone = {*self.restored, *self.broken} if named == -1 else {named}
         self.restored, self.broken = self.restored - gone, self.broken - gone
@@ -360,7 +360,7 @@ class _Memory:
                 self.events.append(
                     {"event": "use", "kind": "restore", "name": "restore", "stream": STREAM, "writes": parts}
                 )
-        self.restored.discard(call.one)
+        self._emptied(call.one)
         if state.sequence == call.one:
             self.wants |= {sequence: {**wanted} for sequence, wanted in state.wants.items()}
             return
@@ -489,12 +489,10 @@ class _Memory:
 
     def _caches(self, use: CellUse) -> list[_Cache]:
         """Return the caches that are used so, with all of their layers."""
-        groups = dict[tuple[int, int | None], list[CellLayer]]()
+        groups = dict[tuple[int, int], list[CellLayer]]()
         for layer in use.layers:
-            known = self.caches.get(layer.root)
-            groups.setdefault((self.kin.numbers.get(layer.root, 0), None if known is None else id(known)), []).append(
-                layer
-            )
+            like = self.kin.numbers.get(layer.root, 0), id(self.caches.get(layer.root))
+            groups.setdefault(like, []).append(layer)
         found = list[_Cache]()
         for group in groups.values():
             roots = [layer.root for layer in group]
@@ -563,11 +561,9 @@ class _Memory:
             held = {*known[right].tolist(), *lost}
             missing = [at for at in sorted(self.wants[sequence]) if at not in held]
             last = max(tokens[k].position for k in read)
-            claims = (
-                missing
-                if len(missing) >= len(wrong)
-                else [at if at >= 0 else last for at in cache.position[wrong].tolist()]
-            )
+            claims = [at if at >= 0 else last for at in cache.position[wrong].tolist()]
+            if len(missing) >= len(wrong):
+                claims = missing
             wrongs[sequence] = {**dict(zip(wrong, claims, strict=False)), **{cell: at for at, cell in lost.items()}}
         self._tell("read", run, reads=parts)
         for sequence, claimed in wrongs.items():

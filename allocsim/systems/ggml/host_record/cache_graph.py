@@ -88,11 +88,8 @@ class CellUse:
         last = self.first + (self.streams - 1) * self.step + max(map(max, filter(None, self.rows)), default=0)
         tokens, more = divmod(len(self.written), self.streams)
         alike = not more and tokens <= self.height and len(self.rows) >= self.height * self.streams
-        inside = (
-            self.cells <= MOST_CELLS
-            and bool(((self.written >= 0) & (self.written < self.cells)).all())
-            and last <= self.cells
-        )
+        written = bool(((self.written >= 0) & (self.written < self.cells)).all())
+        inside = self.cells <= MOST_CELLS and written and last <= self.cells
         return alike and inside and not any(len(ends) % 2 for ends in self.rows)
 
     def read_by(self, token: int) -> Cells:
@@ -193,7 +190,8 @@ class CacheGraph:
         """Yield the views of caches that attention takes as keys and as values, and the leaf of its
         mask.
         """
-        over = {self._behind(node.src[1], _is_soft_max): node for node in self.run.nodes if _is_product(node)}
+        products = [node for node in self.run.nodes if _is(node, "MUL_MAT")]
+        over = {self._behind(node.src[1], lambda at: at.told.op == "SOFT_MAX"): node for node in products}
         for node in self.run.nodes:
             at = ATTENTION.get(node.told.op)
             mask = None if at is None or len(node.src) <= at else self._leaf(node.src[at])
@@ -202,7 +200,7 @@ class CacheGraph:
             if node.told.op == "FLASH_ATTN_EXT":
                 keys, values = self._view(node.src[1]), self._view(node.src[2])
             else:
-                scores, sums = self._behind(node.src[0], _is_product), over.get(node)
+                scores, sums = self._behind(node.src[0], lambda at: _is(at, "MUL_MAT")), over.get(node)
                 keys, values = (None if each is None else self._view(each.src[0]) for each in (scores, sums))
             if keys is not None:
                 yield keys, values, mask
@@ -250,14 +248,6 @@ _Like = tuple[bytes, RecordedTensor, tuple[int, ...], int, int]
 def _is(node: PlacedTensor, op: str) -> bool:
     """Return whether a node is an op of two operands."""
     return node.told.op == op and len(node.src) > 1
-
-
-def _is_product(node: PlacedTensor) -> bool:
-    return _is(node, "MUL_MAT")
-
-
-def _is_soft_max(node: PlacedTensor) -> bool:
-    return node.told.op == "SOFT_MAX"
 
 
 def _cells_of(numbers: Cells | None, width: int, rows: int, ne: tuple[int, ...]) -> tuple[Cells, bool] | None:

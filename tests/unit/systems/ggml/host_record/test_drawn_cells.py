@@ -85,6 +85,21 @@ def test_what_is_decoded_behind_a_save_is_not_in_the_state(tmp_path):
     assert _said(log, tmp_path) == ([], {})
 
 
+def test_a_known_state_of_all_ends_what_was_assumed_of_each(tmp_path):
+    """A cell that the host writes behind it is no part of a state that was not known."""
+    log = _begun()
+    log.ask("saved", -1, digest=9, number=1)
+    for named, digest in ((0, 8), (-1, 9)):
+        log.ask("restore", named)
+        log.touch("set", 0, 6)
+        log.ask("restored", named, digest=digest, number=1)
+    log.touch("set", 2, 3)
+    log.decode(_rows(6), [6], [[0, 7]])
+    (told,), assumed = _said(log, tmp_path)
+    assert "cells [2, 3)" in told
+    assert not assumed
+
+
 def test_cells_of_a_known_state_that_are_given_away_are_told(tmp_path):
     log = _moved(0)
     log.decode(_rows(0, sequence=1), [9], [[9, 10]])
