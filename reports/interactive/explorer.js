@@ -290,4 +290,4 @@ const begin = (head, block, signal) => {
 };
 
 // Show what there is in the explorer of the page; `signal` ends it.
-const explore = (head, text, signal) => unpacked(text).then((block) => begin(head, block, signal)).catch((error) => { at("note").textContent = `The explorer cannot be shown: ${error.message}`; throw error; });
+const explore = (head, text, signal) => unpacked(text).then((block) => signal?.aborted || begin(head, block, signal)).catch((error) => { at("note").textContent = `The explorer cannot be shown: ${error.message}`; throw error; });

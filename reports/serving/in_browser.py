@@ -78,11 +78,13 @@ def _judged(text: str) -> dict[str, Any]:
     document = _read(text)
     report = judge(document, limit=SHOWN)
     said = worded(report, PlainFacts(document))
+    many = "1 violation" if report.count == 1 else f"{report.count} violations"
+    clean = "no violation found; kernels not examined" if document.runs else "no plan here"
     return {
+        "title": clean if report.clean else many,
         "count": report.count,
         "counts": [[kind, number, KINDS[kind][1]] for kind, number in report.counts.items()],
         "rows": [_row(v) for v in (*said.violations, *said.warnings)],
-        "clean": report.clean,
     }
 
 

@@ -65,8 +65,7 @@ const SHOW = {
   sizes: ({ ops, runs }) => doing(`Judging ${ops} ops in ${runs} ${runs === 1 ? "run" : "runs"}`),
   judged: (found, name) => {
     at("report").hidden = false;
-    const many = found.count === 1 ? "1 violation" : `${found.count} violations`;
-    at("verdict").textContent = found.clean ? "clean: no violation" : many;
+    at("verdict").textContent = found.title;
     at("counts").replaceChildren(...found.counts.map((cells) => {
       const line = document.createElement("tr");
       line.append(...cells.map((cell) => element("td", String(cell))));

@@ -151,6 +151,20 @@ def test_one_value_listed_twice_as_a_result_is_told():
     assert any(row["kind"] == "ResultsOverlap" and "lays value 0" in row["text"] for row in found["rows"])
 
 
+@pytest.mark.parametrize(
+    ("without", "title"), [((), "3 violations"), (("problems", "plans", "session"), "no plan here")]
+)
+def test_the_page_says_no_more_than_was_examined(without, title):
+    document = json.loads((DATA / "cases/missed-reader.json").read_text())
+    text = json.dumps({key: said for key, said in document.items() if key not in without})
+    assert json.loads(in_browser.judged(text))["title"] == title
+
+
+def test_what_is_clean_is_so_without_kernels():
+    text = next(text for path in CASES if (text := native(path)) and not judge(read(json.loads(text))).count)
+    assert json.loads(in_browser.judged(text))["title"] == "no violation found; kernels not examined"
+
+
 @pytest.fixture
 def package(tmp_path):
     folder = tmp_path / "pyodide"
