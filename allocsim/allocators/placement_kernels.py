@@ -140,7 +140,7 @@ def _gap(  # noqa: PLR0917 - compiled
 ) -> int:
     """Return the offset of the lowest gap (or, if `best`, the smallest) that holds `size` bytes at
     a multiple of `step` between the entries that live in [first, past); the top of them all where
-    none does. O(entries).
+    none does; `size` is not 0. O(entries).
 
     Both lists are in order of offset. `behind` is room for the late ones.
     """

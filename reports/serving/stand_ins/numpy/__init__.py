@@ -6,7 +6,7 @@ copy, also where numpy gives a view; scalars are Python's numbers. Only `uint64`
 model's numbers stay within 2^62, so that no other kind leaves its bits.
 
 Every operation costs O(entries) in Python's own time: small documents are what it is for. A law
-(`tests/unit/reports/serving`) holds verdicts made with it against those made with numpy.
+(`tests/unit/reports`) holds verdicts made with it against those made with numpy.
 
 What this module does not see: what the columns mean, and the rest of numpy.
 """
