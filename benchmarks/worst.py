@@ -105,7 +105,7 @@ def main() -> None:
         ratio, rows = search(planner, options.tries)
         told = problem(rows)
         document = Document(programs=(told.program,), problems=(told,))
-        (options.data / f"{planner}.csv").write_bytes(minimalloc.dumps(document))
+        (options.data / f"{planner.replace('/', '-')}.csv").write_bytes(minimalloc.dumps(document))
         print(f"{planner:20} {ratio:.4f} {len(rows)} buffers", flush=True)
 
 

@@ -117,10 +117,10 @@ def test_the_compiled_walk_of_ggml_is_the_plain_one_of_a_program(drawn_ops, spac
     assert as_plain(problem, [list(range(len(program.arenas)))] if joined else [])
 
 
-def boxes(seed):
-    """Some hundred rows, some of them fixed, some without an end, and an order of them."""
+def boxes(seed, count=None):
+    """Some hundred rows, or `count`, some of them fixed, some without an end, and an order of them."""
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 600))
+    count = int(rng.integers(1, 600)) if count is None else count
     start = rng.integers(0, max(count // int(rng.integers(1, 4)), 1), count)
     stop = start + 1 + np.exp(rng.random(count) * np.log(count + 1)).astype(np.int64)
     stop[rng.random(count) < 0.02 * (seed % 3)] = LIMIT
@@ -159,6 +159,16 @@ def test_windows_of_time_change_no_plan(best):
             wrong += [] if row == refused and (found == expected).all() else [(seed, limit)]
 
     assert not wrong
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_windows_that_no_row_asks_any_more_change_no_plan(best):
+    """There are so many that some are asked no more, or never, while others still are."""
+    order, placed = boxes(1, 2500)
+    found, row = fit(order, placed, LIMIT, best)
+    expected, _ = plain_fit(order, placed, LIMIT, best)
+    assert row < 0
+    assert (found == expected).all()
 
 
 def lowest(placed, arena, rows, ways):
