@@ -169,7 +169,9 @@ def load(folder: Path) -> Evidence:
     """Read evidence back; raise DocumentError with the file and the place of what is wrong."""
     path, session = current(folder, EVIDENCE_FILE), current(folder, SESSION_FILE)
     if not session.exists():
-        raise DocumentError(str(folder), "", f"is no folder of evidence: it has no {SESSION_FILE}")
+        raise DocumentError(
+            str(folder), "", f"is no folder of evidence: it has no {SESSION_FILE}; to judge files in it, name them"
+        )
     document = native.read(session)
     record: _Record = record_of(content(path, CEILINGS["record"]), _Record, str(path), what="record of evidence")
     _check(document, record, str(path))

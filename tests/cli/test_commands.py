@@ -283,7 +283,10 @@ BAD_USAGE = {
     ),
     "no stranger": (("plan", "{clean}", "--allocator", "no.such:thing"), "module 'no.such' does not exist"),
     "missing file": (("check", "no.json"), "no.json: cannot be read: No such file or directory"),
-    "a folder": (("check", "{tmp}"), "{tmp}: is no folder of evidence: it has no session.json"),
+    "a folder": (
+        ("check", "{tmp}"),
+        "{tmp}: is no folder of evidence: it has no session.json; to judge files in it, name them",
+    ),
     "bad document": (("explain", "{bad}", "x"), "{bad}: programs[0].ops[0]: 3 is not an object"),
     "unknown buffer": (("explain", "{clean}", "yy"), "buffer 'yy' does not exist; did you mean y"),
     "no such buffer": (("explain", "{clean}", "7"), "buffer 7 does not exist; there are 3"),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from samples import DATA
 from scenario_runs import small
 
 from allocsim import document as native
@@ -39,6 +40,14 @@ def test_a_folder_gives_losses_too_and_the_verdict_of_its_evidence(tmp_path):
     ):
         assert said in page
     assert "not this one" not in page
+
+
+def test_a_folder_that_a_system_dumped_is_a_document(tmp_path):
+    dump = DATA / "plans" / "xla" / "layout"
+    assert main(["report", str(dump), "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h1>layout</h1>" in page
+    assert "Class C03, fault: <strong>plan</strong>" in page
 
 
 def test_a_document_without_a_plan_is_not_called_legal(tmp_path):
