@@ -123,10 +123,11 @@ def find(name: str) -> Planner:
 
         return find_library(name)
     if ":" not in name:
-        from allocsim.allocators.strangers import entry_points, find_entry_point  # noqa: PLC0415 - as below
+        from allocsim.allocators.strangers import entry_points, find_entry_point, meant  # noqa: PLC0415 - as below
 
         if name not in entry_points():
-            raise UnknownNameError("allocator", name, {*ALLOCATORS, *LIVE_PLANNERS, *entry_points()})
+            known = meant(name) or {*ALLOCATORS, *LIVE_PLANNERS, *entry_points()}
+            raise UnknownNameError("allocator", name, known)
         return find_entry_point(name)
     from allocsim.allocators.strangers import find_stranger  # noqa: PLC0415 - a stranger's import may be anything
 

@@ -79,6 +79,22 @@ class Stranger:
         return self.plan(problem.program, Constraints.from_problem(problem))
 
 
+def meant(name: str) -> tuple[str, ...]:
+    """Return the `package.module:function` that a name which is none is likely to stand for, or ().
+
+    A path (`planners/mine.py`, `mine.py:plan`) names a module in a person's mind, and the name of a
+    module in the current folder (`mine`, `mine.plan`) lacks its function, or the colon before it.
+    """
+    path, _, function = name.partition(":")
+    module, _, last = path.rpartition(".")
+    if last == "py":
+        return (f"{Path(path).stem}:{function or 'FUNCTION'}",)
+    if function or not all(part.isidentifier() for part in path.split(".")):
+        return ()
+    offers = {path: f"{path}:FUNCTION", module: f"{module}:{last}"}
+    return tuple(offer for part, offer in offers.items() if part and Path(*part.split(".")).with_suffix(".py").exists())
+
+
 def find_stranger(name: str, *, here: bool = True) -> Planner:
     """Return the planner called `package.module:function`.
 
@@ -106,7 +122,7 @@ def named_object(
     where importing fails.
     """
     module_name, _, path = name.partition(":")
-    found = _import(f"{what} {name!r}", module_name, raised, here=here)
+    found = _import(what, name, raised, here=here)
     for part in path.split("."):
         if not hasattr(found, part):
             raise UnknownNameError(f"function of {module_name}", path, _functions(found))
@@ -171,9 +187,10 @@ def _takes_constraints(rest: list[inspect.Parameter]) -> str:
     return "position" if second.default is inspect.Parameter.empty else ""
 
 
-def _import(named: str, module_name: str, raised: type[AllocsimError], *, here: bool) -> Any:
+def _import(what: str, name: str, raised: type[AllocsimError], *, here: bool) -> Any:
+    named, module_name = f"{what} {name!r}", name.partition(":")[0]
     if not all(part.isidentifier() for part in module_name.split(".")):
-        raise UnknownNameError("module", module_name, ())
+        raise UnknownNameError("module", module_name, meant(name))
     folder = str(Path.cwd())
     added = here and folder not in sys.path
     if added:
@@ -183,7 +200,7 @@ def _import(named: str, module_name: str, raised: type[AllocsimError], *, here: 
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
-            raise UnknownNameError("module", module_name, ()) from None
+            raise UnknownNameError("module", module_name, meant(name)) from None
         raise raised(f"{named} cannot be imported: {error}") from error
     except (Exception, SystemExit) as error:
         raise raised(f"{named} cannot be imported: {in_a_line(error)}{_place(error, module_name)}") from error

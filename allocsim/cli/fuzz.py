@@ -213,12 +213,12 @@ def _known(target: str) -> None:
     """Refuse a name that nobody has; a stranger's module is looked at by the process it runs in."""
     from allocsim.allocators import ALLOCATORS  # not for --help
     from allocsim.allocators.live_planners import LIVE_PLANNERS  # as above
-    from allocsim.allocators.strangers import entry_points  # as above
+    from allocsim.allocators.strangers import entry_points, meant  # as above
 
     name = target.removeprefix(SHELF)
     known = {*ALLOCATORS, *LIVE_PLANNERS, *entry_points()}
     if ":" not in name and name not in known:
-        raise UnknownNameError("target", target, {LIVE, *known})
+        raise UnknownNameError("target", target, meant(name) or {LIVE, *known})
 
 
 def _refuse(what: str, options: Mapping[str, bool]) -> None:

@@ -210,6 +210,7 @@ def test_coverage_says_what_the_campaign_was_worth(capsys, monkeypatch):
     ("arguments", "words"),
     [
         (("nobody",), "target 'nobody' does not exist"),
+        (("mine.py",), "target 'mine.py' does not exist; did you mean mine:FUNCTION?"),
         (("no_such_module:plan",), "module 'no_such_module' does not exist"),
         (("bad_planners:nobody",), "function of bad_planners 'nobody' does not exist"),
         (("reference", "--bulk", "--exhaustive", "2"), "two sources"),

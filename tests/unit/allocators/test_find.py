@@ -136,6 +136,26 @@ def test_unknown_names_are_refused_in_one_line(name, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine.py", "allocator 'mine.py' does not exist; did you mean mine:FUNCTION?"),
+        ("mine", "allocator 'mine' does not exist; did you mean mine:FUNCTION?"),
+        ("mine.plan", "allocator 'mine.plan' does not exist; did you mean mine:plan?"),
+        ("mine.py:plan", "module 'mine.py' does not exist; did you mean mine:plan?"),
+        ("./mine.py:plan", "module './mine.py' does not exist; did you mean mine:plan?"),
+        ("other.plan", "allocator 'other.plan' does not exist; did you mean best, "),
+    ],
+)
+def test_a_file_of_python_is_answered_with_the_name_that_its_function_has(tmp_path, monkeypatch, name, message):
+    (tmp_path / "mine.py").write_text("def plan(program): ...\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownNameError) as caught:
+        find(name)
+
+    assert str(caught.value).startswith(message)
+
+
 @pytest.mark.parametrize("name", ["by_name", "by_annotation", "by_string", "Namespace.method"])
 def test_a_placement_is_recognised_by_its_first_parameter(stranger, program, name):
     planner = stranger(name)
