@@ -90,12 +90,17 @@ def _waste(file: str, problem: Problem | None, allocator: str, *, as_json: bool)
     )
     print_line(
         f"most bytes alive at a step: {in_bytes(found.live_believed)} as believed, {in_bytes(found.live)} with "
-        "right lifetimes"
+        "these cut"
     )
     print_line(
         f"{allocator} needs {in_bytes(found.peak_believed or 0)} as believed, {in_bytes(found.peak or 0)} with "
-        "right lifetimes"
+        "these cut"
     )
+    if found.short:
+        print_line(
+            f"{found.short} buffer{'s are' if found.short != 1 else ' is'} believed to live too short, so more may be "
+            "needed (`allocsim check` says which)"
+        )
     rows = [
         (row.name, in_bytes(row.nbytes), "[{}, {})".format(*row.believed), "[{}, {})".format(*row.derived), row.wasted)
         for row in found.buffers[:LISTED]

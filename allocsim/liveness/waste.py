@@ -9,8 +9,10 @@ surest to the most telling:
                    without pairs in place goes below it
     peak           what a planner makes of the problem, and of the same problem with these lifetimes cut to what they are; pairs are the believed ones
 
-What this module does not see: lifetimes that are too short (those are faults: `allocsim.judge`),
-and whether the plan is sound.
+Lifetimes that are too short are faults (`allocsim.judge`), not waste: they are counted, and stay as
+they are believed, so where there are any the program may need more than these numbers.
+
+What this module does not see: whether the plan is sound.
 """
 
 from dataclasses import dataclass, replace
@@ -57,6 +59,8 @@ class Waste:
     peak_believed: int | None
     peak: int | None
     """What that allocator needs for the problem, and with these lifetimes cut."""
+    short: int
+    """Buffers believed to live too short, pinned and persistent ones aside."""
 
 
 def waste(problem: Problem, planner: Planner | None = None) -> Waste:
@@ -69,6 +73,7 @@ def waste(problem: Problem, planner: Planner | None = None) -> Waste:
     start, stop = problem.start, problem.stop
     judged = ~problem.pinned & ~program.buffers.persistent & (span[:, 1] > span[:, 0])
     long = judged & ((start < span[:, 0]) | (stop > span[:, 1]))
+    short = judged & ((start > span[:, 0]) | (stop < span[:, 1]))
     cut = replace(
         problem,
         start=np.where(long, np.maximum(start, span[:, 0]), start),
@@ -93,6 +98,7 @@ def waste(problem: Problem, planner: Planner | None = None) -> Waste:
         allocator=planner.name if planner is not None else None,
         peak_believed=planner.place(problem).peak_bytes if planner is not None else None,
         peak=planner.place(cut).peak_bytes if planner is not None else None,
+        short=int(np.count_nonzero(short)),
     )
 
 

@@ -55,6 +55,18 @@ def test_pins_and_lifetimes_that_are_too_short_are_no_waste(chain):
 
     assert waste(short).wasted == waste(pinned).wasted == 0
     assert waste(short).peak is None
+    assert waste(short).short == 2  # of three whose lives are cut, one is pinned
+    assert waste(right).short == waste(pinned).short == 0
+
+
+def test_lifetimes_that_are_too_short_are_told_beside_the_waste(chain, tmp_path, capsys):
+    right = find("greedy_by_size").believe(chain)
+    short = replace(right, stop=np.maximum(np.minimum(right.stop, 2), right.start))
+    native.write(Document.of(short), tmp_path / "believed.json")
+
+    assert main(["explain", str(tmp_path / "believed.json")]) == 0
+    told = capsys.readouterr().out
+    assert f"{waste(short).short} buffers are believed to live too short, so more may be needed" in told
 
 
 def test_live_bytes_beyond_64_bits_do_not_wrap():

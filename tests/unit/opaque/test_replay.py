@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from allocsim import document as native
+from allocsim.cli import main
 from allocsim.judge.fast import check
 from allocsim.opaque import NOT_TRIED, RULE_ALONE, memory_cells, replay_answers, told_by_replay
 from allocsim.opaque.memories import digest, drawn, exchanged, spread
@@ -464,3 +465,36 @@ def test_at_most_three_reads_of_the_host_are_listed():
 
     assert len(answer.host) == replay_answers.SHOWN + 1
     assert answer.host[-1] == "and 2 more of its reads"
+
+
+BELIEF_ALONE = json.dumps(
+    {
+        "format": "allocsim",
+        "version": 2,
+        "programs": [
+            {
+                "name": "p",
+                "buffers": [{"name": n, "nbytes": 64} for n in "ab"],
+                "values": [{"name": n, "buffer": at, "dtype": "f32", "shape": [16]} for at, n in enumerate("ab")],
+                "ops": [WRITE, f(), READ],
+            }
+        ],
+        "problems": [{"program": 0, "stop": [1, 3]}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("id,lower,upper,size,offset\na,0,3,4,0\nb,1,4,4,0\n", 1), (BELIEF_ALONE, 2)]
+)
+def test_where_no_op_is_run_nothing_is_said_of_numbers_unasked(tmp_path, capsys, text, status):
+    """An instance of a solver has lives alone, a belief without a plan has no run."""
+    file = tmp_path / "given"
+    file.write_text(text)
+
+    assert main(["check", str(file)]) == status
+    told = capsys.readouterr().out
+    assert "replayed" not in told
+    assert "Numbers" not in told
+    assert main(["check", str(file), "--replay"]) == status
+    assert "replayed, 0 ops" in capsys.readouterr().out
