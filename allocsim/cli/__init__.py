@@ -139,6 +139,8 @@ def _said_of(error: Exception) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if len(arguments) > 1 and arguments[0] == "help":
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in (*HELP, "help"):
         sys.stdout.write(help_text() + "\n")
         return 0 if arguments else BAD_INPUT
@@ -162,8 +164,9 @@ def _brought(name: str) -> Command:
     brought, missing = plugins.commands()
     if name not in brought:
         unknown = UnknownNameError("command", name, {*COMMANDS, *brought})
-        file = AllocsimError(f"{name!r} is a file and no command; `allocsim check {name}` judges it")
-        raise plugins.absent(name, missing) or (file if Path(name).is_file() else unknown)
+        kind, what = ("folder", "evidence or a dump in it") if Path(name).is_dir() else ("file", "it")
+        there = AllocsimError(f"{name!r} is a {kind} and no command; `allocsim check {name}` judges {what}")
+        raise plugins.absent(name, missing) or (there if Path(name).exists() else unknown)
     module, _, attribute = brought[name].target.partition(":")
     return Command(module, attribute, brought[name].help)
 

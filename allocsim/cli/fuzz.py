@@ -53,6 +53,12 @@ SHELF: Final = "shelf:"
 LIVE: Final = "ggml"
 """The target that is a real library and no planner of ours."""
 
+NEXT: Final = (
+    "--out DIR writes each as a document, for `allocsim check` to tell its cause and cure, as a test, and as a "
+    "picture if it has a plan"
+)
+"""What can be done with findings that were not written."""
+
 DEFAULTS: Final = {"hypothesis": 1000, "training": 200, "bulk": 100_000}
 """Programs, unless `--examples` or `--minutes` says otherwise."""
 
@@ -351,6 +357,10 @@ def _say(asked: "CampaignSpec", result: "CampaignResult", out: Path | None) -> N
     if result.findings:
         symptoms = f" of {len(result.findings)} symptoms" if len(result.findings) > len(defects) else ""
         print_line(f"{len(defects)} finding{'s'[: len(defects) != 1]}{symptoms} in {many} programs")
+        if not asked.target.trace:
+            print_line(
+                NEXT if out is None else f"`allocsim check {show_path(out)}/*/smallest.json` tells causes and cures"
+            )
     elif asked.source == "exhaustive" and result.complete:
         proven = ", ".join(_proven(result))
         print_line(

@@ -207,7 +207,7 @@ def _long_or_short(pair: list[Any]) -> str:
 def _unknown_key(found: re.Match[str], key: str, _text: str, _value: Any) -> str:
     names = _KEYS[_ROWS_BY_KEY.get(key, rows.DocumentRow)]
     near = get_close_matches(found[1], names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`meta` is the place for your own"
+    hint = f"did you mean {near[0]!r}?" if near else f"the keys here are {' '.join(names)}; your own go into `meta`"
     return f"has the unknown key {_shown(found[1])}; {hint}"
 
 

@@ -83,6 +83,11 @@ def test_every_command_has_help(name, capsys):
     assert f"Usage: allocsim {name}" in said.out
 
 
+def test_help_for_a_command_is_the_help_of_that_command(capsys):
+    assert main(["help", "check"]) == 0
+    assert "Usage: allocsim check" in capsys.readouterr().out
+
+
 def test_no_arguments_is_bad_usage_and_shows_the_help():
     done = process()
     assert done.returncode == 2
@@ -273,6 +278,11 @@ def test_plot_needs_no_option(clean, tmp_path, monkeypatch):
 
 BAD_USAGE = {
     "unknown command": (("chekc",), "command 'chekc' does not exist; did you mean check"),
+    "a folder alone": (
+        ("{tmp}",),
+        "'{tmp}' is a folder and no command; `allocsim check {tmp}` judges evidence or a dump in it",
+    ),
+    "help for nothing": (("help", "nothing"), "command 'nothing' does not exist"),
     "a file alone": (("{clean}",), "'{clean}' is a file and no command; `allocsim check {clean}` judges it"),
     "unknown option": (("check", "--foo"), "No such option: --foo (allocsim check --help says more)"),
     "missing argument": (("explain",), "Missing argument 'FILE' (allocsim explain --help says more)"),

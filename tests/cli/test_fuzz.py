@@ -68,6 +68,7 @@ def test_a_finding_is_printed_as_it_comes_and_again_at_the_end(capsys):
     assert {line.removeprefix("found: ").rpartition(" (")[0] for line in at_once} >= {
         line.rpartition(" (")[0] for line in lines if line.startswith("sound: ")
     }
+    assert sum(line.startswith("--out DIR writes each") for line in lines) == 1
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,8 @@ PLACES = [
     (
         (*PROGRAM, "ops", 0, "color"),
         [],
-        'programs[0].ops[0]: has the unknown key "color"; `meta` is the place for your own',
+        'programs[0].ops[0]: has the unknown key "color"; '
+        "the keys here are name kind operands results in_place stream after meta; your own go into `meta`",
     ),
     ((*PROGRAM, "ops", 1), {"name": "m"}, "programs[0].ops[1]: has no 'kind', which is required"),
     (
