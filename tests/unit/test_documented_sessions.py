@@ -58,10 +58,16 @@ def python_pool(folder):
     (folder / "my_pool.py").write_text(pick("docs/online.md", "class Pool").text)
 
 
+def planner_in_python(folder):
+    """Write the function of docs/allocators.md."""
+    (folder / "my_planner.py").write_text(pick("docs/allocators.md", "def plan(program)").text)
+
+
 FILES = {
     ("README.md", "Judge a plan of your own"): plan_of_the_readme,
     ("docs/tour.md", ""): step_of_the_tour,
     ("docs/online.md", "From my allocator to a finding, in Python"): python_pool,
+    ("docs/allocators.md", "From my planner to a finding, in Python"): planner_in_python,
     ("docs/online.md", "In C"): pool("c", "pool.c"),
     ("docs/online.md", "In Rust"): pool("rust", "pool.rs"),
     ("docs/online.md", "In any language"): pool("perl", "pool.pl"),
