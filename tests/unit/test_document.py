@@ -144,8 +144,10 @@ PLACES = [
     (
         (*PROGRAM, "ops", 0, "color"),
         [],
-        'programs[0].ops[0]: has the unknown key "color"; '
-        "the keys here are name kind operands results in_place stream after meta; your own go into `meta`",
+        (
+            'programs[0].ops[0]: has the unknown key "color"; '
+            "the keys here are name kind operands results in_place stream after meta; your own go into `meta`"
+        ),
     ),
     ((*PROGRAM, "ops", 1), {"name": "m"}, "programs[0].ops[1]: has no 'kind', which is required"),
     (
