@@ -264,9 +264,9 @@ def replayed(outcome: Outcome, rules: JudgeRules, *, asked: bool = True) -> Outc
     """Return an outcome with what a run with opaque kernels says of each of its causes.
 
     Unless it was `asked` for, a clean document is not run, nor one of more than `UNASKED` ops, nor
-    one in which no op is run (beliefs, an instance of a solver), since no number can differ there. A
-    violation that is not listed may account for a read that differs, so where not all are listed no
-    read is called unaccounted for.
+    one in which no op is run (beliefs, an instance of a solver), since no number can differ there.
+    A violation that is not listed may account for a read that differs, so where not all are listed
+    no read is called unaccounted for.
     """
     if outcome.document is None or outcome.report is None:
         return outcome
