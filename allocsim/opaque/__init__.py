@@ -48,6 +48,6 @@ two ops write without an order (hardware writes whole bytes; here each bit is it
 """
 
 from allocsim.opaque.memory_cells import CELLS, MOST
-from allocsim.opaque.replay_answers import NOT_TRIED, RULE_ALONE, UNASKED, ReplayAnswer, told_by_replay
+from allocsim.opaque.replay_answers import MEASURED, NOT_TRIED, RULE_ALONE, UNASKED, ReplayAnswer, told_by_replay
 
-__all__ = ["CELLS", "MOST", "NOT_TRIED", "RULE_ALONE", "UNASKED", "ReplayAnswer", "told_by_replay"]
+__all__ = ["CELLS", "MEASURED", "MOST", "NOT_TRIED", "RULE_ALONE", "UNASKED", "ReplayAnswer", "told_by_replay"]

@@ -26,6 +26,8 @@ RULE_ALONE: Final = "the plan breaks its rule; no number differed on this input"
 
 NOT_TRIED: Final = "this race was not replayed (--replay)"
 
+MEASURED: Final = "this was measured, and is not replayed"
+
 UNASKED: Final = 10_000
 """Ops that are run where no replay was asked for: with races, those of each order tried."""
 
@@ -160,7 +162,7 @@ def told_by_replay(
 
     Args:
         document: what was judged.
-        accusations: the violations of each cause.
+        accusations: the violations of each cause; none of what was measured.
         found: whatever else was found; None where that is not known to the end, and then nothing is
             unaccounted.
         kinds: what kernels promise where the document says that nobody knows.
@@ -183,7 +185,7 @@ def told_by_replay(
     listed = None if found is None else [*found, *chain(*accusations)]
     return ReplayAnswer(
         numbers=tuple(text or RULE_ALONE for text in said),
-        differs=tuple(text not in {None, NOT_TRIED} for text in said),
+        differs=tuple(text not in {None, NOT_TRIED, MEASURED} for text in said),
         host=tuple(_host(replays)),
         unaccounted=()
         if listed is None
@@ -237,6 +239,8 @@ def _numbers(
     """Return the first difference that an accusation is about, in words, and the ops left to be
     run.
     """
+    if not accusation:
+        return MEASURED, left
     for v in accusation:
         for replay in dict.fromkeys(whose.values()) if v.run is None else filter(None, [whose.get(v.run)]):
             if (one := replay.told(v)) is not None:

@@ -3,7 +3,8 @@
 A file is a test suite, a kind of violation a test case in it: the names of the cases are the same
 for every file and every run. A case fails with all violations of its kind in its text, is skipped
 if all of them are known, and passes if there are none. `max-peak` is a case of its own where a
-limit was given. A file that cannot be read is a suite with one error.
+limit was given, and so is a read that differs in a replay where nothing was found. A file that
+cannot be read is a suite with one error.
 
 What this module does not see: time. Every case took none.
 """
@@ -51,6 +52,10 @@ def _suite(outcome: Outcome) -> ET.Element:
         if missing:
             case = _case(suite, name, "listed")
             ET.SubElement(case, "failure", {"message": f"{missing} more violations are not listed", "type": "limit"})
+        for place, text in enumerate(() if outcome.replay is None else outcome.replay.unaccounted[:SHOWN]):
+            ET.SubElement(
+                _case(suite, name, f"replayed-{place}"), "failure", {"message": _text(text), "type": "replay"}
+            )
         if outcome.max_peak is not None:
             case = _case(suite, name, "max-peak")
             if outcome.over_peak:

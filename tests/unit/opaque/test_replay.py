@@ -1,6 +1,7 @@
 """A run with opaque kernels: what a kernel makes of what it reads, what it promises, and what is said of it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from allocsim import document as native
 from allocsim.cli import main
 from allocsim.judge.fast import check
-from allocsim.opaque import NOT_TRIED, RULE_ALONE, memory_cells, replay_answers, told_by_replay
+from allocsim.opaque import MEASURED, NOT_TRIED, RULE_ALONE, memory_cells, replay_answers, told_by_replay
 from allocsim.opaque.memories import digest, drawn, exchanged, spread
 from allocsim.opaque.replay_answers import replays_of
+from allocsim.outcomes import junit, outcome_of
 
 READ = {"kind": "host.read", "operands": [1]}
 WRITE = {"kind": "host.write", "results": [0]}
@@ -415,6 +417,20 @@ def test_a_read_that_differs_and_was_not_found_is_said_unless_not_all_is_listed(
     assert told_by_replay(made, []).state == "found"
     assert told_by_replay(made, [], found=check(made).violations).unaccounted == ()
     assert any("differs where nothing was found" in line for line in told_by_replay(made, []).lines())
+
+
+def test_of_what_was_measured_a_replay_says_nothing():
+    answer = told_by_replay(document([WRITE, f(), READ], [0, 64]), [[]])
+
+    assert (answer.numbers, answer.differs, answer.state) == ((MEASURED,), (False,), "clean")
+
+
+def test_a_read_that_is_unaccounted_for_fails_in_junit_as_it_does_in_the_exit_status():
+    made = document([WRITE, f(), {"kind": "g", "operands": [0, 1], "results": [2]}], [0, 0, 64])
+    outcome = replace(outcome_of("x", document([WRITE, f(), READ], [0, 64])), replay=told_by_replay(made, []))
+
+    assert (outcome.passes, outcome.status) == (False, 1)
+    assert junit.dumps([outcome]).count(b'type="replay"') == 2
 
 
 def test_what_is_too_large_is_not_replayed_and_says_why(monkeypatch):
