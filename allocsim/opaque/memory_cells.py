@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
+from allocsim.judge.fast.intervals import distinct
 from allocsim.model import OWN, Document, Program, Run
 from allocsim.model.layout import LIMIT, Int64s
 from allocsim.model.session import waited_for
@@ -120,7 +121,7 @@ def grid_of(document: Document, numbers: Sequence[int], touched: int = 0) -> Gri
     for where in laid:
         for (space, base), sort in zip(where.place, where.sort, strict=True):
             spaces[space].add((base, sort))
-    found = closed({sort: np.unique(np.concatenate(some)) for sort, some in cuts.items()}, spaces, moves)
+    found = closed({sort: distinct(np.concatenate(some)) for sort, some in cuts.items()}, spaces, moves)
     grid = _numbered(found, laid, spaces)
     times = Counter(id(run.program) for run in runs)
     one = {id(run.program): at for at, run in enumerate(runs)}
@@ -155,18 +156,21 @@ def closed(
             return cuts
         _few(before)
         for held in spaces.values():
-            every = np.unique(np.concatenate([cuts[sort] + base for base, sort in held]))
+            every = distinct(np.concatenate([cuts[sort] + base for base, sort in held]))
             spans = [
                 (base, sort, *np.searchsorted(every, (base, base + int(cuts[sort][-1]) + 1)).tolist())
                 for base, sort in held
             ]
             _few(sum({sort: high - low for _, sort, low, high in spans}.values()))  # told before they are made
             for base, sort, low, high in spans:
-                cuts[sort] = np.union1d(cuts[sort], every[low:high] - base)  # it may lie here in two places
+                cuts[sort] = distinct(
+                    np.concatenate([cuts[sort], every[low:high] - base])
+                )  # it may lie here in two places
         moves = moves[::-1]  # a chain of moves is run through in two rounds, whichever way cuts travel
         for source, target, chunks in moves:
             for one, other, at, to in ((source, target, 0, 1), (target, source, 1, 0)):
-                cuts[other] = np.union1d(cuts[other], _carried(cuts[one], chunks[:, at], chunks[:, to], chunks[:, 2]))
+                carried = _carried(cuts[one], chunks[:, at], chunks[:, to], chunks[:, 2])
+                cuts[other] = distinct(np.concatenate([cuts[other], carried]))
     raise ModelError("", f"its cells are not known after {ROUNDS} rounds of cutting")
 
 
@@ -222,7 +226,7 @@ def chunks_of(source: Value, target: Value) -> Chunks:
     """Return the bits of two values of one size side by side in row-major order. O(chunks)."""
     (starts, length), (ends, other) = pieces(source), pieces(target)
     total = min(len(starts) * length, len(ends) * other)
-    at = np.union1d(np.arange(0, total, max(length, 1)), np.arange(0, total, max(other, 1)))
+    at = distinct(np.concatenate([np.arange(0, total, max(step, 1)) for step in (length, other)]))
     if not len(at):
         return np.empty((0, 3), dtype=np.int64)
     behind = np.append(at[1:], total)
@@ -280,7 +284,7 @@ def _numbered(
                 apart[identity] = size
                 size += len(cuts[sort]) - 1
     for space, held in spaces.items():
-        every = np.unique(np.concatenate([cuts[sort] + base for base, sort in held]))
+        every = distinct(np.concatenate([cuts[sort] + base for base, sort in held]))
         for base, _ in held:
             planned[space, base] = end + int(np.searchsorted(every, base))
         end += len(every)
