@@ -183,7 +183,8 @@ def _takers(change: Change, document: Document) -> Iterator[Program]:
     program = program_of(change, document)
     for at, run in enumerate(document.runs):
         if run.program is program:
-            between = takewhile(lambda one: one.program is not program, reversed(document.runs[:at]))
+            before = (document.runs[place] for place in range(at - 1, -1, -1))  # few: no copy of all of them
+            between = takewhile(lambda one: one.program is not program, before)
             yield from (one.program for one in between if _meet(one, run, change))
 
 

@@ -1,8 +1,10 @@
 """The page that judges: what it needs of Python is the standard library, its answers are the judge's, and it works in Chromium."""
 
+import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -24,7 +26,7 @@ from allocsim.verdict import judge as reached
 from allocsim.verdict.evidence import Evidence
 from reports.interactive.boxes import exhibit
 from reports.serving import in_browser
-from reports.serving.bundling import bundle
+from reports.serving.bundling import STAND_INS, bundle, needed
 from reports.serving.static_files import POLICY, PYODIDE, server, site
 
 DATA = Path(__file__).parents[2] / "data"
@@ -82,6 +84,47 @@ def test_what_the_page_needs_is_in_the_bundle_and_is_plain_python(browsers_pytho
     assert found == json.loads(in_browser.judged(path.read_text()))
     assert [row["kind"] for row in found["rows"]] == ["LifetimeTooShort", "Overlap", "StaleRead"]
     assert imported == "['__main__', 'allocsim', 'lazy_loader', 'msgspec', 'numpy', 'reports']"
+
+
+def test_the_stand_in_has_what_is_asked_of_numpy_and_no_function_beside():
+    """But what planners ask that are compiled, and so not there."""
+    modules = {place: file.read_text(encoding="utf-8") for place, file in needed().items()}
+    asked = {name for text in modules.values() for name in re.findall(r"(?<!\w)np\.(\w+)", text)}
+    told = (STAND_INS / "numpy/__init__.py").read_text(encoding="utf-8")
+    stand_in = vars(module_from(STAND_INS / "numpy/__init__.py"))
+    there = {name for name in asked if name in stand_in} | {"sum", "max", "min", "any", "all", "abs", "ndarray"}
+    assert asked - there <= {"fill_diagonal", "frexp", "norm", "random", "typing"}  # `norm`: an example of lazy_loader
+    functions = re.findall(r"^def ([a-z]\w*)", told, re.MULTILINE)
+    assert [name for name in functions if name not in asked and told.count(f"{name}(") < 2] == []
+
+
+def module_from(path):
+    """Return what a file holds as a module of another name."""
+    spec = importlib.util.spec_from_file_location("stand_in", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_planners_that_are_not_compiled_plan_in_the_browser_as_with_numpy(tmp_path):
+    zipfile.ZipFile(io.BytesIO(bundle())).extractall(tmp_path)
+    path = DATA / "cases/missed-reader.json"
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from allocsim.allocators import ALLOCATORS, Constraints
+from allocsim.document import loads
+program = loads(open(sys.argv[2], encoding="utf-8").read()).programs[0]
+for name in ("tlsf", "slot_sharing", "caching", "buddy"):
+    plan = ALLOCATORS[name].place(ALLOCATORS[name].believe(program, Constraints.of(program)))
+    print(name, plan.offset.tolist(), plan.peak_bytes)
+"""
+    said = [
+        subprocess.run([sys.executable, *bare, "-c", program, folder, path], capture_output=True, text=True, check=True)
+        for bare, folder in ((("-I", "-S"), tmp_path), ((), Path(__file__).parents[3]))
+    ]
+    assert said[0].stdout == said[1].stdout
+    assert len(said[0].stdout.splitlines()) == 4
 
 
 def test_the_judge_answers_before_anything_that_needs_columns_is_imported():

@@ -16,7 +16,6 @@ import operator
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from functools import reduce
 from itertools import accumulate, chain, compress
 from itertools import repeat as again
@@ -61,8 +60,6 @@ uint8, uint16, uint32, uint64 = (_scalar(f"uint{8 * n}", int, "u", n) for n in (
 float32, float64 = (_scalar(f"float{8 * n}", float, "f", n) for n in (4, 8))
 bool_ = _scalar("bool_", int, "b", 1)
 bool_.__new__ = lambda cls, x=False: bool(x)
-intp = int_ = int64
-object_ = object
 
 
 class dtype:
@@ -377,23 +374,14 @@ class ndarray:
     def all(self, axis: Any = None, **more: Any) -> Any:
         return all(self._flat) if axis is None else logical_and.reduce(self, axis)
 
-    def mean(self) -> float:
-        return sum(self._flat) / len(self._flat)
-
     def argmax(self, axis: int | None = None) -> Any:
         return _along(self, axis, lambda row: row.index(max(row)), INT)
-
-    def argmin(self, axis: int | None = None) -> Any:
-        return _along(self, axis, lambda row: row.index(min(row)), INT)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None) -> "ndarray":
         return cumsum(self, axis)
 
     def clip(self, low: Any = None, high: Any = None) -> "ndarray":
         return clip(self, low, high)
-
-    def round(self, digits: int = 0) -> "ndarray":
-        return ndarray([round(v, digits) for v in self._flat], self.shape, self.dtype)
 
     def bit_count(self) -> "ndarray":
         return ndarray([v.bit_count() for v in self._flat], self.shape, dtype(uint8))
@@ -637,9 +625,6 @@ class ufunc:
             self._kind or asarray(a).dtype,
         )
 
-    def outer(self, x: Any, y: Any) -> ndarray:
-        return self(asarray(x).ravel()[:, None], asarray(y).ravel())
-
 
 def _along(a: ndarray, axis: Any, fold: Callable[[Any], Any], kind: dtype, keepdims: bool = False) -> Any:
     if axis is None or (a.ndim == 1 and axis in (0, -1)):
@@ -677,7 +662,7 @@ add = ufunc(operator.add, 0, over=sum)
 subtract = ufunc(operator.sub)
 multiply = ufunc(operator.mul, 1, over=math.prod)
 floor_divide, remainder = ufunc(_safe(operator.floordiv)), ufunc(_safe(operator.mod))
-true_divide = divide = ufunc(operator.truediv, kind=FLOAT)
+divide = ufunc(operator.truediv, kind=FLOAT)
 minimum, maximum = ufunc(_smaller, over=min), ufunc(_larger, over=max)
 logical_or, logical_and = ufunc(_or, False, BOOL), ufunc(_and, True, BOOL)
 bitwise_or, bitwise_and, bitwise_xor = ufunc(operator.or_, 0), ufunc(operator.and_), ufunc(operator.xor, 0)
@@ -752,7 +737,7 @@ def asarray(what: Any, dtype: Any = None) -> ndarray:
     return array(what, dtype)
 
 
-ascontiguousarray = asanyarray = asarray
+ascontiguousarray = asarray
 
 
 def _filled(shape: Any, what: Any, kind: dtype) -> ndarray:
@@ -777,14 +762,6 @@ def full(shape: Any, what: Any, dtype: Any = None) -> ndarray:
 
 def zeros_like(a: Any, dtype: Any = None) -> ndarray:
     return zeros(asarray(a).shape, asarray(a).dtype if dtype is None else dtype)
-
-
-def full_like(a: Any, what: Any, dtype: Any = None) -> ndarray:
-    return full(asarray(a).shape, what, asarray(a).dtype if dtype is None else dtype)
-
-
-def ones_like(a: Any, dtype: Any = None) -> ndarray:
-    return full_like(a, 1, dtype)
 
 
 empty_like = zeros_like
@@ -843,10 +820,6 @@ def column_stack(parts: Any) -> ndarray:
     )
 
 
-def hstack(parts: Any) -> ndarray:
-    return concatenate(parts)
-
-
 def append(a: Any, what: Any) -> ndarray:
     return concatenate([asarray(a).ravel(), asarray(what).reshape(-1)])
 
@@ -882,13 +855,6 @@ def delete(a: Any, places: Any) -> ndarray:
     return a[left]
 
 
-def flip(a: Any) -> ndarray:
-    return asarray(a)[::-1]
-
-
-# asking -------------------------------------------------------------------------------------------
-
-
 def where(mask: Any, *sides: Any) -> Any:
     if not sides:
         return nonzero(mask)
@@ -919,10 +885,6 @@ def flatnonzero(a: Any) -> ndarray:
     flat = asarray(a)._flat
     found = list(compress(range(len(flat)), flat))
     return ndarray(found, (len(found),), INT)
-
-
-def count_nonzero(a: Any) -> int:
-    return sum(map(bool, asarray(a)._flat))
 
 
 def diff(a: Any, axis: int = -1, prepend: Any = None, append: Any = None) -> ndarray:
@@ -1010,15 +972,6 @@ def intersect1d(a: Any, b: Any, **_: Any) -> ndarray:
     return ndarray(found, (len(found),), asarray(a).dtype)
 
 
-def setdiff1d(a: Any, b: Any, **_: Any) -> ndarray:
-    found = sorted(set(asarray(a)._flat) - set(asarray(b)._flat))
-    return ndarray(found, (len(found),), asarray(a).dtype)
-
-
-def union1d(a: Any, b: Any) -> ndarray:
-    return unique(concatenate([a, b]))
-
-
 def bincount(a: Any, weights: Any = None, minlength: int = 0) -> ndarray:
     flat = asarray(a)._flat
     made = [0] * max(minlength, max(flat, default=-1) + 1)
@@ -1059,11 +1012,9 @@ def _in_all(name: str) -> Callable[..., Any]:
     return lambda a, *rest, **more: getattr(asarray(a), name)(*rest, **more)
 
 
-log2, log, exp, exp2, sqrt = (_each(work, FLOAT) for work in (math.log2, math.log, math.exp, math.exp2, math.sqrt))
+log2, exp, exp2 = (_each(work, FLOAT) for work in (math.log2, math.exp, math.exp2))
 isclose = ufunc(lambda x, y: math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-8), kind=BOOL)
-isnan, isfinite = _each(math.isnan, BOOL), _each(math.isfinite, BOOL)
-logical_not = _each(operator.not_, BOOL)
-ravel, argmax, argmin, prod = (_in_all(name) for name in ("ravel", "argmax", "argmin", "prod"))
+ravel, argmax, prod = (_in_all(name) for name in ("ravel", "argmax", "prod"))
 
 
 def iinfo(kind: Any) -> Any:
@@ -1074,13 +1025,6 @@ def iinfo(kind: Any) -> Any:
 
 def issubdtype(kind: Any, what: Any) -> bool:
     return {integer: "iu", bool_: "b"}.get(what, "f").find(dtype(kind).kind) >= 0
-
-
-def errstate(**_: Any) -> Any:
-    return nullcontext()
-
-
-inf, nan, newaxis = math.inf, math.nan, None
 
 
 def __getattr__(name: str) -> Any:
