@@ -20,20 +20,19 @@ import typer
 from allocsim.allocators import PINS, Constraints, Planner, find, limited, lower_bounds, pin_values, plan_program
 from allocsim.allocators.branch_and_bound import proof
 from allocsim.cli.output import in_bytes, print_error, print_json, print_line
-from allocsim.document import write
 from allocsim.errors import CapacityError, DocumentError, UnknownNameError
 from allocsim.files.sizes import bytes_of
 from allocsim.liveness import lower_bound
 from allocsim.model import Bools, Document, Plan, Problem, Program
 from allocsim.programs.fingerprints import fingerprint_of, stamped
-from allocsim.systems import load
+from allocsim.systems import load, save
 
 
 def plan(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A document with programs.")],
     *,
     allocator: Annotated[str, typer.Option(help='A name, or "package.module:function".')],
-    out: Annotated[str | None, typer.Option("-o", "--out", metavar="OUT", help="Native document to write.")] = None,
+    out: Annotated[str | None, typer.Option("-o", "--out", metavar="OUT", help="What to write, as of `convert`: .json is the native document.")] = None,
     max_peak: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Fail above this peak: 4096, 64MiB, 2G.")
     ] = None,
@@ -66,7 +65,7 @@ def plan(
     for made in over:
         print_error(f"program {made.program.name!r} needs {made.peak_bytes} bytes; {budget} are allowed")
     if out is not None and not over:
-        write(_replanned(document, [stamped(made) for made in plans]), out)
+        save(_replanned(document, [stamped(made) for made in plans]), out)
     return int(bool(over))
 
 

@@ -221,7 +221,10 @@ def of_history(
         before = [*before, (finding.case, False)]
     elif late:
         if first.late:
-            return finding
+            first = alone(asker, finding.case)
+            if first.late:
+                return finding
+            before = [*before, (finding.case, False)]  # in time once, and not when it is asked again
     else:
         asker.renew()
         if examiner.find(finding.case, finding.breaks) is not None:

@@ -56,7 +56,7 @@ def found(result):
 
 
 def late(name, limit=0.5, **options):
-    what = asked(name, **{"examples": 3, "guarantees": (), **options})
+    what = asked(name, **{"examples": 8, "guarantees": (), **options})
     result = campaign(replace(what, target=replace(what.target, seconds=limit)))
     return found(result), {note.cause for note in result.notes}, result.tally.noted
 
