@@ -32,7 +32,12 @@ def plan(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A document with programs.")],
     *,
     allocator: Annotated[str, typer.Option(help='A name, or "package.module:function".')],
-    out: Annotated[str | None, typer.Option("-o", "--out", metavar="OUT", help="What to write, as of `convert`: .json is the native document.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", metavar="OUT", help="What to write, as of `convert`: .json is the native document."
+        ),
+    ] = None,
     max_peak: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Fail above this peak: 4096, 64MiB, 2G.")
     ] = None,

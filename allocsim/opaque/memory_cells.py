@@ -22,7 +22,6 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.judge.fast.intervals import distinct
 from allocsim.model import OWN, Document, Program, Run
 from allocsim.model.layout import LIMIT, Int64s
 from allocsim.model.session import waited_for
@@ -163,15 +162,22 @@ def closed(
             ]
             _few(sum({sort: high - low for _, sort, low, high in spans}.values()))  # told before they are made
             for base, sort, low, high in spans:
-                cuts[sort] = distinct(
-                    np.concatenate([cuts[sort], every[low:high] - base])
-                )  # it may lie here in two places
+                here = np.concatenate([cuts[sort], every[low:high] - base])  # it may lie here in two places
+                cuts[sort] = distinct(here)
         moves = moves[::-1]  # a chain of moves is run through in two rounds, whichever way cuts travel
         for source, target, chunks in moves:
             for one, other, at, to in ((source, target, 0, 1), (target, source, 1, 0)):
                 carried = _carried(cuts[one], chunks[:, at], chunks[:, to], chunks[:, 2])
                 cuts[other] = distinct(np.concatenate([cuts[other], carried]))
     raise ModelError("", f"its cells are not known after {ROUNDS} rounds of cutting")
+
+
+def distinct(numbers: Int64s) -> Int64s:
+    """Return each number once, in order; sorted, since `np.unique` hashes."""
+    ordered: Int64s = np.sort(numbers)
+    fresh = np.ones(len(ordered), dtype=np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
 
 
 def _few(cells: int) -> None:
