@@ -262,7 +262,8 @@ def _say_other(error: Exception) -> int:
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         hint = f" ({context.command_path} --help says more)" if context is not None else ""
-        return _say(f"{error.format_message().rstrip('.')}{hint}", BAD_INPUT)
+        said = error.format_message().replace(": Value error, ", ": ").rstrip(".")  # typer's, of some versions
+        return _say(f"{said}{hint}", BAD_INPUT)
     if isinstance(status, int):
         return status
     if type(error).__name__ == "Abort":

@@ -79,7 +79,11 @@ Required = Annotated[
 
 def check(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Documents, files of another format, or evidence folders.")
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Documents, files of another format, evidence folders, or - for a document on standard input.",
+        ),
     ],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
