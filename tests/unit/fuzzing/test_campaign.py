@@ -28,9 +28,9 @@ from allocsim.fuzzing import (
     campaign,
     campaigns,
     chunks,
+    history,
 )
 from allocsim.fuzzing import corpus as corpora
-from allocsim.fuzzing import history
 from allocsim.fuzzing.cluster import go_through
 from allocsim.fuzzing.explorer import LATE
 from allocsim.fuzzing.history import HISTORY
