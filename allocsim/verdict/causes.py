@@ -136,12 +136,16 @@ def charges_in(causes: Iterable[Cause]) -> Charges:
     return found
 
 
-def with_cures(dossier: Dossier, causes: Sequence[Cause], work: int = WORK) -> tuple[tuple[Cause, ...], Cure | None]:
+def with_cures(
+    dossier: Dossier, causes: Sequence[Cause], work: int | None = None
+) -> tuple[tuple[Cause, ...], Cure | None]:
     """Return the causes each with its cure, and the cure of all that can be cured together.
 
-    Where no cure of all is found, it is sought for those that have one each; `work` as `WORK`.
+    Where no cure of all is found, it is sought for those that have one each; `work` as `WORK`,
+    which it is unless another is given.
     """
     curable = [cause for cause in causes if cause.change.kind in CURABLE]
+    work = WORK if work is None else work
     together, sharing = Effort(min(STEPS, work)), _sharing(causes)
     whole = _cure(dossier, curable, sharing, effort=together)
     if len(curable) == 1:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from allocsim.cure import Cure
 from allocsim.cure.defects import RuledJudge, listed
 from allocsim.files.sizes import in_growth
-from allocsim.verdict.causes import WORK, found_in, with_cures
+from allocsim.verdict.causes import found_in, with_cures
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
@@ -39,10 +39,11 @@ OVER_RUNS: Final = frozenset({"upload", "state"})
 """Kinds of mend whose late reads come of what one run leaves for another."""
 
 
-def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed, work: int = WORK) -> Verdict:
+def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed, work: int | None = None) -> Verdict:
     """Return the verdict for this evidence; without `cures`, none is sought.
 
-    `judged` is the judge with the rules by which it is asked; `work` are the steps for cures.
+    `judged` is the judge with the rules by which it is asked; `work` are the steps for cures, by
+    default `causes.WORK`.
     """
     dossier = Dossier(evidence, judged=judged)
     causes, cure = found_in(dossier), None
