@@ -28,7 +28,7 @@ from allocsim.cli.progress import bar
 from allocsim.errors import EngineError, OutputError
 from allocsim.files.folders import Content, replace_files, working_in
 from engine.models.model_files import MODEL_FILES
-from engine.sharding.mpi_ranks import ending_together, launched, mpi
+from engine.sharding.mpi_ranks import ending_together, launched, rank_here
 from engine.sharding.ranked_trainer import RankedTrainer
 from engine.training import Epoch, Fitted, NotFiniteError, fit
 from engine.training import config as configs
@@ -139,7 +139,7 @@ def _trainer(ranks: int | None, zero: int | None, ends: ExitStack) -> tuple[Call
     if not launched():
         return trained_by, True
     ends.enter_context(ending_together())
-    return trained_by, mpi().COMM_WORLD.rank == 0
+    return trained_by, rank_here() == 0
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from engine.kernels.binding import Array
 from engine.kernels.collective import Params, communicating, receive, summed
 from engine.runtime import Runtime
 from engine.sharding.sharded_step import Sharded
+
+Said = TypeVar("Said")
 
 LAUNCHED: Final = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 """What an `mpiexec` tells each process that it starts."""
@@ -63,15 +65,16 @@ def rank_here() -> int:
     return int(mpi().COMM_WORLD.rank)
 
 
-def said_by_all(mine: list[str]) -> list[str]:
+def by_rank(mine: Said) -> list[Said]:
     """Return what each rank says, in their order; every rank asks."""
-    return [one for row in mpi().COMM_WORLD.allgather(mine) for one in row]
+    found: list[Said] = mpi().COMM_WORLD.allgather(mine)
+    return found
 
 
 def agree(ranks: int, said: str) -> None:
     """Raise EngineError unless this process is one of so many, and all say the same."""
     world = _world(ranks)
-    other = next((rank for rank, one in enumerate(world.allgather(said)) if one != said), None)
+    other = next((rank for rank, one in enumerate(by_rank(said)) if one != said), None)
     if other is not None:
         raise EngineError(
             f"rank {world.rank} and rank {other} begin with different settings, data or checkpoints; all read the "
@@ -198,13 +201,8 @@ class MpiRank:
         """Return whole weights and moments as they are now; every rank asks."""
         found: dict[str, Array] = {}
         for name, mine in sorted(self.parts().items()):
-            held = self.of_all(mine) if name in self.step.shapes else [mine]  # what is no part is whole here
+            held = by_rank(mine) if name in self.step.shapes else [mine]  # what is no part is whole here
             found |= self.step.joined([{name: array} for array in held])
-        return found
-
-    def of_all(self, array: Array) -> list[Array]:
-        """Return the arrays of all ranks, in their order; every rank asks."""
-        found: list[Array] = mpi().COMM_WORLD.allgather(array)
         return found
 
     def parts(self) -> dict[str, Array]:
@@ -231,4 +229,4 @@ class MpiRank:
         self.close()
 
 
-__all__ = ["MpiGroup", "MpiRank", "agree", "ending_together", "launched", "mpi", "rank_here", "said_by_all"]
+__all__ = ["MpiGroup", "MpiRank", "agree", "by_rank", "ending_together", "launched", "mpi", "rank_here"]

@@ -29,7 +29,7 @@ from engine.autodiff import SEED
 from engine.graph import Tensor
 from engine.kernels.binding import Array
 from engine.models.trainable import Model
-from engine.sharding.mpi_ranks import MpiRank, agree, launched, rank_here, said_by_all
+from engine.sharding.mpi_ranks import MpiRank, agree, by_rank, launched, rank_here
 from engine.sharding.sharded_step import MEAN, Sharding, shard
 from engine.sharding.simulation import Simulation
 from engine.training.digests import digest
@@ -84,7 +84,7 @@ class RankedTrainer(Trainer):
                 step.limits,
                 number=self.steps * self.ranks + rank,
             )
-            for rank in step.mine
+            for rank in self.mine
         ]
         loss, outputs = step.run(offered, self.hyper)
         self.steps += 1
@@ -113,7 +113,7 @@ class RankedTrainer(Trainer):
 
     def of_all(self, mine: list[str]) -> list[str]:
         """Return what each rank says, in their order; every rank asks."""
-        return said_by_all(mine) if launched() else mine
+        return [name for row in by_rank(mine) for name in row] if launched() else mine
 
     def close(self) -> None:
         """Give memory and threads back."""
@@ -150,7 +150,6 @@ class RankedTrainer(Trainer):
         return _Step(
             plan=plan,
             world=world,
-            mine=self.mine,
             inputs=inputs,
             constants=self._constants("optimizer", shapes, loss, inputs),
             outputs=outputs.name,
@@ -165,8 +164,6 @@ class _Step:
 
     plan: Plan
     world: MpiRank | Simulation
-    mine: Sequence[int]
-    """The ranks of this process."""
     inputs: Mapping[str, Tensor]
     constants: Mapping[str, Array]
     outputs: str
@@ -177,7 +174,7 @@ class _Step:
         """Make one step; return the mean loss, and the outputs of each rank."""
         if isinstance(self.world, MpiRank):
             found = self.world.run(offered[0], hyper)
-            return float(found[MEAN][0]), self.world.of_all(found[self.outputs])
+            return float(found[MEAN][0]), by_rank(found[self.outputs])
         given = self.world.run(offered, hyper=hyper)
         return float(given[0][MEAN][0]), [one[self.outputs] for one in given]
 

@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 
 from allocsim.model import VIEW, Program
+from allocsim.programs.rank_meetings import Groups, in_meta
 from engine.graph import Tensor
 from engine.graph.lowering import Lowered
 from engine.kernels import COLLECTIVES
@@ -92,9 +93,9 @@ def _reductions(nodes: Sequence[Tensor], at: dict[Tensor, int], bucket_nbytes: i
     return found
 
 
-def on_streams(lowered: Lowered) -> Lowered:
-    """Return the program with its collectives on `comm`, its waits, and its groups told in
-    `meta`.
+def on_streams(lowered: Lowered, *, ranks: int, groups: Groups) -> Lowered:
+    """Return the program with its collectives on `comm`, its waits, and its ranks and groups told
+    in `meta`.
     """
     program = lowered.program
     ops = program.ops
@@ -106,6 +107,7 @@ def on_streams(lowered: Lowered) -> Lowered:
     placed = replace(
         program,
         streams=STREAMS,
+        meta={**program.meta, "ranks": in_meta(ranks, groups)},
         ops=replace(ops, stream=np.where(collective, COMM, COMPUTE).astype(np.int32), meta=meta),
     )
     return replace(lowered, program=with_waits(placed))

@@ -32,7 +32,7 @@ What this module does not see: the order of collectives among other ops and thei
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Final
@@ -43,7 +43,6 @@ from allocsim.allocators import find
 from allocsim.allocators.over_streams import over_streams
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Plan, Problem, Role
-from allocsim.programs.rank_meetings import in_meta
 from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
@@ -241,9 +240,7 @@ class _Sharder:
         graph.expand(mean)
         graph.nodes[:] = scheduled(graph.nodes, how.prefetch, how.bucket_nbytes, late=how.zero == 1)
         lowered = lower(graph, (mean, *(self.image[read] for read in reads)))
-        streamed = on_streams(lowered)
-        ranks = {"ranks": in_meta(how.ranks, groups_of(how.ranks, how.hybrid))}
-        streamed = replace(streamed, program=replace(streamed.program, meta={**streamed.program.meta, **ranks}))
+        streamed = on_streams(lowered, ranks=how.ranks, groups=groups_of(how.ranks, how.hybrid))
         return Sharded(sharding=how, lowered=streamed, shapes=self.shapes, optimizer=self.optimizer)
 
     def _node(self, node: Tensor) -> Tensor:
