@@ -153,7 +153,7 @@ def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
     many.
     """
     plans: list[Plan] = []
-    counts: list[int] = []
+    counts: set[int] = set()
     groups: dict[str, Sequence[Sequence[int]]] = {}
     for number, document in enumerate(documents):
         place = f"documents[{number}]"
@@ -161,15 +161,15 @@ def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
             raise ModelError(place, f"has {len(document.plans)} plans; of a rank there is one")
         (plan,) = document.plans
         count, its = _groups_in(plan.program.meta.get("ranks"), place)
-        if any(groups.setdefault(name, split) != split for name, split in its.items()) or count != (*counts, count)[0]:
-            raise ModelError(place, "says of ranks or their groups what one before it does not")
         plans.append(plan)
-        counts.append(count)
-    if len(plans) not in (1, counts[0]):
+        counts.add(count)
+        if len(counts) > 1 or any(groups.setdefault(name, split) != split for name, split in its.items()):
+            raise ModelError(place, "says of ranks or their groups what one before it does not")
+    (count,) = counts
+    if len(plans) not in (1, count):
         raise ModelError(
-            "documents", f"there are {len(plans)} for {counts[0]} ranks; one for each is needed, or one for all"
+            "documents", f"there are {len(plans)} for {count} ranks; one for each is needed, or one for all"
         )
-    count = counts[0]
     ops = sum(len(plan.program.ops) for plan in plans) * (count // len(plans))
     if ops > OPS:
         raise ModelError("documents", f"{count} ranks have {ops:,} ops; at most {OPS:,} are joined")
