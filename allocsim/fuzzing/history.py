@@ -79,16 +79,20 @@ def alone(asker: Renewable, case: FuzzCase) -> Answer:
     return asker.ask([case])[0]
 
 
+def one_by_one(questions: Questions) -> list[FuzzCase]:
+    """Return questions as they are asked: what is asked twice stands twice."""
+    return [question for question, again in questions for _ in range(1 + again)]
+
+
 def after(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
     """Return the answer of a fresh process that was asked other questions before."""
     asker.renew()
-    asked = [question for question, again in before for _ in range(1 + again)]
-    return asker.ask([*asked, case])[-1]
+    return asker.ask([*one_by_one(before), case])[-1]
 
 
 def after_all_is_compiled(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
     """Return the answer of a fresh process that was asked other questions and this one before."""
-    return asker.warmed([question for question, again in before for _ in range(1 + again)], case)
+    return asker.warmed(one_by_one(before), case)
 
 
 def unlike(
@@ -130,7 +134,7 @@ def sequence(
     None too where the time is up (`until`, of `time.time`) before any was seen to show it.
     """
     over = time() + SECONDS if until is None else min(until, time() + SECONDS)
-    asked = [question for question, again in before for _ in range(1 + again)]
+    asked = one_by_one(before)
 
     def shows(chosen: Sequence[FuzzCase]) -> bool:
         return not alike(first, answered(asker, [(question, False) for question in chosen], case))
