@@ -281,7 +281,7 @@ def meet(one: Cells, other: Cells) -> bool:
 class Apart:
     """What each read of a group wants, and what each op gives."""
 
-    wanted: dict[tuple[int, int, int], Numbers]
+    wanted: dict[Read, Numbers]
     """By run, op and value."""
     given: dict[tuple[int, int], Numbers]
     """By run and value."""
@@ -291,7 +291,7 @@ class Apart:
         """Run a group in the order of the list, each buffer in memory of its own."""
         memory = drawn(NOBODY, group.grid.sizes[0])
         group.content(memory, planned=False)
-        wanted: dict[tuple[int, int, int], Numbers] = {}
+        wanted: dict[Read, Numbers] = {}
         given: dict[tuple[int, int], Numbers] = {}
         for run in range(len(group.numbers)):
             skip, program = frozenset(group.run(run).skip), group.run(run).program

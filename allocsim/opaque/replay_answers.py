@@ -2,7 +2,8 @@
 
 An accusation is the violations of one cause. A late read, a read of what nobody wrote and a result
 over an operand are looked up in the replay by run, op and value; a race is replayed with its later
-op first. What concerns beliefs, sizes, alignments and books changes no number by itself.
+op just before the earlier one. What concerns beliefs, sizes, alignments and books changes no number
+by itself.
 
 What this module does not see: causes, parties and cures.
 """
@@ -18,6 +19,7 @@ from allocsim.errors import ModelError
 from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Violation
 from allocsim.model import UNPLACED, Document, index_of
+from allocsim.model.layout import Int64s
 from allocsim.opaque.memories import Apart, Read, RunGroup, Seen, Step, WrongRead, differences, exchanged
 from allocsim.opaque.memory_cells import byte_ranges, grid_of
 from allocsim.printable import one_line
@@ -133,13 +135,17 @@ class GroupReplay:
         several = f" of run {self.group.numbers[run]}" if len(self.group.document.runs) > 1 else ""
         return f"op {op} {self.group.run(run).program.ops.called(op)!r}{several}"
 
+    def cuts(self, one: WrongRead) -> Int64s:
+        """Return where the buffer of a read is cut."""
+        program, run = self.group.document.runs[one.run].program, self.group.numbers.index(one.run)
+        return self.group.grid.cuts[self.group.grid.laid[run].sort[int(program.values.buffer[one.value])]]
+
     def words(self, one: WrongRead, how: str = "") -> str:
         """Return a difference in a sentence."""
         program = self.group.document.runs[one.run].program
         run = self.group.numbers.index(one.run)
         buffer = int(program.values.buffer[one.value])
-        cuts = self.group.grid.cuts[self.group.grid.laid[run].sort[buffer]]
-        runs = byte_ranges(cuts, one.cells.tolist())
+        runs = byte_ranges(self.cuts(one), one.cells.tolist())
         shown = ", ".join(f"[{low}, {high})" for low, high in runs[:SHOWN]) + ", ..." * (len(runs) > SHOWN)
         does = "reads, after it has written over them," if one.in_place else "reads"
         return one_line(
@@ -262,20 +268,13 @@ def _host(replays: Sequence[GroupReplay]) -> Iterator[str]:
     found = [(replay, one) for replay in replays for one in replay.seen.host]
     for replay, one in found[:SHOWN]:
         program = replay.group.document.runs[one.run].program
-        cells = replay.group.grid.cuts[_sort(replay, one)]
-        nbits = int(np.diff(cells)[one.cells].sum())
+        nbits = int(np.diff(replay.cuts(one))[one.cells].sum())
         yield one_line(
             f"the host reads {-(-nbits // 8):,} of {int(program.values.nbytes[one.value]):,} bytes of value "
             f"{one.value} {program.values.names[one.value]!r} otherwise (op {one.op}, run {one.run})"
         )
     if len(found) > SHOWN:
         yield f"and {len(found) - SHOWN} more of its reads"
-
-
-def _sort(replay: GroupReplay, one: WrongRead) -> Any:
-    program = replay.group.document.runs[one.run].program
-    where = replay.group.grid.laid[replay.group.numbers.index(one.run)]
-    return where.sort[int(program.values.buffer[one.value])]
 
 
 def shown_number(number: np.uint64) -> str:
