@@ -14,14 +14,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from large import most_live
 
 from allocsim import document
-from allocsim.model import Document, Problem, Role
+from allocsim.model import Document, Role
 
 OUT = Path(__file__).parent / "results" / "fsdp_memory.json"
 WIDTHS = (128,) * 31
@@ -30,21 +31,16 @@ RANKS = (2, 4)
 COUNT = sum(into * (out + 1) for out, into in pairwise(WIDTHS))
 
 
-def most_live(problem: Problem, nbytes: Any) -> int:
-    """Return the most bytes that live at once of the buffers with these sizes."""
-    live = np.zeros(int(problem.stop.max(initial=0)) + 1, np.int64)
-    np.add.at(live, problem.start, nbytes)
-    np.add.at(live, problem.stop, -nbytes)
-    return int(live.cumsum().max())
-
-
 def of_recording(found: Document) -> dict[str, float]:
     """Return bytes a parameter of one rank's recording."""
     (plan,) = found.plans
     own = plan.arena < 0
     nbytes = plan.program.buffers.nbytes
     problem = plan.problem or found.problems[0]
-    return {"kept": int(nbytes[own].sum()) / COUNT, "working": most_live(problem, np.where(own, 0, nbytes)) / COUNT}
+    return {
+        "kept": int(nbytes[own].sum()) / COUNT,
+        "working": most_live(replace(problem, nbytes=np.where(own, 0, nbytes))) / COUNT,
+    }
 
 
 def of_shard(ranks: int) -> dict[str, float]:
@@ -59,7 +55,7 @@ def of_shard(ranks: int) -> dict[str, float]:
     step = shard(graph, loss, zero=3, ranks=ranks, optimizer="adamw")
     buffers = step.lowered.program.buffers
     kept = np.isin(buffers.role, [Role.PARAMETER, Role.STATE, Role.INPUT])
-    working = most_live(step.problem, np.where(kept, 0, buffers.nbytes))
+    working = most_live(replace(step.problem, nbytes=np.where(kept, 0, buffers.nbytes)))
     return {"kept": int(buffers.nbytes[kept].sum()) / COUNT, "working": working / COUNT}
 
 
