@@ -39,18 +39,22 @@ OVER_RUNS: Final = frozenset({"upload", "state"})
 """Kinds of mend whose late reads come of what one run leaves for another."""
 
 
-def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed, work: int | None = None) -> Verdict:
+def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed) -> Verdict:
     """Return the verdict for this evidence; without `cures`, none is sought.
 
-    `judged` is the judge with the rules by which it is asked; `work` are the steps for cures, by
-    default `causes.WORK`.
+    `judged` is the judge with the rules by which it is asked, by default the usual ones.
     """
     dossier = Dossier(evidence, judged=judged)
-    causes, cure = found_in(dossier), None
-    if cures:
-        causes, cure = with_cures(dossier, causes, work)
+    causes = found_in(dossier)
+    return verdict_of(dossier, *with_cures(dossier, causes)) if cures else verdict_of(dossier, causes)
+
+
+def verdict_of(dossier: Dossier, causes: tuple[Cause, ...], cure: Cure | None = None) -> Verdict:
+    """Return the verdict on the causes that were found, with the cure of all that can be cured
+    together.
+    """
     joint = _joined(causes)
-    said = evidence.cure
+    said = dossier.evidence.cure
     return Verdict(
         causes=causes,
         joint=joint,

@@ -93,32 +93,39 @@ def _row(v: Violation) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _evidence(text: str) -> Any:
-    """Return evidence of a document in columns; for the verdict, and then for its cure."""
+def _found(text: str) -> Any:
+    """Return the dossier of a document in columns, and the causes found in it; for the verdict, and
+    then for its cure.
+    """
     from allocsim.document import loads  # noqa: PLC0415 - as below: the plain judge answers before
+    from allocsim.verdict.causes import found_in  # noqa: PLC0415 - as above
+    from allocsim.verdict.dossier import Dossier  # noqa: PLC0415 - as above
     from allocsim.verdict.evidence import Evidence  # noqa: PLC0415 - as above
 
-    return Evidence(document=loads(text))
+    dossier = Dossier(Evidence(document=loads(text)))
+    return dossier, found_in(dossier) if dossier.evidence.document.runs else ()
 
 
 def _explained(text: str) -> dict[str, Any]:
-    from allocsim.verdict.judging import judge as reached  # noqa: PLC0415 - as above
+    from allocsim.verdict.judging import verdict_of  # noqa: PLC0415 - as above
     from reports.interactive.boxes import exhibit  # noqa: PLC0415 - as above
 
-    evidence = _evidence(text)
-    if not evidence.document.runs:
+    dossier, causes = _found(text)
+    document = dossier.evidence.document
+    if not document.runs:
         return {"clauses": [], "head": {"plans": []}, "block": ""}
-    verdict = reached(evidence, cures=False)
-    head, block = exhibit(evidence.document, report=verdict.report, causes=verdict.causes, verdict=verdict.as_json())
+    verdict = verdict_of(dossier, causes)
+    head, block = exhibit(document, report=verdict.report, causes=verdict.causes, verdict=verdict.as_json())
     return {"clauses": verdict.clauses, "head": head, "block": block.encoded()}
 
 
 def _cured(text: str) -> dict[str, Any]:
-    from allocsim.verdict.judging import judge as reached  # noqa: PLC0415 - as above
+    from allocsim.verdict.causes import with_cures  # noqa: PLC0415 - as above
+    from allocsim.verdict.judging import verdict_of  # noqa: PLC0415 - as above
     from reports.interactive.boxes import cure_words  # noqa: PLC0415 - as above
 
-    evidence = _evidence(text)
-    if not evidence.document.runs:
+    dossier, causes = _found(text)
+    if not dossier.evidence.document.runs:
         return {"clauses": [], "cures": {}}
-    verdict = reached(evidence, work=WORK)
+    verdict = verdict_of(dossier, *with_cures(dossier, causes, WORK))
     return {"clauses": verdict.clauses, "cures": {cause.number: cure_words(cause) for cause in verdict.causes}}
