@@ -18,7 +18,7 @@ import numpy as np
 from allocsim.errors import ModelError
 from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Violation
-from allocsim.model import UNPLACED, Document, index_of
+from allocsim.model import HOST_READ, UNPLACED, Document, index_of
 from allocsim.model.layout import Int64s
 from allocsim.opaque.memories import Apart, Read, RunGroup, Seen, Step, WrongRead, differences, exchanged
 from allocsim.opaque.memory_cells import byte_ranges, grid_of
@@ -50,6 +50,8 @@ class ReplayAnswer:
     """Whether numbers differ in it."""
     host: tuple[str, ...] = ()
     """What the host reads otherwise, where every op works with what it finds; the first few."""
+    looks: bool = True
+    """Whether the host reads anything."""
     unaccounted: tuple[str, ...] = ()
     """Reads that differ without a violation that says so: judge and replay disagree."""
     ops: int = 0
@@ -76,7 +78,7 @@ class ReplayAnswer:
         if self.why_not is not None:
             yield f"not replayed: {self.why_not}"
             return
-        found = "; ".join(self.host) or "the host reads no other number"
+        found = "; ".join(self.host) or f"the host reads {'no other number' if self.looks else 'nothing'}"
         yield f"replayed, {self.ops} ops with opaque kernels beside one memory a value: {found}"
         for text in self.unaccounted[:SHOWN]:
             yield f"the replay differs where nothing was found: {text}"
@@ -193,6 +195,7 @@ def told_by_replay(
         numbers=tuple(text or RULE_ALONE for text in said),
         differs=tuple(text not in {None, NOT_TRIED, MEASURED} for text in said),
         host=tuple(_host(replays)),
+        looks=any(run.program.ops.is_kind(HOST_READ).any() for run in document.runs),
         unaccounted=()
         if listed is None
         else tuple(replay.words(one) for replay in replays for one in _unaccounted(replay, listed)),

@@ -96,6 +96,14 @@ def test_a_clean_plan_shows_no_difference_and_the_host_reads_no_other_number():
     ]
 
 
+def test_where_the_host_reads_nothing_no_number_of_it_is_called_right():
+    answer, _ = told(document([WRITE, f(0, 0)], [0, 0]), found=())
+
+    assert list(answer.lines()) == [
+        "replayed, 2 ops with opaque kernels beside one memory a value: the host reads nothing"
+    ]
+
+
 def test_a_late_read_is_told_with_the_numbers_and_what_the_host_finds_in_the_end():
     ops = [
         WRITE,
