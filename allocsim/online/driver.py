@@ -47,7 +47,7 @@ from allocsim.model.layout import LIMIT
 from allocsim.online.device import Device
 from allocsim.online.elsewhere import Threads, in_child
 from allocsim.online.held_memory import Broken, HeldBlock, HeldMemory
-from allocsim.online.protocol import Abilities, Make
+from allocsim.online.protocol import Abilities, Make, shown
 
 Call = tuple[Any, ...]
 
@@ -452,7 +452,7 @@ class Driver:
         except BaseException as error:
             if not of_the_target(error):
                 raise
-            said = f"{type(error).__name__}: {_shown(error, str, 200)}".splitlines()[0][:200].rstrip(":, ")
+            said = f"{type(error).__name__}: {shown(error, str, 200)}"[:200].rstrip(":, ")
             broken = Broken("answers", f"{word} raises {type(error).__name__}", f"{word} raised {said}")
             raise BrokenPromiseError(broken) from error
 
@@ -493,8 +493,5 @@ def _odd(answer: Any, rule: str) -> Broken:
     return Broken("answers", "an answer that is none", f"{_shown(answer)} was answered; {rule}")
 
 
-def _shown(answer: Any, text: Callable[[Any], str] = repr, most: int = 80) -> str:
-    try:
-        return "a number beyond 2^62" if type(answer) is int and abs(answer) >= LIMIT else text(answer)[:most]
-    except Exception:  # noqa: BLE001 - the target's own, or a number of too many digits
-        return f"what cannot be shown, of {type(answer).__name__},"
+def _shown(answer: Any) -> str:
+    return "a number beyond 2^62" if type(answer) is int and abs(answer) >= LIMIT else shown(answer, most=80)

@@ -27,7 +27,7 @@ what is wrong with an answer.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +35,7 @@ import numpy as np
 from allocsim.errors import AllocsimError, CapacityError, PlannerError
 from allocsim.model import HOST_READ, OWN, UNPLACED, VIEW, Document, Event, Plan, Program, Run
 from allocsim.online.device import Device
-from allocsim.online.protocol import Abilities, Make
+from allocsim.online.protocol import Abilities, Make, shown
 from allocsim.programs.streams import branches, on_streams, with_waits
 
 ROOM: Final = 64 << 20
@@ -131,10 +131,10 @@ class EagerHost:
         if found is None:
             raise CapacityError(f"the online allocator has no room for {nbytes} bytes of {name!r} in {self.capacity}")
         if isinstance(found, bool) or not isinstance(found, int | np.integer):
-            raise PlannerError(f"the online allocator answers {_shown(found)} for {name!r}; an address is needed")
+            raise PlannerError(f"the online allocator answers {shown(found)} for {name!r}; an address is needed")
         if found % alignment or not 0 <= found <= self.capacity - nbytes:
             raise PlannerError(
-                f"the online allocator puts {nbytes} bytes of {name!r} at {_shown(found)}; a multiple of {alignment} is needed, "
+                f"the online allocator puts {nbytes} bytes of {name!r} at {shown(found)}; a multiple of {alignment} is needed, "
                 f"in [0, {self.capacity})"
             )
         return int(found)
@@ -180,17 +180,9 @@ class EagerHost:
         except (AllocsimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # SystemExit too: it would end this process without a word
-            said = _shown(error, str)
+            said = shown(error, str)
             what = f"{type(error).__name__}: {said}" if said else type(error).__name__
             raise PlannerError(f"the online allocator: {word} raised {what}") from error
-
-
-def _shown(thing: object, text: Callable[[object], str] = repr) -> str:
-    """Return the first line of a stranger's text, cut."""
-    try:
-        return (text(thing).splitlines() or [""])[0][:120]
-    except Exception:  # noqa: BLE001 - a stranger's method, or a number with too many digits
-        return f"{type(thing).__name__} without a text"
 
 
 class _ProgramRun:

@@ -44,7 +44,7 @@ from typing import Any, Final
 from allocsim.allocators.buddy import Buddy
 from allocsim.allocators.caching import Caching
 from allocsim.allocators.tlsf import Tlsf
-from allocsim.errors import AllocsimError, UnknownNameError
+from allocsim.errors import AllocsimError, PlannerError, UnknownNameError
 from allocsim.online.device import Device
 from allocsim.online.pools_by_command import COMMAND, command
 from allocsim.online.pools_by_library import LIBRARY, MALLOC, library, malloc
@@ -92,11 +92,20 @@ class Abilities:
 
 
 def _of(target: Any, name: str, otherwise: Any = None) -> Any:
-    """Return an attribute of a target. Raises AllocsimError where looking at it does."""
+    """Return an attribute of a target. Raises PlannerError where looking at it raises."""
     try:
         return getattr(target, name, otherwise)
     except Exception as error:
-        raise AllocsimError(f"{name!r} of an online allocator raised {type(error).__name__}: {error}") from error
+        said = f"{type(error).__name__}: {shown(error, str)}".rstrip(": ")
+        raise PlannerError(f"{name!r} of an online allocator raised {said}") from error
+
+
+def shown(thing: object, text: Callable[[object], str] = repr, most: int = 120) -> str:
+    """Return the first line of a stranger's text, cut."""
+    try:
+        return (text(thing).splitlines() or [""])[0][:most]
+    except Exception:  # noqa: BLE001 - a stranger's method, or a number with too many digits
+        return f"{type(thing).__name__} without a text"
 
 
 class _FromShelf:

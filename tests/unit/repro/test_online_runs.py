@@ -274,7 +274,7 @@ def raising(error):
         (Odd(Wordless), "answers Wordless without a text"),
         (Odd(lambda: 10**5000), "at int without a text"),
         (Odd(lambda: 10**400), "at 1000"),
-        (Streamless(lambda: 0), "what it can do raised RuntimeError: no streams"),
+        (Streamless(lambda: 0), "'streams' of an online allocator raised RuntimeError: no streams"),
     ],
 )
 def test_a_target_that_misbehaves_is_one_short_line(make, said):
