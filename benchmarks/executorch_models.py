@@ -11,12 +11,9 @@ FOLDER/SEED/program.pte is the planned program, row.json beside it says the swit
 it is done. Needs executorch.
 """
 
-import json
 import logging
 import math
 import random
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -24,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from each_seed import main
 from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy, naive
 from executorch.exir.passes import MemoryPlanningPass
@@ -273,22 +271,6 @@ def measured(seed: int, folder: Path, *, doubt: bool) -> dict[str, Any]:
     return row | {"without": apart(ran(without, given, shown), wanted)}
 
 
-def main() -> None:
-    """Draw, lower, run and print."""
-    torch.set_num_threads(1)
-    for word in sys.argv[2:]:
-        seed = int(word.rstrip("!"))
-        folder = Path(sys.argv[1]) / str(seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            row = measured(seed, folder, doubt=word.endswith("!"))
-        except Exception as error:  # noqa: BLE001 - whatever the exporter or the runtime raises is the answer for this seed
-            traceback.print_exc()
-            row = {"seed": seed, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
-        (folder / "row.json.new").write_text(json.dumps(row), encoding="utf-8")
-        (folder / "row.json.new").rename(folder / "row.json")
-        print(seed, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    main(measured)

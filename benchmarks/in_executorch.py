@@ -12,16 +12,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from replays import replay_word
+from resumable import Row, campaign
 
-from resumable import Row, campaign  # noqa: E402 - after the path above
-
-from allocsim.errors import AllocsimError  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - as above
-from allocsim.model import Document  # noqa: E402 - as above
-from allocsim.systems.executorch import pte_program as executorch  # noqa: E402 - as above
-from allocsim.systems.executorch.pte_file import parse  # noqa: E402 - as above
+from allocsim.errors import AllocsimError
+from allocsim.judge.fast import check
+from allocsim.model import Document
+from allocsim.systems.executorch import pte_program as executorch
+from allocsim.systems.executorch.pte_file import parse
 
 FAR: Final = 1e-3
 """As in `executorch_models.py`."""
@@ -33,7 +31,9 @@ def judged(folder: Path, row: Row) -> Row:
         document = executorch.loads((folder / "program.pte").read_bytes(), folder.name)
     except AllocsimError as error:
         return {"told": "refused", "why": str(error)[:200]}
-    said = {sides(plan.program.path): kinds(Document.of(plan)) for plan in document.plans}
+    ways = {sides(plan.program.path): Document.of(plan) for plan in document.plans}
+    reports = {way: check(one) for way, one in ways.items()}
+    said = {way: sorted({violation.kind for violation in report.violations}) for way, report in reports.items()}
     every = sorted({kind for found in said.values() for kind in found})
     runs = []
     for taken, far in zip(row["sides"], row["planned"], strict=True):
@@ -49,6 +49,7 @@ def judged(folder: Path, row: Row) -> Row:
         "told": answer,
         "kinds": every,
         "ways": len(said),
+        "replayed": [replay_word(ways[way], report) for way, report in reports.items()],
         "ops": sum(len(program.ops) for program in document.programs),
     }
 
@@ -65,11 +66,6 @@ def reason(folder: Path, row: Row) -> str:
 def sides(path: str) -> tuple[bool, ...]:
     """Return the sides in a way's name, in the order in which they were taken."""
     return tuple(part.endswith("=true") for part in path.split(", ") if part)
-
-
-def kinds(document: Document) -> list[str]:
-    """Return the kinds of violations of one way."""
-    return sorted({violation.kind for violation in check(document).violations})
 
 
 def told(runs: list[tuple[list[str] | None, bool]], *, elsewhere: bool) -> str:

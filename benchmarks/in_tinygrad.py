@@ -9,14 +9,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from replays import replay_word
+from resumable import Row, campaign
 
-from resumable import Row, campaign  # noqa: E402 - after the path above
-
-from allocsim.errors import AllocsimError  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - as above
-from allocsim.systems.tinygrad import tinygrad_schedule  # noqa: E402 - as above
+from allocsim.errors import AllocsimError
+from allocsim.judge.fast import check
+from allocsim.systems.tinygrad import tinygrad_schedule
 
 FAR: Final = 1e-3
 """As in `tinygrad_models.py`."""
@@ -31,11 +29,17 @@ def judged(folder: Path, row: Row) -> Row:
         planned = "no plan here" not in str(error)
         told = "refused" if planned else f"no buffer was planned, numbers {'differ' if far else 'agree'}"
         return {"told": told, "why": str(error)[:200]}
-    kinds = sorted({violation.kind for violation in check(document).violations})
+    report = check(document)
+    kinds = sorted({violation.kind for violation in report.violations})
     answer = f"{'accused' if kinds else 'clean'}, numbers {'differ' if far else 'agree'}"
     if far and not kinds and max(row["without"]) > FAR:
         answer += ": the same without reuse"
-    return {"told": answer, "kinds": kinds, "ops": sum(len(program.ops) for program in document.programs)}
+    return {
+        "told": answer,
+        "kinds": kinds,
+        "replayed": [replay_word(document, report)],
+        "ops": sum(len(program.ops) for program in document.programs),
+    }
 
 
 if __name__ == "__main__":

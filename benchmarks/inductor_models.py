@@ -8,15 +8,13 @@ are apart: `apart` of the eager ones, `reuse` of those compiled with `allow_buff
 SEED is written with a `!`. A seed is printed when it is done. Needs torch and a C++ compiler.
 """
 
-import json
 import random
-import sys
-import traceback
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from each_seed import main
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
@@ -126,22 +124,6 @@ def measured(seed: int, folder: Path, *, doubt: bool) -> dict[str, object]:
     return row | {"reuse": apart(found, alone)}
 
 
-def main() -> None:
-    """Draw, compile, run and print."""
-    torch.set_num_threads(1)
-    for word in sys.argv[2:]:
-        seed = int(word.rstrip("!"))
-        folder = Path(sys.argv[1]) / str(seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            row = measured(seed, folder, doubt=word.endswith("!"))
-        except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the answer for this seed
-            traceback.print_exc()
-            row = {"seed": seed, "failed": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
-        (folder / "row.json.new").write_text(json.dumps(row), encoding="utf-8")
-        (folder / "row.json.new").rename(folder / "row.json")
-        print(seed, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    main(measured)

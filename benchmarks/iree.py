@@ -17,15 +17,17 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from replays import DISAGREES, replay_word
 
-from allocsim.errors import DocumentError  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - after the path above
-from allocsim.systems.iree.iree_stream import PASSES, loads  # noqa: E402 - as above
+from allocsim.errors import DocumentError
+from allocsim.judge.fast import check
+from allocsim.systems.iree.iree_stream import PASSES, loads
+
+HERE: Final = Path(__file__).parent
 
 OPTIONS: Final = (
     "--iree-hal-target-device=local",
@@ -53,16 +55,18 @@ def main() -> int:
     answers: dict[str, list[int]] = {
         name: [] for name in ("clean", "doubtful", "accused", "no plan", "refused", "not compiled")
     }
-    ops = 0
+    ops, replayed = 0, Counter[str]()
     for seed in range(options.first, options.first + options.models):
-        answer, count = judged(model(seed)[0], options.compiler)
+        answer, count, word = judged(model(seed)[0], options.compiler)
         answers[answer].append(seed)
+        replayed[word] += bool(word)
         ops += count
     version = subprocess.run([options.compiler, "--version"], capture_output=True, text=True, check=True).stdout
     found: dict[str, Any] = {
         "version": next((line.strip() for line in version.splitlines() if "version" in line.lower()), ""),
         "models": options.models,
         "ops": ops,
+        "replayed": dict(sorted(replayed.items())),
         **{name: len(seeds) for name, seeds in answers.items()},
         "seeds": {name: seeds for name, seeds in answers.items() if name != "clean"},
     }
@@ -75,7 +79,7 @@ def main() -> int:
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     print({name: value for name, value in found.items() if name != "seeds"})
     missed = found.get("run", {}).get("clean", {}).get("wrong")
-    return bool(answers["accused"] or answers["refused"] or missed)
+    return bool(answers["accused"] or answers["refused"] or missed or replayed[DISAGREES])
 
 
 def runs(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
@@ -92,22 +96,23 @@ def runs(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
     }
 
 
-def judged(text: str, compiler: str) -> tuple[str, int]:
-    """Return what is said of the plan of a model, and how many ops were judged."""
+def judged(text: str, compiler: str) -> tuple[str, int, str]:
+    """Return what is said of the plan of a model, how many ops were judged, and what replaying it said."""
     with tempfile.NamedTemporaryFile(mode="w", suffix=".mlir") as file:
         file.write(text)
         file.flush()
         done = subprocess.run([compiler, *OPTIONS, file.name, "-o", "/dev/null"], capture_output=True, check=False)
     if done.returncode:
-        return "not compiled", 0
+        return "not compiled", 0, ""
     try:
         document = loads(done.stderr)
     except DocumentError as error:
-        return ("no plan" if "no plan here" in str(error) else "refused"), 0
+        return ("no plan" if "no plan here" in str(error) else "refused"), 0, ""
     report = check(document)
     doubtful = any(row.kind == "AssumedInPlace" for row in report.warnings)
     ops = sum(len(program.ops) for program in document.programs)
-    return ("doubtful" if doubtful else "clean") if report.clean else "accused", ops
+    answer = ("doubtful" if doubtful else "clean") if report.clean else "accused"
+    return answer, ops, replay_word(document, report)
 
 
 class Writer:

@@ -3,7 +3,7 @@
     PYTHONPATH=. python -P benchmarks/iree_functions.py [--random N] [--out FILE]
 
 (`-P`, since a benchmark here has the name of IREE's package.) Needs jax, iree-base-compiler, iree-base-runtime, msgspec and lazy-loader in one environment. Those written here have
-loops, branches, sorts, scatters and sizes that only the run knows; the random ones are those of `xla_functions.py`.
+loops, branches, sorts, scatters and sizes that only the run knows; the random ones are those of `xla_models.py`.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TARGET: Final = (
 )
 FAR: Final = 1e-3
 S: Final = "16,16"
-random_function: Final = runpy.run_path(str(HERE / "xla_functions.py"))["function"]
+random_function: Final = runpy.run_path(str(HERE / "xla_models.py"))["function"]
 
 
 def scan(step: Any) -> Any:

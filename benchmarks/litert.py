@@ -12,6 +12,8 @@ from collections import Counter
 
 from harness import PEERS, Found, child, run
 
+from replays import DISAGREES, replay_word
+
 from allocsim.judge.fast import check
 from allocsim.systems.litert import litert_pointers
 
@@ -20,19 +22,27 @@ BATCH = 500
 
 def measure(*, models: int = 1000, peers: str = PEERS) -> Found:
     """Run and judge; `peers` is an interpreter that has ai-edge-litert."""
-    counted, wrong, version = Counter[str](), [], ""
+    counted, replayed, wrong, version = Counter[str](), Counter[str](), [], ""
     for first in range(0, models, BATCH):
         for line in child("litert_models.py", str(first), str(min(first + BATCH, models)), python=peers, quiet=True):
             row = json.loads(line)
             version = row["dump"]["versions"]
-            convicted = check(litert_pointers.loads(json.dumps(row["dump"]).encode())).violations
-            counted[f"{'convicted' if convicted else 'clean'}, numbers {'differ' if row['differs'] else 'agree'}"] += 1
+            document = litert_pointers.loads(json.dumps(row["dump"]).encode())
+            report = check(document)
+            replayed[replay_word(document, report)] += 1
+            counted[
+                f"{'clean' if report.clean else 'convicted'}, numbers {'differ' if row['differs'] else 'agree'}"
+            ] += 1
             wrong += [row["seed"]] if row["differs"] else []
     unexplained = counted["convicted, numbers agree"] + counted["clean, numbers differ"]
-    counts = dict(sorted(counted.items()))
     return {
-        "version": version, "models": models, "counts": counts, "seeds that differ": wrong, "unexplained": unexplained,
-    }  # fmt: skip
+        "version": version,
+        "models": models,
+        "counts": dict(sorted(counted.items())),
+        "replayed": dict(sorted(replayed.items())),
+        "seeds that differ": wrong,
+        "unexplained": unexplained + replayed[DISAGREES],
+    }
 
 
 if __name__ == "__main__":

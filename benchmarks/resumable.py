@@ -1,4 +1,4 @@
-"""A campaign of random models of another system, which can be stopped and goes on: what `in_executorch.py` and `in_tinygrad.py` share.
+"""A campaign of random models of another system, which can be stopped and goes on: what `in_executorch.py`, `in_tinygrad.py`, `inductor.py` and `xla.py` share.
 
 A seed that is done has a folder of its own in the folder of `--keep`, with `row.json` (what was measured) and what the system planned. It is not run
 again; what is kept is judged anew by each run.
@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from replays import DISAGREES
+
 HERE: Final = Path(__file__).parent
 
 BATCH: Final = 50
@@ -29,15 +31,22 @@ Row = dict[str, Any]
 
 
 def campaign(
-    name: str, about: str | None, judged: Callable[[Path, Row], Row], environment: dict[str, str] | None = None
+    name: str,
+    about: str | None,
+    judged: Callable[[Path, Row], Row],
+    environment: dict[str, str] | None = None,
+    *,
+    doubted: Callable[[Row], bool] = lambda _: False,
 ) -> int:
     """Run NAME_models.py seed by seed, judge, count and write; return the exit status.
 
     Args:
         name: of the system; NAME_models.py draws and runs.
         about: what `--help` says.
-        judged: the folder of a seed and its row to what is said of it now; `told` is what it is counted as.
+        judged: the folder of a seed and its row to what is said of it now; `told` is what it is counted as, `replayed`
+            what replaying each of its documents said (`replays.py`).
         environment: of the models' process, beside this one's.
+        doubted: whether what was said of a seed is to be measured with more doubt (`each_seed.py`).
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=1000)
@@ -56,17 +65,24 @@ def campaign(
         command = [options.peers, "-W", "ignore", str(HERE / f"{name}_models.py"), str(options.keep)]
         for seed in measured([*command, *left[at : at + BATCH]], environment or {}):
             print(seed, end=" ", flush=True)
-    rows = sorted(rows_of(options.keep, judged), key=lambda row: int(row["seed"]))
+            if doubted(row_of(options.keep / seed, judged)):
+                list(measured([*command, f"{seed}!"], environment or {}))
+    rows = sorted((row_of(path.parent, judged) for path in options.keep.glob(f"*/{ROW}")), key=lambda row: row["seed"])
     counts = dict(sorted(Counter(str(row["told"]) for row in rows).items()))
+    replayed = dict(sorted(Counter(word for row in rows for word in row.get("replayed", ())).items()))
     version = next((row["version"] for row in rows if "version" in row), "")
     odd = [row for row in rows if row["told"] != "clean, numbers agree"]
     total = {
         "version": f"{name} {version}", "models": len(rows), "ops": sum(row.get("ops", 0) for row in rows),
-        "counts": counts, "failures": failures(rows), "all but clean ones that agree": odd,
+        "counts": counts, "replayed": replayed, "failures": failures(rows), "all but clean ones that agree": odd,
     }  # fmt: skip
     options.out.write_text(json.dumps(total, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({key: total[key] for key in ("version", "models", "ops", "counts", "failures")}, indent=1))
-    return int(any(told in BAD for told in counts))
+    print(
+        json.dumps(
+            {key: total[key] for key in ("version", "models", "ops", "counts", "replayed", "failures")}, indent=1
+        )
+    )
+    return int(DISAGREES in replayed or any(told in BAD for told in counts))
 
 
 def measured(command: list[str], environment: dict[str, str]) -> Iterator[str]:
@@ -78,11 +94,10 @@ def measured(command: list[str], environment: dict[str, str]) -> Iterator[str]:
         yield from (line.strip() for line in child.stdout if line.strip().isdigit())
 
 
-def rows_of(keep: Path, judged: Callable[[Path, Row], Row]) -> Iterator[Row]:
-    """Yield the rows that are kept, with what is said of them now."""
-    for path in keep.glob(f"*/{ROW}"):
-        row = json.loads(path.read_text(encoding="utf-8"))
-        yield row | ({"told": "not built"} if "failed" in row else judged(path.parent, row))
+def row_of(folder: Path, judged: Callable[[Path, Row], Row]) -> Row:
+    """Return the row of a seed, with what is said of it now."""
+    row = json.loads((folder / ROW).read_text(encoding="utf-8"))
+    return row | ({"told": "not built"} if "failed" in row else judged(folder, row))
 
 
 def failures(rows: list[Row]) -> dict[str, int]:

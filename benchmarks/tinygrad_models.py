@@ -14,7 +14,6 @@ import json
 import os
 import random
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +23,7 @@ os.environ.setdefault("DEV", "PYTHON")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "allocsim" / "systems" / "tinygrad"))
 
 import numpy as np
+from each_seed import main
 from record_tinygrad import recorded
 from tinygrad import Tensor, TinyJit
 from tinygrad.helpers import Context
@@ -147,21 +147,5 @@ def measured(seed: int, folder: Path, *, doubt: bool) -> dict[str, Any]:
         return row | {"without": apart(ran(seed), wanted)}
 
 
-def main() -> None:
-    """Draw, run and print."""
-    for word in sys.argv[2:]:
-        seed = int(word.rstrip("!"))
-        folder = Path(sys.argv[1]) / str(seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            row = measured(seed, folder, doubt=word.endswith("!"))
-        except Exception as error:  # noqa: BLE001 - whatever tinygrad raises is the answer for this seed
-            traceback.print_exc()
-            row = {"seed": seed, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
-        (folder / "row.json.new").write_text(json.dumps(row), encoding="utf-8")
-        (folder / "row.json.new").rename(folder / "row.json")
-        print(seed, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(measured)
