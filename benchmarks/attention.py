@@ -1,32 +1,27 @@
 """Attention as one op beside its parts: CPU time of forward and backward, and the arena both need.
 
-    python benchmarks/attention.py [--lengths T ...] [--rounds N] [--out FILE]
+    python benchmarks/attention.py [--lengths T,...] [--rounds N] [--out FILE]
 
 Grouped heads of SmolLM2's shape (9 of q, 3 of k and v, 64 numbers each) with a causal mask, float32, one thread. Both graphs compute the gradients of q, k and v of a
 weighted sum; they take turns, medians over rounds. The arena is that of `greedy_by_size`, beside the leafs.
 """
 
-import argparse
-import json
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
-from typing import Any
+
+from harness import Found, cpu, in_turns, ratio, run
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-from allocsim.allocators import find  # noqa: E402 - after the path above
-from engine.autodiff import backward  # noqa: E402
-from engine.autodiff.recomputation import arena_nbytes  # noqa: E402
-from engine.graph import Graph, Tensor  # noqa: E402
-from engine.graph.composites import attention_by_parts  # noqa: E402
-from engine.graph.lowering import lower  # noqa: E402
-from engine.runtime import Runtime  # noqa: E402
+from allocsim.allocators import find
+from allocsim.errors import EngineError
+from engine.autodiff import backward
+from engine.autodiff.recomputation import arena_nbytes
+from engine.graph import Graph, Tensor
+from engine.graph.composites import attention_by_parts
+from engine.graph.lowering import lower
+from engine.runtime import Runtime
 
 HEADS, KV_HEADS, SIZE = 9, 3, 64
 
@@ -59,26 +54,13 @@ def bound(build: Callable[..., Tensor], length: int, rng: np.random.Generator) -
 
 def seconds(runtime: Runtime) -> float:
     """Return the CPU time of one run."""
-    start = time.process_time()
-    runtime.run({"loss_grad": np.ones(1, np.float32)})
-    return time.process_time() - start
+    return cpu(lambda: runtime.run({"loss_grad": np.ones(1, np.float32)}))[0]
 
 
-def main() -> None:
-    """Measure in turns, print, write."""
-    parser = argparse.ArgumentParser(description="Attention as one op beside its parts.")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "attention.json")
-    options, _ = parser.parse_known_args()
-    found: dict[str, Any] = {
-        "heads": HEADS,
-        "kv_heads": KV_HEADS,
-        "size": SIZE,
-        "rounds": options.rounds,
-        "lengths": {},
-    }
-    for length in options.lengths:
+def measure(*, lengths: tuple[int, ...] = (64, 256, 1024), rounds: int = 9) -> Iterator[Found]:
+    """Measure in turns, length by length."""
+    found: Found = {"heads": HEADS, "kv_heads": KV_HEADS, "size": SIZE, "rounds": rounds, "lengths": {}}
+    for length in lengths:
         (fused, small), (parts, large) = (
             bound(build, length, np.random.default_rng(0)) for build in (one_op, by_parts)
         )
@@ -87,17 +69,16 @@ def main() -> None:
             float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(first.values(), second.values(), strict=True)
         )
         if worst > 1e-4:
-            raise SystemExit(f"the two differ by {worst} of the largest value")
-        rounds = [(seconds(fused), seconds(parts)) for _ in range(options.rounds)]
+            raise EngineError(f"the two differ by {worst} of the largest value")
+        times = in_turns({"one op": partial(seconds, fused), "parts": partial(seconds, parts)}, rounds)
         found["lengths"][length] = {
-            "milliseconds": {"one op": 1e3 * median(a for a, _ in rounds), "parts": 1e3 * median(b for _, b in rounds)},
-            "time_ratio": median(a / b for a, b in rounds),
+            "milliseconds": {name: 1e3 * median(row) for name, row in times.items()},
+            "time_ratio": ratio(times["one op"], times["parts"])["median"],
             "arena_nbytes": {"one op": small, "parts": large},
             "arena_ratio": small / large,
         }
-    print(json.dumps(found, indent=1))
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        yield found
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

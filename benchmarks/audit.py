@@ -6,28 +6,21 @@
 (`allocsim audit --ggml before`); without the package `allocsim[ggml]` its rows are left out.
 """
 
-import argparse
-import json
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness import HERE, spent
+from harness import Found, run, spent
 
 from allocsim.errors import AllocsimError
 from engine.k_audit import LAYOUTS, audit
 from engine.kernels import KERNELS
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="Every kernel in every layout.")
-    parser.add_argument("--ggml", default="before,after", help="libraries, or nothing")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "audit.json")
-    options = parser.parse_args()
-    results: dict[str, Any] = {}
-    for name in ("engine", *filter(None, options.ggml.split(","))):
+def measure(*, ggml: tuple[str, ...] = ("before", "after")) -> Iterator[Found]:
+    """Measure the engine, and the libraries of ggml that are named."""
+    results: Found = {}
+    for name in ("engine", *filter(None, ggml)):
         before = spent()
         try:
             rows = _engine() if name == "engine" else _ggml(name)
@@ -35,8 +28,7 @@ def main() -> None:
             print(f"{name}: {error}")
             continue
         results[name] = {**_row(rows), "cpu_seconds": round(spent() - before, 1)}
-        print(f"{name:8} {results[name]}", flush=True)
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
+        yield results
 
 
 def _engine() -> list[tuple[str, str, bool, str]]:
@@ -71,4 +63,4 @@ def _row(rows: Sequence[tuple[str, str, bool, str]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

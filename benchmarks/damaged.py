@@ -6,21 +6,18 @@ Every file of tests/data/plans is cut, and some of its bytes are changed, as the
 format is found by the content; a text of a dump of XLA is read with the others of its folder. Exit status 1 where a file ended in anything but a document or one line.
 """
 
-import argparse
 import json
 import shutil
-import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
+from harness import Found, kept, run
 
-from plan_laws import PLANS, law_of_damage  # noqa: E402 - after the path above
+from plan_laws import PLANS, law_of_damage
 
-from allocsim import systems  # noqa: E402 - as above
-from allocsim.model import Document  # noqa: E402 - as above
+from allocsim import systems
+from allocsim.model import Document
 
 OTHER = (".md", ".mlir")
 """Endings of files that are no plans."""
@@ -43,33 +40,23 @@ def damaged(path: Path, seed: int, times: int) -> dict[str, int]:
         return dict(zip(("read", "refused"), law_of_damage(data, load, seed, times), strict=True))
 
 
-def main() -> int:
-    """Damage, count and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "damaged.json")
-    options = parser.parse_args()
-    old = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.is_file() else []
-    rows = {row["file"]: row for row in old}
+def measure(*, times: int = 2000, seed: int = 0, only: str = "", out: Path) -> Iterator[Found]:
+    """Damage and count; what was damaged before and is not asked for now keeps its row."""
+    rows = {row["file"]: row for row in kept(out).get("rows", ())}
     for path in sorted(PLANS.rglob("*")):
         name = str(path.relative_to(PLANS))
-        if not path.is_file() or path.suffix in OTHER or options.only not in name:
+        if not path.is_file() or path.suffix in OTHER or only not in name:
             continue
-        begin = time.process_time()
-        row = {"file": name, "times": options.times, "seed": options.seed}
+        row = {"file": name, "times": times, "seed": seed}
         try:
-            row |= damaged(path, options.seed, options.times)
+            row |= damaged(path, seed, times)
         except Exception as error:  # noqa: BLE001 - whatever else comes is what this looks for
             row |= {"error": f"{type(error).__name__}: {str(error)[:200]}"}
         rows[name] = row
-        print(json.dumps(row), f"{time.process_time() - begin:.1f} s", flush=True)
-        options.out.write_text(
-            json.dumps({"rows": [rows[key] for key in sorted(rows)]}, indent=1) + "\n", encoding="utf-8"
-        )
-    return int(any("error" in row for row in rows.values()))
+        print(json.dumps(row), flush=True)
+        every = [rows[key] for key in sorted(rows)]
+        yield {"rows": every, "odd": [row["file"] for row in every if "error" in row]}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="odd")

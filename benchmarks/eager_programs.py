@@ -8,21 +8,16 @@ program is a false one. Beside each a second program ends with a product over it
 with those of a product into other memory: where they differ it must be convicted, and it must be the only thing that is.
 """
 
-import argparse
-import json
 import random
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import Found, run
 
-import torch  # noqa: E402 - after the path above
+import torch
 
-from allocsim.judge.fast import check  # noqa: E402
-from allocsim.systems.torch import record  # noqa: E402
+from allocsim.judge.fast import check
+from allocsim.systems.torch import record
 
 N = 12
 
@@ -63,17 +58,12 @@ def drawn(rng: random.Random, *, grad: bool) -> torch.Tensor:
     return last.detach()
 
 
-def main() -> None:
-    """Draw, record, judge, count and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "eager_programs.json")
-    options = parser.parse_args()
+def measure(*, programs: int = 1000, first: int = 0) -> Found:
+    """Draw, record, judge and count."""
     counted: Counter[str] = Counter()
     wrong: dict[str, list[int]] = {"accused": [], "missed": []}
     begin = time.process_time()
-    for seed in range(options.first, options.first + options.programs):
+    for seed in range(first, first + programs):
         rng = random.Random(seed)  # noqa: S311 - cases, not secrets
         torch.manual_seed(seed)
         with record() as honest:
@@ -82,8 +72,7 @@ def main() -> None:
         counted["clean" if not report.violations else "accused"] += 1
         counted["ops"] += report.stats.ops
         counted["exact aliases nobody vouches for"] += sum(w.kind == "AssumedInPlace" for w in report.warnings)
-        if report.violations:
-            wrong["accused"].append(seed)
+        wrong["accused"] += [seed] if report.violations else []
         a, b = torch.randn(N, N), torch.randn(N, N)
         right = a @ b
         with record() as planted:
@@ -92,17 +81,12 @@ def main() -> None:
         kinds = {v.kind for v in check(planted.document).violations}
         counted["planted: numbers differ"] += not torch.equal(a, right)
         counted["planted: convicted"] += kinds == {"UnsafeInPlace"}
-        if kinds != {"UnsafeInPlace"}:
-            wrong["missed"].append(seed)
-    result = {
-        "version": torch.__version__, "programs": options.programs, "first": options.first,
+        wrong["missed"] += [seed] if kinds != {"UnsafeInPlace"} else []
+    return {
+        "version": torch.__version__, "programs": programs, "first": first,
         "counts": dict(sorted(counted.items())), **wrong, "cpu_seconds": round(time.process_time() - begin, 1),
     }  # fmt: skip
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
-    if wrong["accused"] or wrong["missed"]:
-        sys.exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, failed=("accused", "missed"))

@@ -8,66 +8,43 @@ computes and the front refuses, since the derivative of that op reads a value th
 Rounding: |a - b| <= r (1 + max |b|), r = 1e-9 for float64 (nine programs of ten) and 2e-3 for float32.
 """
 
-import argparse
-import json
-import os
 import subprocess
 import sys
-import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
+from harness import PEERS, Found, kept, run, until
 
 EVERY = 100
 
 
-def main() -> int:
-    """Go on with the campaign; 1 if there is a difference."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="Stop after so long, resumable.")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "front_programs.json")
-    parser.add_argument("--again", action="store_true")
-    asked = parser.parse_args()
-    peers = os.environ.get("BENCH_PEERS")
-    if peers and Path(peers).absolute() != Path(sys.executable).absolute():
-        return subprocess.run([peers, __file__, *sys.argv[1:]], check=False).returncode
+def measure(
+    *, programs: int = 10_000, seconds: float = float("inf"), again: bool = False, out: Path
+) -> Iterator[Found]:
+    """Go on with the campaign, for so many seconds."""
     import torch  # noqa: PLC0415 - only in the interpreter that has it
-    from front_programs import ROUNDING, compare  # noqa: PLC0415
+    from front_programs import ROUNDING, compare  # noqa: PLC0415 - as above
 
-    found = {
-        "programs": 0,
-        "compared": 0,
-        "differences": [],
-        "refused_here": {},
-        "refused_by_both": 0,
-        "refused_by_pytorch": 0,
-        "steps": {},
-    }
-    if asked.out.exists() and not asked.again:
-        found = json.loads(asked.out.read_text(encoding="utf-8"))
+    found = (not again and kept(out)) or {
+        "programs": 0, "compared": 0, "differences": [], "refused_here": {}, "refused_by_both": 0, "refused_by_pytorch": 0, "steps": {},
+    }  # fmt: skip
     found |= {"torch": torch.__version__, "rounding": ROUNDING}
-    steps, here, began = Counter(found["steps"]), Counter(found["refused_here"]), time.monotonic()
-    while found["programs"] < asked.programs and time.monotonic() - began < asked.seconds:
-        for seed in range(found["programs"], min(found["programs"] + EVERY, asked.programs)):
+    steps, here = Counter(found["steps"]), Counter(found["refused_here"])
+    for first in until(seconds, range(found["programs"], programs, EVERY)):
+        for seed in range(first, min(first + EVERY, programs)):
             one = compare(seed)
             steps += one.steps
             here += one.refused_here
-            found["compared"] += one.compared
-            found["refused_by_both"] += one.refused_by_both
-            found["refused_by_pytorch"] += one.refused_by_pytorch
+            for name in ("compared", "refused_by_both", "refused_by_pytorch"):
+                found[name] += getattr(one, name)
             found["differences"] += [f"seed {seed}: {text}" for text in one.differences]
             found["programs"] = seed + 1
         found |= {"steps": dict(sorted(steps.items())), "refused_here": dict(sorted(here.items()))}
-        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(
-        f"{found['programs']} programs, {found['compared']} comparisons, {len(found['differences'])} "
-        f"differences; refused here alone: {dict(here)}"
-    )
-    return int(bool(found["differences"]))
+        yield found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if Path(PEERS).absolute() != Path(sys.executable).absolute():
+        sys.exit(subprocess.run([PEERS, __file__, *sys.argv[1:]], check=False).returncode)
+    run(measure, failed="differences")

@@ -7,14 +7,12 @@ D name the first of each cause; `per_clean_graph_ms` is a campaign of the graphs
 that the audit convicts was named, or `--minutes` of wall time are over; seconds of CPU until then.
 """
 
-import argparse
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from harness import loop_ns, spent
+from harness import Found, kept, loop_ns, run, spent
 
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.random_graphs.graph_fuzzing import BATCH, fuzz
@@ -29,24 +27,14 @@ APART: Final = 1_000_000
 """Between the first seeds of two campaigns."""
 
 
-def main() -> None:
-    """Measure, print, keep."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--ggml", default="before,after")
-    parser.add_argument("--graphs", type=int, default=1024)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=1.0)
-    options = parser.parse_args()
-    found = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
-    for which in options.ggml.split(","):
-        found[which] = {
-            **cost(which, options.graphs),
-            "pairs": [pairs(which, number, options.minutes) for number in range(options.seeds)],
-        }
-        print(which, json.dumps(found[which], indent=1), flush=True)
-        if options.out:
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+def measure(
+    *, ggml: tuple[str, ...] = ("before", "after"), graphs: int = 1024, seeds: int = 3, minutes: float = 1.0, out: Path
+) -> Iterator[Found]:
+    """Measure the libraries that are named; what was measured of others is kept."""
+    found = {which: row for which, row in kept(out).items() if which in PAIRS}
+    for which in ggml:
+        found[which] = {**cost(which, graphs), "pairs": [pairs(which, number, minutes) for number in range(seeds)]}
+        yield found
 
 
 def cost(which: str, graphs: int) -> dict[str, Any]:
@@ -89,4 +77,4 @@ def pairs(which: str, number: int, minutes: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

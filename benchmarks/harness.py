@@ -71,8 +71,8 @@ def run(
     parameters = inspect.signature(measure).parameters
     several = [name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL]
     places = [place for name in several for place in asked.pop(name)]
-    made = measure(*places, **asked, **({"out": out} if "out" in parameters else {}))
     try:
+        made = measure(*places, **asked, **({"out": out} if "out" in parameters else {}))
         for found in [made] if isinstance(made, dict) else made:
             write(out, {**found, "versions": versions_of(*versions)})
     except EngineError as error:

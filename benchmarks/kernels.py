@@ -5,22 +5,17 @@
 The median of many calls, wall time, on warm memory: for finding out where time outside the matrix products goes, not for comparing machines.
 """
 
-import argparse
-import json
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
+
+from harness import Found, run
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-from engine.kernels import KERNELS  # noqa: E402 - after the path above
+from engine.kernels import KERNELS
 
 T, D, F, H, K, V, R = 64, 576, 1536, 9, 3, 49152, 8
 S = D // H
@@ -48,32 +43,17 @@ SHAPES: dict[str, list[tuple[dict[str, Any], list[tuple[int, ...]], tuple[int, .
 """kind -> (params, shapes of the operands, shape of the result)."""
 
 
-def main() -> None:
-    """Time every kernel, print, write."""
-    parser = argparse.ArgumentParser(description="Single kernels at the shapes of the full model.")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "kernels.json")
-    options, _ = parser.parse_known_args()
+def measure(*, threads: int = 1) -> Iterator[Found]:
+    """Time every kernel."""
     rows = []
-    with threadpool_limits(options.threads, user_api="blas"):
+    with threadpool_limits(threads, user_api="blas"):
         for kind, calls in SHAPES.items():
             for params, shapes, result in calls:
-                rows.append(measure(kind, params, shapes, result))
-                print(
-                    "  ".join(
-                        f"{name} {value:.3g}" if isinstance(value, float) else str(value)
-                        for name, value in rows[-1].items()
-                    )
-                )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = options.out.with_suffix(".tmp")
-    temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(options.out)
+                rows.append(timed(kind, params, shapes, result))
+                yield {"kernels": rows}
 
 
-def measure(
-    kind: str, params: dict[str, Any], shapes: list[tuple[int, ...]], result: tuple[int, ...]
-) -> dict[str, Any]:
+def timed(kind: str, params: dict[str, Any], shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> dict[str, Any]:
     """Return one row: kind, shapes, microseconds a call, and GFLOP/s of a product or ns an element of anything else."""
     rng = np.random.default_rng(0)
     indexed = kind.startswith("rope")
@@ -112,4 +92,4 @@ def seconds(call: tuple[Any, tuple[Any, ...]], refill: Callable[[], None] = lamb
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

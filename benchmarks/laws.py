@@ -1,29 +1,24 @@
 """Which planner of the shelf keeps which law on pairs, promised or not, on programs drawn from one seed.
 
-    python benchmarks/laws.py [--programs N] [--planners NAME ...] [--out FILE]
+    python benchmarks/laws.py [--programs N] [--planners NAME,...] [--out FILE]
 
 For each law and planner: so many pairs were asked, in so many the two answers break the law. `docs/fuzzing.md` has the table.
-The exit status is the number of promises that were broken.
+Exit status 1 where a promise was broken.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
+
+from harness import Found, run
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-from allocsim.allocators import ALLOCATORS  # noqa: E402 - after the path above
-from allocsim.fuzzing.bulk import Cut, batch_of  # noqa: E402 - as above
-from allocsim.fuzzing.exercised import Within  # noqa: E402 - as above
-from allocsim.fuzzing.fuzz_case import FuzzCase  # noqa: E402 - as above
-from allocsim.fuzzing.laws import LAWS, LawPair  # noqa: E402 - as above
-from allocsim.fuzzing.told_constraints import gapped  # noqa: E402 - as above
+from allocsim.allocators import ALLOCATORS
+from allocsim.fuzzing.bulk import Cut, batch_of
+from allocsim.fuzzing.exercised import Within
+from allocsim.fuzzing.fuzz_case import FuzzCase
+from allocsim.fuzzing.laws import LAWS, LawPair
+from allocsim.fuzzing.told_constraints import gapped
 
 SEED: Final = 33
 
@@ -47,22 +42,19 @@ def measured(name: str, asked: dict[str, list[LawPair]]) -> dict[str, Any]:
     return row
 
 
-def main() -> int:
-    """Ask, print, write; return how many promises are broken."""
-    parser = argparse.ArgumentParser(description="Laws on pairs, by planner.")
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--planners", nargs="+", choices=list(ALLOCATORS), default=list(ALLOCATORS))
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "laws.json")
-    options = parser.parse_args()
-    asked = {law: list(pairs(law, options.programs)) for law in LAWS}
-    rows: dict[str, Any] = {}
-    for name in options.planners:
+def measure(*, programs: int = 200, planners: tuple[str, ...] = ()) -> Iterator[Found]:
+    """Ask the planners that are named, or all."""
+    asked = {law: list(pairs(law, programs)) for law in LAWS}
+    rows: Found = {}
+    for name in planners or ALLOCATORS:
         rows[name] = measured(name, asked)
         cells = (f"{'promised' if row['promised'] else row['broken']}" for row in rows[name].values())
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
-        options.out.write_text(json.dumps({"seed": SEED, "planners": rows}, indent=1) + "\n")
-    return sum(row["promised"] and row["broken"] > 0 for laws in rows.values() for row in laws.values())
+        broken = [
+            [name, law] for name, row in rows.items() for law, one in row.items() if one["promised"] and one["broken"]
+        ]
+        yield {"seed": SEED, "planners": rows, "promises broken": broken}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="promises broken")

@@ -6,28 +6,27 @@ DATA is a folder with `A.1048576.csv` to `K.1048576.csv` (minimalloc, `benchmark
 by `exact`, for S seconds of processor time where no proof comes before, first with its MiB as enough and then without; the certificate of the lower
 plan, whose proof may split N times into cases, is asked of `docs/planners/check_certificate.py` with the instance.
 
-The exit status is the number of certificates that the checker does not accept.
+Exit status 1 where the checker does not accept a certificate.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import ROOT, Found, run
 
-from allocsim.allocators.branch_and_bound import place, proof  # noqa: E402 - after the path above
-from allocsim.allocators.certificate import certificate  # noqa: E402 - as above
-from allocsim.systems import load  # noqa: E402 - as above
+from allocsim.allocators.branch_and_bound import place, proof
+from allocsim.allocators.certificate import certificate
+from allocsim.systems import load
 
 MIB: Final = 1 << 20
 
-CHECKER: Final = HERE.parent / "docs" / "planners" / "check_certificate.py"
+CHECKER: Final = ROOT / "docs" / "planners" / "check_certificate.py"
 
 
 def measured(path: Path, seconds: float, nodes: int) -> dict[str, Any]:
@@ -57,22 +56,16 @@ def measured(path: Path, seconds: float, nodes: int) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Ask, print, write; return how many certificates are not accepted."""
-    parser = argparse.ArgumentParser(description="Certificates of the least peak.")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--nodes", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "least.json")
-    options = parser.parse_args()
-    place(load(options.data / "B.1048576.csv").problems[0], nodes=1)  # compiled before it is measured
-    rows: dict[str, Any] = {}
-    for path in sorted(options.data.glob("?.1048576.csv")):
-        rows[path.name[0]] = measured(path, options.seconds, options.nodes)
-        print(path.name[0], rows[path.name[0]], flush=True)
-        options.out.write_text(json.dumps({"unit": "CPU seconds, bytes", "instances": rows}, indent=1) + "\n")
-    return sum(not row["checker"].startswith("accepted") for row in rows.values())
+def measure(data: str, *, seconds: float = 10.0, nodes: int = 0) -> Iterator[Found]:
+    """Ask each instance of a folder."""
+    place(load(Path(data) / "B.1048576.csv").problems[0], nodes=1)  # compiled before it is measured
+    rows: Found = {}
+    for path in sorted(Path(data).glob("?.1048576.csv")):
+        rows[path.name[0]] = row = measured(path, seconds, nodes)
+        print(path.name[0], row, flush=True)
+        refused = [name for name, row in rows.items() if not row["checker"].startswith("accepted")]
+        yield {"unit": "CPU seconds, bytes", "instances": rows, "refused": refused}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="refused")

@@ -12,22 +12,19 @@ A time is the least of the rounds, for `systems.load` and `check` together, afte
 are made by the interpreter that BENCH_PEERS names; one that lacks what is needed leaves its row out, with the reason.
 """
 
-import argparse
-import json
 import os
 import pickle
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import HERE, PEERS, Found, run
 
-from allocsim import systems  # noqa: E402 - after the path above
-from allocsim.judge.fast import check  # noqa: E402 - as above
+from allocsim import systems
+from allocsim.judge.fast import check
 
 BASE: Final = 0x7F0000000000
 BLOCK: Final = 512
@@ -72,24 +69,18 @@ def measured(path: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Make the files, measure, write; 1 where one misses its aim."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", default=os.environ.get("BENCH_PEERS", sys.executable))
-    parser.add_argument("--keep", type=Path, help="files that lie here are not made again")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "reading.json")
-    options = parser.parse_args()
-    rows = []
+def measure(*, rounds: int = 3, peers: str = PEERS, keep: str = "") -> Iterator[Found]:
+    """Make the files that do not lie in `keep`, and measure."""
+    rows: list[Found] = []
     with tempfile.TemporaryDirectory() as made:
-        folder = options.keep or Path(made)
+        folder = Path(keep or made)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "snapshot.pickle").is_file():
             (folder / "snapshot.pickle").write_bytes(snapshot(200_000))
         for name, (aim, words, pattern) in FILES.items():
-            row: dict[str, Any] = {"file": name, "aim": aim}
+            row: Found = {"file": name, "aim": aim}
             if not list(folder.glob(pattern)):
-                command = [options.peers, str(HERE / words[0]), *(word.format(folder) for word in words[1:])]
+                command = [peers, str(HERE / words[0]), *(word.format(folder) for word in words[1:])]
                 variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
                 variables["XLA_FLAGS"] = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
                 ran = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
@@ -97,11 +88,12 @@ def main() -> int:
                     {"left_out": (ran.stderr.strip().splitlines() or ["no word"])[-1][:200]} if ran.returncode else {}
                 )
             paths = sorted(folder.glob(pattern))
-            rows.append(row | (measured(paths[0], options.rounds) if paths else {}))
-            print(json.dumps(rows[-1]), flush=True)
-    options.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
-    return int(any(row.get("seconds", 0) > row["aim"] for row in rows))
+            rows.append(row | (measured(paths[0], rounds) if paths else {}))
+            yield {
+                "rows": rows,
+                "beyond their aims": [row["file"] for row in rows if row.get("seconds", 0) > row["aim"]],
+            }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="beyond their aims")

@@ -6,20 +6,17 @@ that changes a number must be.
 `tests/data/ggml_host/random_sessions.c` draws each program from its seed: one or two graphs, planners shared or not,
 uploads by call, in halves and by pointer, states carried in static memory and in the plan's, graphs made anew, a
 backend scheduler, training steps. Its oracle is the same program with memory of its own for each tensor: where it
-prints other numbers than under its plan, something is wrong. The result is kept in
-`benchmarks/results/recorded_sessions.json`. Needs `cc` and the library `before`.
+prints other numbers than under its plan, something is wrong. Needs `cc` and the library `before`.
 """
 
-import argparse
-import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+
+from harness import DATA, Found, run
 
 from allocsim.outcomes import outcome_of
 from allocsim.systems.ggml.access.library import find
@@ -27,8 +24,7 @@ from allocsim.systems.ggml.host_record.host_recorder import LOG, build
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 
-HERE = Path(__file__).parent
-SOURCE = HERE.parent / "tests" / "data" / "ggml_host" / "random_sessions.c"
+SOURCE = DATA / "ggml_host" / "random_sessions.c"
 FAULTS = {1: "an upload left out", 2: "a read that nobody flagged", 3: "uploads for two graphs before both run"}
 
 
@@ -62,46 +58,37 @@ def accused(command: list[str], recorder: Path, folder: Path) -> tuple[list[str]
     return sorted({f"{cause.class_} {cause.party}" for cause in causes}), trusted, said
 
 
-def main() -> int:
-    """Run the sessions and write what came out."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sessions", type=int, default=1000, help="right programs")
-    parser.add_argument("--faulty", type=int, default=200, help="programs with each fault")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+def measure(*, sessions: int = 1000, faulty: int = 200, seed: int = 0) -> Found:
+    """Run right programs, and so many with each fault."""
     started = time.process_time()
-    result: dict[str, Any] = {"right": asked.sessions, "seed": asked.seed, "accused": {}, "faults": {}}
+    result: Found = {"right": sessions, "seed": seed, "accused": {}, "faults": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made, recorder = str(program(folder)), build(folder)
-        for seed in range(asked.seed, asked.seed + asked.sessions):
-            named, _, said = accused([made, str(seed), "0", "planned"], recorder, folder)
-            assert said == printed([made, str(seed), "0", "apart"]), f"seed {seed} is no right program"
+        for each in range(seed, seed + sessions):
+            named, _, said = accused([made, str(each), "0", "planned"], recorder, folder)
+            assert said == printed([made, str(each), "0", "apart"]), f"seed {each} is no right program"
             if named:
-                result["accused"][seed] = named
+                result["accused"][each] = named
         for fault, words in FAULTS.items():
             counts: Counter[str] = Counter()
             missed: list[int] = []
             assumed: list[int] = []
             idle: list[int] = []
-            for seed in range(asked.seed, asked.seed + asked.faulty):
-                named, trusted, said = accused([made, str(seed), str(fault), "planned"], recorder, folder)
-                wrong = said != printed([made, str(seed), str(fault), "apart"])
+            for each in range(seed, seed + faulty):
+                named, trusted, said = accused([made, str(each), str(fault), "planned"], recorder, folder)
+                wrong = said != printed([made, str(each), str(fault), "apart"])
                 counts.update(named if wrong else ())
-                (assumed if trusted else missed).extend([seed] if wrong and not named else [])
-                idle += [seed] if named and not wrong else []
+                (assumed if trusted else missed).extend([each] if wrong and not named else [])
+                idle += [each] if named and not wrong else []
             result["faults"][words] = {
                 "named": dict(counts),
                 "wrong, not named, said to be assumed": assumed,
                 "wrong and not named": missed,
                 "named and not wrong": idle,
             }
-    result["cpu_seconds"] = round(time.process_time() - started, 1)
-    text = json.dumps(result, indent=1)
-    (HERE / "results" / "recorded_sessions.json").write_text(text + "\n", encoding="utf-8")
-    sys.stdout.write(text + "\n")
-    return int(bool(result["accused"]))
+    return result | {"cpu_seconds": round(time.process_time() - started, 1)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="accused")

@@ -5,17 +5,12 @@
 The formulas are those of `tests/screen_claims.py` and `tests/overlap_claims.py`. Exit status 1 where a claim does not hold, or one of its mutants is refuted nowhere.
 """
 
-import argparse
-import json
-import sys
-import time
-from pathlib import Path
+from collections.abc import Iterator
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
+from harness import Found, cpu, run
 
-import overlap_claims  # noqa: E402 - after the path above
-import screen_claims as claims  # noqa: E402
+import overlap_claims
+import screen_claims as claims
 
 BOUNDS = (
     (claims.holds_of_meetings, claims.MEETINGS, {"count": 5, "below": 8}),
@@ -31,22 +26,20 @@ BOUNDS = (
 )
 
 
-def main() -> int:
-    """Prove, refute, write."""
-    parser = argparse.ArgumentParser(description="What the screens claim, by z3.")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "screen_claims.json")
-    options = parser.parse_args()
+def measure() -> Iterator[Found]:
+    """Prove and refute."""
     rows, alive = [], {*claims.MEETINGS, *claims.LATE, *claims.READS, *overlap_claims.OVERLAPS}
     for holds, mutants, bounds in BOUNDS:
         for mutant in (None, *(each for each in mutants if each in alive)):
-            began = time.process_time()
-            row = {"claim": holds.__name__, **bounds, "mutant": mutant, "holds": holds(mutant, **bounds)}
-            rows.append({**row, "cpu_seconds": round(time.process_time() - began, 1)})
-            alive -= set() if row["holds"] else {mutant}
+            took, held = cpu(lambda holds=holds, mutant=mutant, bounds=bounds: holds(mutant, **bounds))
+            rows.append(
+                {"claim": holds.__name__, **bounds, "mutant": mutant, "holds": held, "cpu_seconds": round(took, 1)}
+            )
+            alive -= set() if held else {mutant}
             print(rows[-1], flush=True)
-            options.out.write_text(json.dumps(rows, indent=1) + "\n")
-    return int(bool(alive) or not all(row["holds"] for row in rows if row["mutant"] is None))
+            failed = [row for row in rows if row["mutant"] is None and not row["holds"]]
+            yield {"claims": rows, "do not hold": failed, "refuted nowhere": sorted(alive)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed=("do not hold", "refuted nowhere"))

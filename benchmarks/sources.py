@@ -1,6 +1,6 @@
 """Programs a CPU second by source, against another tree, for programs of the size that both draw.
 
-    python benchmarks/sources.py --against FOLDER [--rounds N] [--out FILE]
+    python benchmarks/sources.py FOLDER [--rounds N] [--out FILE]
 
 FOLDER is a checkout of an earlier version. Both trees are run in turn, each in a process of its own, with
 `greedy_by_size` as the target: programs as Hypothesis drew them before there were large ones (`programs()`),
@@ -9,16 +9,16 @@ campaign and of all the target's processes, also of one whose nursery ended firs
 the rounds. What every campaign takes to begin (a process that imports the target) is in it.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-HERE = Path(__file__).parent
+from harness import ROOT, Found, run
 
 ASKED: Final = {
     "hypothesis": {"examples": 2000, "options": {"strategy": "allocsim.fuzzing.strategies:programs"}},
@@ -64,26 +64,25 @@ def rate(tree: Path, source: str) -> float:
     return float(programs / seconds)
 
 
-def main() -> int:
-    """Measure, print, write; return how many sources are slower than before."""
-    parser = argparse.ArgumentParser(description="Programs a CPU second by source, against another tree.")
-    parser.add_argument("--against", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "sources.json")
-    options = parser.parse_args()
-    results: dict[str, Any] = {}
+def measure(against: str, *, rounds: int = 3) -> Iterator[Found]:
+    """Measure both trees in turn."""
+    results: Found = {}
     for source in ASKED:
-        pairs = [(rate(options.against, source), rate(HERE.parent, source)) for _ in range(options.rounds)]
+        pairs = [(rate(Path(against), source), rate(ROOT, source)) for _ in range(rounds)]
         results[source] = {
             "before": round(median(before for before, _ in pairs), 1),
             "now": round(median(now for _, now in pairs), 1),
             "ratio": round(median(now / before for before, now in pairs), 3),
         }
         print(source, results[source], flush=True)
-        record = {"unit": "programs a CPU second, the median of the rounds", "rounds": options.rounds}
-        options.out.write_text(json.dumps({**record, "sources": results}, indent=1) + "\n")
-    return sum(row["ratio"] < 1 for row in results.values())
+        slower = [name for name, row in results.items() if row["ratio"] < 1]
+        yield {
+            "unit": "programs a CPU second, the median of the rounds",
+            "rounds": rounds,
+            "sources": results,
+            "slower": slower,
+        }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="slower")

@@ -7,13 +7,12 @@ causes that `allocsim audit` names (`allocsim.systems.ggml.random_graphs.explain
 read an old copy (`allocsim.systems.ggml.capture.stale_copies`).
 """
 
-import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
+
+from harness import Found, run
 
 import numpy as np
 
@@ -38,25 +37,15 @@ KNOWN: Final = {
 """What `allocsim audit` and `allocsim fuzz` name in each library."""
 
 
-def main() -> None:
-    """Run the campaign, print the figures and keep them."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--graphs", type=int, default=1000)
-    parser.add_argument("--ggml", default="after", choices=[*KNOWN])
-    parser.add_argument("--pipelined", action="store_true", help="a scheduler that keeps several copies of a tensor")
-    options = parser.parse_args()
+def measure(*, graphs: int = 1000, ggml: str = "after", pipelined: bool = False) -> Found:
+    """Run the campaign; `pipelined`: by a scheduler that keeps several copies of a tensor."""
     counts: Counter[str] = Counter()
     began = time.process_time()
-    with open_library(options.ggml) as child:
-        for seed in range(options.graphs):
-            counts.update(figures(child, seed, known=KNOWN[options.ggml], pipelined=options.pipelined))
-    found = {"graphs": options.graphs, "ggml": options.ggml, **dict(sorted(counts.items()))}
-    found["cpu_s_here"] = round(time.process_time() - began, 1)
-    for name, figure in found.items():
-        print(f"{name:50} {figure}")
-    if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+    with open_library(ggml) as child:
+        for seed in range(graphs):
+            counts.update(figures(child, seed, known=KNOWN[ggml], pipelined=pipelined))
+    found = {"graphs": graphs, "ggml": ggml, **dict(sorted(counts.items()))}
+    return found | {"cpu_s_here": round(time.process_time() - began, 1)}
 
 
 def figures(child: Child, seed: int, *, known: Sequence[str], pipelined: bool = False) -> Counter[str]:
@@ -89,4 +78,4 @@ def figures(child: Child, seed: int, *, known: Sequence[str], pipelined: bool = 
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -8,24 +8,22 @@ judge nothing), so the price of judging in a kept pass is zero. `judging` is the
 Planners that are done are not run again; the file is written after each.
 """
 
-import argparse
-import json
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness import Found, kept, run, until
+
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-import engine  # noqa: E402 - after the path above
-from allocsim.allocators import ALLOCATORS  # noqa: E402
-from allocsim.judge.fast import check  # noqa: E402
-from engine import tensor  # noqa: E402
-from engine.front import functions as fn  # noqa: E402
-from engine.runtime import entrance  # noqa: E402
+import engine
+from allocsim.allocators import ALLOCATORS
+from allocsim.judge.fast import check
+from engine import tensor
+from engine.front import functions as fn
+from engine.runtime import entrance
 
 STRUCTURES = (
     lambda x, w: ((x * w).tanh() * x + w.exp()).sum(),
@@ -87,27 +85,18 @@ def campaign(allocator: str, threads: int, passes: int) -> dict[str, float]:
     }
 
 
-def main() -> int:
-    """Run what is not done yet; 1 if a bit was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passes", type=int, default=10_000)
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--planners", default=",".join(ALLOCATORS))
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="Begin no planner after so long.")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "threads.json")
-    asked = parser.parse_args()
-    size = {"threads": asked.threads, "passes_of_each": asked.passes}
-    found = json.loads(asked.out.read_text(encoding="utf-8")) if asked.out.exists() else {}
-    if {key: found.get(key) for key in size} != size:
-        found = {**size, "planners": {}}
-    began = time.monotonic()
-    for name in asked.planners.split(","):
-        if name not in found["planners"] and time.monotonic() - began < asked.seconds:
-            found["planners"][name] = campaign(name, asked.threads, asked.passes)
-            asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            print(name, found["planners"][name], flush=True)
-    return int(any(row["wrong"] for row in found["planners"].values()))
+def measure(
+    *, passes: int = 10_000, threads: int = 8, planners: tuple[str, ...] = (), seconds: float = float("inf"), out: Path
+) -> Iterator[Found]:
+    """Run what is not done yet; no planner is begun after so many seconds."""
+    size = {"threads": threads, "passes_of_each": passes}
+    done = kept(out)
+    found = done["planners"] if {key: done.get(key) for key in size} == size else {}
+    for name in until(seconds, [name for name in planners or ALLOCATORS if name not in found]):
+        found[name] = campaign(name, threads, passes)
+        print(name, found[name], flush=True)
+        yield {**size, "planners": found, "wrong": sum(row["wrong"] for row in found.values())}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="wrong")

@@ -1,6 +1,6 @@
 """The worst waste of each planner: small instances on which its peak is far above the least there is.
 
-    python benchmarks/worst.py [--tries N] [--planners NAME ...] [--data FOLDER]
+    python benchmarks/worst.py [--tries N] [--planners NAME,...] [--data FOLDER] [--out FILE]
 
 From a drawn instance of at most `BUFFERS` buffers, one buffer at a time is changed (its life, its size), added or left out; what does
 not lower the ratio is kept. The ratio is the planner's peak over the least peak, which `exact` proves. Begun anew where nothing helps for
@@ -9,19 +9,17 @@ one of the shelf or, as for `--allocator`, another planner that places what it i
 instances are kept as CSV files of minimalloc in `tests/data/worst`, and tests hold the shelf to the ratios found there.
 """
 
-import argparse
 import random
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import DATA, Found, run
 
-from allocsim.allocators import ALLOCATORS, find  # noqa: E402 - after the path above
-from allocsim.model import Arena, Document, Problem  # noqa: E402 - as above
-from allocsim.programs.builder import ProgramBuilder  # noqa: E402 - as above
-from allocsim.systems.minimalloc import solver_instance as minimalloc  # noqa: E402 - as above
+from allocsim.allocators import ALLOCATORS, find
+from allocsim.model import Arena, Document, Problem
+from allocsim.programs.builder import ProgramBuilder
+from allocsim.systems.minimalloc import solver_instance as minimalloc
 
 BUFFERS: Final = 12
 STEPS: Final = 10
@@ -93,21 +91,18 @@ def search(planner: str, tries: int) -> tuple[float, list[Row]]:
     return best
 
 
-def main() -> None:
-    """Search, print, write."""
-    parser = argparse.ArgumentParser(description="The worst waste of each planner.")
-    parser.add_argument("--tries", type=int, default=2000)
-    parser.add_argument("--planners", nargs="+", default=[name for name in ALLOCATORS if name not in KNOWN])
-    parser.add_argument("--data", type=Path, default=HERE.parent / "tests" / "data" / "worst")
-    options = parser.parse_args()
-    options.data.mkdir(exist_ok=True)
-    for planner in options.planners:
-        ratio, rows = search(planner, options.tries)
+def measure(*, tries: int = 2000, planners: tuple[str, ...] = (), data: str = str(DATA / "worst")) -> Iterator[Found]:
+    """Search, and write the instances."""
+    Path(data).mkdir(exist_ok=True)
+    found: Found = {}
+    for planner in planners or [name for name in ALLOCATORS if name not in KNOWN]:
+        ratio, rows = search(planner, tries)
         told = problem(rows)
         document = Document(programs=(told.program,), problems=(told,))
-        (options.data / f"{planner.replace('/', '-')}.csv").write_bytes(minimalloc.dumps(document))
-        print(f"{planner:20} {ratio:.4f} {len(rows)} buffers", flush=True)
+        (Path(data) / f"{planner.replace('/', '-')}.csv").write_bytes(minimalloc.dumps(document))
+        found[planner] = {"ratio": round(ratio, 4), "buffers": len(rows)}
+        yield found
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)
