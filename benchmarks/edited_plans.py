@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from harness import DATA, Found, run
@@ -32,7 +33,10 @@ from allocsim.verdict import causes_of
 OPS = 3000
 """Of a document that is taken, at most."""
 CAUSES = 500
+TURNS = 20
+"""Tries for each edit, at most: many a document has no wait to leave out, or nothing that is in place."""
 
+Given = list[tuple[str, Document]]
 Edited = tuple[Document, tuple[int, int, int] | None]
 """A document with one thing edited; of a wait the run, the op and what it no longer waits for."""
 Edit = Callable[[Document, random.Random], Edited | None]
@@ -190,30 +194,33 @@ def documents(system: str, more: Path | None) -> Iterator[tuple[str, Document]]:
                 yield path.name, document
 
 
+def drawn(given: Given, turns: int, rng: random.Random) -> Iterator[tuple[str, Document, str, Edited]]:
+    """Yield documents, the edits that are tried in turn, and what they make where they find something to edit."""
+    for turn in range(turns if given else 0):
+        name, document = given[turn % len(given)]
+        kind = list(EDITS)[turn // len(given) % len(EDITS)]
+        if (made := EDITS[kind][0](document, rng)) is not None:
+            yield name, document, kind, made
+
+
 def edited(system: str, edits: int, more: Path | None) -> Found:
     """Return what became of the edits of one system's documents."""
     rng, given = random.Random(system), list(documents(system, more))  # noqa: S311 - edits, no secrets
     counts: dict[str, Counter[str]] = {name: Counter() for name in EDITS}
     parties, classes, missed, charged = Counter[str](), Counter[str](), [], []
-    for turn in range(edits if given else 0):
-        name, document = given[turn % len(given)]
-        kind = list(EDITS)[turn // len(given) % len(EDITS)]
-        edit, rule, asked = EDITS[kind]
-        made = edit(document, rng)
-        if made is None:
-            counts[kind]["nothing to edit"] += 1
-            continue
+    for number, (name, document, kind, made) in enumerate(islice(drawn(given, TURNS * edits, rng), edits)):
+        _, rule, asked = EDITS[kind]
         matters = rule or changes(*made)
         convicted = not check(made[0]).clean
         counts[kind][f"{'convicted' if convicted else 'clean'}, {'matters' if matters else 'no number differs'}"] += 1
         if matters and not convicted:
-            missed.append([name, kind, turn])
+            missed.append([name, kind, number])
         if matters and convicted and sum(len(one.program.ops) for one in document.runs) <= CAUSES:
             causes = causes_of(made[0])
             parties.update({cause.party for cause in causes})
             others = {cause.party for cause in causes} - {"plan"} - ({"schedule"} if kind == "wait" else set())
-            if others or (asked and {cause.class_ for cause in causes} != {asked}):
-                charged.append([name, kind, turn])
+            if others or (asked and asked not in {cause.class_ for cause in causes}):
+                charged.append([name, kind, number])
             classes.update({f"{kind}: {cause.class_}" for cause in causes})
     return {
         "documents": len(given),

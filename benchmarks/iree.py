@@ -10,24 +10,21 @@ vouches for, which `check --strict` accuses. With `--runtime` these, and some cl
 numbers are not those of the same function in float64 by NumPy.
 """
 
-import argparse
-import json
 import math
 import random
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
+
+from harness import Found, run
 
 from replays import DISAGREES, replay_word
 
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import check
 from allocsim.systems.iree.iree_stream import PASSES, loads
-
-HERE: Final = Path(__file__).parent
 
 OPTIONS: Final = (
     "--iree-hal-target-device=local",
@@ -42,47 +39,39 @@ FAR: Final = 1e-3
 """A distance that no rounding explains: the chains are at most some dozen products of float32 long."""
 
 
-def main() -> int:
-    """Compile, judge, write."""
-    parser = argparse.ArgumentParser(description="Random models through IREE's compiler.")
-    parser.add_argument("--models", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--compiler", default="iree-compile")
-    parser.add_argument("--runtime", help="an interpreter with iree-base-runtime and NumPy")
-    parser.add_argument("--runs", type=int, default=200, help="of clean models; all doubtful and accused ones are run")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "iree.json")
-    options = parser.parse_args()
+def measure(
+    *, models: int = 300, first: int = 0, compiler: str = "iree-compile", runtime: str = "", runs: int = 200
+) -> Found:
+    """Compile, judge, replay; with `runtime`, run so many clean models, and all doubtful and accused ones."""
     answers: dict[str, list[int]] = {
         name: [] for name in ("clean", "doubtful", "accused", "no plan", "refused", "not compiled")
     }
     ops, replayed = 0, Counter[str]()
-    for seed in range(options.first, options.first + options.models):
-        answer, count, word = judged(model(seed)[0], options.compiler)
+    for seed in range(first, first + models):
+        answer, number, word = judged(model(seed)[0], compiler)
         answers[answer].append(seed)
         replayed[word] += bool(word)
-        ops += count
-    version = subprocess.run([options.compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    found: dict[str, Any] = {
+        ops += number
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    run = {
+        name: ran(seeds[: runs if name == "clean" else None], compiler, runtime)
+        for name, seeds in answers.items()
+        if runtime and name in {"clean", "doubtful", "accused"}
+    }
+    missed = run.get("clean", {}).get("wrong")
+    return {
         "version": next((line.strip() for line in version.splitlines() if "version" in line.lower()), ""),
-        "models": options.models,
+        "models": models,
         "ops": ops,
         "replayed": dict(sorted(replayed.items())),
         **{name: len(seeds) for name, seeds in answers.items()},
         "seeds": {name: seeds for name, seeds in answers.items() if name != "clean"},
+        "run": run,
+        "unexplained": bool(answers["accused"] or answers["refused"] or missed or replayed[DISAGREES]),
     }
-    if options.runtime:
-        found["run"] = {
-            name: runs(seeds[: options.runs if name == "clean" else None], options.compiler, options.runtime)
-            for name, seeds in answers.items()
-            if name in {"clean", "doubtful", "accused"}
-        }
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print({name: value for name, value in found.items() if name != "seeds"})
-    missed = found.get("run", {}).get("clean", {}).get("wrong")
-    return bool(answers["accused"] or answers["refused"] or missed or replayed[DISAGREES])
 
 
-def runs(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
+def ran(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
     """Return how many models were run, and those whose numbers are wrong, with how far."""
     found = {seed: distance(seed, compiler, runtime) for seed in seeds}
     ran = {seed: apart for seed, apart in found.items() if apart >= 0 or math.isnan(apart)}
@@ -254,4 +243,4 @@ def distance(seed: int, compiler: str, runtime: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="unexplained")
