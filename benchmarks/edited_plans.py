@@ -219,7 +219,8 @@ def edited(system: str, edits: int, more: Path | None) -> Found:
             causes = causes_of(made[0])
             parties.update({cause.party for cause in causes})
             others = {cause.party for cause in causes} - {"plan"} - ({"schedule"} if kind == "wait" else set())
-            if others or (asked and asked not in {cause.class_ for cause in causes}):
+            other = asked and asked not in {cause.class_ for cause in causes} and not (rule and changes(*made))
+            if others or other:
                 charged.append([name, kind, number])
             classes.update({f"{kind}: {cause.class_}" for cause in causes})
     return {

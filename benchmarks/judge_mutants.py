@@ -70,6 +70,7 @@ TESTS: Final = {
         *(f"tests/unit/fuzzing/test_{name}.py" for name in ("properties", "examination", "mutants", "cases")),
     ),
     "gate": ("tests/unit/files",),
+    "replay": ("tests/unit/opaque", "tests/laws/test_opaque.py"),
 }
 """Part -> the tests that are asked; parts that are not here have those of `judging`."""
 COMPILED: Final = tuple(f"allocsim/p_sanitizer/{name}.py" for name in ("compiled_executor", "crashes", "row_actions"))

@@ -28,6 +28,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
         for name in ("properties", "broken_property", "examination", "history", "fuzz_case", "told_constraints")
     ),
     "gate": ("allocsim/files/*.py",),
+    "replay": ("allocsim/opaque/*.py",),
 }
 """Part -> its modules."""
 

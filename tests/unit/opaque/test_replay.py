@@ -522,3 +522,16 @@ def test_where_no_op_is_run_nothing_is_said_of_numbers_unasked(tmp_path, capsys,
     assert "Numbers" not in told
     assert main(["check", str(file), "--replay"]) == status
     assert "replayed, 0 ops" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_three_ranges_of_bytes_are_named_and_no_more(count):
+    names = "bcde"[:count]
+    small = {name: {"nbytes": 4} for name in names}
+    one = {name: {"shape": [1]} for name in names}
+    writes = [{"kind": "host.write", "results": [at + 1]} for at in range(count)]
+    reads = [{"kind": "host.read", "operands": [at]} for at in range(count + 1)]
+    found, _ = told(document([WRITE, *writes, *reads], [0, 0, 8, 16, 24][: count + 1], values=one, **small))
+    (said,) = {text for text in found.numbers if "'a'" in text and "reads" in text}
+    assert ("[0, 4), [8, 12), [16, 20), ..." in said) == (count == 4), said
+    assert ("[0, 4), [8, 12), [16, 20)" in said) == (count >= 3), said
