@@ -142,6 +142,7 @@ def test_a_late_read_is_told_with_the_numbers_and_what_the_host_finds_in_the_end
         (f(kind="same"), [0, 32], {}, False),
         (f(0, 0, "whole", kind="same"), [0, 32], {}, True),
         (f(), [0, 64], {}, True),
+        (f(), [0, 4], {"a": {"shape": [8], "strides": [8]}, "b": {"shape": [8], "strides": [8]}}, True),
         (f(0, 0, "bytes"), [0, 0], {"a": {"shape": [4, 4], "strides": [4, 16]}}, False),
         (f(0, 0, "bytes"), [0, 0], {"b": {"shape": [4, 4], "strides": [4, 16]}}, False),
         (f(0, 0, "bytes"), [0, 0], {"a": {"shape": [1, 16], "strides": [4, 4]}}, True),
@@ -460,6 +461,7 @@ def test_unasked_no_more_ops_are_run_than_are_set_for_it():
     ops = [{**WRITE, "stream": 0}, {**f(), "stream": 0}, {"kind": "g", "operands": [1], "results": [2], "stream": 1}]
     made = document(ops, [0, 64, 128], streams=2)
 
+    assert told(made, most=3)[0].why_not is None
     assert told(made, most=2)[0].why_not == "3 ops; unasked at most 2 are run (--replay)"
     assert told(made, most=5)[0].numbers == (NOT_TRIED,)
     assert told(made, most=5)[0].differs == (False,)
