@@ -15,14 +15,14 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from harness import DATA, Found, run
+from harness import DATA, Found, kept, run
 
 import numpy as np
 from retelling import with_programs
 from test_cheapest import with_plans
 
 from allocsim import systems
-from allocsim.errors import AllocsimError
+from allocsim.errors import AllocsimError, ModelError
 from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.opaque.memories import differences, exchanged
@@ -210,7 +210,11 @@ def edited(system: str, edits: int, more: Path | None) -> Found:
     parties, classes, missed, charged = Counter[str](), Counter[str](), [], []
     for number, (name, document, kind, made) in enumerate(islice(drawn(given, TURNS * edits, rng), edits)):
         _, rule, asked = EDITS[kind]
-        matters = rule or changes(*made)
+        try:
+            matters = rule or changes(*made)
+        except ModelError:
+            counts[kind]["not replayed"] += 1
+            continue
         convicted = not check(made[0]).clean
         counts[kind][f"{'convicted' if convicted else 'clean'}, {'matters' if matters else 'no number differs'}"] += 1
         if matters and not convicted:
@@ -233,10 +237,10 @@ def edited(system: str, edits: int, more: Path | None) -> Found:
     }
 
 
-def measure(*names: str, edits: int = 1000, more: str = "") -> Iterator[Found]:
-    """Edit, replay and judge."""
+def measure(*names: str, edits: int = 1000, more: str = "", out: Path) -> Iterator[Found]:
+    """Edit, replay and judge; systems that are not named keep what was found."""
     every = sorted(path.name for path in (DATA / "plans").iterdir() if path.is_dir())
-    done: Found = {}
+    done: Found = kept(out).get("systems", {})
     for name in names or every:
         done[name] = edited(name, edits, Path(more) if more else None)
         yield {"systems": done, "missed": sum(len(one["missed"]) for one in done.values())}
