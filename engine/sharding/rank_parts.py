@@ -1,14 +1,17 @@
-"""Which rank holds which part of a parameter, as arithmetic on arrays.
+"""Which rank holds which part of an array, as arithmetic on arrays.
 
 A parameter of n elements is cut, in row-major order, into as many parts of ceil(n / parts) elements
 as the group has ranks; the last are filled up with zeros. `whole` undoes `part`. So a checkpoint
-made of the parts of any number of ranks is that of any other.
+made of the parts of any number of ranks is that of any other. Tensor parallelism splits it along an
+axis first (`Spread`).
 
 What this module does not see: graphs, and who sends what to whom.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +25,10 @@ SHARDS = "shards"
 """The group of ranks that together hold one copy of the parameters."""
 REPLICAS = "replicas"
 """The group of ranks that hold the same part."""
+TENSOR: Final = "tensor"
+"""The group of ranks over which tensors are split: neighbours, which read the same rows."""
+DATA: Final = "data"
+"""The group of ranks that hold the same split of a tensor, and read other rows."""
 
 
 def part(array: Array, place: int, parts: int) -> Array:
@@ -37,17 +44,56 @@ def whole(parts: Sequence[Array], shape: tuple[int, ...]) -> Array:
     return np.concatenate(parts)[: prod(shape)].reshape(shape)
 
 
-def groups_of(ranks: int, hybrid: tuple[int, int] | None) -> dict[str, tuple[Ranks, ...]]:
-    """Return the groups in which ranks meet: all, and with `hybrid` (copies, parts) the two axes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How ranks hold an array between them: a split along an axis, flat parts, or parts of a
+    split.
+    """
 
-    Rank r holds part r % parts of copy r // parts.
+    shape: tuple[int, ...]
+    """Of the whole."""
+    axis: int | None = None
+    """Along which neighbouring ranks hold equal slices."""
+    slices: int = 1
+    parts: int = 1
+    """Ranks that share a slice, each a flat part of it; 1 where each holds all of it."""
+    flat: bool = False
+    """Whether what a rank holds is flat."""
+
+    def held(self, array: Array, rank: int) -> Array:
+        """Return what a rank holds of the whole."""
+        mine = array if self.axis is None else np.split(array, self.slices, self.axis)[rank % self.slices]
+        place = rank // self.slices % self.parts
+        return part(mine, place, self.parts) if self.flat else np.ascontiguousarray(mine)
+
+    def joined(self, by_rank: Sequence[Array]) -> Array:
+        """Return the whole of what ranks hold, in their order."""
+        shape = tuple(n // self.slices if axis == self.axis else n for axis, n in enumerate(self.shape))
+        alike = [by_rank[place :: self.slices][: self.parts] for place in range(self.slices)]
+        slices = [whole(rows, shape) if self.flat else rows[0] for rows in alike]
+        return slices[0] if self.axis is None else np.concatenate(slices, self.axis)
+
+
+def groups_of(ranks: int, hybrid: tuple[int, int] | None, tensor: int = 1) -> dict[str, tuple[Ranks, ...]]:
+    """Return the groups in which ranks meet: all, and the two axes of `hybrid` (copies, parts) and
+    of `tensor`.
+
+    Rank r holds part r % parts of copy r // parts; and slice r % tensor of what is split.
     """
     copies, parts = hybrid or (1, ranks)
+    split = _grid(ranks // tensor, tensor)
     return {
         "world": (tuple(range(ranks)),),
-        SHARDS: tuple(tuple(range(copy * parts, (copy + 1) * parts)) for copy in range(copies)),
-        REPLICAS: tuple(tuple(range(place, ranks, parts)) for place in range(parts)),
+        **dict(zip((SHARDS, REPLICAS), _grid(copies, parts), strict=True)),
+        **(dict(zip((TENSOR, DATA), split, strict=True)) if tensor > 1 else {}),
     }
 
 
-__all__ = ["REPLICAS", "SHARDS", "groups_of", "part", "whole"]
+def _grid(rows: int, columns: int) -> tuple[tuple[Ranks, ...], tuple[Ranks, ...]]:
+    """Return the rows and the columns of ranks that are laid out row by row."""
+    count = rows * columns
+    across = tuple(tuple(range(row * columns, (row + 1) * columns)) for row in range(rows))
+    return across, tuple(tuple(range(column, count, columns)) for column in range(columns))
+
+
+__all__ = ["DATA", "REPLICAS", "SHARDS", "TENSOR", "Spread", "groups_of", "part", "whole"]

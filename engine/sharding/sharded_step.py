@@ -20,6 +20,10 @@ and gather it over the whole. Parameters that are not trained are parts in stage
 With `hybrid=(copies, parts)` parameters are cut over `parts` ranks, and `copies` of them are kept;
 gradients of a part are then summed over the copies.
 
+With `tensor=T` the forward pass is split over T neighbouring ranks first
+(`engine.sharding.tensor_parallel`); these read the same rows. What is whole is held, summed and cut
+over all ranks as above, what is split over those that hold the same slice.
+
 All ranks have one program: what differs is what they hold. Each rank reads rows of its own; the
 gradient of the loss is 1 / ranks, written by the host, so that the mean over all rows is what is
 stepped. `loss.mean` is the mean of the losses of all ranks.
@@ -32,10 +36,10 @@ What this module does not see: the order of collectives among other ops and thei
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -47,11 +51,13 @@ from engine.autodiff import SEED, backward
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.kernels.binding import Array
+from engine.ops.collective import WORLD
 from engine.ops.views import reshaped
 from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES
-from engine.sharding.rank_parts import REPLICAS, SHARDS, Ranks, groups_of, part, whole
+from engine.sharding.rank_parts import DATA, REPLICAS, SHARDS, Ranks, Spread, groups_of
 from engine.sharding.schedule import on_streams, scheduled
+from engine.sharding.tensor_parallel import tensor_parallel
 from engine.training.optimizers import OPTIMIZERS, Optimizer
 
 MEAN: Final = "loss.mean"
@@ -74,6 +80,8 @@ class Sharding:
     hybrid: tuple[int, int] | None = None
     """Copies of the parameters, and ranks that share one copy."""
     bucket_nbytes: int = BUCKET
+    tensor: int = 1
+    """Neighbouring ranks over which tensors are split."""
 
     def __post_init__(self) -> None:
         """Raise EngineError unless the numbers make sense."""
@@ -87,15 +95,20 @@ class Sharding:
             raise EngineError(f"hybrid {self.hybrid}: copies times parts must be the {self.ranks} ranks")
         if self.hybrid is not None and not self.zero:
             raise EngineError("hybrid says how parts are kept; stage 0 keeps none")
+        if self.tensor < 1 or self.ranks % self.tensor:
+            raise EngineError(f"tensors split over {self.tensor} ranks: that must divide the {self.ranks} ranks")
+        if self.tensor > 1 and self.hybrid is not None:
+            raise EngineError("hybrid copies and tensors that are split over ranks are not done together")
 
     @property
     def parts(self) -> int:
-        """Ranks that share one copy."""
+        """Ranks that share one copy of what is whole in the forward pass."""
         return self.ranks if self.hybrid is None else self.hybrid[1]
 
-    def place(self, rank: int) -> int:
-        """Return which part a rank holds."""
-        return rank % self.parts
+    @property
+    def groups(self) -> dict[str, tuple[Ranks, ...]]:
+        """The groups in which ranks meet."""
+        return groups_of(self.ranks, self.hybrid, self.tensor)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -105,14 +118,19 @@ class Sharded:
     sharding: Sharding
     lowered: Lowered
     """The program, its collectives on a stream of their own."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """Leaf that holds a part -> shape of the whole: parameters and moments."""
+    spreads: Mapping[str, Spread]
+    """Leaf that holds a part -> how all ranks hold the whole: parameters and moments."""
     optimizer: Optimizer
 
     @property
     def groups(self) -> Mapping[str, tuple[Ranks, ...]]:
         """The groups in which ranks meet."""
-        return groups_of(self.sharding.ranks, self.sharding.hybrid)
+        return self.sharding.groups
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Leaf that holds a part -> shape of the whole."""
+        return {name: spread.shape for name, spread in self.spreads.items()}
 
     @cached_property
     def problem(self) -> Problem:
@@ -133,9 +151,8 @@ class Sharded:
 
     def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return what a rank holds of whole parameters or moments, by name."""
-        place, parts = self.sharding.place(rank), self.sharding.parts
         return {
-            name: part(array, place, parts) if name in self.shapes else np.ascontiguousarray(array)
+            name: self.spreads[name].held(array, rank) if name in self.spreads else np.ascontiguousarray(array)
             for name, array in arrays.items()
         }
 
@@ -143,7 +160,7 @@ class Sharded:
         """Return whole arrays from what the ranks of one copy hold, in their order."""
         held = list(by_rank)[: self.sharding.parts]
         return {
-            name: whole([one[name] for one in held], self.shapes[name]) if name in self.shapes else array
+            name: self.spreads[name].joined([one[name] for one in held]) if name in self.spreads else array
             for name, array in held[0].items()
         }
 
@@ -177,6 +194,7 @@ def shard(
     reshard: bool = True,
     hybrid: tuple[int, int] | None = None,
     bucket_nbytes: int = BUCKET,
+    tensor: int = 1,
     reads: Iterable[Tensor] = (),
 ) -> Sharded:
     """Return the training step of each rank. O(nodes x (1 + prefetch)).
@@ -191,6 +209,7 @@ def shard(
         reshard: gather again for backward.
         hybrid: (copies, parts), with copies x parts = ranks.
         bucket_nbytes: gradients that stage 0 sums together.
+        tensor: neighbouring ranks over which tensors are split, a divisor of `ranks`.
         reads: tensors of `graph` that the host reads besides the mean loss.
 
     Raises:
@@ -199,27 +218,41 @@ def shard(
         UnknownNameError: no such optimizer.
     """
     how = Sharding(
-        zero=zero, ranks=ranks, prefetch=prefetch, reshard=reshard, hybrid=hybrid, bucket_nbytes=bucket_nbytes
+        zero=zero,
+        ranks=ranks,
+        prefetch=prefetch,
+        reshard=reshard,
+        hybrid=hybrid,
+        bucket_nbytes=bucket_nbytes,
+        tensor=tensor,
     )
     if optimizer not in OPTIMIZERS:
         raise UnknownNameError("optimizer", optimizer, OPTIMIZERS)
     if graph.passes:
         raise EngineError(f"graph {graph.name!r} has a backward pass already; shard takes the forward pass alone")
     graph.expand(loss)
-    return _Sharder(graph, loss, how, OPTIMIZERS[optimizer]).made(tuple(reads))
+    if tensor == 1:
+        return _Sharder(graph, loss, how, OPTIMIZERS[optimizer], {}).made(tuple(reads))
+    split = tensor_parallel(graph, loss, ranks=tensor, reads=reads)
+    return _Sharder(split.graph, split.loss, how, OPTIMIZERS[optimizer], split.axes).made(split.reads)
 
 
 class _Sharder:
     """A step while it is recorded."""
 
-    def __init__(self, source: Graph, loss: Tensor, how: Sharding, optimizer: Optimizer) -> None:
+    def __init__(
+        self, source: Graph, loss: Tensor, how: Sharding, optimizer: Optimizer, axes: Mapping[str, int]
+    ) -> None:
         self.source, self.loss, self.how, self.optimizer = source, loss, how, optimizer
+        self.axes = axes
+        """Parameter that is split over ranks -> along which axis."""
         self.graph = Graph(f"{source.name}.zero{how.zero}")
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.spreads: dict[str, Spread] = {}
+        self.parts: dict[str, Spread] = {}
+        """Parameter -> the flat parts in which stages cut it, or a slice that one rank has alone."""
         self.image: dict[Tensor, Tensor] = {}
         self.gathered: set[Tensor] = set()
         """Gathers, and views of them: what backward makes again."""
-        self.group = {"ranks": how.parts, "group": SHARDS}
 
     def made(self, reads: tuple[Tensor, ...]) -> Sharded:
         graph, how = self.graph, self.how
@@ -240,8 +273,8 @@ class _Sharder:
         graph.expand(mean)
         graph.nodes[:] = scheduled(graph.nodes, how.prefetch, how.bucket_nbytes, late=how.zero == 1)
         lowered = lower(graph, (mean, *(self.image[read] for read in reads)))
-        streamed = on_streams(lowered, ranks=how.ranks, groups=groups_of(how.ranks, how.hybrid))
-        return Sharded(sharding=how, lowered=streamed, shapes=self.shapes, optimizer=self.optimizer)
+        streamed = on_streams(lowered, ranks=how.ranks, groups=how.groups)
+        return Sharded(sharding=how, lowered=streamed, spreads=self.spreads, optimizer=self.optimizer)
 
     def _node(self, node: Tensor) -> Tensor:
         """Return a node of the forward pass, on what its sources became."""
@@ -259,20 +292,43 @@ class _Sharder:
                 made = graph.input(leaf.name, leaf.shape, leaf.dtype)
             elif leaf.role == Role.STATE:
                 made = graph.state(leaf.name, leaf.shape, leaf.dtype, reset=leaf.reset)
-            elif self.how.zero < 3:
-                made = graph.parameter(leaf.name, leaf.shape, leaf.dtype, trainable=leaf.trainable)
             else:
-                made = self._gathered(leaf)
+                made = self._parameter(leaf)
         self.image[leaf] = made
         return made
+
+    def _parameter(self, leaf: Tensor) -> Tensor:
+        """Return a parameter, or the slice of it that this rank has in the forward pass."""
+        axis, how = self.axes.get(leaf.name), self.how
+        slices = 1 if axis is None else how.tensor
+        shape = tuple(n * slices if place == axis else n for place, n in enumerate(leaf.shape))
+        parts = how.parts // slices
+        spread = Spread(shape=shape, axis=axis, slices=slices, parts=parts, flat=axis is None or parts > 1)
+        self.parts[leaf.name] = spread
+        if how.zero == 3 and spread.flat:
+            self.spreads[leaf.name] = spread
+            return self._gathered(leaf)
+        if axis is not None:
+            self.spreads[leaf.name] = replace(spread, flat=False)
+        return self.graph.parameter(leaf.name, leaf.shape, leaf.dtype, trainable=leaf.trainable)
+
+    def _stage(self, weight: Tensor) -> int:
+        """Return the stage by which a weight is held: 0 where no other rank holds the same."""
+        return self.how.zero if self.parts[weight.name].flat else 0
+
+    def _group(self, weight: Tensor) -> dict[str, Any]:
+        """Return the group of ranks that hold parts of the same."""
+        spread = self.parts[weight.name]
+        alike = SHARDS if self.how.zero else WORLD
+        return {"ranks": spread.parts, "group": alike if spread.axis is None else DATA}
 
     def _gathered(self, leaf: Tensor) -> Tensor:
         """Return a parameter made of the parts of all ranks."""
         graph, size = self.graph, prod(leaf.shape)
-        length = -(-size // self.how.parts)
-        self.shapes[leaf.name] = leaf.shape
+        group = self._group(leaf)
+        length = -(-size // group["ranks"])
         mine = graph.parameter(leaf.name, (length,), leaf.dtype, trainable=leaf.trainable)
-        full = graph.op("all_gather", mine, name=f"{leaf.name}.gathered", **self.group)
+        full = graph.op("all_gather", mine, name=f"{leaf.name}.gathered", **group)
         views = [full]
         if full.shape != (size,):
             views.append(graph.op("view", full, shape=(size,), strides=(1,), offset=0, name=f"{leaf.name}.unpadded"))
@@ -283,38 +339,40 @@ class _Sharder:
 
     def _reduced(self, weight: Tensor, gradient: Tensor) -> Tensor:
         """Return the gradient of the part of a weight that this rank steps, summed over ranks."""
-        graph, how = self.graph, self.how
+        graph, how, stage, group = self.graph, self.how, self._stage(weight), self._group(weight)
+        if not self.parts[weight.name].flat:
+            return gradient  # nobody else holds this slice
         with graph.scope("reduced", layer=weight.layer, stage="backward"):
-            if not how.zero:
-                return graph.op("all_reduce", gradient, ranks=how.ranks, name=weight.name)
-            mine = gradient if how.zero == 3 else self._scattered(weight, gradient)
+            if not stage:
+                return graph.op("all_reduce", gradient, name=weight.name, **group)
+            mine = gradient if stage == 3 else self._scattered(weight, gradient)
             if how.hybrid is None:
                 return mine
             return graph.op("all_reduce", mine, ranks=how.hybrid[0], group=REPLICAS, name=f"{weight.name}.copies")
 
     def _scattered(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        graph, size, parts = self.graph, prod(weight.shape), self.how.parts
+        graph, size, group = self.graph, prod(weight.shape), self._group(weight)
         flat = reshaped(gradient, (size,))
-        if missing := -size % parts:
+        if missing := -size % group["ranks"]:
             flat = graph.op("pad", flat, before=(0,), after=(missing,), name=f"{weight.name}.padded")
-        return graph.op("reduce_scatter", flat, name=weight.name, **self.group)
+        return graph.op("reduce_scatter", flat, name=weight.name, **group)
 
     def _states(self, weight: Tensor, gradient: Tensor) -> dict[str, Tensor]:
-        found = {}
+        found, spread, stage = {}, self.parts[weight.name], self._stage(weight)
         for prefix in self.optimizer.states:
             name = f"{prefix}.{weight.name}"
             found[prefix] = self.graph.state(name, gradient.shape, gradient.dtype)
-            if self.how.zero:
-                self.shapes[name] = self.shapes.get(weight.name, weight.shape)
+            if stage or spread.axis is not None:
+                self.spreads[name] = spread if stage else replace(spread, flat=False)
         return found
 
     def _updated(self, weight: Tensor, gradient: Tensor, given: Mapping[str, Tensor]) -> Tensor:
-        graph = self.graph
-        if self.how.zero not in (1, 2):
+        graph, group = self.graph, self._group(weight)
+        if self._stage(weight) not in (1, 2):
             return self.optimizer.update(graph, weight, gradient, given)
-        mine = graph.op("own_part", weight, name=f"{weight.name}.part", **self.group)
+        mine = graph.op("own_part", weight, name=f"{weight.name}.part", **group)
         mine = self.optimizer.update(graph, mine, gradient, given)
-        return graph.op("all_gather_over", mine, weight, name=f"{weight.name}.whole", **self.group)
+        return graph.op("all_gather_over", mine, weight, name=f"{weight.name}.whole", **group)
 
 
 __all__ = ["MEAN", "Sharded", "Sharding", "shard"]

@@ -13,6 +13,7 @@ from engine.kernels import kernel
 from engine.models import llama
 from engine.models.mlp import mlp
 from engine.runtime import Runtime
+from engine.runtime.plan_memory import NUMPY_DTYPES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def lora(ranks, *, steps=2, layers=2, **sizes):
     def forward():
         graph = Graph("lora")
         logits = llama._forward(graph, config)
-        loss = graph.op("cross_entropy_loss", logits, graph.input("labels", logits.shape), name="loss")
+        loss = graph.op("cross_entropy_loss", logits, graph.input("labels", logits.shape, logits.dtype), name="loss")
         graph.expand(loss)
         return graph, loss
 
@@ -73,9 +74,10 @@ def one_process(recorded, *, alpha):
     plan = find("reference").plan(lowered.program)
     weights = {name: array.copy() for name, array in recorded.weights.items()}
     names = {leaf.name for leaf in graph.leafs}
-    hp, losses = np.array([alpha, 0], np.float32), []
+    dtype = NUMPY_DTYPES[loss.dtype]
+    hp, losses = np.array([alpha, 0], dtype), []
     for rows in recorded.data:
-        share, total, loss_sum = np.full(1, 1 / len(rows), np.float32), {}, None
+        share, total, loss_sum = np.full(1, 1 / len(rows), dtype), {}, None
         with Runtime(lowered, plan, parameters={n: w for n, w in weights.items() if n in names}) as runtime:
             for batch in rows:
                 out = runtime.run({**batch, "loss_grad": share})
