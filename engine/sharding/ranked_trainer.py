@@ -3,10 +3,11 @@
     fit(model, dataset, settings, trained_by=partial(RankedTrainer, ranks=4, zero=3))
 
 A batch is cut into as many equal parts as there are ranks; each makes its step on its part, and the
-loss is the mean over ranks (`engine.sharding.sharded_step`). Where this process was started by an
-`mpiexec` it is one of the ranks (`mpi_ranks`), else all of them (`simulation`). The weights after
-each step are, to the bit, those of one process whose logical batch is the ranks' parts one after
-the other.
+loss is the mean over ranks (`engine.sharding.sharded_step`). With `tensor=T` T neighbours share a
+part. Where this process was started by an `mpiexec` it is one of the ranks (`mpi_ranks`), else all
+of them (`simulation`). The weights after each step are, to the bit, those of one process whose
+logical batch is the ranks' parts one after the other; where tensors are split, to other last
+digits.
 
 Validation runs whole in each process, on whole weights; `gather` brings these and the moments
 together. Of a checkpoint each rank writes its part, and any number of ranks goes on from it; rank 0
@@ -40,14 +41,17 @@ from engine.training.trainer import BatchOutcome, Build, Trainer
 class RankedTrainer(Trainer):
     """Whole weights here, and the ranks that step them."""
 
-    def __init__(self, model: Model, *, ranks: int, zero: int, planner: str = "ggml", **settings: Any) -> None:
-        """Take the arguments of `Trainer`, and how many ranks of which stage of ZeRO.
+    def __init__(
+        self, model: Model, *, ranks: int, zero: int, tensor: int = 1, planner: str = "ggml", **settings: Any
+    ) -> None:
+        """Take the arguments of `Trainer`, how many ranks of which stage of ZeRO, and over how many
+        neighbours tensors are split.
 
         Raises EngineError for what is not spread over ranks: logical batches of several physical
         ones, graphs that change, a loss that is a sum, and a look at every result.
         """
         super().__init__(model, planner=planner, **settings)
-        Sharding(zero=zero, ranks=ranks)  # refuses what is none
+        Sharding(zero=zero, ranks=ranks, tensor=tensor)  # refuses what is none
         graphs = settings.get("graphs", "static")
         for wrong, said in (
             (graphs != "static", f"graphs are {graphs!r}; over ranks they are static"),
@@ -59,7 +63,7 @@ class RankedTrainer(Trainer):
         ):
             if wrong:
                 raise EngineError(said)
-        self.ranks, self.zero = ranks, zero
+        self.ranks, self.zero, self.tensor = ranks, zero, tensor
         self.mine = (rank_here(),) if launched() else range(ranks)
         self.writes = 0 in self.mine
         self._gathered = 0
@@ -82,13 +86,13 @@ class RankedTrainer(Trainer):
                 self._part(batch, rank),
                 step.classes,
                 step.limits,
-                number=self.steps * self.ranks + rank,
+                number=(self.steps * self.ranks + rank) // self.tensor,
             )
             for rank in self.mine
         ]
         loss, outputs = step.run(offered, self.hyper)
         self.steps += 1
-        return BatchOutcome(loss=loss, outputs=np.concatenate(outputs))
+        return BatchOutcome(loss=loss, outputs=np.concatenate(outputs[:: self.tensor]))
 
     def document(self) -> Document:
         """Return the step of a rank with its plan, and no program that ran on whole weights: there
@@ -123,11 +127,12 @@ class RankedTrainer(Trainer):
 
     def _part(self, batch: Mapping[str, Array], rank: int) -> dict[str, Array]:
         """Return the rows of one rank."""
-        rows = {len(column) for column in batch.values()}
-        if any(count % self.ranks for count in rows):
-            raise EngineError(f"a batch of {max(rows)} rows is not {self.ranks} equal parts, one for each rank")
+        rows, parts, place = {len(column) for column in batch.values()}, self.ranks // self.tensor, rank // self.tensor
+        if any(count % parts for count in rows):
+            each = "each rank" if self.tensor == 1 else f"{self.tensor} ranks"
+            raise EngineError(f"a batch of {max(rows)} rows is not {parts} equal parts, one for {each}")
         return {
-            name: column[rank * len(column) // self.ranks : (rank + 1) * len(column) // self.ranks]
+            name: column[place * len(column) // parts : (place + 1) * len(column) // parts]
             for name, column in batch.items()
         }
 
@@ -136,7 +141,15 @@ class RankedTrainer(Trainer):
         graph, loss, outputs = self.forward("optimizer", shapes)
         leafs = {leaf.name: leaf for leaf in graph.leafs if leaf.role == Role.PARAMETER}
         limits = index_limits(graph)
-        step = shard(graph, loss, zero=self.zero, ranks=self.ranks, optimizer=self.optimizer.name, reads=(outputs,))
+        step = shard(
+            graph,
+            loss,
+            zero=self.zero,
+            ranks=self.ranks,
+            tensor=self.tensor,
+            optimizer=self.optimizer.name,
+            reads=(outputs,),
+        )
         plan = step.planned(self._planner_name)
         self.plans[fingerprint(step.lowered.program)] = plan
         self._lay(leafs, {}, trains=True)

@@ -249,7 +249,7 @@ class _Sharder:
         self.graph = Graph(f"{source.name}.zero{how.zero}")
         self.spreads: dict[str, Spread] = {}
         self.parts: dict[str, Spread] = {}
-        """Parameter -> the flat parts in which stages cut it, or a slice that one rank has alone."""
+        """Parameter -> the flat parts in which stages cut it, or the slice of one rank alone."""
         self.image: dict[Tensor, Tensor] = {}
         self.gathered: set[Tensor] = set()
         """Gathers, and views of them: what backward makes again."""

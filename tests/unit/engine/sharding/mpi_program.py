@@ -25,5 +25,5 @@ with ending_together():
         for number, rows in enumerate(recorded.data):
             if number and world.rank == dies:
                 raise ArithmeticError("this rank has had enough")
-            losses.append(float(rank.run(rows[world.rank], {"alpha": 0.1})["loss.mean"][0]))
+            losses.append(float(rank.run(rows[world.rank // step.sharding.tensor], {"alpha": 0.1})["loss.mean"][0]))
         np.savez(out / f"rank{world.rank}.npz", losses=losses, **rank.parts())

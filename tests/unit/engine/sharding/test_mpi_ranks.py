@@ -38,6 +38,8 @@ def ranked(folder, ranks, **how):
         {"zero": 3, "optimizer": "adamw"},
         {"zero": 3, "hybrid": (2, 2)},
         {"zero": 3, "model": "lora"},
+        {"zero": 0, "tensor": 4, "model": "lora"},
+        {"zero": 3, "tensor": 2, "model": "lora"},
     ],
     ids=str,
 )
@@ -46,8 +48,9 @@ def test_real_ranks_come_to_the_bits_of_the_simulation(how, tmp_path):
     assert done.returncode == 0, done.stderr
     recorded = getattr(steps, how.pop("model", "perceptron"))(4)
     step = shard(*recorded.forward(), ranks=4, **how)
+    data = [[rows[rank // step.sharding.tensor] for rank in range(4)] for rows in recorded.data]
     with Simulation(step, step.planned(), recorded.weights) as world:
-        losses = [float(world.run(rows, hyper={"alpha": 0.1})[0]["loss.mean"][0]) for rows in recorded.data]
+        losses = [float(world.run(rows, hyper={"alpha": 0.1})[0]["loss.mean"][0]) for rows in data]
         weights = world.weights()
     found = [dict(np.load(tmp_path / f"rank{rank}.npz")) for rank in range(4)]
     assert [one.pop("losses").tolist() for one in found] == [losses] * 4

@@ -99,6 +99,21 @@ def test_what_one_number_of_ranks_leaves_off_another_goes_on_with(zero, tmp_path
             assert np.allclose(array, other.weights[name], rtol=1e-3, atol=1e-5), name
 
 
+@pytest.mark.parametrize(("ranks", "zero"), [(2, 0), (4, 3)])
+def test_tensors_that_are_split_come_to_the_weights_of_one_process(ranks, zero, tmp_path):
+    """To other last digits; and what was left off goes on over ranks that split nothing."""
+    model, kept = mlp((2, 16, 2), seed=1), tmp_path / "checkpoint.safetensors"
+    trained_by = partial(RankedTrainer, ranks=ranks, zero=zero, tensor=2)
+    alone = fit(model, moons(), settings(40 // ranks, optimizer="adamw"))
+    split = fit(model, moons(), settings(20, optimizer="adamw"), trained_by=trained_by)
+    fit(model, moons(), settings(20, optimizer="adamw"), trained_by=trained_by, save=kept, stop_after=7)
+    on = fit(model, moons(), settings(20, optimizer="adamw"), trained_by=ranked(zero), save=kept, resume=True)
+    assert check(split.document).clean
+    for name, array in alone.weights.items():
+        assert np.allclose(split.weights[name], array, rtol=1e-3, atol=1e-5), name
+        assert np.allclose(on.weights[name], array, rtol=1e-3, atol=1e-5), name
+
+
 @pytest.fixture
 def cut(tmp_path):
     """A checkpoint of four ranks, and what goes on from it."""
@@ -285,9 +300,19 @@ def test_the_command_spreads_a_step_in_one_process(tmp_path):
     assert "each step by 4 ranks simulated in this process, stage 3 of ZeRO" in done.stdout
     assert trained(tmp_path, "one", batch=5).returncode == 0
     assert (tmp_path / "one/weights.safetensors").read_bytes() == (tmp_path / "many/weights.safetensors").read_bytes()
-    lonely = trained(tmp_path, "lonely", "--zero", "3")
-    assert (lonely.returncode, lonely.stdout) == (2, "")
-    assert "--ranks" in lonely.stderr
+    for option in ("--zero", "--tensor"):
+        lonely = trained(tmp_path, "lonely", option, "3")
+        assert (lonely.returncode, lonely.stdout) == (2, "")
+        assert f"{option} 3 says how ranks share a step; --ranks" in lonely.stderr
+
+
+def test_the_command_splits_tensors_over_ranks(tmp_path):
+    done = trained(tmp_path, "split", "--ranks", "4", "--tensor", "2", "--steps", "5")
+    assert done.returncode == 0, done.stderr
+    assert "simulated in this process, stage 0 of ZeRO, tensors split over 2" in done.stdout
+    wrong = trained(tmp_path, "wrong", "--ranks", "4", "--tensor", "3")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "tensors split over 3 ranks: that must divide the 4 ranks" in wrong.stderr
 
 
 @pytest.mark.skipif(
