@@ -49,7 +49,7 @@ HELD = {
     ("README.md", "fit("): lambda space: space["fitted"].history[-1].validation.accuracy > 0.9,
     ("docs/front.md", "create_graph"): lambda space: space["slope"].item() == 108,
     ("docs/fuzzing.md", "print("): lambda space: space["result"].findings == (),
-    ("docs/sharding.md", "shard("): lambda space: space["found"].count == len(space["found"].violations),
+    ("docs/sharding.md", "events_of("): lambda space: space["found"].count == len(space["found"].violations),
     ("docs/training.md", "moons.safetensors"): lambda space: space["fitted"].history[-1].validation.accuracy > 0.9,
     ("docs/training.md", "read_llama"): lambda space: space["found"].config.layers == 1,
 }
