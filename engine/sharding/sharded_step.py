@@ -127,7 +127,7 @@ class Sharded:
         """The groups in which ranks meet."""
         return self.sharding.groups
 
-    @property
+    @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Leaf that holds a part -> shape of the whole."""
         return {name: spread.shape for name, spread in self.spreads.items()}
@@ -209,7 +209,8 @@ def shard(
         reshard: gather again for backward.
         hybrid: (copies, parts), with copies x parts = ranks.
         bucket_nbytes: gradients that stage 0 sums together.
-        tensor: neighbouring ranks over which tensors are split, a divisor of `ranks`.
+        tensor: neighbouring ranks over which tensors are split, a divisor of `ranks`; they are to
+            read the same rows.
         reads: tensors of `graph` that the host reads besides the mean loss.
 
     Raises:

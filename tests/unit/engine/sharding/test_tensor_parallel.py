@@ -100,6 +100,14 @@ def test_columns_then_rows_and_heads_stay_on_their_rank():
     assert scores.shape == (2, 8, 8)
 
 
+def test_the_courses_that_are_dropped_are_not_the_cheapest(monkeypatch):
+    """Where all that are open at once are kept, the same weights are split."""
+    recorded = lora(1, layers=2, targets=("q", "k", "v", "o", "gate", "up", "down"))
+    few = tensor_parallel(*recorded.forward(), ranks=2)
+    monkeypatch.setattr("engine.sharding.tensor_parallel.COURSES", 5000)
+    assert tensor_parallel(*recorded.forward(), ranks=2).axes == few.axes
+
+
 def test_what_has_no_rule_is_done_whole():
     """Strided views of one projection for q, k and v: it is gathered; the feed-forward part is split."""
     config = gpt2.GPT2Config(layers=1, channels=16, heads=2, vocab=12, positions=4)
