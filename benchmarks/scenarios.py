@@ -1,15 +1,14 @@
 """The library of scenarios: processor time of the whole matrix, alone and with `--jobs 2`, and each scenario that has a full size at it.
 
-    python benchmarks/scenarios.py [--parts matrix full] [--out FILE]
+    python benchmarks/scenarios.py [--parts matrix,full] [--out FILE]
 
 `matrix`: `allocsim repro run --all --json`, every scenario and its twin at a small size, by one process and by two; the two must print the same.
 `full`: each scenario of the engine, and of ggml where a library is there, by itself with `--full`, its twin too where it has one.
 
-Seconds are processor time of the command with all processes that it started, peak memory that of the largest of them. The exit status is 1 where a cell
+Seconds are processor time of the command with all processes that it started, peak memory that of the largest of them. Exit status 1 where a cell
 differs, a scenario at full size is not as expected, or the matrix takes more than `AIM` seconds.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,13 +16,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import ROOT, Found, kept, run
 
-from repro import scenarios  # noqa: E402 - after the path above
+from repro import scenarios
 
 AIM: Final = 900
 """Processor seconds that the matrix may take."""
@@ -33,21 +32,15 @@ COMMAND: Final = "import sys; from allocsim.cli import main; sys.exit(main())"
 NAMED: Final = ("reports", "nothing", "not run")
 
 
-def main() -> int:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="The library of scenarios.")
-    parser.add_argument("--parts", nargs="+", choices=("matrix", "full"), default=["matrix", "full"])
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "scenarios.json")
-    options = parser.parse_args()
-    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
-    found["unit"] = "CPU seconds of all processes, wall seconds, peak MiB of the largest process"
-    for part in options.parts:
+def measure(*, parts: tuple[str, ...] = ("matrix", "full"), out: Path) -> Iterator[Found]:
+    """Measure the parts that are named; another part keeps what was found."""
+    found = kept(out) | {"unit": "CPU seconds of all processes, wall seconds, peak MiB of the largest process"}
+    for part in parts:
         found[part] = {"matrix": matrix, "full": full}[part]()
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    rows = found.get("full", [])
-    table = found.get("matrix", {"differs": 0, "jobs_agree": True, "alone": {"cpu": 0}})
-    wrong = table["differs"] or not table["jobs_agree"] or table["alone"]["cpu"] > AIM
-    return int(bool(wrong) or not all(row["as_expected"] for row in rows))
+        table = found.get("matrix", {"differs": 0, "jobs_agree": True, "alone": {"cpu": 0}})
+        found["odd"] = [row["run"] for row in found.get("full", ()) if not row["as_expected"]]
+        found["odd"] += ["matrix"] if table["differs"] or not table["jobs_agree"] or table["alone"]["cpu"] > AIM else []
+        yield found
 
 
 def matrix() -> dict[str, Any]:
@@ -83,7 +76,7 @@ def full() -> list[dict[str, Any]]:
     rows = []
     for words in asked:
         took, printed = command("repro", "run", *words, "--full", "--json")
-        as_expected = bool(printed.get("runs")) and all(run["matches"] for run in printed["runs"])
+        as_expected = bool(printed.get("runs")) and all(one["matches"] for one in printed["runs"])
         rows.append({"run": " ".join(words), **took, "as_expected": as_expected})
         print(rows[-1], flush=True)
     return rows
@@ -93,7 +86,7 @@ def command(*words: str) -> tuple[dict[str, float], dict[str, Any]]:
     """Run allocsim; return what it took and the document it printed, empty where there is none."""
     with tempfile.TemporaryFile("w+") as said:
         begun = time.perf_counter()
-        child = subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=said, cwd=HERE.parent)
+        child = subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=said, cwd=ROOT)
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         wall = time.perf_counter() - begun
@@ -109,4 +102,4 @@ def command(*words: str) -> tuple[dict[str, float], dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="odd")
