@@ -4,7 +4,8 @@
 
 In the document rank r has the arenas `rankR/ARENA` and the streams `rankR/STREAM`. A collective is
 two ops, `KIND.give`, which copies what is brought into a message (memory of its own), and `KIND`,
-which reads the messages and has an `after` for each. Ops stand in a legal order.
+which reads the messages and has an `after` for each; so are both sides of a message. Ops stand in a
+legal order.
 
 It has what each plan places, and neither beliefs nor a planner's events: those are judged of each
 plan by itself.
@@ -112,15 +113,15 @@ class _Joining:
             given = self.message[rank, step]
             made = self.builder.op(f"{op.kind}{GIVE}", operands, given, name=label, stream=stream, after=after)
         else:
-            made = self._taken(event, label, results, stream)
+            made = self._taken(event, op.kind, label, results, stream)
         self.op_of[event] = made
 
-    def _taken(self, event: RankEvent, label: str, results: list[int], stream: int) -> int:
+    def _taken(self, event: RankEvent, kind: str, label: str, results: list[int], stream: int) -> int:
         meeting, place = self.met.at[event.rank, event.step]
         givers = [(meeting.ranks[source], meeting.steps[source]) for source in meeting.sources(place)]
         read = [value for giver in givers for value in self.message[giver]]
         after = [self.op_of[RankEvent(*giver, False)] for giver in givers if giver[0] != event.rank]
-        return self.builder.op(meeting.kind, read, results, name=label, stream=stream, after=sorted(after))
+        return self.builder.op(kind, read, results, name=label, stream=stream, after=sorted(after))
 
     def _done(self, rank: int, step: int) -> int:
         return self.op_of[RankEvent(rank, step, (rank, step) in self.met.at)]

@@ -10,10 +10,17 @@ every other rank in that part, counted in the order of the list, as communicator
 be of one kind, one size and equal parameters (`meta.params`), and, where names of operands are told
 (`meta.of`), of one name.
 
+A message goes from one rank to another: the op whose `meta` beside its group says `to` brings it,
+one that says `from` takes it, each with the place of the other in the part. The k-th that a rank
+brings to another meets the k-th that this one takes from it, of as many bytes and one name.
+
 A collective is two events on its stream: the rank *gives* (what it brings has been read), then it
 *gets* (what it makes is written). A rank gets only after all have given whose part it needs
 (`sources`): that is all that orders ranks. So a rank that has got may be ahead of one that has not
-begun to write, as with every library that carries them.
+begun to write, as with every library that carries them. Of a message a library may let who brings
+it go on at once or only when it is taken, so each question is asked of the worse: ranks wait for
+ever (`faults`) where they do if who brings waits, and what orders ops is only that a message is
+taken after it is brought.
 
 The `meta` of a rank's program may say how many ranks there are and their groups (`in_meta`), so
 that a document of one rank is enough where all are alike: `plans_of` reads that of documents.
@@ -39,6 +46,9 @@ MOST: Final = 1 << 16
 
 OPS: Final = 1 << 22
 """Ops of all ranks that are joined."""
+
+MESSAGE: Final = "message"
+"""The kind of a meeting in which the first rank brings and the second takes."""
 
 Groups = Mapping[str, Sequence[Sequence[int]]]
 """Name of a group -> its parts, each with its ranks in their order."""
@@ -101,6 +111,11 @@ def _one_before(meeting: Meeting, place: int) -> Iterable[int]:
     return ((place - int(meeting.params.get("by", 1))) % len(meeting.ranks),)
 
 
+def _brought(meeting: Meeting, place: int) -> Iterable[int]:
+    del meeting
+    return range(place)
+
+
 def _paired(meeting: Meeting, place: int) -> Iterable[int]:
     return [source for source, target in meeting.params.get("pairs", ()) if target == place]
 
@@ -109,6 +124,7 @@ _SOURCES: Final[dict[str, Callable[[Meeting, int], Iterable[int]]]] = {
     "broadcast": _root,
     "reduce": _all_for_root,
     "send_receive": _one_before,
+    MESSAGE: _brought,
     "collective-permute": _paired,
     "collective-permute-start": _paired,
 }
@@ -198,7 +214,7 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
     knows.
     """
     parts = {name: _partition(name, split, len(programs)) for name, split in groups.items()}
-    turns: dict[tuple[str, int], dict[int, list[int]]] = {}
+    turns: dict[tuple[str, tuple[int, ...], bool], dict[int, list[int]]] = {}
     for rank, program in enumerate(programs):
         for step, group in collectives(program):
             if not isinstance(told(program, step).get("params", {}), Mapping):
@@ -208,33 +224,50 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
             part = parts[group].get(rank)
             if part is None:
                 raise ModelError(f"ranks[{rank}].ops[{step}]", f"rank {rank} is in no part of group {group!r}")
-            turns.setdefault((group, part), {}).setdefault(rank, []).append(step)
+            meet = (group, *_who_meet(program, rank, step, tuple(groups[group][part])))
+            turns.setdefault(meet, {}).setdefault(rank, []).append(step)
     found: list[Meeting] = []
     faults: list[RankFault] = []
-    for (group, part), by_rank in turns.items():
-        ranks = tuple(groups[group][part])
+    for (group, ranks, message), by_rank in turns.items():
         rows = [by_rank.get(rank, []) for rank in ranks]
         for number in range(max(map(len, rows))):
             steps = tuple(row[number] if number < len(row) else None for row in rows)
-            fault = _mismatch(programs, group, ranks, steps, number)
+            fault = _mismatch(programs, group, ranks, steps, number, message=message)
             if fault is not None:
                 faults.append(fault)  # what follows in this group is shifted: one fault says it
                 break
-            found.append(_meeting(programs[ranks[0]], group, ranks, number, tuple(s for s in steps if s is not None)))
+            all_here = tuple(step for step in steps if step is not None)
+            found.append(_meeting(programs[ranks[0]], group, ranks, number, all_here, message=message))
     at = {(r, s): (m, place) for m in found for place, (r, s) in enumerate(zip(m.ranks, m.steps, strict=True))}
     made = Meetings(programs=tuple(programs), found=tuple(found), faults=tuple(faults), at=at)
     if faults:
         return made
-    walk = _Walk(made)
+    walk = _Walk(made, until_taken=True)
     walk.run(None)
     ring = (_ring(made, walk),) if walk.left else ()
     return Meetings(programs=made.programs, found=made.found, faults=ring, at=at)
 
 
-def _meeting(first: Program, group: str, ranks: tuple[int, ...], number: int, steps: tuple[int, ...]) -> Meeting:
-    """Return a collective that all ranks of a part bring alike; `first` is the program of the
+def _who_meet(program: Program, rank: int, step: int, part: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
+    """Return the ranks that meet in an op, and whether it is a message between two of them."""
+    meta = told(program, step)
+    side = next((side for side in ("to", "from") if side in meta), None)
+    if side is None:
+        return part, False
+    other = meta[side]
+    if type(other) is not int or not 0 <= other < len(part) or part[other] == rank:
+        raise ModelError(f"ranks[{rank}].ops[{step}].meta.{side}", f"{other!r} is no other of {len(part)} ranks")
+    return ((rank, part[other]) if side == "to" else (part[other], rank)), True
+
+
+def _meeting(
+    first: Program, group: str, ranks: tuple[int, ...], number: int, steps: tuple[int, ...], *, message: bool
+) -> Meeting:
+    """Return what all ranks of a part bring alike, or a message; `first` is the program of the
     first.
     """
+    if message:
+        return Meeting(group=group, ranks=ranks, number=number, steps=steps, kind=MESSAGE, params={})
     params = told(first, steps[0]).get("params", {})
     root, by = params.get("root", 0), params.get("by", 1)
     if type(root) is not int or type(by) is not int or not 0 <= root < len(ranks):
@@ -272,20 +305,35 @@ def _partition(name: str, split: Sequence[Sequence[int]], count: int) -> dict[in
     return found
 
 
+def is_message(program: Program, step: int) -> bool:
+    """Whether an op is one side of a message."""
+    return not {"to", "from"}.isdisjoint(told(program, step))
+
+
 def _brings(program: Program, step: int) -> tuple[str, int, str, str]:
-    """Return kind, bytes brought, the name of what is brought where that is told, and
+    """Return kind, bytes brought or taken, the name of what is brought where that is told, and
     parameters.
     """
     op, meta = program.ops[step], told(program, step)
-    nbytes = int(program.values.nbytes[[*op.operands]].sum())
+    nbytes = int(program.values.nbytes[[*(op.results if "from" in meta else op.operands)]].sum())
     params = ", ".join(f"{name} {value!r}" for name, value in sorted(meta.get("params", {}).items()))
     return op.kind, nbytes, str(meta.get("of", "")), params
 
 
 def _mismatch(
-    programs: Sequence[Program], group: str, ranks: tuple[int, ...], steps: tuple[int | None, ...], number: int
+    programs: Sequence[Program],
+    group: str,
+    ranks: tuple[int, ...],
+    steps: tuple[int | None, ...],
+    number: int,
+    *,
+    message: bool,
 ) -> RankFault | None:
-    brought = [None if step is None else _brings(programs[rank], step) for rank, step in zip(ranks, steps, strict=True)]
+    told_of = slice(1, 3) if message else slice(None)  # of a message the two sides are of two kinds
+    brought = [
+        None if step is None else _brings(programs[rank], step)[told_of]
+        for rank, step in zip(ranks, steps, strict=True)
+    ]
     first = brought[0]
     other = next((place for place, found in enumerate(brought) if found != first), None)
     if other is None:
@@ -295,7 +343,7 @@ def _mismatch(
         kind="CollectiveMismatch",
         ranks=(ranks[0], ranks[other]),
         steps=(steps[0], steps[other]),
-        message=f"collective {number} of group {group!r}: {said[0]}, {said[1]}",
+        message=f"{'message' if message else 'collective'} {number} of group {group!r}: {said[0]}, {said[1]}",
     )
 
 
@@ -304,13 +352,15 @@ def _said(rank: int, programs: Sequence[Program], step: int | None) -> str:
         return f"rank {rank} has none left"
     kind, nbytes, *more = _brings(programs[rank], step)
     place = ", ".join((f"op {step}", *filter(None, more)))
-    return f"rank {rank} brings {kind} {programs[rank].ops.names[step]!r} of {nbytes} bytes ({place})"
+    does = "takes" if "from" in told(programs[rank], step) else "brings"
+    return f"rank {rank} {does} {kind} {programs[rank].ops.names[step]!r} of {nbytes} bytes ({place})"
 
 
 class _Walk:
     """Events with what each still waits for, and a legal order of them."""
 
-    def __init__(self, met: Meetings) -> None:
+    def __init__(self, met: Meetings, *, until_taken: bool = False) -> None:
+        """With `until_taken` who brings a message waits until it is taken."""
         self.met = met
         self.before: list[dict[int, int]] = []
         """Rank -> step -> ops it still waits for, as a count."""
@@ -326,7 +376,8 @@ class _Walk:
         for meeting in met.found:
             where = list(zip(meeting.ranks, meeting.steps, strict=True))
             for place, taker in enumerate(where):
-                givers = {where[source] for source in meeting.sources(place)} | {taker}
+                waits = until_taken and meeting.kind == MESSAGE
+                givers = set(where) if waits else {where[source] for source in meeting.sources(place)} | {taker}
                 self.owed[taker] = len(givers)
                 for giver in givers:
                     self.takers.setdefault(giver, []).append(taker)
@@ -408,6 +459,7 @@ __all__ = [
     "RankFault",
     "collectives",
     "in_meta",
+    "is_message",
     "meetings",
     "plans_of",
     "told",

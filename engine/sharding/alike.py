@@ -5,7 +5,8 @@
 
 Ranks are alike where they have one program, one belief and one plan, by content. Where all are, and
 each takes part in every group that the program names, one rank is judged: docs/sharding.md has the
-argument. Else all are joined, and of beliefs and planners' events nothing is said.
+argument. Programs with messages are never alike: of two ranks one brings and one takes. Else all
+are joined, and of beliefs and planners' events nothing is said.
 
 Complexity: O(ranks x columns) to compare (ranks that share the objects: O(ranks)), and the judge
 once.
@@ -24,7 +25,7 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan, Problem, Program
 from allocsim.programs.fingerprints import fingerprint
 from allocsim.programs.joined_ranks import joined
-from allocsim.programs.rank_meetings import Groups, RankFault, collectives, meetings
+from allocsim.programs.rank_meetings import Groups, RankFault, collectives, is_message, meetings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,12 @@ def judge_ranks(plans: Sequence[Plan], groups: Groups) -> RanksReport:
 
 
 def _all_meet(plan: Plan, count: int, groups: Groups) -> bool:
-    """Return whether each rank is in one part of every group that the program names."""
-    named = {group for _, group in collectives(plan.program)}
-    return all(
+    """Return whether each rank is in one part of every group that the program names, in collectives
+    alone.
+    """
+    met = collectives(plan.program)
+    named = {group for _, group in met}
+    return not any(is_message(plan.program, step) for step, _ in met) and all(
         group in groups and sorted(rank for part in groups[group] for rank in part) == list(range(count))
         for group in named
     )

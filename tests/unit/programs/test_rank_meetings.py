@@ -117,6 +117,82 @@ def test_collectives_of_two_groups_in_crossed_order_are_a_deadlock():
     assert not meetings([rank(apart, second), rank(second, apart)], groups).faults
 
 
+def messenger(*rows):
+    """A program of messages (side, place of the other, bytes, stream), each of a value of its own."""
+    b = ProgramBuilder("p", streams=("compute", "there", "back"))
+    for number, (side, other, nbytes, stream) in enumerate(rows):
+        value = b.tensor(f"v{number}", "u8", (nbytes,))
+        meta = {"collective": "world", side: other}
+        if side == "to":
+            step = b.op("host.write", (), (value,))
+            b.op("send", (value,), (), name=f"send{number}", stream=stream, after=[step], meta=meta)
+        else:
+            b.op("recv", (), (value,), name=f"recv{number}", stream=stream, meta=meta)
+    return b.build()
+
+
+def placed(program):
+    return plan_of(program, {n: 64 * n for n in range(len(program.buffers))})
+
+
+def test_messages_of_two_ranks_meet_in_their_order_and_are_joined():
+    """They may be of other sizes each, and go between any two ranks of the group; who takes waits for who brings."""
+    groups = {"world": [(0, 1, 2)]}
+    programs = [
+        messenger(("to", 2, 16, 1), ("to", 2, 64, 1)),
+        messenger(("from", 2, 8, 2)),
+        messenger(("to", 1, 8, 2), ("from", 0, 16, 1), ("from", 0, 64, 1)),
+    ]
+    met = meetings(programs, groups)
+    assert not met.faults
+    assert {(m.kind, m.ranks, m.number) for m in met.found} == {
+        ("message", (0, 2), 0),
+        ("message", (0, 2), 1),
+        ("message", (2, 1), 0),
+    }
+    document = joined([placed(program) for program in programs], groups)
+    assert check(document).clean
+    (program,) = document.programs
+    for op in (op for op in program.ops if op.kind == "recv"):
+        (giver,) = op.after
+        assert program.ops[giver].kind == "send.give"
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (
+            [("from", 0, 32, 1)],
+            "message 0 of group 'world': rank 0 brings send 'send0' of 64 bytes (op 1), rank 1 takes",
+        ),
+        ([], "rank 1 has none left"),
+        ([("from", 0, 64, 1)] * 2, "message 1 of group 'world': rank 0 has none left, rank 1 takes recv 'recv1' of 64"),
+    ],
+)
+def test_a_message_that_is_not_taken_as_it_is_brought_is_a_mismatch(other, says):
+    (fault,) = meetings([messenger(("to", 1, 64, 1)), messenger(*other)], WORLD).faults
+    assert fault.kind == "CollectiveMismatch"
+    assert says in fault.message
+
+
+def test_two_ranks_that_bring_before_they_take_are_a_deadlock_on_one_stream():
+    """A library may let who brings wait, so it is one; the order of a document does not count on it."""
+    one, two = ([("to", other, 64, stream) for stream in (1,)] + [("from", other, 64, 1)] for other in (1, 0))
+    (fault,) = meetings([messenger(*one), messenger(*two)], WORLD).faults
+    assert fault.kind == "CollectiveDeadlock"
+    assert "rank 0 stands at 'send0'" in fault.message
+    assert "rank 1 stands at 'send0'" in fault.message
+    apart = [[one[0], (*one[1][:3], 2)], [(*two[0][:3], 2), two[1]]]
+    assert not meetings([messenger(*rows) for rows in apart], WORLD).faults
+    assert not meetings([messenger(*one), messenger(*two[::-1])], WORLD).faults
+
+
+@pytest.mark.parametrize("other", [0, 2, -1, "1", None])
+def test_a_message_to_nobody_else_is_refused(other):
+    with pytest.raises(ModelError, match="is no other of 2 ranks"):
+        meetings([messenger(("to", other, 64, 1))] * 2, WORLD)
+
+
 def test_an_order_drawn_is_legal():
     """Every event comes after what it waits for: its stream, its waits, and those who give."""
     programs = [rank(SUM, LOCAL, ("all_gather", "world", 1, (2,)), ("relu", None, 0, ()))] * 2

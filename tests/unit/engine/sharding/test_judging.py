@@ -7,7 +7,9 @@ import pytest
 
 from allocsim.allocators import find
 from allocsim.allocators.over_streams import over_streams
-from allocsim.model import Event
+from allocsim.diagnostics import check
+from allocsim.errors import ModelError
+from allocsim.model import Document, Event
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from engine.sharding import judge_ranks
 
@@ -61,6 +63,18 @@ def test_ranks_of_which_one_tells_other_events_are_not_taken_for_alike(odd):
     twice = np.array([[0, int(Event.FREE), 0], [0, int(Event.FREE), 0]])
     plans = [replace(plan, events=twice) if rank == odd else plan for rank in range(3)]
     assert judge_ranks(plans, {"world": [(0, 1, 2)]}).judged == 3
+
+
+def test_ranks_with_messages_are_judged_together_though_all_have_one_program():
+    """Of two that both bring to the second, the second would bring to itself; one judged alone is clean."""
+    b = ProgramBuilder("p")
+    value = b.tensor("v", "u8", (64,))
+    b.op("host.write", (), (value,))
+    b.op("send", (value,), (), meta={"collective": "world", "to": 1})
+    plan = planned(b.build())
+    assert check(Document.of(plan)).clean
+    with pytest.raises(ModelError, match="1 is no other of 2 ranks"):
+        judge_ranks([plan, plan], {"world": [(0, 1)]})
 
 
 def test_ranks_that_do_not_all_meet_are_not_judged_by_one():
