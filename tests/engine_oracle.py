@@ -413,6 +413,7 @@ MEANING |= dict.fromkeys(
     lambda x, **_: x * 1.0,
 )
 """Of one rank; of several, a test of its own adds up parts in numpy."""
+MEANING |= {"send": lambda x, **_: x.reshape(-1)[:0], "recv": lambda shape, **_: plain.zeros(shape)}
 
 
 def slope_of_gelu(x):

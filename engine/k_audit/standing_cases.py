@@ -233,5 +233,7 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "send_receive": _rows(1, ranks=1, group="world", by=0),
     "all_gather_over": _rows(1, ranks=1, group="world"),
     "own_part": _each(lambda r, n: [_call((r * n,), to=(r * n,), ranks=1, group="world")]),
+    "send": _each(lambda r, n: [_call((r, n), to=(0,), ranks=1, group="world", peer=0)]),
+    "recv": _each(lambda r, n: [_call(to=(r, n), ranks=1, group="world", peer=0)]),
 }
 """kind -> its cases."""

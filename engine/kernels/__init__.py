@@ -68,7 +68,10 @@ COLLECTIVES: Final = (
     *("all_gather", "reduce_scatter", "all_reduce", "broadcast"),
     *("reduce", "all_to_all", "send_receive", "all_gather_over"),
 )
-"""Kinds in which ranks wait for each other."""
+"""Kinds in which all ranks of a group wait for each other."""
+
+MESSAGES: Final = ("send", "recv")
+"""Kinds in which one rank waits for one other."""
 
 _MAPS: Final = ("sigmoid", "softplus", "erf", "gelu", "gelu_erf")
 """Functions with a compiled map of their own."""
@@ -178,6 +181,7 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "add_inplace": {"numpy": Kernel(bind=ew.bind_binary("add_inplace", np.add), in_place=_FIRST)},
         **{kind: {"ranks": Kernel(bind=collective.bind_collective(kind), note="ggml has none")} for kind in COLLECTIVES},
         "own_part": {"ranks": Kernel(bind=collective.bind_own_part, note="ggml has none")},
+        **{kind: {"ranks": Kernel(bind=collective.bind_collective(kind), note="ggml has none")} for kind in MESSAGES},
     }  # fmt: skip
 
 

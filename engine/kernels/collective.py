@@ -53,6 +53,8 @@ class Alone:
 
 
 ALONE: Final = Alone()
+NOTHING: Final[Array] = np.empty(0)
+"""What a rank gives where it only takes."""
 
 
 @contextmanager
@@ -118,6 +120,16 @@ def _of_one_before(params: Params, rank: int, given: Sequence[Array], out: Array
     np.copyto(out, given[(rank - params["by"]) % len(given)])
 
 
+def _nothing(params: Params, rank: int, given: Sequence[Array], out: Array) -> None:
+    """Who sends gets nothing."""
+
+
+def _of_who_sends(params: Params, rank: int, given: Sequence[Array], out: Array) -> None:
+    """Write what the first of the two gave; zeros where this rank is alone, which has nothing."""
+    del params, rank
+    np.copyto(out, given[0] if given[0].size else 0)
+
+
 _RECEIVE: Final[dict[str, Callable[[Params, int, Sequence[Array], Array], None]]] = {
     "all_gather": _joined,
     "all_gather_over": _joined,
@@ -127,6 +139,8 @@ _RECEIVE: Final[dict[str, Callable[[Params, int, Sequence[Array], Array], None]]
     "broadcast": _of_the_root,
     "all_to_all": _of_each_its_part,
     "send_receive": _of_one_before,
+    "send": _nothing,
+    "recv": _of_who_sends,
 }
 
 
@@ -148,11 +162,11 @@ def _group(params: Params) -> RankGroup:
 
 
 def bind_collective(kind: str) -> Bind:
-    """Return what binds a collective to the group that it meets in."""
+    """Return what binds a collective, or one side of a message, to the group that it meets in."""
 
     @on_dense
     def bind(params: Params, operands: Arrays, results: Arrays) -> Call:
-        return _group(params).run, (kind, params, operands[0], results[0])
+        return _group(params).run, (kind, params, operands[0] if operands else NOTHING, results[0])
 
     return bind
 
@@ -172,6 +186,7 @@ def _padded(part: Array, out: Array) -> None:
 
 __all__ = [
     "ALONE",
+    "NOTHING",
     "Communicator",
     "RankGroup",
     "bind_collective",

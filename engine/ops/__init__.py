@@ -75,6 +75,8 @@ NON_DIFFERENTIABLE: Final = frozenset(
         "opt_step_adamw",
         "own_part",
         "all_gather_over",
+        "send",
+        "recv",
     }
 )
 """Kinds without any derivative, listed so that silence is never a rule (a test compares the list

@@ -14,13 +14,16 @@ made in the order of the ranks.
 | send_receive | x of the rank `by` before it, in a ring | send_receive the other way |
 | own_part | part r of x, alone; zeros behind the end of x | none: a step of an optimizer needs none |
 | all_gather_over | as all_gather, written over dst, which is not read | none, as above |
+| send | nothing, [0]: x is brought to `peer` | none: who cuts a graph in two sends gradients |
+| recv | what `peer` sends, of `shape` and `dtype`; zeros of a group of one | none, as above |
 
 The loss that is differentiated is the sum of the losses of all ranks; so each gradient is the
 transpose of its op over all ranks. `backward="identity"` is for a sum that every rank goes on with
 alike, where the loss is one loss (Shoeybi et al. 2019, Megatron-LM, the operator g).
 
 `ranks` is the size of the group and `group` its name: ranks that name one group meet in it, and
-which ranks these are is for whoever runs the graph to say. With one rank every op is a copy.
+which ranks these are is for whoever runs the graph to say. With one rank every op that has an x and
+a result is a copy.
 
 What this module does not see: which rank runs it, and how bytes travel.
 """
@@ -29,8 +32,8 @@ from math import prod
 from typing import Any, Final
 
 from allocsim.errors import EngineError
-from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
-from engine.ops.shapes import floating, whole
+from engine.ops.rule import ITEMSIZES, REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.shapes import checked_shape, floating, whole
 
 WORLD: Final = "world"
 """The group of all ranks."""
@@ -106,6 +109,26 @@ def _gathered_over(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=dst.shape, dtype=dst.dtype)
 
 
+def _peer(params: dict[str, Any]) -> None:
+    count, peer = _ranks(params), whole("peer", params["peer"])
+    if not 0 <= peer < count:
+        raise EngineError(f"peer {peer} must be one of the {count} ranks")
+    params["peer"] = peer
+
+
+def _sent(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    _peer(params)
+    return ResultLayout(shape=(0,), dtype=sources[0].dtype)
+
+
+def _received(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    del sources
+    _peer(params)
+    if params["dtype"] not in ITEMSIZES:
+        raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(ITEMSIZES)}")
+    return ResultLayout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
+
+
 def _transposed(kind: str) -> Any:
     """Return the derivative that is another collective of the same group."""
 
@@ -147,4 +170,6 @@ RULES = (
         mutates=1,
         unread=frozenset({"dst"}),
     ),
+    Rule(kind="send", arguments=("x",), params={**_GROUP, "peer": 0}, shape=_sent),
+    Rule(kind="recv", arguments=(), params={"shape": REQUIRED, "dtype": "f32", **_GROUP, "peer": 0}, shape=_received),
 )

@@ -72,6 +72,7 @@ COMPUTES: Final[dict[str, str]] = {
     "reduce": "the sum of x over ranks for rank root, zeros for others",
     "all_to_all": "this rank's part of each x, one after the other", "send_receive": "x of the rank `by` before this one, in a ring",
     "own_part": "this rank's part of x, flat, zeros behind its end", "all_gather_over": "x of each rank, one after the other, over dst",
+    "send": "nothing, [0]; x is brought to rank peer", "recv": "what rank peer sends; zeros in a group of one",
 }  # fmt: skip
 """Kind -> what the result is."""
 
@@ -104,7 +105,7 @@ ANY: Final = (
     "cpy",
     "pad",
     "concat",
-    *("all_gather", "broadcast", "all_to_all", "send_receive", "own_part", "all_gather_over"),
+    *("all_gather", "broadcast", "all_to_all", "send_receive", "own_part", "all_gather_over", "send", "recv"),
 )
 """Kinds whose operands may have any dtype."""
 

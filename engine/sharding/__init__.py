@@ -4,11 +4,14 @@
     plan = step.planned("best_fit")
     losses = Simulation(step, plan, parameters).run(batches)
 
+or of stages of layers, with `pipeline(graph, loss, stages=4, microbatches=8)`.
+
 See docs/sharding.md.
 """
 
 from engine.sharding.alike import RanksReport, judge_ranks
+from engine.sharding.pipeline_stages import Pipeline, pipeline
 from engine.sharding.sharded_step import Sharded, Sharding, shard
 from engine.sharding.simulation import Simulation
 
-__all__ = ["RanksReport", "Sharded", "Sharding", "Simulation", "judge_ranks", "shard"]
+__all__ = ["Pipeline", "RanksReport", "Sharded", "Sharding", "Simulation", "judge_ranks", "pipeline", "shard"]

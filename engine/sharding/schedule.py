@@ -5,11 +5,13 @@ issues ops. Gathers of parameters that stand next to each other and belong to on
 a unit is issued where the unit `prefetch` before it begins to be used. Reductions come right behind
 the op that makes the gradient, in stage 0 behind the last of a bucket, in stage 1 behind backward.
 
-Streams. Collectives run on `comm`, all else on `compute`. Waits, by data: an op waits for each op
-of the other stream that touches a buffer it touches, where one of the two writes. By issue: a
-collective also waits for the last op of `compute` before it in the list, as one that is issued
-behind an event recorded there; so it cannot run further ahead than `prefetch` says, and memory
-stays bounded. A wait that others imply is left out.
+Streams. Collectives run on `comm` (messages of a pipeline on two streams), all else on `compute`.
+Waits, by data: an op waits for each op of another stream that touches a buffer it touches, where
+one of the two writes. By issue: a collective also waits for the last op of `compute` before it in
+the list, as one that is issued behind an event recorded there; so it cannot run further ahead than
+`prefetch` says, and memory stays bounded. A wait that others imply is left out. A view waits for a
+message that it is a view of: messages come from programs unlike this one, and an order of all ops
+must make what it names.
 
 Complexity: O(ops x streams + accesses).
 
@@ -17,21 +19,23 @@ What this module does not see: slots. That no buffer is taken by another too ear
 that know streams (`allocsim.allocators.over_streams`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from allocsim.model import VIEW, Program
+from allocsim.model import VIEW, Bools, Program
 from allocsim.programs.rank_meetings import Groups, in_meta
 from engine.graph import Tensor
 from engine.graph.lowering import Lowered
-from engine.kernels import COLLECTIVES
+from engine.kernels import COLLECTIVES, MESSAGES
 
 STREAMS: Final = ("compute", "comm")
 COMPUTE: Final = 0
 COMM: Final = 1
+_SIDES: Final = {"send": "to", "recv": "from"}
+_NO_WAITS: Final[Mapping[int, Sequence[int]]] = {}
 
 _REDUCING: Final = ("pad", "reduce_scatter", "all_reduce")
 _GATHERS: Final = ("all_gather", "view", "reshape")
@@ -93,61 +97,89 @@ def _reductions(nodes: Sequence[Tensor], at: dict[Tensor, int], bucket_nbytes: i
     return found
 
 
-def on_streams(lowered: Lowered, *, ranks: int, groups: Groups) -> Lowered:
-    """Return the program with its collectives on `comm`, its waits, and its ranks and groups told
-    in `meta`.
+def on_streams(
+    lowered: Lowered,
+    *,
+    ranks: int,
+    groups: Groups,
+    streams: Sequence[str] = STREAMS,
+    stream_of: Callable[[Tensor], int] = lambda _: COMM,
+    also: Mapping[int, Sequence[int]] = _NO_WAITS,
+) -> Lowered:
+    """Return the program with its collectives and messages off `compute`, its waits, and its ranks
+    and groups told in `meta`.
+
+    Args:
+        lowered: ops in the order in which they are issued.
+        ranks: how many there are.
+        groups: in which they meet.
+        streams: names; the first is `compute`.
+        stream_of: the stream of a collective or message.
+        also: op -> ops before it that it waits for besides.
     """
     program = lowered.program
     ops = program.ops
-    collective = np.isin(ops.kind, [code for code, kind in enumerate(ops.kinds) if kind in COLLECTIVES])
-    meta = dict(ops.meta)
-    for step in np.flatnonzero(collective).tolist():
+    meta, stream = dict(ops.meta), np.full(len(ops), COMPUTE, np.int32)
+    for step in np.flatnonzero(ops_of(program, (*COLLECTIVES, *MESSAGES))).tolist():
         tensor = lowered.tensors[step]
-        meta[step] = {**meta.get(step, {}), "collective": tensor.params["group"], "of": tensor.name}
+        where = {_SIDES[tensor.kind]: tensor.params["peer"]} if tensor.kind in _SIDES else {}
+        meta[step] = {**meta.get(step, {}), "collective": tensor.params["group"], "of": tensor.name, **where}
+        stream[step] = stream_of(tensor)
     placed = replace(
         program,
-        streams=STREAMS,
+        streams=tuple(streams),
         meta={**program.meta, "ranks": in_meta(ranks, groups)},
-        ops=replace(ops, stream=np.where(collective, COMM, COMPUTE).astype(np.int32), meta=meta),
+        ops=replace(ops, stream=stream, meta=meta),
     )
-    return replace(lowered, program=with_waits(placed))
+    return replace(lowered, program=with_waits(placed, also))
 
 
-def with_waits(program: Program) -> Program:
-    """Return the program with the waits that its data and its issue order ask for."""
-    ops = program.ops
-    issued = ops.stream == COMM
-    latest, clock = [-1, -1], np.full((len(ops), 2), -1, np.int64)
+def ops_of(program: Program, kinds: Collection[str]) -> Bools:
+    """Return (ops,): whether an op is of one of these kinds."""
+    return np.isin(program.ops.kind, [code for code, kind in enumerate(program.ops.kinds) if kind in kinds])
+
+
+def with_waits(program: Program, also: Mapping[int, Sequence[int]] = _NO_WAITS) -> Program:
+    """Return the program with the waits that its data, its issue order and `also` ask for."""
+    ops, count = program.ops, len(program.streams)
+    latest, clock = [-1] * count, np.full((len(ops), count), -1, np.int64)
     waits: list[list[int]] = []
     for step, (stream, by_data) in enumerate(zip(ops.stream.tolist(), _needs(program), strict=True)):
-        needed = max(by_data, latest[COMPUTE]) if issued[step] else by_data
         row = clock[step]
         if latest[stream] >= 0:
             row[:] = clock[latest[stream]]
-        waits.append([needed] if needed > row[1 - stream] else [])
-        if waits[-1]:
-            np.maximum(row, clock[needed], out=row)
+        issued = [latest[COMPUTE]] if stream != COMPUTE else []
+        waits.append([])
+        for needed in sorted({*by_data, *issued, *also.get(step, ())}, reverse=True):
+            if needed > row[ops.stream[needed]]:  # a later one may imply an earlier one, never the other way
+                waits[-1].append(needed)
+                np.maximum(row, clock[needed], out=row)
+        waits[-1].sort()
         row[stream] = latest[stream] = step
     starts = np.cumsum([0, *map(len, waits)])
     after = np.array([step for row in waits for step in row], np.int32)
     return replace(program, ops=replace(ops, after_starts=starts.astype(ops.after_starts.dtype), after=after))
 
 
-def _needs(program: Program) -> Iterator[int]:
-    """Yield for each op the last op of the other stream that it must come behind, -1 for none."""
-    buffers = program.values.buffer.tolist()
-    written: list[dict[int, int]] = [{}, {}]
-    read: list[dict[int, int]] = [{}, {}]
+def _needs(program: Program) -> Iterator[list[int]]:
+    """Yield for each op the last op of each other stream that it must come behind, if any."""
+    buffers, streams = program.values.buffer.tolist(), range(len(program.streams))
+    written: list[dict[int, int]] = [{} for _ in streams]
+    read: list[dict[int, int]] = [{} for _ in streams]
+    messages = ops_of(program, MESSAGES)
     for op in program.ops:
-        needed, other = -1, 1 - op.stream
-        if op.kind != VIEW:
-            reads = {buffers[value] for value in op.operands}
-            writes = {buffers[value] for value in op.results}
+        found: list[int] = []
+        named = op.kind == VIEW
+        reads = {buffers[value] for value in op.operands}
+        writes = set() if named else {buffers[value] for value in op.results}
+        for other in (stream for stream in streams if stream != op.stream):
             needed = max((written[other].get(buffer, -1) for buffer in reads | writes), default=-1)
             needed = max(needed, max((read[other].get(buffer, -1) for buffer in writes), default=-1))
+            found += [needed] if needed >= 0 and (messages[needed] or not named) else []
+        if not named:
             written[op.stream].update(dict.fromkeys(writes, op.step))
             read[op.stream].update(dict.fromkeys(reads, op.step))
-        yield needed
+        yield found
 
 
 __all__ = ["COMM", "COMPUTE", "STREAMS", "on_streams", "scheduled", "with_waits"]

@@ -132,6 +132,15 @@ class Sharded:
         """Leaf that holds a part -> shape of the whole."""
         return {name: spread.shape for name, spread in self.spreads.items()}
 
+    @property
+    def of_ranks(self) -> tuple[Lowered, ...]:
+        """The program of each rank: one for all."""
+        return (self.lowered,) * self.sharding.ranks
+
+    def given(self, batches: Iterable[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """Return what the host of each rank writes, with the gradient of its loss."""
+        return [{**self.seed, **batch} for batch in batches]
+
     @cached_property
     def problem(self) -> Problem:
         """Lifetimes that hold in every order of the streams."""

@@ -17,19 +17,49 @@ Complexity: one Python call for each op of each rank.
 What this module does not see: time, and how a real library moves bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.model import Plan
-from allocsim.programs.rank_meetings import Meeting, RankEvent, meetings
+from allocsim.programs.rank_meetings import Groups, Meeting, RankEvent, meetings
+from engine.graph.lowering import Lowered
 from engine.kernels.binding import Array
-from engine.kernels.collective import Params, RankGroup, communicating, receive
+from engine.kernels.collective import NOTHING, Params, RankGroup, communicating, receive
 from engine.runtime import Runtime
-from engine.sharding.sharded_step import Sharded
+
+
+class RankedStep(Protocol):
+    """A step of several ranks: `Sharded`, or a `Pipeline`."""
+
+    @property
+    def of_ranks(self) -> Sequence[Lowered]:
+        """The program of each rank."""
+        ...
+
+    @property
+    def groups(self) -> Groups:
+        """The groups in which ranks meet."""
+        ...
+
+    def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what a rank holds of whole parameters or moments, by name."""
+        ...
+
+    def hyper(self, step: int, given: Mapping[str, float] | None = None) -> dict[str, Array]:
+        """Return the hyper-parameters of the step with this number from 1, those of all ranks."""
+        ...
+
+    def given(self, batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """Return what the host of each rank writes."""
+        ...
+
+    def joined(self, by_rank: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return whole arrays from what the ranks hold, in their order."""
+        ...
 
 
 class _Apart:
@@ -48,7 +78,7 @@ class Simulation:
 
     def __init__(
         self,
-        step: Sharded,
+        step: RankedStep,
         plans: Plan | Sequence[Plan],
         parameters: Mapping[str, Array],
         *,
@@ -68,20 +98,20 @@ class Simulation:
                 decides last digits.
         """
         self.step = step
-        ranks = step.sharding.ranks
-        each = (plans,) * ranks if isinstance(plans, Plan) else tuple(plans)
-        self.met = meetings([step.lowered.program] * ranks, step.groups)
+        programs = step.of_ranks
+        each = (plans,) * len(programs) if isinstance(plans, Plan) else tuple(plans)
+        self.met = meetings([lowered.program for lowered in programs], step.groups)
         self.runtimes: list[Runtime] = []
+        self._hyper: list[dict[str, Array]] = []
         hyper = step.hyper(1)
         self._stack = ExitStack()
-        for rank, plan in enumerate(each):
+        for rank, (lowered, plan) in enumerate(zip(programs, each, strict=True)):
+            leafs = {leaf.name for leaf in lowered.graph.leafs}
             with communicating(lambda name, rank=rank: _in_group(step, name, rank)):  # type: ignore[misc]
-                held = {**step.held(rank, parameters), **{name: array.copy() for name, array in hyper.items()}}
-                runtime = Runtime(
-                    step.lowered, plan, parameters=held, threads=threads, suspect=suspect, executor=executor
-                )
+                held = step.held(rank, parameters) | {n: array.copy() for n, array in hyper.items() if n in leafs}
+                runtime = Runtime(lowered, plan, parameters=held, threads=threads, suspect=suspect, executor=executor)
             self.runtimes.append(self._stack.enter_context(runtime))
-        self._hyper = [{name: _array(runtime, name) for name in hyper} for runtime in self.runtimes]
+            self._hyper.append({name: _array(runtime, name) for name in hyper if name in leafs})
         self.steps = 0
         """Steps made."""
         self._order = self.met.order()
@@ -94,28 +124,29 @@ class Simulation:
         seed: int | None = None,
         order: Sequence[RankEvent] | None = None,
     ) -> list[dict[str, Array]]:
-        """Make one step on the rows of each rank; return what the host of each rank reads.
+        """Make one step on the rows of each rank, or of each microbatch of a pipeline; return what
+        the host of each rank reads.
 
         With `seed` the ops run in a legal order drawn by it, with `order` in that order.
         """
         self.steps += 1
-        for row, held in zip(self._hyper, [self.step.hyper(self.steps, hyper)] * len(self._hyper), strict=True):
+        now = self.step.hyper(self.steps, hyper)
+        for row in self._hyper:
             for name, target in row.items():
-                target[...] = held[name]
-        given = [{**self.step.seed, **batch} for batch in batches]
+                target[...] = now[name]
+        given = self.step.given(batches)
         if order is None:
             order = self._order if seed is None else self.legal_order(seed)
         messages: dict[tuple[int, int], Array] = {}
         owed: dict[int, int] = {}
         read: list[dict[str, Array]] = [{} for _ in self.runtimes]
-        tensors, kernels = self.step.lowered.tensors, self.runtimes[0].kernels
         for event in order:
             rank, op, gets = event
             runtime, meeting = self.runtimes[rank], self.met.at.get((rank, op))
             if meeting is None:
                 runtime.execute(op, given[rank])
-                if kernels[op] is None and not runtime.results(op):  # what the host reads it reads now
-                    read[rank][tensors[op].name] = runtime.operands(op)[0].copy()
+                if runtime.kernels[op] is None and not runtime.results(op):  # what the host reads it reads now
+                    read[rank][runtime.lowered.tensors[op].name] = runtime.operands(op)[0].copy()
             elif gets:
                 self._get(event, *meeting, messages)
                 owed[id(meeting[0])] = owed.get(id(meeting[0]), len(meeting[0].ranks)) - 1
@@ -123,7 +154,7 @@ class Simulation:
                     for giver in zip(meeting[0].ranks, meeting[0].steps, strict=True):
                         del messages[giver]
             else:
-                messages[rank, op] = np.array(runtime.operands(op)[0])
+                messages[rank, op] = np.array(next(iter(runtime.operands(op)), NOTHING))
         return read
 
     def adopt(self, states: Mapping[str, Array], steps: int) -> None:
@@ -140,17 +171,24 @@ class Simulation:
 
     def weights(self) -> dict[str, Array]:
         """Return whole weights and moments as they are now."""
-        names = [leaf.name for leaf in self.step.lowered.graph.leafs if leaf.role.name in ("PARAMETER", "STATE")]
-        held = [{name: _array(runtime, name).copy() for name in names} for runtime in self.runtimes]
-        return self.step.joined(held)
+        return self.step.joined(
+            {
+                leaf.name: _array(runtime, leaf.name).copy()
+                for leaf in runtime.lowered.graph.leafs
+                if leaf.role.name in ("PARAMETER", "STATE")
+            }
+            for runtime in self.runtimes
+        )
 
     def _get(self, event: RankEvent, meeting: Meeting, place: int, messages: Mapping[tuple[int, int], Array]) -> None:
         given = [messages.get((rank, step)) for rank, step in zip(meeting.ranks, meeting.steps, strict=True)]
         known = next(array for array in given if array is not None)
         parts = [known if array is None else array for array in given]  # of those not waited for nothing is taken
-        (out,) = self.runtimes[event.rank].results(event.step)
+        runtime = self.runtimes[event.rank]
+        (out,) = runtime.results(event.step)
         target = out if out.flags.c_contiguous else np.empty_like(out, order="C")
-        receive(meeting.kind, self.step.lowered.tensors[event.step].params, place, parts, target)
+        made = runtime.lowered.tensors[event.step]
+        receive(str(made.kind), made.params, place, parts, target)
         if target is not out:
             np.copyto(out, target)
 
@@ -165,7 +203,7 @@ class Simulation:
         self.close()
 
 
-def _in_group(step: Sharded, name: str, rank: int) -> RankGroup:
+def _in_group(step: RankedStep, name: str, rank: int) -> RankGroup:
     for ranks in step.groups[name]:
         if rank in ranks:
             return _Apart(ranks.index(rank), len(ranks))
@@ -177,4 +215,4 @@ def _array(runtime: Runtime, name: str) -> Array:
     return runtime.array(runtime.lowered.value_of[leaf])
 
 
-__all__ = ["Simulation"]
+__all__ = ["RankedStep", "Simulation"]
