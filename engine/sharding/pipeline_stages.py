@@ -156,6 +156,8 @@ def pipeline(
     if graph.passes:
         raise EngineError(f"graph {graph.name!r} has a backward pass already; pipeline takes the forward pass alone")
     reads = tuple(reads)
+    if leaf := next((read for read in reads if read.is_leaf), None):
+        raise EngineError(f"{leaf} is made by no op of graph {graph.name!r}; the host has what it wrote")
     graph.expand(loss, *reads)
     cut = _Cut(graph, loss, cuts(graph.nodes, stages, balance))
     passes = tuple(SCHEDULES[schedule](stage, stages, microbatches) for stage in range(stages))
