@@ -116,7 +116,7 @@ CALLS: Final[dict[str, Callable[[Change, Document], str]]] = {
     "wait": _wait,
     "runs": lambda *_: f"{WAITED} anything of the next run, its uploads among them",
     "late": lambda change, document: (
-        f"{_look(change, document)} before another graph runs in this memory, or an allocator of its own (ggml_gallocr_new) for each"
+        f"{_look(change, document)} before another graph runs, or is uploaded, in this memory, or an allocator of its own (ggml_gallocr_new) for each"
     ),
     "upload, gone": lambda change, document: (
         f"the memory of {', '.join(_uploaded(change, document))} was given back {FREED}, which is to be done behind "

@@ -474,6 +474,94 @@ static void waited_for_another_scheduler(void) {
     ggml_gallocr_free(p);
 }
 
+static void reset_and_plan(sched * s, graph * g) {
+    ggml_backend_sched_reset(s);
+    ggml_backend_sched_alloc_graph(s, g);
+}
+
+static void compute_by(sched * s, graph * g) { ggml_backend_sched_graph_compute(s, g); }
+
+static void next_input_over_result(void) { // the reset gives the result's memory up, and the next batch is laid there
+    struct chain one = chain_of(N), most = chain_of(4 * N);
+    sched * s = scheduler(most.g); // so that no buffer is made anew
+    context * ctx = room();
+    tensor * y = leaf(ctx, "y", 4 * N), * z = leaf(ctx, "z", 4 * N), * last = ggml_add(ctx, y, z);
+    graph * next = ggml_new_graph_custom(ctx, NODES, false);
+    ggml_set_output(last);
+    ggml_build_forward_expand(next, last);
+    reset_and_plan(s, one.g);
+    upload(one.x);
+    compute_by(s, one.g);
+    if (!wrong) {
+        show("one", one.out);
+    }
+    reset_and_plan(s, next);
+    upload(y);
+    upload(z);
+    if (wrong) {
+        show("one", one.out);
+    }
+    compute_by(s, next);
+    show("last", last);
+    ggml_backend_sched_free(s);
+}
+
+// A scheduler that holds a graph computes that one, whichever it is given.
+static void computed_another_than_asked(void) {
+    context * kept = room(), * ctx = room();
+    tensor * w = weight(kept, "w", N);
+    ggml_backend_alloc_ctx_tensors_from_buft(kept, ggml_backend_cpu_buffer_type());
+    upload(w);
+    tensor * out = ggml_cont(ctx, ggml_scale(ctx, w, 3));
+    ggml_set_output(out);
+    graph * forward = ggml_new_graph_custom(ctx, NODES, false), * update = ggml_new_graph_custom(ctx, NODES, false);
+    ggml_build_forward_expand(forward, out);
+    ggml_build_forward_expand(update, ggml_cpy(ctx, ggml_scale(ctx, w, 10), w));
+    sched * s = scheduler(forward);
+    compute_by(s, forward);
+    show("out", out);
+    if (!wrong) {
+        ggml_backend_sched_reset(s);
+    }
+    compute_by(s, update);
+    show("w", w);
+    ggml_backend_sched_free(s);
+}
+
+// Tensors of before a reset keep their addresses, and what is planned behind it does not know of them.
+static void extended_behind_a_reset(void) {
+    struct chain c = chain_of(N);
+    sched * s = scheduler(c.g);
+    upload(c.x);
+    compute_by(s, c.g);
+    show("out", c.out);
+    if (!wrong) {
+        ggml_free(c.ctx);
+        c = chain_of(N);
+    }
+    tensor * more = ggml_add(c.ctx, ggml_cont(c.ctx, ggml_scale(c.ctx, c.x, 5)), c.out);
+    ggml_set_name(more, "more");
+    ggml_set_output(more);
+    ggml_build_forward_expand(c.g, more);
+    reset_and_plan(s, c.g);
+    upload(c.x);
+    compute_by(s, c.g);
+    show("more", more);
+    ggml_backend_sched_free(s);
+}
+
+static void computed_before_it_was_planned(void) { // x has memory from the call on that computes: nobody can have filled it
+    struct chain c = chain_of(N);
+    sched * s = ggml_backend_sched_new(&cpu, NULL, 1, NODES, false, true);
+    if (!wrong) {
+        ggml_backend_sched_alloc_graph(s, c.g);
+        upload(c.x);
+    }
+    compute_by(s, c.g);
+    show("out", c.out);
+    ggml_backend_sched_free(s);
+}
+
 static void scheduled_unflagged(void) {
     struct chain c = chain_of(N);
     if (!wrong) {
@@ -579,6 +667,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(weights_freed), ROW(rebuilt_without_upload), ROW(state_recycled), ROW(read_while_computing),
     ROW(upload_while_computing), ROW(second_context_unflagged), ROW(scheduled_input_once), ROW(scheduled_unflagged),
     ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
+    ROW(next_input_over_result), ROW(computed_another_than_asked), ROW(extended_behind_a_reset), ROW(computed_before_it_was_planned),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

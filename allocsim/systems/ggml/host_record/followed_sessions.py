@@ -191,7 +191,8 @@ class _Session:
         if place is None:
             return ()
         one = self.host.done[place]
-        return len(one.reads), sum(map(len, one.late.values())), len(one.hasty_reads), one.hasty_upload
+        late, overlaid = (sum(map(len, those.values())) for those in (one.late, one.overlaid))
+        return len(one.reads), late, overlaid, len(one.hasty_reads), one.hasty_upload
 
     def _read_anew(self, touch: Touch, last: int, how: tuple[bool, ...]) -> None:
         run = self.host.done[last].run

@@ -8,7 +8,8 @@ Contract
 * Each session of runs that share compute memory (`recorded_runs`) is a document of the programs in
   `record_rows`. An upload that a run lacks is a `skip`; what the host reads is a `host.read`,
   whether it was flagged or not. A buffer that was given back is a run of its own.
-* What the host reads late is a document of its own: the run, those behind it, and `read_after`; and
+* What the host reads late is a document of its own: the run, those behind it or the upload that
+  took its bytes, and `read_after`; and
   so is what it reads or writes without waiting: host and backend are two streams.
 * Blocks of runs that repeat are kept three times: the third finds what the second found, and so all
   later ones do, since a run depends on the runs before it through the bytes they left alone.
@@ -175,6 +176,14 @@ def _late(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPa
                 seen.add(key)
                 everything = (Step(first, compute=one.run.number), *steps.values())
                 yield SessionPart(steps=everything, read_after=len(steps), of="late reads")
+        for touch, reads in one.overlaid.items():
+            assert one.run is not None
+            first = session.part(one.run, session.named(one.run, reads), reads_flagged=False)
+            over = session.upload(touch)
+            if (id(first), id(over)) not in seen:
+                seen.add((id(first), id(over)))
+                both = Step(first, compute=one.run.number), Step(over)
+                yield SessionPart(steps=both, read_after=1, of="late reads")
 
 
 def _bare(session: SessionPrograms, facts: RunFacts) -> Step | None:

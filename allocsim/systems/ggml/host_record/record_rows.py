@@ -5,7 +5,8 @@ Contract
 * A program is made once for each graph that differs in anything: its rows, what the host reads of
   it, which of several alike it is. Graphs that are alike are one program. Each buffer of the
   session is an arena.
-* A buffer that was given back is a program of its own, which writes over its whole arena.
+* A buffer that was given back is a program of its own, which writes over its whole arena; an upload
+  into bytes that were read behind it is one, which writes over those.
 
 O(tensors) for each graph that is new. What this module does not see: what follows what.
 """
@@ -18,7 +19,7 @@ import msgspec
 import numpy as np
 
 from allocsim.errors import DocumentError
-from allocsim.model import GIVEN_BACK, Arena, Document, Plan, Program
+from allocsim.model import GIVEN_BACK, HOST_WRITE, Arena, Document, Plan, Program
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.ggml import dump_document
 from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, SPLIT_COPY
@@ -28,11 +29,15 @@ from allocsim.systems.ggml.host_record.record_log import (
     RecordedRun,
     RecordedTensor,
     RecordLog,
+    Touch,
 )
 from allocsim.systems.ggml.host_record.recorded_runs import Read, in_plan, is_leaf, placed
 
 Named = tuple[int | str, int, int]
 """A read as rows name it: a root and a range of its bytes."""
+
+NamedBytes = tuple[str, int, int, int]
+"""Bytes that something writes: a name, which arena, where, how many."""
 
 MOST_REFERENCES: Final = 64
 """Graphs whose names are kept: they are made again where they are wanted later."""
@@ -90,6 +95,16 @@ class SessionPrograms:
         if memory not in self.parts:
             self.parts[memory] = _given_back(memory, self.memories.index(memory), self.arenas())
         return self.parts[memory]
+
+    def upload(self, touch: Touch) -> Document:
+        """Return the program in which the host lays a tensor, and nothing else happens."""
+        memory = touch.memory
+        assert memory is not None
+        title, at = touch.told.name, touch.told.data + touch.start - memory.base
+        laid = title, self.memories.index(memory), at, touch.stop - touch.start
+        if laid not in self.parts:
+            self.parts[laid] = _overwritten(laid, HOST_WRITE, f"{title} uploaded", self.arenas())
+        return self.parts[laid]
 
     def arenas(self) -> tuple[Arena, ...]:
         """Return an arena for each buffer."""
@@ -178,10 +193,16 @@ def skipped(run: RecordedRun, left_out: set[RecordedTensor]) -> tuple[int, ...]:
 
 
 def _given_back(memory: RecordedBuffer, arena: int, arenas: tuple[Arena, ...]) -> Document:
-    builder = ProgramBuilder("given back", arenas=arenas)
     title = f"buffer {arenas[arena].name}"
-    buffer = builder.buffer(title, memory.size, arena=arena)
-    builder.op(GIVEN_BACK, (), (builder.value(title, buffer, "u8", (memory.size,)),), name=f"{title} given back")
+    return _overwritten((title, arena, 0, memory.size), GIVEN_BACK, f"{title} given back", arenas)
+
+
+def _overwritten(bytes_of: NamedBytes, kind: str, name: str, arenas: tuple[Arena, ...]) -> Document:
+    """Return the program of one op that writes over bytes of an arena."""
+    title, arena, offset, nbytes = bytes_of
+    builder = ProgramBuilder(name, arenas=arenas)
+    buffer = builder.buffer(title, nbytes, arena=arena)
+    builder.op(kind, (), (builder.value(title, buffer, "u8", (nbytes,)),), name=name)
     program: Program = builder.build()
     return Document(
         programs=(program,),
@@ -190,8 +211,8 @@ def _given_back(memory: RecordedBuffer, arena: int, arenas: tuple[Arena, ...]) -
                 program=program,
                 source="the host",
                 arena=np.array([arena], dtype=np.int32),
-                offset=np.zeros(1, dtype=np.int64),
-                nbytes=np.array([memory.size], dtype=np.int64),
+                offset=np.array([offset], dtype=np.int64),
+                nbytes=np.array([nbytes], dtype=np.int64),
             ),
         ),
     )

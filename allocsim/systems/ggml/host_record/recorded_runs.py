@@ -17,8 +17,8 @@ Contract
 * A leaf that no call was ever seen to upload is *assumed* to be uploaded before each run: the host
   may write by pointer, even what lies there already. But where a call uploaded the leaf that lay
   there before, a run took its bytes and they are as that run left them, nobody wrote this one.
-* A read is of the last run that had the tensor. It is *late* if another run, or memory given back,
-  took a byte of it in between; it is *hasty* if the run was started without waiting and nobody
+* A read is of the last run that had the tensor. It is *late* if another run, memory given back, or
+  an upload to another tensor took a byte of it in between; it is *hasty* if the run was started without waiting and nobody
   waited since, but for a read that the same backend does in turn. An upload is hasty in the same
   way.
 
@@ -64,6 +64,8 @@ class RunFacts:
     reads: set[Read] = field(default_factory=set)
     late: dict[int, set[Read]] = field(default_factory=dict)
     """Place of the last run or end before a late read -> what was read."""
+    overlaid: dict[Touch, set[Read]] = field(default_factory=dict)
+    """Upload that took bytes of the run behind it -> what was read of them."""
     hasty_reads: set[Read] = field(default_factory=set)
     hasty_upload: bool = False
     """Whether a leaf was written while the run might read it."""
@@ -116,6 +118,11 @@ def _span(told: TensorTold, memory: RecordedBuffer, start: int = 0, stop: int | 
     return memory, told.data + start, told.data + (told.nbytes if stop is None else stop)
 
 
+def _written(touch: Touch) -> Span:
+    assert touch.memory is not None
+    return _span(touch.told, touch.memory, touch.start, touch.stop)
+
+
 def _meet(one: Span, other: Span) -> bool:
     return one[0] is other[0] and one[1] < other[2] and other[1] < one[2]
 
@@ -166,6 +173,8 @@ class FollowedHost:
         """What runs of one graph have in common."""
         self.taken_by: dict[int, _GraphForm] = {}
         """The form of each run, by its place."""
+        self.laid: dict[RecordedTensor, Touch] = {}
+        """Root -> its last upload into compute memory."""
 
     def follow(self, one: Happening) -> None:
         """Take in what happened next: a run of this session, or whatever the host did."""
@@ -186,10 +195,11 @@ class FollowedHost:
         span = _span(touch.told, memory)
         leaf = self.leafs.setdefault(root, _Leaf(span))
         leaf.span, leaf.by_call = span, True
+        self.laid[root] = touch
         leaf.uploaded.append((touch.start, touch.stop))
         if _covers(leaf.uploaded, touch.told.nbytes):
             leaf.taken = False
-        written = _span(touch.told, memory, touch.start, touch.stop)
+        written = _written(touch)
         for other, there in self.leafs.items():
             if other is not root and _meet(there.span, written):
                 there.taken, there.uploaded = True, []
@@ -208,6 +218,8 @@ class FollowedHost:
             self.done[last].hasty_reads.add(read)
         elif any(self._takes(place, root, span) for place in range(last + 1, len(self.done))):
             self.done[last].late.setdefault(len(self.done) - 1, set()).add(read)
+        elif (over := self._overlaid(last, root, span)) is not None:
+            self.done[last].overlaid.setdefault(over, set()).add(read)
         else:
             self.done[last].reads.add(read)
 
@@ -215,6 +227,12 @@ class FollowedHost:
         if self.done[place].given_back is span[0]:
             return True
         return place in self.taken_by and self.taken_by[place].takes(root, span)
+
+    def _overlaid(self, place: int, root: RecordedTensor, span: Span) -> Touch | None:
+        """Return the first upload behind a run, to another tensor, that took one of these bytes."""
+        behind = self.done[place].event
+        behind_it = (touch for other, touch in self.laid.items() if touch.event > behind and other is not root)
+        return next((touch for touch in behind_it if _meet(span, _written(touch))), None)
 
     def _scheduled(self, place: int) -> bool:
         """Return whether a scheduler computed a run: it has taken its inputs when its call comes

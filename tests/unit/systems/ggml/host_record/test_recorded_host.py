@@ -1,7 +1,7 @@
 """Programs of C and Python whose host errs, recorded and judged: each fault by class and party, and each right twin clean.
 
 The programs (`tests/data/ggml_host`) were written from ggml's public functions before there was a recorder, but for
-`scheduled_read_while_computing` and `waited_for_another_scheduler`.
+those of schedulers from `scheduled_read_while_computing` on.
 """
 
 import json
@@ -46,6 +46,7 @@ FAULTS = {
     "state_recycled": ("C07", "caller"),
     "both_uploaded_first": ("C14", "caller"),
     "weights_freed": ("C14", "caller"),
+    "next_input_over_result": ("C07", "caller"),
     "read_while_computing": ("C09", "schedule"),
     "upload_while_computing": ("C09", "schedule"),
     "scheduled_read_while_computing": ("C09", "schedule"),
