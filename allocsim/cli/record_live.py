@@ -125,8 +125,9 @@ def _ended(process: "subprocess.Popen[bytes]") -> None:
 
 def finding(cause: Cause, document: Document) -> str:
     """Return a finding in one line: which compute of the process, and which op and tensors."""
-    computes = document.meta["ggml"]["host"]["computes"]
-    number = computes[cause.first.run or 0]
+    host, run = document.meta["ggml"]["host"], cause.first.run or 0
+    step = host["evaluations"][run] if "evaluations" in host else 0
+    number = f"{host['computes'][run]}, step {step} of ggml_opt" if step else host["computes"][run]
     what = f"{_shown(cause.reader)} reads {_named(cause.victim)}" if cause.reader and cause.victim else ""
     wrote = f"{_shown(cause.writer)} has written there" if what and cause.writer else ""
     told = "; ".join(text for text in (what, wrote) if text) or cause.text

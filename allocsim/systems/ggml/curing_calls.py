@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from allocsim.cure.changes import Change, program_of
 from allocsim.model import GIVEN_BACK, HOST_READ, HOST_WRITE, Document
+from allocsim.systems.ggml.ggml_dump import NOT_COMPUTED
 
 if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
@@ -38,7 +39,7 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
     for change in changes:
         if change.kind in LAID:
             said[laid] = None
-        elif change.kind in CALLS and not (
+        elif _form(document, cause, change) in CALLS and not (
             change.kind == "pair" and (change.problem, change.plan, change.buffer) in pinned
         ):
             said[CALLS[_form(document, cause, change)](change, document)] = None
@@ -46,9 +47,11 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
 
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
-    """Return the kind of a change, with `, gone` where the host gave its memory back before the
+    """Return the kind of a change, or what is the matter with the part of a record, with `, gone` where the host gave its memory back before the
     run that lacks an upload, which then would write into what is no more, or before a late look.
     """
+    if change.kind == "unwritten" and document.meta["ggml"].get("host", {}).get("of") == NOT_COMPUTED:
+        return NOT_COMPUTED
     program, last = program_of(change, document), cause.first.run if change.kind == "upload" else None
     if change.kind not in {"upload", "late"}:
         return change.kind
@@ -103,7 +106,9 @@ MOVED: Final = (
 )
 """What a caller does whose graphs take each other's memory."""
 
-FREED: Final = "(ggml_backend_buffer_free, or ggml_gallocr_alloc_graph of a graph that needs more)"
+FREED: Final = (
+    "(ggml_backend_buffer_free, ggml_backend_sched_reset, or ggml_gallocr_alloc_graph of a graph that needs more)"
+)
 """What gives memory back."""
 
 WAITED: Final = "ggml_backend_synchronize(backend), or ggml_backend_sched_synchronize(sched), before"
@@ -123,6 +128,10 @@ CALLS: Final[dict[str, Callable[[Change, Document], str]]] = {
         f"this run; or it is allocated anew, and then uploaded"
     ),
     "late, gone": lambda change, document: f"{_look(change, document)} before its memory is given back {FREED}",
+    NOT_COMPUTED: lambda *_: (
+        "ggml_backend_sched_reset(sched) before this graph is computed: a scheduler that holds a graph computes that one, "
+        "whichever it is given"
+    ),
     "kernel": lambda change, _: (
         f"ggml_op_can_inplace is not to name {change.op_kind}; until then, "
         f"ggml_set_output of its operand {change.operand}"

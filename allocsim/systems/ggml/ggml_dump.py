@@ -31,6 +31,9 @@ COMPUTE: Final = 16
 SPLIT_COPY: Final = "SPLIT_COPY"
 """The scheduler's copy of a tensor to another backend."""
 
+NOT_COMPUTED: Final = "graphs not computed"
+"""What a part of a record is of in which a scheduler computed another graph than it was given."""
+
 GRAPH: Final = "graph"
 """Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have
 `op_params`.

@@ -7,6 +7,7 @@ Contract
   tensors in, empty for a document that is no ggml's and for a part of a session (a late read).
 * `asked` is the size of the buffer: what the last `reserve` or `alloc_graph` that made it asked the
   backend for. None where the document does not say it.
+* `outgrown` is what `reserve` had asked for before, where that was too little.
 * `used` is the highest end of a tensor in a run; `highest` is that tensor. `free` counts the bytes
   below it that no tensor needs at the op that makes it: what another placement might save there.
 * `least` is what no sound plan of the run that needs most goes below, whatever lies where: at the
@@ -48,11 +49,16 @@ class BufferAnswer:
     """The largest first."""
     highest: str
     free: int
+    outgrown: int | None = None
+    """What was reserved before, where a graph needed more and had the buffer made anew."""
 
     def sentences(self) -> Iterator[str]:
         """Yield what a person reads of it."""
         asked = "" if self.asked is None else f"{in_bytes(self.asked)} reserved, "
         yield f"{self.buffer!r}: {asked}{in_bytes(self.used)} used, and no plan uses less than {in_bytes(self.least)}"
+        if self.outgrown is not None:
+            less = in_bytes(self.outgrown)
+            yield f"{self.buffer!r}: {less} reserved before were too few for a graph, which had the buffer made anew"
         named = ", ".join(f"{name!r} of {in_bytes(nbytes)}" for name, nbytes in self.needed[:MOST_NAMED])
         rest = self.needed[MOST_NAMED:]
         more = f" and {len(rest)} more of {in_bytes(sum(nbytes for _, nbytes in rest))}" if rest else ""
@@ -101,7 +107,7 @@ def _of(document: Document, arena: int, runs: Sequence[tuple[int, Run]]) -> Iter
         buffer=program.arenas[arena].name, asked=_asked(document, arena), used=used, least=most.nbytes, run=number,
         at=f"op {most.step} {program.ops.called(most.step)!r}",
         needed=tuple((named[one], int(program.buffers.nbytes[one])) for one in most.buffers),
-        highest=highest, free=free,
+        highest=highest, free=free, outgrown=_outgrown(document, arena),
     )  # fmt: skip
 
 
@@ -112,6 +118,11 @@ def _asked(document: Document, arena: int) -> int | None:
         return int(buffers[arena]["size"]) if buffers[arena].get("size") else None
     size = document.plans[0].meta.get("buffer_size")
     return int(size) if size else None
+
+
+def _outgrown(document: Document, arena: int) -> int | None:
+    buffers = document.meta["ggml"].get("buffers") or []
+    return buffers[arena].get("outgrown") if arena < len(buffers) else None
 
 
 def _needed(run: Run, arena: int) -> Peak | None:

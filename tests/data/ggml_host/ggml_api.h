@@ -72,4 +72,21 @@ bool ggml_backend_sched_alloc_graph(sched *, graph *);
 int ggml_backend_sched_graph_compute(sched *, graph *);
 int ggml_backend_sched_graph_compute_async(sched *, graph *);
 void ggml_backend_sched_synchronize(sched *);
+
+typedef struct opt opt; // steps of training, with ggml-opt.h
+struct ggml_opt_params {
+    sched * sched; context * ctx; tensor * inputs, * outputs;
+    int loss, build, period;
+    void * rates; void * of_rates;
+    int optimizer;
+};
+struct ggml_opt_params ggml_opt_default_params(sched *, int loss);
+opt * ggml_opt_init(struct ggml_opt_params);
+void ggml_opt_free(opt *);
+tensor * ggml_opt_labels(opt *);
+tensor * ggml_opt_loss(opt *);
+void ggml_opt_prepare_alloc(opt *, context *, graph *, tensor *, tensor *);
+void ggml_opt_alloc(opt *, bool);
+void ggml_opt_eval(opt *, void *);
+bool ggml_backend_sched_reserve(sched *, graph *);
 float * ggml_get_data_f32(const tensor *);

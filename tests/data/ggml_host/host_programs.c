@@ -562,6 +562,50 @@ static void computed_before_it_was_planned(void) { // x has memory from the call
     ggml_backend_sched_free(s);
 }
 
+static void trained_without_new_labels(void) { // each step lays its graph out anew, the labels with it
+    enum { SQUARES = 3 };
+    context * kept = room();
+    tensor * w = weight(kept, "w", N);
+    ggml_set_param(w);
+    ggml_backend_alloc_ctx_tensors_from_buft(kept, ggml_backend_cpu_buffer_type());
+    upload(w);
+    sched * s = ggml_backend_sched_new(&cpu, NULL, 1, 4 * NODES, false, true);
+    opt * trained = ggml_opt_init(ggml_opt_default_params(s, SQUARES));
+    for (int step = 0; step < 2; step++) {
+        context * ctx = room();
+        tensor * x = leaf(ctx, "x", N), * out = ggml_mul(ctx, x, w);
+        graph * g = ggml_new_graph_custom(ctx, NODES, true);
+        ggml_set_output(out);
+        ggml_build_forward_expand(g, out);
+        ggml_opt_prepare_alloc(trained, ctx, g, x, out);
+        ggml_opt_alloc(trained, true);
+        upload(x);
+        if (step == 0 || !wrong) {
+            upload(ggml_opt_labels(trained));
+        }
+        tensor * loss = ggml_opt_loss(trained);
+        ggml_opt_eval(trained, NULL);
+        show("loss", loss);
+        ggml_free(ctx);
+    }
+    ggml_opt_free(trained);
+    ggml_backend_sched_free(s);
+}
+
+static void reserved_then_more(void) { // not wrong: what is reserved is too small for the second graph
+    struct chain one = chain_of(N), two = chain_of(4 * N);
+    sched * s = ggml_backend_sched_new(&cpu, NULL, 1, NODES, false, true);
+    ggml_backend_sched_reserve(s, chain_of(N).g);
+    for (int k = 0; k < 2; k++) {
+        struct chain c = k ? two : one;
+        reset_and_plan(s, c.g);
+        upload(c.x);
+        compute_by(s, c.g);
+        show("out", c.out);
+    }
+    ggml_backend_sched_free(s);
+}
+
 static void scheduled_unflagged(void) {
     struct chain c = chain_of(N);
     if (!wrong) {
@@ -668,6 +712,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(upload_while_computing), ROW(second_context_unflagged), ROW(scheduled_input_once), ROW(scheduled_unflagged),
     ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
     ROW(next_input_over_result), ROW(computed_another_than_asked), ROW(extended_behind_a_reset), ROW(computed_before_it_was_planned),
+    ROW(trained_without_new_labels), ROW(reserved_then_more),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COMPUTE_USAGE = 2, MOST_SRC = 10, WORDS = 16, WHOLE_HASH = 1 << 22, SAMPLES = 4096, LAST_OP = 160 };
+enum { COMPUTE_USAGE = 2, MOST_SRC = 10, WORDS = 16, WHOLE_HASH = 1 << 22, SAMPLES = 4096, LAST_OP = 160, NO_MORE = 1 };
 
 typedef struct tensor {
     int32_t type;
@@ -143,7 +143,7 @@ static void say_text(const char * text, size_t most) {
 }
 
 static void say_start(void) {
-    say("{\"e\":\"start\",\"recorder\":3,\"ggml\":");
+    say("{\"e\":\"start\",\"recorder\":4,\"ggml\":");
     say_text(has("ggml_version") ? ASK(const char *, ggml_version, (void)) : "", 64);
     say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
     for (int op = 0, first = 1; op < LAST_OP && has("ggml_op_can_inplace"); op++) {
@@ -213,6 +213,7 @@ typedef struct { const void * key; uint64_t hash; int64_t more; } entry;
 typedef struct { entry * rows; size_t used, room; } table;
 
 static table tensors, graphs, runs, born;
+static table held;    // by scheduler; `more`: the graph that it was given and holds, NO_MORE where that one's memory is gone
 static table buffers; // `more`: 1 alive, 2 alive and seen born, -1 given back
 static table leafs;   // by their bytes; `more`: how many, 0 where the memory is gone
 
@@ -543,6 +544,12 @@ static void forget(const char * from, const char * to) {
             }
         }
     }
+    for (size_t row = 0; row < held.room; row++) {
+        const char * graph = (const char *) (uintptr_t) held.rows[row].more;
+        if (graph >= from && graph < to) {
+            held.rows[row].more = NO_MORE;
+        }
+    }
 }
 
 // events -----------------------------------------------------------------------------------------
@@ -588,6 +595,10 @@ static void plain(const char * kind, const void * by, const void * other) {
 
 static void say_backends(void * sched);
 
+static bool backends_are_told(void) {
+    return has("ggml_backend_sched_get_n_backends") && has("ggml_backend_sched_get_backend");
+}
+
 // Waits for a scheduler are waits for its backends, which are told here: it may not have run yet.
 static void scheduler_waits(void * sched) {
     if (begin()) {
@@ -605,6 +616,7 @@ static void ended(const void * by) { // what comes to lie at its address is anot
         if (known) {
             known->more = 0;
         }
+        enter(&held, by)->more = 0;
         open_event("ended");
         say(",\"by\":%llu}\n", (unsigned long long) (uintptr_t) by);
         flush();
@@ -617,7 +629,8 @@ static void planned(const void * planner, const void * graph) {
     }
     if (tell_graph(graph)) {
         open_event("plan");
-        say(",\"by\":%llu,\"graph\":%llu}\n", (unsigned long long) (uintptr_t) planner, (unsigned long long) (uintptr_t) graph);
+        say(",\"by\":%llu,\"graph\":%llu,\"for\":%llu}\n", (unsigned long long) (uintptr_t) planner,
+            (unsigned long long) (uintptr_t) graph, (unsigned long long) (uintptr_t) scheduling);
     }
     if (scheduling) {
         entry * of = enter(&runs, scheduling);
@@ -627,11 +640,85 @@ static void planned(const void * planner, const void * graph) {
     flush();
 }
 
-static void say_cells(const void * graph);
-
-static bool backends_are_told(void) {
-    return has("ggml_backend_sched_get_n_backends") && has("ggml_backend_sched_get_backend");
+static void holds(void * sched, const void * graph) {
+    if (begin()) {
+        enter(&held, sched)->more = (int64_t) (uintptr_t) graph;
+        flush();
+    }
 }
+
+// A scheduler that holds a graph computes that one, whichever it is given. One that holds none lays out what it is given:
+// then nobody can have filled the leafs that have no memory yet.
+static void asked_to_compute(void * sched, const void * graph) {
+    graph_head head;
+    if (!begin()) {
+        return;
+    }
+    entry * holding = enter(&held, sched);
+    if (!read_head(graph, &head)) {
+        holding->more = 0;
+    } else if (!holding->more) {
+        holding->more = (int64_t) (uintptr_t) graph;
+        tensor ** bare = malloc(sizeof(tensor *) * (size_t) (head.n_leafs + 1));
+        int count = 0;
+        for (int k = 0; bare && k < head.n_leafs; k++) {
+            if (!head.leafs[k]->data && !head.leafs[k]->view_src) {
+                tell(bare[count++] = head.leafs[k]);
+            }
+        }
+        if (count) {
+            open_event("bare");
+            say(",\"by\":%llu", (unsigned long long) (uintptr_t) sched);
+            say_addresses("leafs", bare, count);
+            say("}\n");
+        }
+        free(bare);
+    } else if (holding->more != (int64_t) (uintptr_t) graph && tell_graph(graph)) {
+        open_event("asked");
+        say(",\"by\":%llu,\"graph\":%llu}\n", (unsigned long long) (uintptr_t) sched, (unsigned long long) (uintptr_t) graph);
+    }
+    flush();
+}
+
+static void given_up(void * sched) { // all that a scheduler laid out
+    if (begin()) {
+        enter(&held, sched)->more = 0;
+        open_event("reset");
+        say(",\"by\":%llu}\n", (unsigned long long) (uintptr_t) sched);
+        flush();
+    }
+}
+
+// What was reserved for a graph: the bytes of each buffer behind it, of a scheduler's backends or of an allocator.
+static void reserved(void * by, const void * graph, bool schedules, bool done) {
+    if (!begin()) {
+        return;
+    }
+    const bool told = schedules && backends_are_told() && has("ggml_backend_sched_get_buffer_size");
+    const int count = told ? ASK(int, ggml_backend_sched_get_n_backends, (void *), by) : !schedules;
+    open_event("reserve");
+    say(",\"by\":%llu,\"graph\":%llu,\"done\":%s,\"sizes\":[", (unsigned long long) (uintptr_t) by,
+        (unsigned long long) (uintptr_t) graph, done ? "true" : "false");
+    for (int k = 0; k < count; k++) {
+        say(k ? ",%zu" : "%zu", schedules
+            ? ASK(size_t, ggml_backend_sched_get_buffer_size, (void *, void *), by,
+                  ASK(void *, ggml_backend_sched_get_backend, (void *, int), by, k))
+            : ASK(size_t, ggml_gallocr_get_buffer_size, (void *, int), by, k));
+    }
+    say("]}\n");
+    flush();
+}
+
+static void stepped(const char * word, const void * by, bool backward) {
+    if (begin()) {
+        open_event("opt");
+        say(",\"by\":%llu,\"word\":\"%s\",\"backward\":%s}\n", (unsigned long long) (uintptr_t) by, word,
+            backward ? "true" : "false");
+        flush();
+    }
+}
+
+static void say_cells(const void * graph);
 
 static void say_backends(void * sched) {
     if (backends_are_told()) {
@@ -945,6 +1032,9 @@ COMPUTES(ggml_backend_graph_compute_async, false)
         scheduling = sched; \
         const result status = call(sched, graph); \
         scheduling = before; \
+        if (status && depth == 0) { \
+            holds(sched, graph); \
+        } \
         return status; \
     }
 SCHEDULED(bool, ggml_backend_sched_alloc_graph)
@@ -957,6 +1047,9 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
         const bool outer = depth++ == 0; \
         scheduling = sched; \
         announced = outer ? false : announced; \
+        if (outer) { \
+            asked_to_compute(sched, graph); \
+        } \
         awaited = outer ? waits || !backends_are_told() : awaited; /* or nobody could say what waits for it */ \
         const int status = call(sched, graph); \
         depth--; \
@@ -972,6 +1065,54 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
 SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute, true)
 SCHEDULE_COMPUTES(ggml_backend_sched_graph_compute_async, false)
 
+REAL(void, ggml_backend_sched_reset, (void *))
+void ggml_backend_sched_reset(void * sched) {
+    ggml_backend_sched_reset_type call = CALL(ggml_backend_sched_reset);
+    if (depth == 0) {
+        given_up(sched);
+    }
+    call(sched);
+}
+
+REAL(bool, ggml_backend_sched_reserve, (void *, void *))
+bool ggml_backend_sched_reserve(void * sched, void * graph) {
+    ggml_backend_sched_reserve_type call = CALL(ggml_backend_sched_reserve);
+    if (depth++ == 0) {
+        scheduler_waits(sched);
+    }
+    const bool done = call(sched, graph);
+    if (--depth == 0) {
+        reserved(sched, graph, true, done);
+        given_up(sched);
+    }
+    return done;
+}
+
+REAL(bool, ggml_gallocr_reserve, (void *, void *))
+bool ggml_gallocr_reserve(void * planner, void * graph) {
+    ggml_gallocr_reserve_type call = CALL(ggml_gallocr_reserve);
+    const bool done = call(planner, graph);
+    if (depth == 0 && !scheduling) {
+        reserved(planner, graph, false, done);
+    }
+    return done;
+}
+
+REAL(void, ggml_opt_alloc, (void *, bool))
+void ggml_opt_alloc(void * opt, bool backward) {
+    ggml_opt_alloc_type call = CALL(ggml_opt_alloc);
+    stepped("alloc", opt, backward);
+    call(opt, backward);
+}
+
+REAL(void, ggml_opt_eval, (void *, void *))
+void ggml_opt_eval(void * opt, void * result) {
+    ggml_opt_eval_type call = CALL(ggml_opt_eval);
+    stepped("eval", opt, false);
+    call(opt, result);
+    stepped("done", opt, false);
+}
+
 #include "llama_record.h"
 
 #define ROW(name) { #name, (void *) name, &name##_kept }
@@ -984,7 +1125,8 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(ggml_backend_buffer_free), ROW(ggml_free), ROW(ggml_reset), ROW(ggml_backend_graph_compute),
     ROW(ggml_backend_graph_compute_async), ROW(ggml_backend_sched_alloc_graph), ROW(ggml_backend_sched_graph_compute),
     ROW(ggml_backend_sched_graph_compute_async), ROW(ggml_backend_sched_free), ROW(ggml_backend_free),
-    ROW(ggml_backend_event_free), ROW(llama_decode), ROW(llama_process), ROW(llama_batch_ext_add),
+    ROW(ggml_backend_event_free), ROW(ggml_backend_sched_reset), ROW(ggml_backend_sched_reserve), ROW(ggml_gallocr_reserve),
+    ROW(ggml_opt_alloc), ROW(ggml_opt_eval), ROW(llama_decode), ROW(llama_process), ROW(llama_batch_ext_add),
     ROW(llama_batch_ext_add_token), ROW(llama_batch_ext_add_embd), ROW(llama_batch_ext_add_seq), ROW(llama_batch_ext_set_pos),
     ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
     ROW(llama_memory_seq_cp), ROW(llama_memory_seq_keep), ROW(llama_memory_seq_add), ROW(llama_memory_seq_div),

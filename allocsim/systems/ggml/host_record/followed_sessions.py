@@ -136,6 +136,7 @@ class _Session:
         if isinstance(one, RecordedRun):
             self.runs.append(one)
             self._appended(self._like(one))
+            self.fresh |= bool(one.unmade)
         elif isinstance(one, RecordedBuffer):
             self._appended(one)
         elif last is not None and before != (after := self._read(last)):

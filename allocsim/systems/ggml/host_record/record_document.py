@@ -15,7 +15,7 @@ Contract
   later ones do, since a run depends on the runs before it through the bytes they left alone.
 * `meta.ggml.host` counts uploads and reads that were recorded, names what was assumed, and says
   which computation of the process each run of the session is, from 1; 0 where a buffer was given
-  back.
+  back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1.
 
 O(runs x nodes). What this module does not see: whether anything is wrong.
 """
@@ -26,7 +26,7 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from allocsim.model import Document, Run
-from allocsim.systems.ggml.ggml_dump import GRAPH
+from allocsim.systems.ggml.ggml_dump import GRAPH, NOT_COMPUTED
 from allocsim.systems.ggml.host_record.record_log import RecordLog
 from allocsim.systems.ggml.host_record.record_rows import Named, SessionPrograms, skipped
 from allocsim.systems.ggml.host_record.recorded_runs import RunFacts, facts_of, in_plan, placed, shared_memory
@@ -52,6 +52,8 @@ class Step:
     skip: tuple[int, ...] = ()
     compute: int = 0
     """Which computation of the process it is, from 1; 0 where a buffer was given back."""
+    evaluation: int = 0
+    """Of which evaluation of ggml_opt it is part, from 1."""
 
     @property
     def key(self) -> Hashable:
@@ -120,14 +122,14 @@ def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Sessio
             reads = wanted[id(session.rows_of(one.run)), lanes[one]]
             last = len(steps)
             part = session.part(one.run, reads, lane=lanes[one])
-            steps.append(Step(part, skipped(one.run, one.left_out), one.run.number))
+            steps.append(Step(part, skipped(one.run, one.left_out), one.run.number, one.run.step))
         elif one.given_back in session.memories:
             steps.append(Step(session.end(one.given_back)))
     kept: list[Step] = []
     for step in steps[: last + 1]:
         keep(kept, step, lambda one: one.key)
     yield SessionPart(steps=tuple(kept))
-    yield from islice(chain(_late(session, facts), _hasty(session, facts)), MOST_APART)
+    yield from islice(chain(_late(session, facts), _hasty(session, facts), _unmade(session, facts)), MOST_APART)
 
 
 Kept = TypeVar("Kept")
@@ -211,6 +213,14 @@ def _hasty(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionP
                 yield SessionPart(steps=twice, waits=False, of="uploads without a wait")
 
 
+def _unmade(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
+    """Yield a part for each different graph that was asked for while a scheduler held another."""
+    runs = [one.run for one in facts if one.run is not None and one.run.unmade]
+    parts = {id(part): (part, run) for run in reversed(runs) for part in (session.unmade(run.unmade),)}
+    for part, run in reversed(parts.values()):
+        yield SessionPart(steps=(Step(part, compute=run.number),), of=NOT_COMPUTED)
+
+
 def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[RunFacts]) -> Document:
     """Return a part of a session as a document."""
     programs = list({id(step.part): step.part for step in part.steps}.values())
@@ -228,6 +238,11 @@ def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[Run
         "assumed": sorted({tensor.name for one in facts for tensor in one.assumed}),
         "of": part.of,
         "computes": [step.compute for step in part.steps],
+        **(
+            {"evaluations": [step.evaluation for step in part.steps]}
+            if any(step.evaluation for step in part.steps)
+            else {}
+        ),
     }
     shared = {key: value for key, value in abouts[0].items() if key not in (GRAPH, "reads")} if abouts else {}
     return Document(

@@ -7,7 +7,11 @@
 | `tensor` | a `ggml_tensor`, told when it is first seen and whenever it has changed |
 | `gone` | the memory `[from, to)` of a context is given back: its tensors are no more |
 | `graph` | leafs and nodes of a `ggml_cgraph` at `at`, told when the lists have changed |
-| `plan` | an allocator laid out a graph |
+| `plan` | an allocator laid out a graph, `for` a scheduler or for itself (0) |
+| `reserve` | an allocator or scheduler made room for a graph: the `sizes` of its buffers behind it |
+| `reset` | a scheduler gave up what it had laid out: tensors of that graph lie in memory that is not theirs |
+| `bare`, `asked` | before a `run` of a scheduler: leafs that have no memory yet; a graph that it was given while it holds another, which it computes |
+| `opt` | a step of ggml_opt: `alloc` its graph, `eval`, `done` |
 | `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting; what is read goes `into` an address |
 | `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `backends`: those of its scheduler; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
 | `sync` | the host waited for a backend or scheduler, whose `backends` are told |
@@ -47,9 +51,9 @@ class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
 
     ggml: str
     inplace_ops: tuple[str, ...]
-    recorder: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
+    recorder: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
     """Version: 1 said of the restoring of a state its end alone, 2 when it begins, 3 says when
-    schedulers, backends and events end.
+    schedulers, backends and events end, 4 resets, reserves and steps.
     """
 
 
@@ -104,11 +108,49 @@ class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
     nodes: tuple[Address, ...]
 
 
-class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan"):
-    """An allocator laid out a graph."""
+class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"scheduler": "for"}):
+    """An allocator laid out a graph, maybe for a scheduler."""
 
     by: Address
     graph: Address
+    scheduler: Address = 0
+
+
+class SchedulerReset(RecordEvent, frozen=True, kw_only=True, tag="reset"):
+    """A scheduler gave up what it had laid out."""
+
+    by: Address
+
+
+class Reserved(RecordEvent, frozen=True, kw_only=True, tag="reserve"):
+    """Room was made for a graph."""
+
+    by: Address
+    graph: Address
+    done: bool
+    sizes: tuple[Count, ...]
+
+
+class BareLeafs(RecordEvent, frozen=True, kw_only=True, tag="bare"):
+    """Leafs that have no memory when a scheduler is asked to compute."""
+
+    by: Address
+    leafs: tuple[Address, ...]
+
+
+class GraphAsked(RecordEvent, frozen=True, kw_only=True, tag="asked"):
+    """A scheduler that holds another graph is asked to compute this one."""
+
+    by: Address
+    graph: Address
+
+
+class OptStep(RecordEvent, frozen=True, kw_only=True, tag="opt"):
+    """A step of ggml_opt."""
+
+    by: Address
+    word: Literal["alloc", "eval", "done"]
+    backward: bool
 
 
 class HostWrote(RecordEvent, frozen=True, kw_only=True, tag="set", rename={"start": "from"}):
@@ -236,7 +278,8 @@ class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
 
 
 AnyEvent = (
-    Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | HostWrote | HostRead
+    Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | SchedulerReset | Reserved
+    | BareLeafs | GraphAsked | OptStep | HostWrote | HostRead
     | RunBegins | RunEnded | Waited | ActorEnded | EventRecorded | EventWaited
     | RowFilled | BatchBegins | BatchEnded | ResultsTaken | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

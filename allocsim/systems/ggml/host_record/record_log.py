@@ -14,6 +14,9 @@ Contract
   other memory, flags or sources is the same. Its buffer is the one that lies at the address told at
   the moment its memory was told.
 * So are schedulers, backends and events another one where one was given back before.
+* What a scheduler laid out and gave up by a reset keeps its addresses, of which the next plan knows
+  nothing. Where a later graph has such leafs, and bytes of what was given up are taken while they
+  are needed, all of it lies in memory that was given back before that run; else nothing is said.
 * A tensor's flags are those it had when its memory was given to it: what the planner knew.
 
 O(lines). What this module does not see: what is wrong.
@@ -21,7 +24,8 @@ O(lines). What this module does not see: what is wrong.
 
 import heapq
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -35,6 +39,7 @@ from allocsim.systems.ggml.ggml_dump import NONE
 from allocsim.systems.ggml.host_record.record_events import (
     ActorEnded,
     AnyEvent,
+    BareLeafs,
     BatchBegins,
     BatchEnded,
     BufferFreed,
@@ -42,14 +47,19 @@ from allocsim.systems.ggml.host_record.record_events import (
     ContextGone,
     EventRecorded,
     EventWaited,
+    GraphAsked,
     GraphTold,
     HostRead,
     HostWrote,
     MaskTold,
     NumbersTold,
+    OptStep,
+    Planned,
+    Reserved,
     ResultsTaken,
     RowFilled,
     RunBegins,
+    SchedulerReset,
     SequenceAsked,
     Start,
     TensorTold,
@@ -141,6 +151,12 @@ class RecordedRun:
     thread: int = 0
     held: dict[RecordedTensor, NumbersTold | MaskTold] = field(default_factory=dict)
     """What leafs of a batch of llama.cpp held, where they name its cells."""
+    bare: frozenset[RecordedTensor] = frozenset()
+    """Leafs that had no memory before the call that computed: nobody can have filled them."""
+    unmade: tuple[PlacedTensor, ...] = ()
+    """Results of the graph that was asked for and not computed, since the scheduler held another."""
+    step: int = 0
+    """Which evaluation of ggml_opt it is part of, from 1; 0 for none."""
 
 
 Laid = tuple[
@@ -214,10 +230,22 @@ class RecordLog:
     """In order."""
     uploads: int = 0
     reads: int = 0
+    reserved: dict[int, list[Reserved]] = field(default_factory=dict)
+    """By allocator or scheduler, in order."""
+    laid_by: dict[RecordedBuffer, int] = field(default_factory=dict)
+    """The allocator or scheduler that first laid tensors there."""
     waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """By backend or scheduler, in order: an event, and up to which event the host knows behind it
     that what was given before has ended.
     """
+
+    def outgrown(self, memory: RecordedBuffer) -> int | None:
+        """Return the bytes that were reserved last before a buffer was made for a graph that needs more;
+        None where that is not so, or not told by one size.
+        """
+        before = [one for one in self.reserved.get(self.laid_by.get(memory, 0), ()) if one.done and one.n < memory.born]
+        sizes = [size for size in before[-1].sizes if size] if before else []
+        return sizes[0] if len(sizes) == 1 and sizes[0] < memory.size else None
 
     def waited(self, by: int, told: int, reached: int) -> None:
         """Say that the host knows behind an event that what `by` was given before another ended."""
@@ -268,6 +296,15 @@ class LogReading:
         """Batches of llama.cpp that are filled row by row."""
         self.held: dict[RecordedTensor, NumbersTold | MaskTold] = {}
         """What was told of leafs for the next run."""
+        self.bare: frozenset[RecordedTensor] = frozenset()
+        """Leafs that have no memory before the next run of a scheduler."""
+        self.asked: GraphAsked | None = None
+        self.steps, self.step = 0, 0
+        """Evaluations of ggml_opt so far, and the one that goes on."""
+        self.given: defaultdict[int, dict[RecordedTensor, int]] = defaultdict(dict)
+        """By scheduler, what it laid out since its last reset, and where."""
+        self.given_up: dict[RecordedTensor, int] = {}
+        """What schedulers laid out before a reset, and where."""
         self.count = 0
 
     def feed(self, data: bytes) -> None:
@@ -328,10 +365,32 @@ class LogReading:
                 self.graphs[event.at] = event.leafs, event.nodes
             case HostWrote() | HostRead():
                 self._touched(event)
+            case BareLeafs() | GraphAsked() | Planned() | SchedulerReset() | Reserved() | OptStep():
+                self._scheduled(event)
             case RunBegins():
                 self._ran(event)
             case Waited() | EventRecorded() | EventWaited() | ActorEnded() | ResultsTaken():
                 self._ordered(event)
+
+    def _scheduled(self, event: BareLeafs | GraphAsked | Planned | SchedulerReset | Reserved | OptStep) -> None:
+        """Take in what a scheduler or an allocator is given, and gives up."""
+        match event:
+            case BareLeafs():
+                self.bare = frozenset(self.tensors[at] for at in event.leafs)
+            case GraphAsked():
+                self.asked = event
+            case Planned():
+                self._lays(
+                    event.scheduler or event.by,
+                    (self.tensors[at] for those in self.graphs[event.graph] for at in those),
+                )
+            case Reserved():
+                self.log.reserved.setdefault(self._actor(event.by), []).append(event)
+            case OptStep():
+                self.steps += event.word == "eval"
+                self.step = self.steps if event.word == "eval" else 0
+            case SchedulerReset():
+                self.given_up |= self.given.pop(self._actor(event.by), {})
 
     def _actor(self, at: int) -> int:
         """Return the number of the scheduler, backend or event that lies at an address now."""
@@ -442,7 +501,11 @@ class LogReading:
         changed, same = (frozenset(self.tensors[at] for at in those) for those in (event.changed, event.same))
         if event.graph not in self.laid:
             self.laid[event.graph] = self._laid(event.graph)
+        if self._trampled(event, self.laid[event.graph]):
+            self.laid[event.graph] = self._laid(event.graph)
         leafs, outside, nodes, copies = self.laid[event.graph]
+        if event.backends:
+            self._lays(event.by, (one.tensor for one in (*leafs, *nodes)))
         by, backends = self._actor(event.by), tuple(map(self._actor, event.backends))
         self.backends[by] = backends
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
@@ -450,11 +513,57 @@ class LogReading:
         number = len(self.log.runs) + 1
         run = RecordedRun(
             number, event.n, by, backends, event.waits, leafs, outside, nodes, copies, changed, same, event.thread,
-            self.held,
+            self.held, self.bare, self._unmade(nodes), self.step,
         )  # fmt: skip
-        self.held = {}
+        self.held, self.bare, self.asked = {}, frozenset(), None
         self.log.runs.append(run)
         self.log.happened.append(run)
+
+    def _lays(self, scheduler: int, tensors: Iterable[RecordedTensor]) -> None:
+        for one in tensors:
+            if one.memory is not None and one.memory.computes:
+                self.given[self._actor(scheduler)][one] = one.told.data
+                self.log.laid_by.setdefault(one.memory, self._actor(scheduler))
+
+    def _trampled(self, event: RunBegins, laid: Laid) -> bool:
+        """Give back, each by itself, the memory of what a scheduler gave up, where this run needs it and
+        lays others there; return whether there is any.
+        """
+        old = {
+            one.tensor: one
+            for those in laid[:3]
+            for one in those
+            if self.given_up.get(one.tensor, 0) == one.told.data
+            and one.memory is not None
+            and not one.memory.dead(event.n)
+        }
+        filled = {tensor for tensor, one in old.items() if one.told.op == NONE and one.view_src is None}
+        if not filled or not _meets_others(laid, old):
+            return False
+        ended: dict[RecordedTensor, RecordedBuffer] = {}
+        for one in sorted(old.values(), key=lambda one: one.view_src is not None):
+            memory = one.memory
+            assert memory is not None
+            if one.view_src not in ended:
+                title = f"{memory.name}, {one.tensor.name} before a reset"
+                gone = replace(memory, number=len(self.log.buffers), name=title, died=event.n - 1)
+                self.log.buffers.append(gone)
+                if one.tensor in filled:
+                    self.log.happened.append(gone)
+                ended[one.tensor] = gone
+            one.tensor.memory = ended[one.view_src or one.tensor]
+            del self.given_up[one.tensor]
+        return True
+
+    def _unmade(self, nodes: tuple[PlacedTensor, ...]) -> tuple[PlacedTensor, ...]:
+        """Return results that were asked for, and are no nodes of what is computed; of those that no
+        other takes.
+        """
+        _, listed = self.graphs[self.asked.graph] if self.asked else ((), ())
+        made = {one.tensor for one in nodes}
+        unmade = [self._placed(at) for at in listed if self.tensors[at] not in made]
+        taken = {source for one in unmade for source in one.src}
+        return tuple(one for one in unmade if one.tensor not in taken and one.told.op != NONE)
 
     def _laid(self, graph: int) -> Laid:
         listed, ordered = self.graphs[graph]
@@ -481,6 +590,36 @@ class LogReading:
         src = tuple(self.tensors[other] if other else None for other in told.src)
         view_src = self.tensors[told.view_src] if told.view_src else None
         return PlacedTensor(tensor, told, tensor.memory, tensor.flags, view_src, src)
+
+
+def _meets_others(laid: Laid, old: Container[RecordedTensor]) -> bool:
+    """Return whether a tensor of old shares bytes with another one of its graph, while both are
+    needed.
+    """
+    leafs, outside, nodes, _ = laid
+    everything = *leafs, *outside, *nodes
+    first = {one.tensor: -1 for one in (*leafs, *outside)}
+    root = {one.tensor: one.view_src or one.tensor for one in everything}
+    last = dict(first)
+    for place, node in enumerate(nodes):
+        for one in (node.tensor, *(source for source in node.src if source is not None)):
+            home = root.get(one, one)
+            first.setdefault(home, place)
+            last[home] = place
+    roots = [one for one in everything if one.view_src is None and one.memory is not None and one.tensor in first]
+    return any(
+        one.memory is other.memory
+        and one.told.data < other.told.data + other.told.nbytes
+        and other.told.data < one.told.data + one.told.nbytes
+        and (
+            first[one.tensor] == first[other.tensor]
+            or max(first[one.tensor], first[other.tensor]) < min(last[one.tensor], last[other.tensor])
+        )
+        for one in roots
+        if one.tensor in old
+        for other in roots
+        if other is not one
+    )
 
 
 def _layout(told: TensorTold) -> tuple[object, ...]:

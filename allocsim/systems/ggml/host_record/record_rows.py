@@ -11,7 +11,7 @@ Contract
 O(tensors) for each graph that is new. What this module does not see: what follows what.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from allocsim.errors import DocumentError
-from allocsim.model import GIVEN_BACK, HOST_WRITE, Arena, Document, Plan, Program
+from allocsim.model import GIVEN_BACK, HOST_READ, HOST_WRITE, Arena, Document, Plan, Program
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.systems.ggml import dump_document
 from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, SPLIT_COPY
@@ -106,6 +106,13 @@ class SessionPrograms:
             self.parts[laid] = _overwritten(laid, HOST_WRITE, f"{title} uploaded", self.arenas())
         return self.parts[laid]
 
+    def unmade(self, results: tuple[PlacedTensor, ...]) -> Document:
+        """Return the program in which the host takes results that nothing computed."""
+        key = "unmade", *(one.tensor.number for one in results)
+        if key not in self.parts:
+            self.parts[key] = _unmade(results)
+        return self.parts[key]
+
     def arenas(self) -> tuple[Arena, ...]:
         """Return an arena for each buffer."""
         return tuple(
@@ -168,7 +175,11 @@ def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
             "name": "record",
             "runs_again": True,
             "inplace_ops": session.log.inplace_ops,
-            "buffers": [{"name": a.name, "size": m.size, "alignment": a.alignment} for a, m in arenas],
+            "buffers": [
+                {"name": a.name, "size": m.size, "alignment": a.alignment}
+                | ({} if (less := session.log.outgrown(m)) is None else {"outgrown": less})
+                for a, m in arenas
+            ],
         },
         "leafs": [row(tensor) for tensor in (*run.leafs, *run.outside)],
         "nodes": [row(tensor) for tensor in run.nodes],
@@ -192,6 +203,15 @@ def skipped(run: RecordedRun, left_out: set[RecordedTensor]) -> tuple[int, ...]:
     return tuple(step for step, tensor in enumerate(filled) if tensor.tensor in left_out)
 
 
+def _unmade(results: Sequence[PlacedTensor]) -> Document:
+    builder = ProgramBuilder("asked for, and not computed")
+    sizes = [one.told.nbytes for one in results]
+    for one, nbytes in zip(results, sizes, strict=True):
+        value = builder.value(one.told.name, builder.buffer(one.told.name, nbytes), "u8", (nbytes,))
+        builder.op(HOST_READ, (value,), (), name=f"{one.told.name} asked for")
+    return _planned(builder.build(), 0, [sum(sizes[:place]) for place in range(len(sizes))], sizes)
+
+
 def _given_back(memory: RecordedBuffer, arena: int, arenas: tuple[Arena, ...]) -> Document:
     title = f"buffer {arenas[arena].name}"
     return _overwritten((title, arena, 0, memory.size), GIVEN_BACK, f"{title} given back", arenas)
@@ -203,16 +223,19 @@ def _overwritten(bytes_of: NamedBytes, kind: str, name: str, arenas: tuple[Arena
     builder = ProgramBuilder(name, arenas=arenas)
     buffer = builder.buffer(title, nbytes, arena=arena)
     builder.op(kind, (), (builder.value(title, buffer, "u8", (nbytes,)),), name=name)
-    program: Program = builder.build()
+    return _planned(builder.build(), arena, [offset], [nbytes])
+
+
+def _planned(program: Program, arena: int, offset: Sequence[int], nbytes: Sequence[int]) -> Document:
     return Document(
         programs=(program,),
         plans=(
             Plan(
                 program=program,
                 source="the host",
-                arena=np.array([arena], dtype=np.int32),
-                offset=np.array([offset], dtype=np.int64),
-                nbytes=np.array([nbytes], dtype=np.int64),
+                arena=np.full(len(nbytes), arena, dtype=np.int32),
+                offset=np.array(offset, dtype=np.int64),
+                nbytes=np.array(nbytes, dtype=np.int64),
             ),
         ),
     )

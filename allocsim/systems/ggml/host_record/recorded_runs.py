@@ -13,7 +13,7 @@ Contract
   of them. What a graph writes into the leaf itself (a state) is its own. A leaf that keeps its
   bytes
   is as good as uploaded. A leaf in memory that was given back is left out, whatever was written
-  there.
+  there, and so is one that got its memory in the call that computes.
 * A leaf that no call was ever seen to upload is *assumed* to be uploaded before each run: the host
   may write by pointer, even what lies there already. But where a call uploaded the leaf that lay
   there before, a run took its bytes and they are as that run left them, nobody wrote this one.
@@ -277,7 +277,7 @@ class FollowedHost:
         assert memory is not None
         span = _span(tensor.told, memory)
         leaf = self.leafs.setdefault(root, _Leaf(span))
-        if memory.dead(run.event):
+        if memory.dead(run.event) or root in run.bare:
             facts.left_out.add(root)
         elif root in run.changed or (_covers(leaf.uploaded, tensor.told.nbytes) and not leaf.taken):
             leaf.taken = False

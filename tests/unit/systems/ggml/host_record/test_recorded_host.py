@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from allocsim.cli.record_live import finding
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError
 from allocsim.model import Document
@@ -47,6 +48,10 @@ FAULTS = {
     "both_uploaded_first": ("C14", "caller"),
     "weights_freed": ("C14", "caller"),
     "next_input_over_result": ("C07", "caller"),
+    "computed_another_than_asked": ("C14", "caller"),
+    "extended_behind_a_reset": ("C14", "caller"),
+    "computed_before_it_was_planned": ("C14", "caller"),
+    "trained_without_new_labels": ("C14", "caller"),
     "read_while_computing": ("C09", "schedule"),
     "upload_while_computing": ("C09", "schedule"),
     "scheduled_read_while_computing": ("C09", "schedule"),
@@ -56,12 +61,17 @@ FAULTS = {
 
 GONE = {
     "weights_freed": "the memory of w was given back (ggml_backend_buffer_free,",
+    "extended_behind_a_reset": "the memory of x was given back (ggml_backend_buffer_free, ggml_backend_sched_reset,",
     "replaced_then_run": "the memory of x was given back (ggml_backend_buffer_free,",
     "replaced_then_read": "before its memory is given back (ggml_backend_buffer_free,",
 }
 """Program whose fault is memory that is no more -> what is said of it: no upload helps."""
 
+SAID = {**GONE, "computed_another_than_asked": "ggml_backend_sched_reset(sched) before this graph is computed"}
+"""Program -> what its cure is in calls of ggml, where its class does not say it."""
+
 CURES = {
+    "extended_behind_a_reset": "keep the memory of x until every run that reads it has ended",
     "weights_freed": "keep the memory of w until every run that reads it has ended",
     "replaced_then_run": "keep the memory of x until every run that reads it has ended",
     "planned_over_then_run": "upload x before every run, behind each run of another program that takes its bytes",
@@ -84,6 +94,7 @@ SOUND = (
     "first_by_call_then_by_pointer",
     "read_after_scale_inplace",
     "waited_by_another_run",
+    "reserved_then_more",
 )
 """Right programs that look like wrong ones."""
 
@@ -134,7 +145,7 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     assert _named(outcomes) == {FAULTS[name]}
     assert _named(_judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
     (said,) = {text for one in outcomes for text in remarks_on(one.document, one.causes).get("in ggml", ())}
-    assert GONE.get(name, CALLS.get(FAULTS[name][0], "ggml_")) in said
+    assert SAID.get(name, CALLS.get(FAULTS[name][0], "ggml_")) in said
     assert ("ggml_backend_buffer_free" in said) == (name in GONE)
     if name in CURES:
         assert {cause.cure.words for one in outcomes for cause in one.causes if cause.cure} == {(CURES[name],)}
@@ -159,6 +170,23 @@ def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Pat
     (row,) = memory_answer(document)
     assert (row.asked, row.used, row.least) == (768, 768, 768)
     assert [name for name, _ in row.needed] == ["w", "x", "node_0"]
+
+
+def test_a_record_says_where_what_was_reserved_was_too_little(built: Path, tmp_path: Path) -> None:
+    """Room for tensors of 256 bytes is reserved; behind the first graph comes one that needs four times as much."""
+    documents = _recorded(built, tmp_path, [str(built / "host_programs"), "reserved_then_more"])
+    rows = [row for document in documents for row in memory_answer(document)]
+    assert [(row.asked, row.outgrown) for row in rows] == [(512, None), (2048, 512)]
+    assert any("512 B reserved before were too few for a graph" in text for text in rows[1].sentences())
+
+
+def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
+    """Which step of ggml_opt a run is part of stands beside its number, and is said as it comes."""
+    _recorded(built, tmp_path, [str(built / "host_programs"), "trained_without_new_labels", "wrong"])
+    (outcome,) = _judged(documents_of(read_log(tmp_path / "log.jsonl")))
+    assert outcome.document is not None
+    assert outcome.document.meta["ggml"]["host"]["evaluations"] == [1, 2]
+    assert finding(outcome.causes[0], outcome.document).startswith("compute 2, step 2 of ggml_opt: C14 caller")
 
 
 def test_two_contexts_of_one_shape_are_two_sessions(built: Path, tmp_path: Path) -> None:
