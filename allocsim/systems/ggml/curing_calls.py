@@ -47,8 +47,9 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
 
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
-    """Return the kind of a change, or what is the matter with the part of a record, with `, gone` where the host gave its memory back before the
-    run that lacks an upload, which then would write into what is no more, or before a late look.
+    """Return the kind of a change, or what is the matter with the part of a record, with `, gone`
+    where the host gave its memory back before the run that lacks an upload, which then would write
+    into what is no more, or before a late look.
     """
     if change.kind == "unwritten" and document.meta["ggml"].get("host", {}).get("of") == NOT_COMPUTED:
         return NOT_COMPUTED

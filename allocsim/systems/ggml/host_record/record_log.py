@@ -154,7 +154,7 @@ class RecordedRun:
     bare: frozenset[RecordedTensor] = frozenset()
     """Leafs that had no memory before the call that computed: nobody can have filled them."""
     unmade: tuple[PlacedTensor, ...] = ()
-    """Results of the graph that was asked for and not computed, since the scheduler held another."""
+    """Results of the graph that was asked for and not computed: the scheduler held another."""
     step: int = 0
     """Which evaluation of ggml_opt it is part of, from 1; 0 for none."""
 
@@ -240,8 +240,8 @@ class RecordLog:
     """
 
     def outgrown(self, memory: RecordedBuffer) -> int | None:
-        """Return the bytes that were reserved last before a buffer was made for a graph that needs more;
-        None where that is not so, or not told by one size.
+        """Return the bytes that were reserved last before a buffer was made for a graph that needs
+        more; None where that is not so, or not told by one size.
         """
         before = [one for one in self.reserved.get(self.laid_by.get(memory, 0), ()) if one.done and one.n < memory.born]
         sizes = [size for size in before[-1].sizes if size] if before else []
@@ -526,8 +526,8 @@ class LogReading:
                 self.log.laid_by.setdefault(one.memory, self._actor(scheduler))
 
     def _trampled(self, event: RunBegins, laid: Laid) -> bool:
-        """Give back, each by itself, the memory of what a scheduler gave up, where this run needs it and
-        lays others there; return whether there is any.
+        """Give back, each by itself, the memory of what a scheduler gave up, where this run needs
+        it and lays others there; return whether there is any.
         """
         old = {
             one.tensor: one
@@ -556,8 +556,8 @@ class LogReading:
         return True
 
     def _unmade(self, nodes: tuple[PlacedTensor, ...]) -> tuple[PlacedTensor, ...]:
-        """Return results that were asked for, and are no nodes of what is computed; of those that no
-        other takes.
+        """Return results that were asked for, and are no nodes of what is computed; of those, what
+        no other takes.
         """
         _, listed = self.graphs[self.asked.graph] if self.asked else ((), ())
         made = {one.tensor for one in nodes}
