@@ -1,6 +1,7 @@
 """The programs of C whose host errs, or looks as if it did (`tests/data/ggml_host`), compiled."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from allocsim.systems.ggml.access.library import find
+from allocsim.systems.ggml.host_record.host_recorder import RECORDER, object_files
 from tests.ggml_live import live
 
 PROGRAMS = Path(__file__).parent / "data" / "ggml_host"
@@ -26,3 +28,45 @@ def programs(folder: Path) -> Path:
         source, made = str(PROGRAMS / f"{name}.c"), str(folder / name)
         subprocess.run([compiler, "-O1", source, *linked, "-o", made, *options], check=True)
     return folder
+
+
+FORWARDED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#define FORWARD(name) __attribute__((used)) void * at_##name; \\
+    __asm__(".text\\n.globl " #name "\\n.type " #name ", @function\\n" #name ": jmp *at_" #name "(%rip)\\n");
+"""
+"""A function for each of a library's, which goes there."""
+
+
+def linked_program(folder: Path) -> Path:
+    """Link the programs, and the recorder's object, with a static stand-in for ggml: a function for each that they call,
+    which no loader sees, and which goes to one of a library that was opened by its path.
+    """
+    programs(folder)
+    called = re.findall(r"\b(ggml_\w+)\(", (PROGRAMS / "ggml_api.h").read_text())
+    asked = re.findall(r"(?:ASK\([^,]+|HAS\(|REAL\([^,]+)(?:, )?\b(ggml_\w+)", RECORDER.read_text())
+    written = re.findall(
+        r"^(?:WRITES|ENDS)\((ggml_\w+)\)|(?:COMPUTES|SCHEDULED)\((?:bool, )?(ggml_\w+)",
+        RECORDER.read_text(),
+        re.MULTILINE,
+    )
+    names = sorted({*called, *asked, *(name for pair in written for name in pair if name)})
+    library = next(find("before").parent.glob("libggml-cpu-*.so*"))
+    slots = "".join(f'    at_{name} = dlsym(library, "{name}");\n' for name in names)
+    opened = f'    void * library = dlopen("{library}", RTLD_NOW | RTLD_LOCAL);\n    if (!library) {{ abort(); }}\n'
+    stand_in = "".join(f"FORWARD({name})\n" for name in names)
+    (folder / "stand_in.c").write_text(
+        f"{FORWARDED}{stand_in}__attribute__((constructor)) static void open_it(void) {{\n{opened}{slots}}}\n"
+    )
+    for name, data in object_files().items():
+        (folder / name).write_bytes(data)
+    compiler, made = os.environ.get("CC", "cc"), folder / "linked_programs"
+    for source in (folder / "stand_in.c", PROGRAMS / "host_programs.c"):
+        subprocess.run([compiler, "-O1", "-c", str(source), "-o", str(folder / f"{source.stem}.o")], check=True)
+    subprocess.run(["ar", "rcs", str(folder / "libggml.a"), str(folder / "stand_in.o")], check=True)
+    parts = [str(folder / name) for name in ("host_programs.o", "allocsim_record.c", "libggml.a")]
+    options = [f"@{folder / 'allocsim_record.wrap'}", "-Wl,--gc-sections", "-lm", "-ldl", "-lpthread"]
+    subprocess.run([compiler, "-O1", *parts, *options, "-o", str(made)], check=True)
+    return made

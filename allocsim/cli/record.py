@@ -38,7 +38,7 @@ from allocsim.outcomes.telling import lines_of
 from allocsim.recordings import JudgedRecording, judge
 from allocsim.systems import remarks_on
 from allocsim.systems.ggml.host_record.cache_cells import CellRecording, cell_recordings
-from allocsim.systems.ggml.host_record.host_recorder import started
+from allocsim.systems.ggml.host_record.host_recorder import object_files, started
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 from allocsim.systems.ggml.memory_answer import entries_of, memory_answer, sentences_of
@@ -67,14 +67,23 @@ def ggml(
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Judge while it runs; say findings at once.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="With --live: end it at the first finding.")] = False,
+    linked: Annotated[
+        Path | None, typer.Option("--object", metavar="DIR", help="Write the recorder to link with a static ggml.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A program that calls ggml: its uploads, runs and reads, recorded and judged.
 
     Example: allocsim record ggml -- ./program model.gguf
     """
-    if bool(program) == (given is not None):
-        raise typer.BadParameter("give a program behind `--`, or a log by --log")
+    if [bool(program), given is not None, linked is not None].count(True) != 1:
+        raise typer.BadParameter("give a program behind `--`, a log by --log, or a folder by --object")
+    if linked is not None:
+        replace_files(linked, object_files())
+        print_line(
+            f"link the program with {show_path(linked)}/allocsim_record.c @{show_path(linked)}/allocsim_record.wrap"
+        )
+        return 0
     if (live and given is not None) or (stop and not live):
         raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
     with log_at(given or out) as path:

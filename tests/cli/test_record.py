@@ -95,12 +95,23 @@ def test_a_program_is_ended_at_its_first_finding(layers):
     assert "1. C06 caller" in out
 
 
+def test_the_recorder_is_written_to_be_linked(tmp_path, capsys):
+    """A source that needs no other file, and an option of the linker for each function that it stands before."""
+    assert main(["record", "ggml", "--object", str(tmp_path / "recorder")]) == 0
+    assert "allocsim_record.c @" in capsys.readouterr().out
+    source = (tmp_path / "recorder" / "allocsim_record.c").read_text()
+    options = (tmp_path / "recorder" / "allocsim_record.wrap").read_text().splitlines()
+    assert source.startswith("#define ALLOCSIM_LINKED\n")
+    assert '#include "' not in source
+    assert {"-Wl,--wrap=ggml_backend_sched_reset", "-Wl,--wrap=llama_decode"} <= set(options)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--", "true"), "no graph was computed"),
         (("--", "/nowhere/at/all"), "cannot be run"),
-        (("--log", "x.jsonl", "--", "true"), "give a program behind `--`, or a log by --log"),
+        (("--log", "x.jsonl", "--", "true"), "give a program behind `--`, a log by --log"),
         (("--log", "missing.jsonl"), "cannot be read"),
         (("--live", "--log", "x.jsonl"), "--live needs a program"),
         (("--stop", "--", "true"), "--stop needs --live"),

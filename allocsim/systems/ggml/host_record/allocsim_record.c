@@ -3,6 +3,9 @@
 //     cc -O2 -shared -fPIC allocsim_record.c -o allocsim_record.so -ldl -lpthread
 //     ALLOCSIM_RECORD=log.jsonl LD_PRELOAD=./allocsim_record.so ./program
 //
+// or, for a program that ggml is linked into, with `-DALLOCSIM_LINKED` as an object of its own, and `-Wl,--wrap=NAME` for
+// each NAME in `ROWS`.
+//
 // Needs no headers and no library of ggml: structs are those of ggml since 0.13 (`ggml_tensor`; the head of
 // `ggml_cgraph`, believed only where three public functions agree). Calls are seen by their names: of the program, of
 // libraries among themselves, and of whoever asks `dlsym`, which stands here too; those that go by no name within a
@@ -45,6 +48,18 @@ _Static_assert(sizeof(tensor) == 336, "ggml_tensor");
 typedef struct { int size, n_nodes, n_leafs; tensor ** nodes, ** grads, ** grad_accs, ** leafs; } graph_head;
 
 // names ------------------------------------------------------------------------------------------
+
+#ifdef ALLOCSIM_LINKED // into a program, where the linker turns each call of NAME to __wrap_NAME, and __real_NAME to NAME
+
+static const bool linked_in = true;
+
+#define LINKED(result, name, types, symbol) extern result name types __asm__(symbol) __attribute__((weak))
+#define ASK(result, name, types, ...) ({ LINKED(result, asked_##name, types, #name); asked_##name(__VA_ARGS__); })
+#define HAS(name) ({ LINKED(void, there_##name, (void), #name); there_##name != NULL; })
+
+#else
+
+static const bool linked_in = false;
 
 typedef void * (*lookup)(void *, const char *);
 
@@ -94,10 +109,14 @@ static void * behind(const char * name, void ** kept, const void * caller) {
 #define ASK(result, name, types, ...) \
     ({ static void * kept; result (*asked) types = (result (*) types) behind(#name, &kept, NULL); asked(__VA_ARGS__); })
 
-static bool has(const char * name) {
+static bool found(const char * name) {
     void * kept = NULL;
     return behind(name, &kept, NULL) != NULL;
 }
+
+#define HAS(name) found(#name)
+
+#endif
 
 // lines ------------------------------------------------------------------------------------------
 
@@ -144,9 +163,9 @@ static void say_text(const char * text, size_t most) {
 
 static void say_start(void) {
     say("{\"e\":\"start\",\"recorder\":4,\"ggml\":");
-    say_text(has("ggml_version") ? ASK(const char *, ggml_version, (void)) : "", 64);
+    say_text(HAS(ggml_version) ? ASK(const char *, ggml_version, (void)) : "", 64);
     say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
-    for (int op = 0, first = 1; op < LAST_OP && has("ggml_op_can_inplace"); op++) {
+    for (int op = 0, first = 1; op < LAST_OP && HAS(ggml_op_can_inplace); op++) {
         const char * name = ASK(const char *, ggml_op_name, (int), op);
         if (ASK(bool, ggml_op_can_inplace, (int), op)) {
             say(first ? "" : ",");
@@ -596,7 +615,7 @@ static void plain(const char * kind, const void * by, const void * other) {
 static void say_backends(void * sched);
 
 static bool backends_are_told(void) {
-    return has("ggml_backend_sched_get_n_backends") && has("ggml_backend_sched_get_backend");
+    return HAS(ggml_backend_sched_get_n_backends) && HAS(ggml_backend_sched_get_backend);
 }
 
 // Waits for a scheduler are waits for its backends, which are told here: it may not have run yet.
@@ -648,11 +667,13 @@ static void holds(void * sched, const void * graph) {
 }
 
 // A scheduler that holds a graph computes that one, whichever it is given. One that holds none lays out what it is given:
-// then nobody can have filled the leafs that have no memory yet.
-static void asked_to_compute(void * sched, const void * graph) {
+// then nobody can have filled the leafs that have no memory yet. Returns what will be computed, where that is known and
+// ggml is linked in.
+static const void * asked_to_compute(void * sched, const void * graph) {
     graph_head head;
+    const void * ready = NULL;
     if (!begin()) {
-        return;
+        return NULL;
     }
     entry * holding = enter(&held, sched);
     if (!read_head(graph, &head)) {
@@ -673,11 +694,16 @@ static void asked_to_compute(void * sched, const void * graph) {
             say("}\n");
         }
         free(bare);
-    } else if (holding->more != (int64_t) (uintptr_t) graph && tell_graph(graph)) {
-        open_event("asked");
-        say(",\"by\":%llu,\"graph\":%llu}\n", (unsigned long long) (uintptr_t) sched, (unsigned long long) (uintptr_t) graph);
+    } else {
+        const entry * of = find(&runs, sched);
+        ready = linked_in && of ? (const void *) (uintptr_t) of->more : NULL;
+        if (holding->more != (int64_t) (uintptr_t) graph && tell_graph(graph)) {
+            open_event("asked");
+            say(",\"by\":%llu,\"graph\":%llu}\n", (unsigned long long) (uintptr_t) sched, (unsigned long long) (uintptr_t) graph);
+        }
     }
     flush();
+    return ready;
 }
 
 static void given_up(void * sched) { // all that a scheduler laid out
@@ -694,7 +720,7 @@ static void reserved(void * by, const void * graph, bool schedules, bool done) {
     if (!begin()) {
         return;
     }
-    const bool told = schedules && backends_are_told() && has("ggml_backend_sched_get_buffer_size");
+    const bool told = schedules && backends_are_told() && HAS(ggml_backend_sched_get_buffer_size);
     const int count = told ? ASK(int, ggml_backend_sched_get_n_backends, (void *), by) : !schedules;
     open_event("reserve");
     say(",\"by\":%llu,\"graph\":%llu,\"done\":%s,\"sizes\":[", (unsigned long long) (uintptr_t) by,
@@ -763,10 +789,18 @@ static void run_ended(const void * by) {
 
 // the functions that stand before ggml's -------------------------------------------------------------
 
+#ifdef ALLOCSIM_LINKED
+#define REAL(result, name, types) \
+    result name types __asm__("__wrap_" #name); \
+    LINKED(result, name##_linked, types, "__real_" #name); \
+    typedef result (*name##_type) types; \
+    static name##_type name##_real(const void * caller) { (void) caller; return name##_linked; }
+#else
 #define REAL(result, name, types) \
     static void * name##_kept; \
     typedef result (*name##_type) types; \
     static name##_type name##_real(const void * caller) { return (name##_type) behind(#name, &name##_kept, caller); }
+#endif
 #define CALL(name) name##_real(__builtin_return_address(0))
 
 REAL(void, ggml_backend_tensor_set, (tensor *, const void *, size_t, size_t))
@@ -980,7 +1014,7 @@ void ggml_backend_buffer_free(void * buffer) {
 }
 
 static void context_ends(void * ctx) {
-    if (ctx && has("ggml_get_mem_buffer") && begin()) {
+    if (ctx && HAS(ggml_get_mem_buffer) && begin()) {
         const char * from = ASK(void *, ggml_get_mem_buffer, (const void *), ctx);
         const char * to = from + ASK(size_t, ggml_get_mem_size, (const void *), ctx);
         forget(from, to);
@@ -1047,10 +1081,12 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
         const bool outer = depth++ == 0; \
         scheduling = sched; \
         announced = outer ? false : announced; \
-        if (outer) { \
-            asked_to_compute(sched, graph); \
-        } \
         awaited = outer ? waits || !backends_are_told() : awaited; /* or nobody could say what waits for it */ \
+        const void * ready = outer ? asked_to_compute(sched, graph) : NULL; \
+        if (ready) { /* no call within the library will be seen, and behind this one its inputs are gone */ \
+            announced = true; \
+            run_begins(sched, ready, awaited); \
+        } \
         const int status = call(sched, graph); \
         depth--; \
         if (outer && !announced) { /* calls within the library go by no name */ \
@@ -1115,6 +1151,8 @@ void ggml_opt_eval(void * opt, void * result) {
 
 #include "llama_record.h"
 
+#ifndef ALLOCSIM_LINKED
+
 #define ROW(name) { #name, (void *) name, &name##_kept }
 static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(ggml_backend_tensor_set), ROW(ggml_backend_tensor_set_async), ROW(ggml_backend_tensor_get),
@@ -1156,3 +1194,5 @@ void * dlsym(void * handle, const char * name) {
     }
     return found;
 }
+
+#endif

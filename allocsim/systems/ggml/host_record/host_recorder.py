@@ -2,16 +2,19 @@
 
     status = record(["./program", "args"], "log.jsonl")
 
-As `allocsim.files.preloaded` has it; the recorder is `allocsim_record.c`. What this module does not
-see: what the log means.
+As `allocsim.files.preloaded` has it; the recorder is `allocsim_record.c`. A program that ggml is
+linked into is not reached so: `object_files` is the recorder as a source to link with it. What this
+module does not see: what the log means.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from allocsim.files import preloaded
+from allocsim.files.gate import content
 from allocsim.files.preloaded import logs_of
 
 if TYPE_CHECKING:
@@ -27,6 +30,19 @@ LOG: Final = "ALLOCSIM_RECORD"
 def build(folder: str | Path) -> Path:
     """Compile the recorder into `folder` and return the library, as `preloaded.built`."""
     return preloaded.built(RECORDER, folder)
+
+
+def object_files() -> dict[str, bytes]:
+    """Return the recorder as files to link with ggml, by name: one source of C, and the linker's
+    options, an `@` file. The program writes its log where `ALLOCSIM_RECORD` says, or none.
+    """
+    source, calls = content(RECORDER), content(RECORDER.with_name("llama_record.h"))
+    names = re.findall(rb"ROW\(((?:ggml|llama)_\w+)\)", source)
+    whole = source.replace(b'#include "llama_record.h"\n', calls)
+    return {
+        RECORDER.name: b"#define ALLOCSIM_LINKED\n" + whole,
+        RECORDER.with_suffix(".wrap").name: b"".join(b"-Wl,--wrap=%b\n" % name for name in names),
+    }
 
 
 def record(command: Sequence[str], log: str | Path) -> int:
@@ -47,4 +63,4 @@ def started(command: Sequence[str], log: str | Path) -> AbstractContextManager["
     return preloaded.started(RECORDER, command, log, variable=LOG)
 
 
-__all__ = ["LOG", "RECORDER", "build", "logs_of", "record", "started"]
+__all__ = ["LOG", "RECORDER", "build", "logs_of", "object_files", "record", "started"]

@@ -22,12 +22,17 @@ typedef struct { const float * data; size_t rows, columns; } llama_embd;
 static __thread int decoding; // batches that this thread is inside of
 
 static void * memory_of(void * context, const void * function) { // the memory of a context
+#ifdef ALLOCSIM_LINKED
+    (void) function;
+    return HAS(llama_get_memory) ? ASK(void *, llama_get_memory, (void *), context) : NULL;
+#else
     static void * kept;
     if (!kept) {
         void * handle = opened(function);
         kept = handle ? real_dlsym()(handle, "llama_get_memory") : NULL;
     }
     return kept ? ((void * (*)(void *)) kept)(context) : NULL;
+#endif
 }
 
 static void say_batch(const llama_batch * batch) {

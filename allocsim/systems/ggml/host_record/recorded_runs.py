@@ -19,8 +19,8 @@ Contract
   there before, a run took its bytes and they are as that run left them, nobody wrote this one.
 * A read is of the last run that had the tensor. It is *late* if another run, memory given back, or
   an upload to another tensor took a byte of it in between; it is *hasty* if the run was started
-  without waiting and nobody waited since, but for a read that the same backend does in turn. An upload
-  is hasty in the same way.
+  without waiting and nobody waited since, but for a read that the same backend does in turn. An
+  upload is hasty in the same way.
 
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """

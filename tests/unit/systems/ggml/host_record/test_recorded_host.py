@@ -5,8 +5,10 @@ those of schedulers from `scheduled_read_while_computing` on.
 """
 
 import json
+import os
 import random
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import LogReading, read_log
 from allocsim.systems.ggml.memory_answer import memory_answer
 from allocsim.systems.ggml.remarks import remarks_on
-from tests.ggml_host import PROGRAMS, programs
+from tests.ggml_host import PROGRAMS, linked_program, programs
 
 FAULTS = {
     "input_once": ("C06", "caller"),
@@ -153,6 +155,31 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     assert not _named(_judged_as_it_came(right / "log.jsonl"))
     assert twin
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in twin)
+
+
+@pytest.fixture(scope="module", name="linked")
+def _linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C programs, linked with the recorder's object and a static stand-in for ggml."""
+    return linked_program(tmp_path_factory.mktemp("linked"))
+
+
+@pytest.mark.parametrize("which", ["wrong", "right"])
+@pytest.mark.parametrize("name", ["input_once", "planned_over_then_read", "extended_behind_a_reset", "weights_freed"])
+def test_program_that_ggml_is_linked_into(name: str, which: str, linked: Path, tmp_path: Path) -> None:
+    """The linker's wrapped names reach what no loader sees: the same faults, and nothing without them."""
+    log = tmp_path / "log.jsonl"
+    subprocess.run([linked, name, which], env={**os.environ, recorder.LOG: str(log)}, check=True, capture_output=True)
+    assert _named(_judged(documents_of(read_log(log)))) == ({FAULTS[name]} if which == "wrong" else set())
+
+
+def test_linked_recorder_writes_nothing_where_no_log_is_named(linked: Path, tmp_path: Path) -> None:
+    """The program does what it does without it."""
+    quiet = {name: value for name, value in os.environ.items() if name != recorder.LOG}
+    told = subprocess.run(
+        [linked, "input_once", "right"], env=quiet, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert told.stdout == "out 1296\n" * 3
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("name", SOUND)
