@@ -592,6 +592,18 @@ static void trained_without_new_labels(void) { // each step lays its graph out a
     ggml_backend_sched_free(s);
 }
 
+static void run_again_behind_a_reset(void) { // legal by its numbers: all tensors lie as the first plan laid them
+    struct chain c = chain_of(N);
+    sched * s = scheduler(c.g);
+    for (int run = 0; run < 3; run++) {
+        upload(c.x);
+        compute_by(s, c.g);
+        show("out", c.out);
+        ggml_backend_sched_reset(s);
+    }
+    ggml_backend_sched_free(s);
+}
+
 static void reserved_then_more(void) { // not wrong: what is reserved is too small for the second graph
     struct chain one = chain_of(N), two = chain_of(4 * N);
     sched * s = ggml_backend_sched_new(&cpu, NULL, 1, NODES, false, true);
@@ -713,6 +725,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
     ROW(next_input_over_result), ROW(computed_another_than_asked), ROW(extended_behind_a_reset), ROW(computed_before_it_was_planned),
     ROW(trained_without_new_labels), ROW(reserved_then_more),
+    ROW(run_again_behind_a_reset),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

@@ -390,7 +390,8 @@ class LogReading:
                 self.steps += event.word == "eval"
                 self.step = self.steps if event.word == "eval" else 0
             case SchedulerReset():
-                self.given_up |= self.given.pop(self._actor(event.by), {})
+                known = {**self.given_up, **self.given.pop(self._actor(event.by), {})}
+                self.given_up = {one: data for one, data in known.items() if self.tensors.get(one.told.at) is one}
 
     def _actor(self, at: int) -> int:
         """Return the number of the scheduler, backend or event that lies at an address now."""
@@ -501,11 +502,11 @@ class LogReading:
         changed, same = (frozenset(self.tensors[at] for at in those) for those in (event.changed, event.same))
         if event.graph not in self.laid:
             self.laid[event.graph] = self._laid(event.graph)
-        if self._trampled(event, self.laid[event.graph]):
-            self.laid[event.graph] = self._laid(event.graph)
+            if self._trampled(event, self.laid[event.graph]):
+                self.laid[event.graph] = self._laid(event.graph)
+            if event.backends:
+                self._lays(event.by, (one.tensor for those in self.laid[event.graph][:3] for one in those))
         leafs, outside, nodes, copies = self.laid[event.graph]
-        if event.backends:
-            self._lays(event.by, (one.tensor for one in (*leafs, *nodes)))
         by, backends = self._actor(event.by), tuple(map(self._actor, event.backends))
         self.backends[by] = backends
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
@@ -513,7 +514,7 @@ class LogReading:
         number = len(self.log.runs) + 1
         run = RecordedRun(
             number, event.n, by, backends, event.waits, leafs, outside, nodes, copies, changed, same, event.thread,
-            self.held, self.bare, self._unmade(nodes), self.step,
+            self.held, self.bare, self._unmade(event.by, nodes), self.step,
         )  # fmt: skip
         self.held, self.bare, self.asked = {}, frozenset(), None
         self.log.runs.append(run)
@@ -555,11 +556,11 @@ class LogReading:
             del self.given_up[one.tensor]
         return True
 
-    def _unmade(self, nodes: tuple[PlacedTensor, ...]) -> tuple[PlacedTensor, ...]:
+    def _unmade(self, by: int, nodes: tuple[PlacedTensor, ...]) -> tuple[PlacedTensor, ...]:
         """Return results that were asked for, and are no nodes of what is computed; of those, what
         no other takes.
         """
-        _, listed = self.graphs[self.asked.graph] if self.asked else ((), ())
+        _, listed = self.graphs[self.asked.graph] if self.asked and self.asked.by == by else ((), ())
         made = {one.tensor for one in nodes}
         unmade = [self._placed(at) for at in listed if self.tensors[at] not in made]
         taken = {source for one in unmade for source in one.src}
@@ -602,24 +603,29 @@ def _meets_others(laid: Laid, old: Container[RecordedTensor]) -> bool:
     root = {one.tensor: one.view_src or one.tensor for one in everything}
     last = dict(first)
     for place, node in enumerate(nodes):
-        for one in (node.tensor, *(source for source in node.src if source is not None)):
-            home = root.get(one, one)
+        for used in (node.tensor, *(source for source in node.src if source is not None)):
+            home = root.get(used, used)
             first.setdefault(home, place)
             last[home] = place
+    alive: list[PlacedTensor] = []
     roots = [one for one in everything if one.view_src is None and one.memory is not None and one.tensor in first]
-    return any(
-        one.memory is other.memory
-        and one.told.data < other.told.data + other.told.nbytes
-        and other.told.data < one.told.data + one.told.nbytes
-        and (
-            first[one.tensor] == first[other.tensor]
-            or max(first[one.tensor], first[other.tensor]) < min(last[one.tensor], last[other.tensor])
-        )
-        for one in roots
-        if one.tensor in old
-        for other in roots
-        if other is not one
-    )
+    for one in sorted(roots, key=lambda one: first[one.tensor]):
+        made = first[one.tensor]
+        alive = [other for other in alive if last[other.tensor] > made or first[other.tensor] == made]
+        stays = last[one.tensor] > made
+        if any(
+            (one.tensor in old or other.tensor in old) and (stays or first[other.tensor] == made) and _share(one, other)
+            for other in alive
+        ):
+            return True
+        alive.append(one)
+    return False
+
+
+def _share(one: PlacedTensor, other: PlacedTensor) -> bool:
+    """Return whether two roots share a byte."""
+    one_end, other_end = (each.told.data + each.told.nbytes for each in (one, other))
+    return one.memory is other.memory and one.told.data < other_end and other.told.data < one_end
 
 
 def _layout(told: TensorTold) -> tuple[object, ...]:

@@ -97,6 +97,7 @@ SOUND = (
     "read_after_scale_inplace",
     "waited_by_another_run",
     "reserved_then_more",
+    "run_again_behind_a_reset",
 )
 """Right programs that look like wrong ones."""
 
