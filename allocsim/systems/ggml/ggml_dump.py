@@ -25,6 +25,10 @@ ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
 
 NONE: Final = "NONE"
 
+INPUT: Final = 1
+OUTPUT: Final = 2
+"""Flags of what the host fills, and of what it reads."""
+
 COMPUTE: Final = 16
 """The flag of a node that is computed, in the versions that have it."""
 

@@ -604,6 +604,21 @@ static void run_again_behind_a_reset(void) { // legal by its numbers: all tensor
     ggml_backend_sched_free(s);
 }
 
+static void pipelined(void) { // two backends, four copies in turn; nobody waits in between
+    backend * both[] = { ggml_backend_cpu_init(), cpu };
+    sched * s = ggml_backend_sched_new(both, NULL, 2, NODES, true, false);
+    for (int run = 0; run < 5; run++) {
+        struct chain c = chain_of(N);
+        ggml_backend_sched_reset(s);
+        ggml_backend_sched_set_tensor_backend(s, c.inner, both[0]);
+        ggml_backend_sched_alloc_graph(s, c.g);
+        upload(c.x);
+        ggml_backend_sched_graph_compute_async(s, c.g);
+    }
+    ggml_backend_sched_synchronize(s);
+    ggml_backend_sched_free(s);
+}
+
 static void reserved_then_more(void) { // not wrong: what is reserved is too small for the second graph
     struct chain one = chain_of(N), two = chain_of(4 * N);
     sched * s = ggml_backend_sched_new(&cpu, NULL, 1, NODES, false, true);
@@ -725,7 +740,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
     ROW(next_input_over_result), ROW(computed_another_than_asked), ROW(extended_behind_a_reset), ROW(computed_before_it_was_planned),
     ROW(trained_without_new_labels), ROW(reserved_then_more),
-    ROW(run_again_behind_a_reset),
+    ROW(run_again_behind_a_reset), ROW(pipelined),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

@@ -15,7 +15,8 @@ Contract
   later ones do, since a run depends on the runs before it through the bytes they left alone.
 * `meta.ggml.host` counts uploads and reads that were recorded, names what was assumed, and says
   which computation of the process each run of the session is, from 1; 0 where a buffer was given
-  back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1.
+  back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1; where
+  a scheduler is pipelined, `copies` which copy of its inputs a run uses.
 
 O(runs x nodes). What this module does not see: whether anything is wrong.
 """
@@ -29,7 +30,14 @@ from allocsim.model import Document, Run
 from allocsim.systems.ggml.ggml_dump import GRAPH, NOT_COMPUTED
 from allocsim.systems.ggml.host_record.record_log import RecordLog
 from allocsim.systems.ggml.host_record.record_rows import Named, SessionPrograms, skipped
-from allocsim.systems.ggml.host_record.recorded_runs import RunFacts, facts_of, in_plan, placed, shared_memory
+from allocsim.systems.ggml.host_record.recorded_runs import (
+    RunFacts,
+    copy_in_turn,
+    facts_of,
+    in_plan,
+    placed,
+    shared_memory,
+)
 
 GRAPHS: Final = "graphs"
 """Key of `meta.ggml` with the rows of each program, where there are several."""
@@ -54,6 +62,8 @@ class Step:
     """Which computation of the process it is, from 1; 0 where a buffer was given back."""
     evaluation: int = 0
     """Of which evaluation of ggml_opt it is part, from 1."""
+    copy: int | None = None
+    """Which copy of its inputs it uses, where a pipelined scheduler keeps several."""
 
     @property
     def key(self) -> Hashable:
@@ -122,7 +132,9 @@ def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Sessio
             reads = wanted[id(session.rows_of(one.run)), lanes[one]]
             last = len(steps)
             part = session.part(one.run, reads, lane=lanes[one])
-            steps.append(Step(part, skipped(one.run, one.left_out), one.run.number, one.run.step))
+            steps.append(
+                Step(part, skipped(one.run, one.left_out), one.run.number, one.run.step, copy_in_turn(one.run))
+            )
         elif one.given_back in session.memories:
             steps.append(Step(session.end(one.given_back)))
     kept: list[Step] = []
@@ -244,6 +256,8 @@ def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[Run
             else {}
         ),
     }
+    if any(step.copy is not None for step in part.steps):
+        host["copies"] = [step.copy for step in part.steps]
     shared = {key: value for key, value in abouts[0].items() if key not in (GRAPH, "reads")} if abouts else {}
     return Document(
         programs=tuple(program.programs[0] for program in programs),

@@ -25,12 +25,14 @@ Contract
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, ROOTS_KEPT
+from allocsim.systems.ggml.ggml_dump import COMPUTE, INPUT, NONE, OUTPUT, ROOTS_KEPT
 from allocsim.systems.ggml.host_record.record_events import TensorTold
 from allocsim.systems.ggml.host_record.record_log import (
     Happening,
@@ -45,6 +47,12 @@ from allocsim.systems.ggml.host_record.record_log import (
 
 Span = tuple[RecordedBuffer, int, int]
 """RecordedBuffer, first address and the address behind the last."""
+
+COPY: Final = re.compile(r"[^#]+#(?P<of>.+)#(?P<number>\d)")
+"""What a scheduler calls its copies."""
+
+BOTH: Final = INPUT | OUTPUT
+"""By which it keeps allocators from their bytes."""
 
 Read = tuple[RecordedTensor, int, int]
 """A root and a range of its bytes."""
@@ -106,6 +114,24 @@ def in_plan(tensor: PlacedTensor, event: int) -> bool:
 def is_leaf(tensor: PlacedTensor) -> bool:
     """Return whether the host fills a tensor: a root that no op makes."""
     return tensor.told.op == NONE and tensor.view_src is None
+
+
+def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:
+    """Return the copies of inputs that a pipelined scheduler keeps for its other runs, each with its
+    number; none for other runs. They are called `backend#input#number`, and flagged as both input
+    and output; the copy of this run is the input itself, or a node.
+    """
+    names = {tensor.told.name for tensor in (*run.leafs, *run.nodes)} if run.backends else set()
+    found = {
+        tensor.tensor: COPY.fullmatch(tensor.told.name) for tensor in run.leafs if tensor.told.flags & BOTH == BOTH
+    }
+    return {tensor: int(match["number"]) for tensor, match in found.items() if match and match["of"] in names}
+
+
+def copy_in_turn(run: RecordedRun) -> int | None:
+    """Return which of its copies a pipelined scheduler uses in a run; None for other runs."""
+    spare = {*spare_copies(run).values()}
+    return next(number for number in range(len(spare) + 1) if number not in spare) if spare else None
 
 
 def memories_of(run: RecordedRun) -> list[RecordedBuffer]:
@@ -305,8 +331,8 @@ class _GraphForm:
 
     def __init__(self, run: RecordedRun) -> None:
         planned = [tensor for tensor in placed(run) if in_plan(tensor, run.event)]
-        outside = set(run.outside)
-        self.leafs = [t for t in planned if is_leaf(t) and t.tensor not in run.copies and t not in outside]
+        outside, copies = set(run.outside), {*run.copies, *spare_copies(run)}
+        self.leafs = [t for t in planned if is_leaf(t) and t.tensor not in copies and t not in outside]
         self.placed = {t.tensor: _span(t.told, t.memory) for t in planned if t.view_src is None and t.memory}
         """Roots, and where they lie."""
         self.memories = {tensor.memory for tensor in planned}

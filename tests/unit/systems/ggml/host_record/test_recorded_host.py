@@ -217,6 +217,13 @@ def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
     assert finding(outcome.causes[0], outcome.document).startswith("compute 2, step 2 of ggml_opt: C14 caller")
 
 
+def test_a_record_tells_which_copy_a_pipelined_run_uses(built: Path, tmp_path: Path) -> None:
+    """Four in turn; those of the other runs are no leafs that the host would have to fill."""
+    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "pipelined"])
+    assert document.meta["ggml"]["host"]["copies"] == [0, 1, 2, 3, 0]
+    assert document.meta["ggml"]["host"]["assumed"] == []
+
+
 def test_two_contexts_of_one_shape_are_two_sessions(built: Path, tmp_path: Path) -> None:
     """Equal names and shapes in memory of their own: the fault is found in the second session alone."""
     outcomes = _judged(_recorded(built, tmp_path, [str(built / "host_programs"), "second_context_unflagged", "wrong"]))
