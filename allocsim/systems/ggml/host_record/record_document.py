@@ -15,8 +15,8 @@ Contract
   later ones do, since a run depends on the runs before it through the bytes they left alone.
 * `meta.ggml.host` counts uploads and reads that were recorded, names what was assumed, and says
   which computation of the process each run of the session is, from 1; 0 where a buffer was given
-  back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1; where
-  a scheduler is pipelined, `copies` which copy of its inputs a run uses.
+  back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1;
+  where a scheduler is pipelined, `copies` which copy of its inputs a run uses.
 
 O(runs x nodes). What this module does not see: whether anything is wrong.
 """

@@ -117,9 +117,9 @@ def is_leaf(tensor: PlacedTensor) -> bool:
 
 
 def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:
-    """Return the copies of inputs that a pipelined scheduler keeps for its other runs, each with its
-    number; none for other runs. They are called `backend#input#number`, and flagged as both input
-    and output; the copy of this run is the input itself, or a node.
+    """Return the copies of inputs that a pipelined scheduler keeps for its other runs, each with
+    its number; none for other runs. They are called `backend#input#number`, and flagged as both
+    input and output; the copy of this run is the input itself, or a node.
     """
     names = {tensor.told.name for tensor in (*run.leafs, *run.nodes)} if run.backends else set()
     found = {
