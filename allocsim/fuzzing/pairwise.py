@@ -10,12 +10,12 @@ one operand and an op that declares nothing, side by side in one program, are no
 programs, and of what is told of them, are counted with those of each of its ops, and among
 themselves once for each program.
 
-One table for every source. O(ops x levels^2) in one product of matrices. What this module does not
-see: plans, and how levels are drawn.
+One table for every source. O(ops x levels + distinct ops x levels^2). What this module does not see:
+plans, and how levels are drawn.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -227,20 +227,33 @@ def met(batch: Batch, case: FuzzCase) -> dict[int, int]:
     By place: that of the first level times `len(LEVELS)`, plus that of the second, which is later.
     Places of no count are left out.
     """
-    ops = _columns(_of_ops(batch.program), OF_OPS, len(batch.program.ops))
-    programs = _columns(_of_programs(batch, case), OF_PROGRAMS, len(batch))
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.op_starts))
-    table = np.zeros((len(LEVELS), len(LEVELS)))
-    table[:FEW, :FEW] = ops.T @ ops
-    table[:FEW, FEW:] = ops.T @ programs[owner]
-    table[FEW:, FEW:] = programs.T @ programs
+    programs = _codes(_of_programs(batch, case), OF_PROGRAMS, len(batch)) << FEW
+    ops = _codes(_of_ops(batch.program), OF_OPS, len(batch.program.ops))
+    table = _together(ops | programs[owner])
+    table[FEW:, FEW:] = _together(programs)[FEW:, FEW:]
     places = np.flatnonzero(np.triu(table, 1))
-    return dict(zip(places.tolist(), table.ravel()[places].astype(np.int64).tolist(), strict=True))
+    return dict(zip(places.tolist(), table.ravel()[places].tolist(), strict=True))
 
 
-def _columns(levels: Mapping[str, Mapping[str, Bools]], of: Mapping[str, tuple[str, ...]], rows: int) -> Any:
-    columns = [levels[factor][level] for factor, names in of.items() for level in names]
-    return np.stack(columns, axis=1).astype(np.float64).reshape(rows, len(columns))
+def _codes(levels: Mapping[str, Mapping[str, Bools]], of: Mapping[str, tuple[str, ...]], rows: int) -> Int64s:
+    """Return the levels of each row as a number, a bit for each."""
+    codes = np.zeros(rows, dtype=np.int64)
+    for place, column in enumerate(levels[factor][level] for factor, names in of.items() for level in names):
+        codes |= column.astype(np.int64) << place
+    return codes
+
+
+def _together(codes: Int64s) -> Int64s:
+    """Return for each two levels in how many rows both are.
+
+    Rows are equal but for a few, so that each distinct one is counted for all. Products of integers
+    are not BLAS's, whose threads take more time to meet than tables of this size do.
+    """
+    distinct, many = np.unique(codes, return_counts=True)
+    bits = distinct[:, None] >> np.arange(len(LEVELS)) & 1
+    together: Int64s = (bits * many[:, None]).T @ bits
+    return together
 
 
 def cells(counts: Mapping[int, int]) -> dict[tuple[str, str], int]:
