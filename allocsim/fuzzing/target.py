@@ -37,7 +37,7 @@ from allocsim.errors import AllocsimError, PlannerError
 from allocsim.files.patience import PATIENCE, Limit, waited_seconds
 from allocsim.files.signals import children_of, how_ended
 from allocsim.fuzzing.fuzz_case import HANGS, Answer, Failure, FuzzCase
-from allocsim.fuzzing.worker import HEAD, PROCESSES, send, warm_up
+from allocsim.fuzzing.worker import HEAD, PROCESSES, resident, send, warm_up
 from allocsim.model import Plan, Problem
 
 GRACE: Final = 60.0
@@ -64,6 +64,9 @@ ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_
 
 LOOK: Final = 0.1
 """Seconds after which the processes of a target that is at work are counted, and their memory."""
+
+LAG: Final = 1 << 24
+"""Bytes that `/proc/PID/statm` may say too little: it is counted up in strides for each processor."""
 
 WITHIN: Final = 4 * PROCESSES
 """Processes that are too many within one call; those that calls leave are ended between them."""
@@ -302,7 +305,7 @@ class Asker:
                 processes = _descendants(self._process.pid, WITHIN)
                 if len(processes) >= WITHIN:
                     raise ChildProcessError from None
-                used = sum(map(_in_use, processes)) - self._begun_with
+                used = _in_use_of_all(processes, self.target.memory + self._begun_with) - self._begun_with
                 if used > self.target.memory:
                     words = f"{used >> 20} MiB in use by its processes, {self.target.memory >> 20} are allowed"
                     raise MemoryError(words) from None
@@ -505,6 +508,17 @@ def _in_use(process: int) -> int:
     except OSError:
         return 0
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def _in_use_of_all(processes: Sequence[int], most: int) -> int:
+    """Return the bytes of memory that processes have in use together; no more than that where it is
+    certain that they are not above `most`.
+
+    What they share counts once for each in `/proc/PID/statm`, which is read in microseconds; what
+    counts each part of it (`_in_use`) takes the system milliseconds of a large process.
+    """
+    there = sum(map(resident, processes))
+    return there if there + LAG * len(processes) <= most else sum(map(_in_use, processes))
 
 
 def _cpu_seconds(process: int) -> float:

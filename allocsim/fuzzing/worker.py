@@ -318,10 +318,10 @@ def _seconds(case: Any, answer: tuple[Any, ...], *, again: bool) -> float | None
     return float(answer[-1]) / (1 + again)
 
 
-def resident() -> int:
-    """Return the bytes of memory that this process has in use, 0 where the system does not say."""
+def resident(process: int | str = "self") -> int:
+    """Return the bytes of memory that a process has in use, 0 where the system does not say."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -210,3 +210,13 @@ def test_a_target_slows_where_small_programs_take_longer_twice_in_turn(seconds, 
     pace = worker.Pace()
 
     assert any(pace.slows(seconds(call)) for call in range(1, 4 * worker.CALLS + 1)) is slows
+
+
+def test_what_processes_share_is_looked_into_only_where_the_pages_of_each_may_be_too_many(monkeypatch):
+    looked = []
+    monkeypatch.setattr(targets, "resident", lambda _: 1 << 30)
+    monkeypatch.setattr(targets, "_in_use", lambda process: looked.append(process) or 1 << 20)
+    assert targets._in_use_of_all([1, 2], 4 << 30) == 2 << 30
+    assert looked == []
+    assert targets._in_use_of_all([1, 2], 2 << 30) == 2 << 20  # shared pages count once
+    assert looked == [1, 2]
