@@ -10,8 +10,8 @@ result; it declares the pair, and every operand it reads in the donor is declare
 each has the result's layout and starts where the result starts within its buffer. The donor is not
 pinned and is large enough, neither is persistent or `own`, both belong in one arena.
 
-O(ops + accesses) in columns; only candidates for a pair are looked at one by one. What this module
-does not see: bytes (a buffer is live as a whole) and `in_place: null` (an op that declares nothing
+O(ops + accesses) in columns, and O(n log n) for n accesses of ops with candidates for a pair. What
+this module does not see: bytes (a buffer is live as a whole) and `in_place: null` (an op that declares nothing
 offers nothing).
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from allocsim.allocators.constraints import Constraints
-from allocsim.model import Problem, Program
+from allocsim.model import Bools, Int32s, Problem, Program, Values
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import NEVER, first_and_last
 
@@ -67,30 +67,52 @@ def _pairs(program: Program, constraints: Constraints, first: Int64s, last: Int6
         & (buffers.arena[donor] == buffers.arena[recipient])
         & (buffers.nbytes[donor] >= buffers.nbytes[recipient])
     )
-    found: dict[tuple[int, int], None] = {}
-    for row in np.flatnonzero(candidates).tolist():
-        pair = int(donor[row]), int(recipient[row])
-        if _permitted(program, int(step[row]), int(ops.in_place[row, 1]), *pair):
-            found[pair] = None
-    return list(found)
+    rows = np.flatnonzero(candidates)
+    if not len(rows):
+        return []
+    rows = rows[_permitted(program, step[rows], ops.in_place[rows], donor[rows], recipient[rows])]
+    return list(dict.fromkeys(zip(donor[rows].tolist(), recipient[rows].tolist(), strict=True)))
 
 
-def _permitted(program: Program, step: int, position: int, donor: int, recipient: int) -> bool:
-    """Whether result `position` of the op may lie over all it reads in `donor`, its only result in
-    `recipient`.
+def _permitted(program: Program, step: Int64s, pairs: Int32s, donor: Int32s, recipient: Int32s) -> Bools:
+    """Whether the result of each pair may lie over all that its op reads in `donor`, the op's only
+    result in `recipient`. The rows are all pairs that their ops declare of these buffers.
     """
-    op, values = program.ops[step], program.values
-    written = [int(values.buffer[result]) for result in op.results]
-    if written.count(recipient) != 1 or donor in written:
-        return False
-    if any(values.buffer[operand] == recipient for operand in op.operands):
-        return False
-    result = values[op.results[position]]
-    declared = {o for o, r in op.in_place or () if r == position}
-    for place, operand in enumerate(op.operands):
-        if values.buffer[operand] != donor:
-            continue
-        value = values[operand]
-        if place not in declared or value.offset != result.offset or not value.same_layout(result):
-            return False
-    return True
+    ops, home, many = program.ops, program.values.buffer, len(program.buffers)
+    asked = np.zeros(len(ops), dtype=np.bool_)
+    asked[step] = True
+    reads, writes = (
+        np.repeat(np.flatnonzero(asked), np.diff(starts)[asked]) * many
+        + home[values[np.repeat(asked, np.diff(starts))]]
+        for values, starts in ((ops.operands, ops.operand_starts), (ops.results, ops.result_starts))
+    )
+    giver, taker = step * many + donor, step * many + recipient
+    operand = ops.operand_starts[step] + pairs[:, 0]
+    result = ops.results[ops.result_starts[step] + pairs[:, 1]].astype(np.int64)
+    fine = np.flatnonzero(_alike(program.values, ops.operands[operand], result))
+    _, once = np.unique(result[fine] * len(ops.operands) + operand[fine], return_index=True)
+    given = result * many + donor
+    allowed: Bools = _times(writes, taker) == 1
+    allowed &= (_times(writes, giver) == 0) & (_times(reads, taker) == 0)
+    allowed &= _times(reads, giver) == _times(given[fine[once]], given)
+    return allowed
+
+
+def _times(keys: Int64s, asked: Int64s) -> Int64s:
+    """Return how often each key that is asked for is among some."""
+    keys = np.sort(keys)
+    times: Int64s = np.searchsorted(keys, asked, side="right") - np.searchsorted(keys, asked)
+    return times
+
+
+def _alike(values: Values, one: Int32s, other: Int64s) -> Bools:
+    """Whether values have the layouts of others (`Value.same_layout`) and begin where they do."""
+    rank, starts, shape, strides = np.diff(values.dim_starts), values.dim_starts, values.shape, values.strides
+    alike: Bools = np.ones(len(one), dtype=np.bool_)
+    for column in (rank, values.width, values.offset, values.bit_offset):
+        alike &= column[one] == column[other]
+    row = np.repeat(np.flatnonzero(alike), rank[one[alike]])
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    a, b = starts[one[row]] + place, starts[other[row]] + place
+    alike[row[(shape[a] != shape[b]) | ((shape[a] > 1) & (strides[a] != strides[b]))]] = False
+    return alike

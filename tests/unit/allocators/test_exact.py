@@ -1,7 +1,9 @@
 """The exact belief: lifetimes by access, and the declared pairs that are permitted."""
 
 from allocsim.allocators import Constraints, exact
+from allocsim.fuzzing.bulk import batches
 from allocsim.model import Role
+from allocsim.programs.access_steps import first_and_last
 
 
 def believe(program, **told):
@@ -74,3 +76,44 @@ def test_own_persistent_and_pinned_buffers_are_no_donors(graph):
         graph.op("f", graph.leaf(1, **buffer), units=1)
 
     assert pairs(believe(graph.build(), pins=[0], own=[2])) == []
+
+
+def test_pairs_of_drawn_programs_are_those_that_the_rule_permits_one_by_one():
+    for batch in batches(3, 0, 700):
+        program = batch.program
+        ops, values = list(program.ops), list(program.values)
+        first, last = first_and_last(program)
+        asked = [
+            (op, declared, values[op.operands[declared[0]]].buffer, values[op.results[declared[1]]].buffer)
+            for op in ops
+            for declared in op.in_place or ()
+        ]
+        wanted = [
+            (donor, recipient)
+            for op, (_, position), donor, recipient in asked
+            if donor != recipient
+            and (last[donor], first[recipient]) == (op.step, op.step)
+            and not program.buffers.persistent[[donor, recipient]].any()
+            and program.buffers.arena[donor] == program.buffers.arena[recipient]
+            and program.buffers.nbytes[donor] >= program.buffers.nbytes[recipient]
+            and not Constraints.of(program).pinned[donor]
+            and permitted(op, values, position, donor, recipient)
+        ]
+        assert pairs(believe(program)) == list(dict.fromkeys(wanted))
+
+
+def permitted(op, values, position, donor, recipient):
+    """Whether a result may lie over all that its op reads in the donor, read value by value."""
+    written = [values[result].buffer for result in op.results]
+    result = values[op.results[position]]
+    read = [(place, values[operand]) for place, operand in enumerate(op.operands)]
+    return (
+        written.count(recipient) == 1
+        and donor not in written
+        and all(value.buffer != recipient for _, value in read)
+        and all(
+            (place, position) in op.in_place and value.offset == result.offset and value.same_layout(result)
+            for place, value in read
+            if value.buffer == donor
+        )
+    )
