@@ -15,11 +15,11 @@ where most live all the time.
 What this module does not see: why an order is a good one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from allocsim.allocators.footprints import FREE, FootprintColumns, Footprints, footprints, plan
+from allocsim.allocators.footprints import FootprintColumns, Footprints, footprints, plan
 from allocsim.allocators.reference import check_fits
 from allocsim.errors import CapacityError
 from allocsim.model import Plan, Problem
@@ -35,8 +35,12 @@ def place_in_order(name: str, problem: Problem, order: Order, *, best: bool) -> 
     """
     placed = footprints(problem)
     offsets = np.zeros(len(placed), dtype=np.int64)
-    for arena, rows in placed.by_arena():
-        offsets[rows] = fit_rows(name, placed, arena, rows, order(placed, rows), best=best)
+    arenas = [(arena, rows) for arena, rows in placed.by_arena() if len(rows)]
+    if arenas:
+        orders = [order(placed, rows) for _, rows in arenas]
+        limits = [placed.limit(arena) for arena, _ in arenas]
+        rows = np.concatenate([rows for _, rows in arenas])
+        offsets[rows] = _fitted(name, placed, rows, orders, limits, best=best)
     return plan(name, placed, offsets)
 
 
@@ -58,13 +62,22 @@ def fit_rows(
     """
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    from allocsim.allocators.placement_kernels import fit, sweep  # noqa: PLC0415 - numba
+    return _fitted(name, placed, rows, [order], [placed.limit(arena) if limit is None else limit], best=best)
 
-    end = placed.limit(arena) if limit is None else limit
-    lives = placed.start[order], placed.stop[order]
-    by_birth = (np.diff(lives[0]) >= 0).all() and (lives[0] < lives[1]).all() and (placed.fixed[rows] == FREE).all()
-    kernel = sweep if by_birth else fit
-    offsets, row = kernel(np.searchsorted(rows, order), columns(placed, rows), end, best)
+
+def _fitted(
+    name: str, placed: Footprints, rows: Int64s, orders: Sequence[Int64s], limits: Sequence[int], *, best: bool
+) -> Int64s:
+    """Return the offsets of `rows`, those of one arena after those of another, each placed in its
+    order and before its limit.
+    """
+    from allocsim.allocators.placement_kernels import fit_each  # noqa: PLC0415 - numba
+
+    ends = np.cumsum([0, *map(len, orders)])
+    place = np.zeros(len(placed), dtype=np.int64)
+    place[rows] = np.arange(len(rows)) - np.repeat(ends[:-1], np.diff(ends))
+    order = place[np.concatenate(orders)]
+    offsets, row = fit_each(order, ends, columns(placed, rows), np.array(limits, dtype=np.int64), best)
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

@@ -285,6 +285,42 @@ def sweep(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tu
 
 
 @compiled()
+def fit_each(
+    order: Int64s,
+    ends: Int64s,
+    placed: FootprintColumns,
+    limits: Int64s,
+    best: bool,  # noqa: FBT001
+) -> tuple[Int64s, int]:
+    """Place the rows of several arenas, those of arena k from `ends[k]` to `ends[k + 1]` in their
+    `order`: by `sweep` where that is one of birth and none is fixed, else by `fit`.
+
+    Returns (offsets, row) as these: row is the first that does not fit in the first arena with one.
+    """
+    offsets = np.zeros(len(order), dtype=np.int64)
+    for arena in range(len(limits)):
+        low, high = ends[arena], ends[arena + 1]
+        mine = FootprintColumns(
+            placed.start[low:high],
+            placed.stop[low:high],
+            placed.nbytes[low:high],
+            placed.alignment[low:high],
+            placed.fixed[low:high],
+        )
+        turns = order[low:high]
+        swept = True
+        for turn in range(high - low):
+            row = turns[turn]
+            swept &= mine.fixed[row] == FREE and mine.start[row] < mine.stop[row]
+            swept &= turn == 0 or mine.start[turns[turn - 1]] <= mine.start[row]
+        found, row = sweep(turns, mine, limits[arena], best) if swept else fit(turns, mine, limits[arena], best)
+        if row >= 0:
+            return offsets, low + row
+        offsets[low:high] = found
+    return offsets, -1
+
+
+@compiled()
 def _raise_leaf(tree: Int64s, leaves: int, place: Any, amount: Any) -> None:
     """Set one leaf of a tree of minima (`leaves` of them, from entry `leaves` on) and what depends
     on it. O(log leaves).
