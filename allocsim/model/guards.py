@@ -23,9 +23,8 @@ def first_bad(bad: Column, place: Any, rule: Any) -> None:
 
     `place` and `rule` are strings or functions of the index.
     """
-    found = np.flatnonzero(bad)
-    if found.size:
-        index = int(found[0])
+    if bad.any():
+        index = int(np.flatnonzero(bad)[0])
         raise ModelError(
             place.format(index) if isinstance(place, str) else place(index),
             rule if isinstance(rule, str) else rule(index),
