@@ -52,7 +52,7 @@ FEW: Final = 4
 GAPPED: Final = 4
 """Of so many programs that are asked one by one, one is asked as its lives with gaps too."""
 
-TOGETHER: Final = 50
+TOGETHER: Final = 125
 """Cases that are asked one by one and judged at once."""
 
 CLOSE: Final = 50
