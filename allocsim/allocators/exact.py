@@ -11,8 +11,8 @@ each has the result's layout and starts where the result starts within its buffe
 pinned and is large enough, neither is persistent or `own`, both belong in one arena.
 
 O(ops + accesses) in columns, and O(n log n) for n accesses of ops with candidates for a pair. What
-this module does not see: bytes (a buffer is live as a whole) and `in_place: null` (an op that declares nothing
-offers nothing).
+this module does not see: bytes (a buffer is live as a whole) and `in_place: null` (an op that
+declares nothing offers nothing).
 """
 
 from collections.abc import Callable

@@ -10,8 +10,8 @@ one operand and an op that declares nothing, side by side in one program, are no
 programs, and of what is told of them, are counted with those of each of its ops, and among
 themselves once for each program.
 
-One table for every source. O(ops x levels + distinct ops x levels^2). What this module does not see:
-plans, and how levels are drawn.
+One table for every source. O(ops x levels + distinct ops x levels^2). What this module does not
+see: plans, and how levels are drawn.
 """
 
 from collections.abc import Callable, Mapping

@@ -66,7 +66,7 @@ LOOK: Final = 0.1
 """Seconds after which the processes of a target that is at work are counted, and their memory."""
 
 LAG: Final = 1 << 24
-"""Bytes that `/proc/PID/statm` may say too little: it is counted up in strides for each processor."""
+"""Bytes that `/proc/PID/statm` may say too little: each processor counts up in strides."""
 
 WITHIN: Final = 4 * PROCESSES
 """Processes that are too many within one call; those that calls leave are ended between them."""
