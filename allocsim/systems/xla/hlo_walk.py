@@ -261,7 +261,8 @@ class _Walk:
         leaf = row.shape[index]
         kept = columns.get("role") is Role.PARAMETER
         slot = APART if kept else columns.pop("slot", (known.arena, known.offset))
-        label = f"{row.name}{_braced(index)}{self.suffix}"
+        turn = f" in turn {self.suffix[1:]}" if kept and self.suffix else self.suffix  # `constant.1` may be another
+        label = f"{row.name}{_braced(index)}{turn}"
         self.born.append(Born((row.name, index), len(self.times) - 1, self.count))
         buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1 if kept else ALIGNMENT, **columns)
         return self.value(label, buffer, _layout(leaf, known.nbytes))

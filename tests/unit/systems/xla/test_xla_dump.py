@@ -1,5 +1,6 @@
 """XLA's dumps: real ones, the laws, what runs beside, and what is refused."""
 
+import re
 import shutil
 
 import pytest
@@ -70,6 +71,18 @@ def test_a_phi_whose_side_lies_elsewhere_is_convicted(tmp_path):
     old, new = "<21 wrapped_add @0> (size=4,offset=2112)", "<21 wrapped_add @0> (size=4,offset=2052)"
 
     assert {party for _, party in causes(changed(tmp_path, "scan", old, new))} == {"plan"}
+
+
+def test_a_constant_of_a_loop_may_be_called_almost_as_another(tmp_path):
+    """Found by the campaign (`benchmarks/xla.py`, seed 611): `constant` in a loop beside `constant.1` was refused."""
+    folder = tmp_path / "dump"
+    shutil.copytree(FOLDER / "scan", folder)
+    for path in folder.iterdir():
+        path.write_text(re.sub(r"constant\.8\b", "constant.7.1", path.read_text("utf-8")), "utf-8")
+    document = systems.load(folder)
+
+    assert {"constant.7.1", "constant.7 in turn 1"} <= set(document.programs[0].buffers.names)
+    assert check(document).clean
 
 
 def test_a_donated_input_may_be_taken_and_another_may_not(tmp_path):
