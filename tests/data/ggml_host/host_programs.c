@@ -633,6 +633,26 @@ static void reserved_then_more(void) { // not wrong: what is reserved is too sma
     ggml_backend_sched_free(s);
 }
 
+static void read_what_was_uploaded(void) { // right: its bytes were taken before it was laid there anew
+    struct chain one = chain_of(N), two = chain_of(N);
+    planner * p = plan(one.g);
+    ggml_gallocr_alloc_graph(p, two.g);
+    upload(one.x);
+    compute(one.g);
+    show("one", one.out);
+    upload(two.x);
+    upload(one.x);
+    show("x", one.x);
+    compute(one.g);
+    show("one", one.out);
+    upload(two.x);
+    compute(two.g);
+    show("two", two.out);
+    upload(one.x);
+    show("x", one.x);
+    ggml_gallocr_free(p);
+}
+
 static void scheduled_unflagged(void) {
     struct chain c = chain_of(N);
     if (!wrong) {
@@ -740,7 +760,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
     ROW(next_input_over_result), ROW(computed_another_than_asked), ROW(extended_behind_a_reset), ROW(computed_before_it_was_planned),
     ROW(trained_without_new_labels), ROW(reserved_then_more),
-    ROW(run_again_behind_a_reset), ROW(pipelined),
+    ROW(run_again_behind_a_reset), ROW(pipelined), ROW(read_what_was_uploaded),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

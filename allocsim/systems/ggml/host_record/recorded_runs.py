@@ -17,10 +17,11 @@ Contract
 * A leaf that no call was ever seen to upload is *assumed* to be uploaded before each run: the host
   may write by pointer, even what lies there already. But where a call uploaded the leaf that lay
   there before, a run took its bytes and they are as that run left them, nobody wrote this one.
-* A read is of the last run that had the tensor. It is *late* if another run, memory given back, or
-  an upload to another tensor took a byte of it in between; it is *hasty* if the run was started
-  without waiting and nobody waited since, but for a read that the same backend does in turn. An
-  upload is hasty in the same way.
+* A read is of the last run that had the tensor; of none, if one upload behind that laid all that
+  is read, and it lies there yet. It is *late* if another run, memory given back, or an upload to
+  another tensor took a byte of it in between; it is *hasty* if the run was started without waiting
+  and nobody waited since, but for a read that the same backend does in turn. An upload is hasty in
+  the same way.
 
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """
@@ -235,7 +236,7 @@ class FollowedHost:
 
     def _read(self, touch: Touch) -> None:
         root, last = touch.root, self.last.get(touch.root)
-        if last is None:
+        if last is None or self._laid_anew(touch, last):
             return
         read = root, touch.start, min(touch.stop, touch.told.nbytes)
         memory, base, _ = self.placed[root]
@@ -253,6 +254,17 @@ class FollowedHost:
         if self.done[place].given_back is span[0]:
             return True
         return place in self.taken_by and self.taken_by[place].takes(root, span)
+
+    def _laid_anew(self, touch: Touch, place: int) -> bool:
+        """Return whether all that is read lies there by one upload behind a run, and nothing took
+        it since.
+        """
+        laid = self.laid.get(touch.root)
+        if laid is None or laid.memory is None or laid.event < self.done[place].event:
+            return False
+        there = (laid.memory, laid.told.data) == (touch.memory, touch.told.data) and not laid.memory.dead(touch.event)
+        whole = laid.start <= touch.start and touch.stop <= laid.stop
+        return there and whole and (laid.start, laid.stop) in self.leafs[touch.root].uploaded
 
     def _overlaid(self, place: int, root: RecordedTensor, span: Span) -> Touch | None:
         """Return the first upload behind a run, to another tensor, that took one of these bytes."""

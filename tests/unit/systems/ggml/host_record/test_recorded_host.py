@@ -98,6 +98,7 @@ SOUND = (
     "waited_by_another_run",
     "reserved_then_more",
     "run_again_behind_a_reset",
+    "read_what_was_uploaded",
 )
 """Right programs that look like wrong ones."""
 
