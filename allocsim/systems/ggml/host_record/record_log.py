@@ -542,7 +542,8 @@ class LogReading:
         if not filled or not _meets_others(laid, old):
             return False
         ended: dict[RecordedTensor, RecordedBuffer] = {}
-        for one in sorted(old.values(), key=lambda one: one.view_src is not None):
+        whole = [one for one in old.values() if one.view_src is None or one.view_src in old]  # a view lies in its root
+        for one in sorted(whole, key=lambda one: one.view_src is not None):
             memory = one.memory
             assert memory is not None
             if one.view_src not in ended:

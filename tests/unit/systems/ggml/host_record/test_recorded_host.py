@@ -11,12 +11,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from allocsim.cli.record_live import finding
 from allocsim.document import dumps
-from allocsim.errors import AllocsimError
+from allocsim.errors import AllocsimError, DocumentError
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, outcome_of
 from allocsim.systems.ggml.access.library import find
@@ -305,6 +306,34 @@ def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> No
         except AllocsimError:
             refused += 1
     assert 0 < refused < 60
+
+
+def test_view_of_before_a_reset_whose_root_is_laid_elsewhere_is_named() -> None:
+    """Not taken for a log that lacks a line: where the view lies is said, and where its root puts it."""
+
+    def told(at: int, op: str, name: str, data: int, *src: int, view: int = 0) -> dict[str, Any]:
+        shape = {"type": "f32", "ne": [64, 1, 1, 1], "nb": [4, 256, 256, 256], "nbytes": 256, "view_offs": 0}
+        whose = {"buffer": 9, "view_src": view, "src": src, "flags": 0, "op_params": []}
+        return {"e": "tensor", "at": at, "op": op, "name": name, "data": data, **shape, **whose}
+
+    def ran(at: int, *nodes: int) -> list[dict[str, Any]]:
+        listed = {"e": "graph", "at": at, "leafs": [1, 2], "nodes": nodes}
+        run = {"e": "run", "by": 7, "graph": at, "waits": True, "thread": 1, "changed": [], "same": [], "backends": [8]}
+        return [listed, {"e": "plan", "by": 6, "graph": at, "for": 7}, run]
+
+    events = [
+        {"e": "start", "recorder": 4, "ggml": "", "pid": 1, "inplace_ops": []},
+        {"e": "buffer", "at": 9, "base": 4096, "size": 65536, "usage": 2, "alignment": 32, "name": "CPU"},
+        *(told(1, "NONE", "x", 4096), told(2, "NONE", "root", 8192), told(3, "VIEW", "part", 8192, 2, view=2)),
+        *(told(4, "ADD", "sum", 12288, 1, 3), *ran(50, 3, 4), {"e": "reset", "by": 7}),
+        *(told(2, "NONE", "root", 16384), told(5, "SQR", "over x", 4096, 3), told(6, "ADD", "more", 20480, 1, 5)),
+        *ran(51, 3, 5, 6),
+    ]
+    reading = LogReading("log")
+    reading.feed(b"".join(json.dumps({"n": n, **event}).encode() + b"\n" for n, event in enumerate(events)))
+    reading.end()
+    with pytest.raises(DocumentError, match=r"nodes\[0\]\.off: 4096 is not where its root and view_offs put it"):
+        [*documents_of(reading.log)]
 
 
 @pytest.mark.parametrize("graph", ["kept", "anew"])
