@@ -17,6 +17,7 @@ program could not be run. The program's own exit status is said where it is not 
 What this module does not see: what is recorded, and how it is judged.
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -79,10 +80,11 @@ def ggml(
     if [bool(program), given is not None, linked is not None].count(True) != 1:
         raise typer.BadParameter("give a program behind `--`, a log by --log, or a folder by --object")
     if linked is not None:
+        if out or folder or live or stop or as_json:
+            raise typer.BadParameter("--object records nothing, and takes no other option")
         replace_files(linked, object_files())
-        print_line(
-            f"link the program with {show_path(linked)}/allocsim_record.c @{show_path(linked)}/allocsim_record.wrap"
-        )
+        source, options = (f"{show_path(linked)}/allocsim_record{ending}" for ending in (".c", ".wrap"))
+        print_line(f"link the program with {shlex.join([source, f'@{options}'])}")
         return 0
     if (live and given is not None) or (stop and not live):
         raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -97,10 +98,12 @@ def test_a_program_is_ended_at_its_first_finding(layers):
 
 def test_the_recorder_is_written_to_be_linked(tmp_path, capsys):
     """A source that needs no other file, and an option of the linker for each function that it stands before."""
-    assert main(["record", "ggml", "--object", str(tmp_path / "recorder")]) == 0
-    assert "allocsim_record.c @" in capsys.readouterr().out
-    source = (tmp_path / "recorder" / "allocsim_record.c").read_text()
-    options = (tmp_path / "recorder" / "allocsim_record.wrap").read_text().splitlines()
+    folder = tmp_path / "my recorder"
+    assert main(["record", "ggml", "--object", str(folder)]) == 0
+    words = shlex.split(capsys.readouterr().out)[-2:]
+    assert words == [str(folder / "allocsim_record.c"), f"@{folder / 'allocsim_record.wrap'}"]
+    source = (folder / "allocsim_record.c").read_text()
+    options = (folder / "allocsim_record.wrap").read_text().splitlines()
     assert source.startswith("#define ALLOCSIM_LINKED\n")
     assert '#include "' not in source
     assert {"-Wl,--wrap=ggml_backend_sched_reset", "-Wl,--wrap=llama_decode"} <= set(options)
@@ -115,6 +118,8 @@ def test_the_recorder_is_written_to_be_linked(tmp_path, capsys):
         (("--log", "missing.jsonl"), "cannot be read"),
         (("--live", "--log", "x.jsonl"), "--live needs a program"),
         (("--stop", "--", "true"), "--stop needs --live"),
+        (("--object", "here", "-o", "x.jsonl"), "--object records nothing"),
+        (("--object", "here", "--live", "--json"), "--object records nothing"),
     ],
 )
 def test_what_cannot_be_recorded_is_one_line(arguments, said, capsys):
