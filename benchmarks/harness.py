@@ -69,6 +69,7 @@ def run(
     found, asked = Found(), arguments(measure, script)
     out = asked.pop("out")
     parameters = inspect.signature(measure).parameters
+    found = kept(out) if "out" in parameters else found  # what a campaign says in which nothing is left to do
     several = [name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL]
     places = [place for name in several for place in asked.pop(name)]
     try:

@@ -76,12 +76,8 @@ def measure(against: str, *, rounds: int = 3) -> Iterator[Found]:
         }
         print(source, results[source], flush=True)
         slower = [name for name, row in results.items() if row["ratio"] < 1]
-        yield {
-            "unit": "programs a CPU second, the median of the rounds",
-            "rounds": rounds,
-            "sources": results,
-            "slower": slower,
-        }
+        unit = "programs a CPU second, the median of the rounds"
+        yield {"unit": unit, "rounds": rounds, "sources": results, "slower": slower}
 
 
 if __name__ == "__main__":
