@@ -56,6 +56,7 @@ def run(
     *,
     failed: str | tuple[str, ...] = (),
     versions: tuple[str, ...] = (),
+    known: Mapping[str, Iterable[str]] | None = None,
 ) -> None:
     """Measure with the arguments of the command line, write, print, and exit: 1 where a key of `failed` holds something,
     2 where what was asked for cannot be measured.
@@ -64,6 +65,7 @@ def run(
         measure: returns what was found, or yields it as it grows; `out`, if it takes that, is the file of the results.
         failed: keys of the result that must be empty, 0 or False.
         versions: packages beside numpy whose versions belong to the figures.
+        known: by parameter the names that it may hold; others cannot be measured.
     """
     script = Path(inspect.getfile(measure))
     found, asked = Found(), arguments(measure, script)
@@ -72,6 +74,10 @@ def run(
     found = kept(out) if "out" in parameters else found  # what a campaign says in which nothing is left to do
     several = [name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL]
     places = [place for name in several for place in asked.pop(name)]
+    for name, names in (known or {}).items():
+        if odd := {*([asked[name]] if isinstance(asked[name], str) else asked[name])} - {*names}:
+            print(f"--{name}: no {', '.join(sorted(odd))}; there are {', '.join(names)}", file=sys.stderr)
+            sys.exit(2)
     try:
         made = measure(*places, **asked, **({"out": out} if "out" in parameters else {}))
         for found in [made] if isinstance(made, dict) else made:

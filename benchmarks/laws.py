@@ -57,4 +57,4 @@ def measure(*, programs: int = 200, planners: tuple[str, ...] = ()) -> Iterator[
 
 
 if __name__ == "__main__":
-    run(measure, failed="promises broken")
+    run(measure, failed="promises broken", known={"planners": ALLOCATORS})

@@ -52,4 +52,4 @@ def measure(*, count: int = 1000, seed: int = 1, kind: tuple[str, ...] = (), out
 
 
 if __name__ == "__main__":
-    run(measure, failed="bad")
+    run(measure, failed="bad", known={"kind": KINDS})

@@ -78,4 +78,4 @@ def figures(child: Child, seed: int, *, known: Sequence[str], pipelined: bool = 
 
 
 if __name__ == "__main__":
-    run(measure)
+    run(measure, known={"ggml": KNOWN})

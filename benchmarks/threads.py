@@ -99,4 +99,4 @@ def measure(
 
 
 if __name__ == "__main__":
-    run(measure, failed="wrong")
+    run(measure, failed="wrong", known={"planners": ALLOCATORS})

@@ -36,3 +36,13 @@ def test_campaign_that_has_nothing_left_to_do_fails_as_what_it_found(
     """The same command says the same, however often it is given."""
     words = ("--out", str(tmp_path / "out.json"))
     assert [status(monkeypatch, *words) for _ in range(2)] == [1, 1]
+
+
+def test_name_that_is_not_known_is_refused_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing is measured."""
+    words = ("--names", "a,c", "--out", str(tmp_path / "out.json"))
+    assert status(monkeypatch, *words, known={"names": ("a", "b")}) == 2
+    assert capsys.readouterr().err == "--names: no c; there are a, b\n"
+    assert not [*tmp_path.iterdir()]
