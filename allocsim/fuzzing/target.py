@@ -65,8 +65,9 @@ ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_
 LOOK: Final = 0.1
 """Seconds after which the processes of a target that is at work are counted, and their memory."""
 
-LAG: Final = 1 << 24
-"""Bytes that `/proc/PID/statm` may say too little: each processor counts up in strides."""
+PROCESSORS: Final = os.cpu_count() or 1
+LAG: Final = max(1 << 24, 3 * os.sysconf("SC_PAGESIZE") * max(32, 2 * PROCESSORS) * PROCESSORS)
+"""Bytes that `/proc/PID/statm` may say too little: each processor counts three kinds in strides."""
 
 WITHIN: Final = 4 * PROCESSES
 """Processes that are too many within one call; those that calls leave are ended between them."""

@@ -220,3 +220,10 @@ def test_what_processes_share_is_looked_into_only_where_the_pages_of_each_may_be
     assert looked == []
     assert targets._in_use_of_all([1, 2], 2 << 30) == 2 << 20  # shared pages count once
     assert looked == [1, 2]
+
+
+def test_a_machine_of_many_processors_may_say_much_too_little():
+    """A processor's stride grows with their number: 512 pages of each of three kinds, on each of 256."""
+    asked = "import os; os.cpu_count = lambda: 256; from allocsim.fuzzing.target import LAG; print(LAG)"
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True, text=True).stdout
+    assert int(said) == 3 * 256 * 512 * os.sysconf("SC_PAGESIZE")
