@@ -89,5 +89,6 @@ void ggml_opt_prepare_alloc(opt *, context *, graph *, tensor *, tensor *);
 void ggml_opt_alloc(opt *, bool);
 void ggml_opt_eval(opt *, void *);
 bool ggml_backend_sched_reserve(sched *, graph *);
+void ggml_backend_sched_reserve_size(sched *, graph *, size_t *);
 void ggml_backend_sched_set_tensor_backend(sched *, tensor *, backend *);
 float * ggml_get_data_f32(const tensor *);

@@ -633,6 +633,26 @@ static void reserved_then_more(void) { // not wrong: what is reserved is too sma
     ggml_backend_sched_free(s);
 }
 
+static void sized_then_computed(void) { // right: who asks what a graph needs has the scheduler give up the one that it holds
+    context * kept = room(), * ctx = room();
+    tensor * w = weight(kept, "w", N);
+    ggml_backend_alloc_ctx_tensors_from_buft(kept, ggml_backend_cpu_buffer_type());
+    upload(w);
+    tensor * out = ggml_cont(ctx, ggml_scale(ctx, w, 3));
+    ggml_set_output(out);
+    graph * forward = ggml_new_graph_custom(ctx, NODES, false), * update = ggml_new_graph_custom(ctx, NODES, false);
+    ggml_build_forward_expand(forward, out);
+    ggml_build_forward_expand(update, ggml_cpy(ctx, ggml_scale(ctx, w, 10), w));
+    sched * s = scheduler(forward);
+    compute_by(s, forward);
+    show("out", out);
+    size_t needed = 0;
+    ggml_backend_sched_reserve_size(s, update, &needed);
+    compute_by(s, update);
+    show("w", w);
+    ggml_backend_sched_free(s);
+}
+
 static void read_what_was_uploaded(void) { // right: its bytes were taken before it was laid there anew
     struct chain one = chain_of(N), two = chain_of(N);
     planner * p = plan(one.g);
@@ -760,7 +780,7 @@ static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(scheduled_read_while_computing), ROW(waited_for_another_scheduler),
     ROW(next_input_over_result), ROW(computed_another_than_asked), ROW(extended_behind_a_reset), ROW(computed_before_it_was_planned),
     ROW(trained_without_new_labels), ROW(reserved_then_more),
-    ROW(run_again_behind_a_reset), ROW(pipelined), ROW(read_what_was_uploaded),
+    ROW(run_again_behind_a_reset), ROW(pipelined), ROW(read_what_was_uploaded), ROW(sized_then_computed),
     ROW(weights_in_the_plan), ROW(state_in_the_plan), ROW(written_by_pointer), ROW(first_by_call_then_by_pointer),
     ROW(read_after_scale_inplace), ROW(waited_by_another_run), ROW(killed),
 };

@@ -1124,6 +1124,14 @@ bool ggml_backend_sched_reserve(void * sched, void * graph) {
     return done;
 }
 
+REAL(void, ggml_backend_sched_reserve_size, (void *, void *, size_t *))
+void ggml_backend_sched_reserve_size(void * sched, void * graph, size_t * sizes) {
+    CALL(ggml_backend_sched_reserve_size)(sched, graph, sizes);
+    if (depth == 0) {
+        given_up(sched); // its own call of reset is seen only where it goes by a name
+    }
+}
+
 REAL(bool, ggml_gallocr_reserve, (void *, void *))
 bool ggml_gallocr_reserve(void * planner, void * graph) {
     ggml_gallocr_reserve_type call = CALL(ggml_gallocr_reserve);
@@ -1164,9 +1172,9 @@ static const struct { const char * name; void * ours; void ** kept; } ROWS[] = {
     ROW(ggml_backend_graph_compute_async), ROW(ggml_backend_sched_alloc_graph), ROW(ggml_backend_sched_graph_compute),
     ROW(ggml_backend_sched_graph_compute_async), ROW(ggml_backend_sched_free), ROW(ggml_backend_free),
     ROW(ggml_backend_event_free), ROW(ggml_backend_sched_reset), ROW(ggml_backend_sched_reserve), ROW(ggml_gallocr_reserve),
-    ROW(ggml_opt_alloc), ROW(ggml_opt_eval), ROW(llama_decode), ROW(llama_process), ROW(llama_batch_ext_add),
-    ROW(llama_batch_ext_add_token), ROW(llama_batch_ext_add_embd), ROW(llama_batch_ext_add_seq), ROW(llama_batch_ext_set_pos),
-    ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
+    ROW(ggml_backend_sched_reserve_size), ROW(ggml_opt_alloc), ROW(ggml_opt_eval), ROW(llama_decode), ROW(llama_process),
+    ROW(llama_batch_ext_add), ROW(llama_batch_ext_add_token), ROW(llama_batch_ext_add_embd), ROW(llama_batch_ext_add_seq),
+    ROW(llama_batch_ext_set_pos), ROW(llama_batch_ext_clear), ROW(llama_batch_ext_free), ROW(llama_memory_clear), ROW(llama_memory_seq_rm),
     ROW(llama_memory_seq_cp), ROW(llama_memory_seq_keep), ROW(llama_memory_seq_add), ROW(llama_memory_seq_div),
     ROW(llama_get_logits), ROW(llama_get_logits_ith), ROW(llama_get_embeddings), ROW(llama_get_embeddings_ith),
     ROW(llama_get_embeddings_seq), ROW(llama_state_set_data), ROW(llama_state_seq_set_data),

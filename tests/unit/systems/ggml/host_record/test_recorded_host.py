@@ -100,6 +100,7 @@ SOUND = (
     "reserved_then_more",
     "run_again_behind_a_reset",
     "read_what_was_uploaded",
+    "sized_then_computed",
 )
 """Right programs that look like wrong ones."""
 
@@ -173,6 +174,15 @@ def test_program_that_ggml_is_linked_into(name: str, which: str, linked: Path, t
     log = tmp_path / "log.jsonl"
     subprocess.run([linked, name, which], env={**os.environ, recorder.LOG: str(log)}, check=True, capture_output=True)
     assert _named(_judged(documents_of(read_log(log)))) == ({FAULTS[name]} if which == "wrong" else set())
+
+
+def test_linked_program_that_asks_what_a_graph_needs_holds_no_other(linked: Path, tmp_path: Path) -> None:
+    """The scheduler gives up what it holds, by a call that no linker wraps: the graph behind it is the one computed."""
+    log = tmp_path / "log.jsonl"
+    subprocess.run([linked, "sized_then_computed"], env={**os.environ, recorder.LOG: str(log)}, check=True)
+    said = [json.loads(line)["e"] for line in log.read_text().splitlines()]
+    assert (said.count("run"), said.count("reset"), said.count("asked")) == (2, 1, 0)
+    assert _named(_judged(documents_of(read_log(log)))) == set()
 
 
 def test_linked_recorder_writes_nothing_where_no_log_is_named(linked: Path, tmp_path: Path) -> None:
