@@ -208,25 +208,30 @@ class _Recorder:
     def _turned(self, tensor: Tensor, source: Layout, want: Layout) -> Tensor:
         """Return a tensor in another layout, by one collective.
 
-        Collectives cut and join along axis 0, so another axis is brought there and back.
+        Collectives cut and join along axis 0, so another axis is brought there and back. What is
+        made on the way has names under `between`, which leave those of the source to its nodes.
         """
-        op, x, ranks = self.graph.op, self.made[tensor, source], self.ranks
+        graph, x, ranks, shape = self.graph, self.made[tensor, source], self.ranks, tensor.shape
         group: dict[str, Any] = {"ranks": ranks, "group": TENSOR}
-        shape = tensor.shape
         name = tensor.name if not tensor.is_leaf else f"{tensor.name}.joined"
         if source == PARTIAL and want == WHOLE:
-            return op("all_reduce", x, name=name, **group)
+            return graph.op("all_reduce", x, name=name, **group)
         axis = max(source, want)
         around = tuple(range(axis)), tuple(range(axis + 1, len(shape) + 1))
+        with graph.scope(f"between.{tensor.name}"):
+            if source == PARTIAL:
+                cut = (*shape[:axis], ranks, shape[axis] // ranks, *shape[axis + 1 :])
+                apart = graph.op("reshape", contiguous(x), shape=cut)
+                turned = apart if not axis else graph.op("permute", apart, axes=(axis, *around[0], *around[1]))
+                mine = graph.op("reduce_scatter", contiguous(turned), **group)
+            else:
+                apart = graph.op("reshape", contiguous(x), shape=(1, *x.shape))
+                joined = graph.op("all_gather", apart, **group)
+                axes = (*(n + 1 for n in around[0]), 0, *around[1])
+                back = joined if not axis else graph.op("permute", joined, axes=axes)
         if source == PARTIAL:
-            apart = op("reshape", contiguous(x), shape=(*shape[:axis], ranks, shape[axis] // ranks, *shape[axis + 1 :]))
-            turned = apart if not axis else op("permute", apart, axes=(axis, *around[0], *around[1]))
-            mine = op("reduce_scatter", contiguous(turned), **group)
-            return op("reshape", mine, shape=held(shape, want, ranks), name=f"{name}.split")
-        apart = op("reshape", contiguous(x), shape=(1, *x.shape))
-        joined = op("all_gather", apart, **group)
-        back = joined if not axis else op("permute", joined, axes=(*(n + 1 for n in around[0]), 0, *around[1]))
-        return op("reshape" if not axis else "cont", back, shape=shape, name=name)
+            return graph.op("reshape", mine, shape=held(shape, want, ranks), name=graph.unused(f"{name}.split"))
+        return graph.op("reshape" if not axis else "cont", back, shape=shape, name=name)
 
     def _as_it_lay(self, node: Tensor, x: Tensor) -> None:
         """Raise EngineError where strides of a view would find other elements."""

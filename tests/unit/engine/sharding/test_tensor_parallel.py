@@ -133,6 +133,35 @@ def test_what_has_no_rule_is_done_whole():
     assert apart({name: held[name] for name in weights}, {n: expected[n] for n in weights}) < 1e-3
 
 
+def gathered(rows=4, width=32):
+    """What is split is gathered for a drop-out, behind which the model reshapes; no op is named."""
+    graph = Graph("unnamed")
+    x = graph.op("mul_mat", graph.parameter("w", (width, width), trainable=True), graph.input("x", (rows, width)))
+    kept = graph.op("dropout", graph.op("silu", x), graph.input("seed", (1,), "i32"), p=0.25)
+    turned = graph.op("permute", graph.op("reshape", kept, shape=(rows, 2, width // 2)), axes=(1, 0, 2))
+    loss = graph.op("sum", graph.op("sqr", turned))
+    graph.expand(loss)
+    return graph, loss
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_ops_that_a_model_does_not_name_keep_the_names_that_they_got(zero):
+    """Those that stand between two layouts take none of them; all of a group draw the same numbers."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"x": rng.standard_normal((4, 32)).astype(np.float32), "seed": np.array([n], np.int32)} for n in range(2)
+    ]
+    weights = {"w": (rng.standard_normal((32, 32)) / 8).astype(np.float32)}
+    recorded = steps.Recorded(forward=gathered, weights=weights, data=[rows])
+    losses, expected = steps.one_process(recorded, alpha=0.1)
+    step = shard(*gathered(), zero=zero, ranks=4, tensor=2)
+    assert step.spreads["w"].axis == 0
+    assert {node.name for node in gathered()[0].nodes[2:]} <= {node.name for node in step.lowered.graph.nodes}
+    found, held = trained(recorded, step)
+    assert np.allclose(found, losses, rtol=1e-5)
+    assert apart(held, expected) < 1e-5
+
+
 @pytest.mark.parametrize("zero", [0, 1, 3])
 def test_every_legal_order_gives_the_same_bits(zero):
     recorded = perceptron(2)
