@@ -240,9 +240,10 @@ def shard(
         raise UnknownNameError("optimizer", optimizer, OPTIMIZERS)
     if graph.passes:
         raise EngineError(f"graph {graph.name!r} has a backward pass already; shard takes the forward pass alone")
-    graph.expand(loss)
+    reads = tuple(reads)
+    graph.expand(loss, *reads)
     if tensor == 1:
-        return _Sharder(graph, loss, how, OPTIMIZERS[optimizer], {}).made(tuple(reads))
+        return _Sharder(graph, loss, how, OPTIMIZERS[optimizer], {}).made(reads)
     split = tensor_parallel(graph, loss, ranks=tensor, reads=reads)
     return _Sharder(split.graph, split.loss, how, OPTIMIZERS[optimizer], split.axes).made(split.reads)
 

@@ -59,6 +59,14 @@ def test_any_number_of_ranks_comes_to_the_losses_of_one_batch_within_a_bound(ran
         assert abs(one - other) <= 16 * number * np.finfo(np.float32).eps * abs(other)
 
 
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_what_the_host_reads_need_not_lead_to_the_loss(tensor):
+    graph, loss = steps.perceptron(2, sizes=(6, 16, 8, 4)).forward()
+    likely = graph.op("soft_max", graph.nodes[-2], name="likely")
+    step = shard(graph, loss, zero=0, ranks=2, tensor=tensor, reads=iter((likely,)))
+    assert [read.name for read in step.lowered.reads] == ["loss.mean", "likely"]
+
+
 @pytest.mark.parametrize("how", [{}, {"prefetch": 0}, {"prefetch": 3}, {"reshard": False}, {"hybrid": (2, 2)}])
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_every_legal_order_gives_the_same_bits(zero, how):
