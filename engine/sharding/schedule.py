@@ -79,7 +79,8 @@ def _reductions(nodes: Sequence[Tensor], at: dict[Tensor, int], bucket_nbytes: i
     """Return where the reductions of whole gradients are issued."""
     chains: list[tuple[int, list[Tensor]]] = []
     for node in nodes:
-        if node.kind not in ("reduce_scatter", "all_reduce") or not node.name.startswith("reduced."):
+        backward = node.stage == "backward"  # a model may call what it makes by that name, too
+        if node.kind not in ("reduce_scatter", "all_reduce") or not (backward and node.name.startswith("reduced.")):
             continue
         chain = [node]
         while chain[-1].sources[0].name.startswith(("reduced.", "reshape")) and not chain[-1].sources[0].is_leaf:

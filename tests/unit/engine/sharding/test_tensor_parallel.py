@@ -148,9 +148,7 @@ def gathered(rows=4, width=32):
 def test_ops_that_a_model_does_not_name_keep_the_names_that_they_got(zero):
     """Those that stand between two layouts take none of them; all of a group draw the same numbers."""
     rng = np.random.default_rng(0)
-    rows = [
-        {"x": rng.standard_normal((4, 32)).astype(np.float32), "seed": np.array([n], np.int32)} for n in range(2)
-    ]
+    rows = [{"x": rng.standard_normal((4, 32)).astype(np.float32), "seed": np.array([n], np.int32)} for n in range(2)]
     weights = {"w": (rng.standard_normal((32, 32)) / 8).astype(np.float32)}
     recorded = steps.Recorded(forward=gathered, weights=weights, data=[rows])
     losses, expected = steps.one_process(recorded, alpha=0.1)
@@ -160,6 +158,24 @@ def test_ops_that_a_model_does_not_name_keep_the_names_that_they_got(zero):
     found, held = trained(recorded, step)
     assert np.allclose(found, losses, rtol=1e-5)
     assert apart(held, expected) < 1e-5
+
+
+def test_a_sum_of_the_forward_pass_stays_where_it_is_whatever_its_name():
+    """Only sums of gradients are put off to the end of a bucket."""
+    graph = Graph("m")
+    with graph.scope("reduced"):
+        up, down = (graph.parameter(name, (64, 64), trainable=True) for name in ("up", "down"))
+        low = graph.op(
+            "mul_mat", down, graph.op("silu", graph.op("mul_mat", up, graph.input("x", (3, 64)))), name="low"
+        )
+    loss = graph.op(
+        "sum", graph.op("mul", graph.op("rms_norm", low, eps=1e-5), graph.parameter("w", (64,), trainable=True))
+    )
+    graph.expand(loss)
+    step = shard(graph, loss, zero=0, ranks=2, tensor=2)
+    names = [node.name for node in step.lowered.graph.nodes if node.kind == "all_reduce" and node.stage == "forward"]
+    assert names[0] == "reduced.low"
+    assert judge_ranks([step.planned()] * 2, step.groups).clean
 
 
 @pytest.mark.parametrize("zero", [0, 1, 3])
