@@ -65,6 +65,16 @@ def test_the_gradient_is_the_transpose_over_all_ranks(kind, ranks, rng):
     assert (forward * y).sum() == pytest.approx((backward * x).sum(), rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["all_gather", "broadcast"])
+def test_gradients_that_are_stored_in_16_bits_are_added_up_in_f32(kind):
+    """What is gathered may be of a dtype that no sum takes."""
+    graph = Graph("g")
+    node = graph.op(kind, graph.parameter("x", (4, 3), "bf16"), ranks=2)
+    back = OPS[kind].derivatives["x"](node, graph.parameter("weight", node.shape, "bf16"))
+    assert (back.dtype, back.shape) == ("bf16", (4, 3))
+    assert (back.kind, back.sources[0].dtype, back.sources[0].sources[0].kind) == ("cast", "f32", "cast")
+
+
 def test_a_sum_that_all_go_on_with_alike_passes_its_gradient_on():
     node = node_of("all_reduce", 4, backward="identity")
     weight = node.graph.parameter("weight", node.shape, "f64")

@@ -178,6 +178,29 @@ def test_a_sum_of_the_forward_pass_stays_where_it_is_whatever_its_name():
     assert judge_ranks([step.planned()] * 2, step.groups).clean
 
 
+def test_what_is_stored_in_16_bits_may_be_gathered():
+    """Its gradient is rounded alike, and added up in f32."""
+
+    def forward():
+        graph = Graph("stored")
+        x = graph.op("mul_mat", graph.parameter("w", (64, 64), trainable=True), graph.input("x", (4, 64)))
+        stored = graph.op("slice", graph.op("cast", x, dtype="bf16"), starts=(0, 0), lengths=(4, 48))
+        loss = graph.op("sum", graph.op("sqr", graph.op("cast", stored, dtype="f32")))
+        graph.expand(loss)
+        return graph, loss
+
+    rng = np.random.default_rng(0)
+    rows = [{"x": rng.standard_normal((4, 64)).astype(np.float32)}]
+    weights = {"w": (rng.standard_normal((64, 64)) / 8).astype(np.float32)}
+    recorded = steps.Recorded(forward=forward, weights=weights, data=[rows])
+    losses, expected = steps.one_process(recorded, alpha=0.1)
+    step = shard(*forward(), zero=0, ranks=2, tensor=2)
+    assert "bf16" in {node.dtype for node in step.lowered.graph.nodes if node.kind == "all_gather"}
+    found, held = trained(recorded, step)
+    assert np.allclose(found, losses, rtol=2**-7)
+    assert apart(held, expected) < 2**-6
+
+
 @pytest.mark.parametrize("zero", [0, 1, 3])
 def test_every_legal_order_gives_the_same_bits(zero):
     recorded = perceptron(2)
