@@ -251,9 +251,12 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
 def _who_meet(program: Program, rank: int, step: int, part: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
     """Return the ranks that meet in an op, and whether it is a message between two of them."""
     meta = told(program, step)
-    side = next((side for side in ("to", "from") if side in meta), None)
-    if side is None:
+    sides = [side for side in ("to", "from") if side in meta]
+    if not sides:
         return part, False
+    if len(sides) > 1:
+        raise ModelError(f"ranks[{rank}].ops[{step}].meta", "says to and from; an op is one side of a message")
+    (side,) = sides
     other = meta[side]
     if type(other) is not int or not 0 <= other < len(part) or part[other] == rank:
         raise ModelError(f"ranks[{rank}].ops[{step}].meta.{side}", f"{other!r} is no other of {len(part)} ranks")

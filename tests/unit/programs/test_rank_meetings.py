@@ -54,6 +54,7 @@ PERMUTE = "collective-permute"
         (told_of({"count": 1 << 16, "groups": {}}), "is none of"),
         (told_of(TWO, collective=["g"]), "is none of g"),
         (told_of(TWO, params=5), "params: is no object"),
+        (told_of(TWO, to=1, **{"from": 1}), "says to and from"),
         *[
             (told_of(TWO, kind=PERMUTE, params={"pairs": pairs}), "are no pairs of places of ranks")
             for pairs in (5, [5], [[0]], [[0, 2]], [[-1, 0]], [["x", 1]])
