@@ -155,6 +155,8 @@ def pipeline(
         raise EngineError(f"{stages} stages and {microbatches} microbatches: there is at least one of each")
     if graph.passes:
         raise EngineError(f"graph {graph.name!r} has a backward pass already; pipeline takes the forward pass alone")
+    if state := next(iter(graph.writes), None):
+        raise EngineError(f"{state} is a state; the microbatches of a pipeline keep none")
     reads = tuple(reads)
     if leaf := next((read for read in reads if read.is_leaf), None):
         raise EngineError(f"{leaf} is made by no op of graph {graph.name!r}; the host has what it wrote")

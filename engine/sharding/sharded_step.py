@@ -223,8 +223,8 @@ def shard(
         reads: tensors of `graph` that the host reads besides the mean loss.
 
     Raises:
-        EngineError: the numbers do not fit; the graph has a backward pass already, or trains
-            nothing.
+        EngineError: the numbers do not fit; the graph has a backward pass already, writes states, or
+            trains nothing.
         UnknownNameError: no such optimizer.
     """
     how = Sharding(
@@ -240,6 +240,8 @@ def shard(
         raise UnknownNameError("optimizer", optimizer, OPTIMIZERS)
     if graph.passes:
         raise EngineError(f"graph {graph.name!r} has a backward pass already; shard takes the forward pass alone")
+    if state := next(iter(graph.writes), None):
+        raise EngineError(f"{state} is a state that the graph writes; each rank would write it by its own rows")
     reads = tuple(reads)
     graph.expand(loss, *reads)
     if tensor == 1:

@@ -1,6 +1,7 @@
 """A step over ranks: the numbers of one process, in every order, under every planner."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from allocsim.model import Document
 from allocsim.programs.joined_ranks import joined
 from allocsim.programs.rank_meetings import plans_of
 from engine.autodiff import backward
-from engine.sharding import Simulation, shard
+from engine.sharding import Simulation, pipeline, shard
 
 _spec = importlib.util.spec_from_file_location("sharding_steps", Path(__file__).with_name("steps.py"))
 steps = importlib.util.module_from_spec(_spec)
@@ -160,6 +161,16 @@ def test_parts_go_on_with_another_number_of_ranks():
 def test_numbers_that_do_not_fit_are_refused(how, says):
     with pytest.raises(EngineError, match=says):
         shard(*steps.perceptron(2).forward(), **how)
+
+
+@pytest.mark.parametrize("how", [partial(shard, zero=0, ranks=2), partial(pipeline, stages=2, microbatches=2)])
+def test_a_state_that_is_written_beside_the_loss_is_refused(how):
+    """A running mean leads to no loss; it would stay as it was at the start."""
+    graph, loss = steps.perceptron(2).forward()
+    running = graph.state("running", (5,))
+    graph.writes[running] = graph.op("add", running, graph.op("mean", graph.nodes[-2], axes=0))
+    with pytest.raises(EngineError, match=r"running .* is a state"):
+        how(graph, loss)
 
 
 def test_a_graph_with_a_backward_pass_and_an_unknown_optimizer_are_refused():
