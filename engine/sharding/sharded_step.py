@@ -138,8 +138,21 @@ class Sharded:
         return (self.lowered,) * self.sharding.ranks
 
     def given(self, batches: Iterable[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        """Return what the host of each rank writes, with the gradient of its loss."""
-        return [{**self.seed, **batch} for batch in batches]
+        """Return what the host of each rank writes, with the gradient of its loss.
+
+        Raises EngineError unless there are rows for each rank, those of a group of `tensor` the
+        same.
+        """
+        rows, how = list(batches), self.sharding
+        if len(rows) != how.ranks:
+            raise EngineError(f"rows for {len(rows)} ranks are given to {how.ranks}")
+        for rank, row in enumerate(rows):
+            first = rows[rank - rank % how.tensor]
+            if row is not first and not _alike(row, first):
+                raise EngineError(
+                    f"rank {rank} reads other rows than rank {rank - rank % how.tensor}, which splits its tensors with it"
+                )
+        return [{**self.seed, **row} for row in rows]
 
     @cached_property
     def problem(self) -> Problem:
@@ -190,6 +203,14 @@ class Sharded:
         for leaf in self.lowered.graph.leafs:
             if leaf.role == Role.STATE:
                 yield leaf.name, leaf.shape, leaf.dtype
+
+
+def _alike(row: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    """Return whether two ranks read the same bytes."""
+    return row.keys() == other.keys() and all(
+        array is other[name] or np.asarray(array).tobytes() == np.asarray(other[name]).tobytes()
+        for name, array in row.items()
+    )
 
 
 def shard(

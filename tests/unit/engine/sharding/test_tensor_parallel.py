@@ -305,6 +305,18 @@ def test_numbers_that_do_not_fit_are_refused(how, says):
         shard(*perceptron(2).forward(), zero=3, **how)
 
 
+def test_neighbours_that_read_other_rows_are_refused():
+    """Each would bring its own rows to a sum over one split product: numbers of no batch at all."""
+    recorded = perceptron(4)
+    step = shard(*recorded.forward(), zero=0, ranks=4, tensor=2)
+    rows = recorded.data[0]
+    assert len(step.given([rows[0], dict(rows[0]), rows[1], rows[1]])) == 4
+    with pytest.raises(EngineError, match="rank 1 reads other rows than rank 0"):
+        step.given(rows)
+    with pytest.raises(EngineError, match="rows for 2 ranks are given to 4"):
+        step.given(rows[:2])
+
+
 def test_strides_that_would_find_other_elements_are_refused():
     """A view of what lies in another order on a rank."""
     graph = Graph("strided")
