@@ -155,6 +155,31 @@ def native(function: Callable[..., object]) -> Any:
     return _natives.get(function)
 
 
+def tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
+    """Return views (large, small) of one rank for numpy, and the axes over which small repeats.
+
+    A dimension n = r * d of `large` becomes (r, d) where `small` has d with 1 < d < n. Missing
+    leading dimensions count as 1.
+    """
+    shape = (1,) * (large.ndim - small.ndim) + small.shape
+    fits = len(shape) == large.ndim and all(d and n % d == 0 for n, d in zip(large.shape, shape, strict=True) if n != d)
+    require(fits and large.dtype == small.dtype,
+            f"{kind}: {small.dtype}{list(small.shape)} does not repeat over {large.dtype}{list(large.shape)}")  # fmt: skip
+    outer: list[int] = []
+    inner: list[int] = []
+    axes: list[int] = []
+    for n, d in zip(large.shape, shape, strict=True):
+        if n != d:
+            axes.append(len(outer))
+        if n != d and d > 1:
+            outer += [n // d, d]
+            inner += [1, d]
+        else:
+            outer.append(n)
+            inner.append(d)
+    return large.reshape(outer, copy=False), small.reshape(inner, copy=False), tuple(axes)
+
+
 def in_turn(*calls: Call) -> None:
     """Do several calls one after the other.
 

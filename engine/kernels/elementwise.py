@@ -17,32 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.kernels import rowwise
-from engine.kernels.binding import Array, Arrays, Bind, Call, flat, in_turn, on_dense, require, rows
-
-
-def _tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return views (large, small) of one rank for numpy, and the axes over which small repeats.
-
-    A dimension n = r * d of `large` becomes (r, d) where `small` has d with 1 < d < n. Missing
-    leading dimensions count as 1.
-    """
-    shape = (1,) * (large.ndim - small.ndim) + small.shape
-    fits = len(shape) == large.ndim and all(d and n % d == 0 for n, d in zip(large.shape, shape, strict=True) if n != d)
-    require(fits and large.dtype == small.dtype,
-            f"{kind}: {small.dtype}{list(small.shape)} does not repeat over {large.dtype}{list(large.shape)}")  # fmt: skip
-    outer: list[int] = []
-    inner: list[int] = []
-    axes: list[int] = []
-    for n, d in zip(large.shape, shape, strict=True):
-        if n != d:
-            axes.append(len(outer))
-        if n != d and d > 1:
-            outer += [n // d, d]
-            inner += [1, d]
-        else:
-            outer.append(n)
-            inner.append(d)
-    return large.reshape(outer, copy=False), small.reshape(inner, copy=False), tuple(axes)
+from engine.kernels.binding import Array, Arrays, Bind, Call, flat, in_turn, on_dense, require, rows, tiled
 
 
 def maximum(a: Array, b: Any, out: Array) -> None:
@@ -87,7 +62,7 @@ def bind_binary(kind: str, ufunc: Function) -> Bind:
             if ufunc in _COMPILED and _large(a, b, out):
                 return rowwise.call("binary_rows", _COMPILED[ufunc], *(x.reshape(1, x.size) for x in (a, b, out)))
             return ufunc, (flat(a), flat(b), flat(out))
-        left, right, _ = _tiled(kind, a, b)
+        left, right, _ = tiled(kind, a, b)
         dense = all(x.flags.c_contiguous for x in (a, b, out))
         if dense and b.ndim and b.shape == a.shape[-b.ndim :] and ufunc in _COMPILED:
             return rowwise.call("binary_rows", _COMPILED[ufunc], rows(a), rows(b), rows(out))
@@ -107,7 +82,7 @@ def bind_comparison(kind: str, ufunc: Function) -> Bind:
         (a, b), (out,) = operands, results
         require(out.shape == a.shape, f"{kind}: result {list(out.shape)} is not shaped as {list(a.shape)}")
         truth = np.empty(out.shape, np.bool_)
-        left, right, _ = _tiled(kind, a, b)
+        left, right, _ = tiled(kind, a, b)
         return in_turn, ((ufunc, (left, right, truth.reshape(left.shape))), (np.copyto, (out, truth)))
 
     return bind
@@ -147,14 +122,14 @@ def bind_scale(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> 
 def bind_repeat(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the result has the shape
     """Bind x -> params shape (the result's): x repeats over it."""
     (x,), (y,) = operands, results
-    large, small, _ = _tiled("repeat", y, x)
+    large, small, _ = tiled("repeat", y, x)
     return np.copyto, (large, small)
 
 
 def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the result has the shape
     """Bind x -> params shape (the result's): the sum of all elements of x that repeat onto one."""
     (x,), (y,) = operands, results
-    large, small, axes = _tiled("repeat_back", x, y)
+    large, small, axes = tiled("repeat_back", x, y)
     if not axes:
         return np.copyto, (small, large)
     squeezed = small.reshape([n for axis, n in enumerate(small.shape) if axis not in axes], copy=False)

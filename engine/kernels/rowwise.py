@@ -29,6 +29,7 @@ from engine.kernels.binding import (
     same_place,
     same_shapes,
     strided,
+    tiled,
 )
 from engine.kernels.threads import cut, parts, together
 
@@ -105,14 +106,28 @@ def bind_rms_norm_back(name: str) -> Bind:
     return bind
 
 
+def _take_turns(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    """Return whether row r of what repeats is its row r modulo their number: behind its first axis
+    that is longer than 1 none is repeated.
+    """
+    aligned = (*(1,) * (len(large) - len(small)), *small)
+    first = next((axis for axis, n in enumerate(aligned) if n > 1), len(aligned))
+    return aligned[first + 1 :] == large[first + 1 :]
+
+
 @on_dense
 def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(x[.., T, n][, mask[T, n]]) -> [.., T, n].
+    """(x[.., n][, mask[.., n]]) -> [.., n].
 
-    Params scale (default 1). The mask repeats over leading axes.
+    Params scale (default 1). The mask repeats over x; where its rows do not take turns in that, as
+    with one for all heads of each batch, it is laid out first.
     """
     (x, *masks), (y,) = operands, results
     same_shapes("soft_max", x, y)
+    if masks and x.size and not _take_turns(masks[0].shape[:-1], x.shape[:-1]):
+        wide = np.empty_like(x)
+        target, mask, _ = tiled("soft_max", wide, masks[0])
+        return in_turn, ((np.copyto, (target, mask)), bind_soft_max(params, (x, wide), results))
     mask = rows(masks[0]) if masks else np.empty((0, x.shape[-1]), x.dtype)
     source = rows(x)
     repeats = len(source) % len(mask) == 0 if len(mask) else not masks or not len(source)

@@ -14,9 +14,13 @@ import ml_dtypes  # noqa: F401 - numpy learns the name bfloat16
 import numpy as np
 import pytest
 
+from allocsim.allocators import find
 from allocsim.errors import EngineError, UnknownNameError
+from engine.graph import Graph
+from engine.graph.lowering import lower
 from engine.kernels import COLLECTIVES, KERNELS, default, kernel
 from engine.ops.element_functions import COMPARISONS, UNARY
+from engine.runtime import EXECUTORS, Runtime
 
 SIZES = [1, 7, 33, 64, 576, 1536]
 TOLERANCE = {"f4": 4e-6, "f8": 2e-13}
@@ -614,6 +618,22 @@ def test_soft_max_of_masked_rows_is_exactly_zero_there():
 
     assert (out[:, mask == -np.inf] == 0).all()
     np.testing.assert_allclose(out.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (2, 1, 3, 5), (1, 4, 1, 5), (2, 3, 5), (4, 1, 5), (1, 1, 3, 5), (5,)])
+def test_a_mask_repeats_along_each_axis_by_itself(shape, executor, rng):
+    """One for all heads of a batch, one for all rows of a head, one for every other head."""
+    graph = Graph("masked")
+    x, mask = rng.standard_normal((2, 4, 3, 5)), rng.standard_normal(shape)
+    made = graph.op("soft_max", graph.input("x", x.shape, "f64"), graph.input("mask", shape, "f64"), name="y")
+    graph.expand(made)
+    lowered = lower(graph, (made,))
+    with Runtime(lowered, find("reference").plan(lowered.program), parameters={}, executor=executor) as runtime:
+        found = runtime.run({"x": x, "mask": mask})["y"]
+    aligned = mask.reshape((1,) * (4 - mask.ndim) + shape)
+    wide = np.tile(aligned, [n // m for n, m in zip(x.shape, aligned.shape, strict=True)])
+    np.testing.assert_allclose(found, softmax(x + wide), rtol=1e-12)
 
 
 HIDING = {
