@@ -133,7 +133,8 @@ def layout(document: Document, rng: random.Random) -> Edited | None:
     program = rng.choice(document.programs)
     ops = program.ops
     where = program.values.buffer
-    chosen = [op.step for op in ops if any(where[op.operands[o]] != where[op.results[r]] for o, r in op.in_place or ())]
+    within = [[where[op.operands[o]] == where[op.results[r]] for o, r in op.in_place or ()] for op in ops]
+    chosen = [op for op, pairs in enumerate(within) if pairs and not any(pairs)]  # in one buffer it is the program's
     if not chosen:
         return None
     op = rng.choice(chosen)

@@ -65,7 +65,12 @@ def _scattered(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     count = _ranks(params)
     _divisible(x, count)
-    return ResultLayout(shape=(x.shape[0] // count, *x.shape[1:]), dtype=floating(x))
+    return ResultLayout(shape=(x.shape[0] // count, *x.shape[1:]), dtype=_summable(x))
+
+
+def _summable(x: Tensor) -> str:
+    """Return the dtype of x; ranks add in it, in 16 bits too. Raises EngineError for integers."""
+    return x.dtype if x.dtype in ("bf16", "f16") else floating(x)
 
 
 def _divisible(x: Tensor, count: int) -> None:
@@ -86,7 +91,7 @@ def _alike(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 
 
 def _summed(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    floating(*sources)
+    _summable(*sources)
     if params.get("backward", "identity") not in _BACKWARD:
         raise EngineError(f"backward {params['backward']!r} is none of {', '.join(_BACKWARD)}")
     return _alike(sources, params)

@@ -63,14 +63,16 @@ def _units(nodes: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     inside: set[Tensor] = set()
     for node in nodes:
         source = node.sources[0] if node.sources else node
-        gathers = node.kind == "all_gather" and source.is_leaf
+        narrow = source.kind == "cast" and source.sources[0].is_leaf
+        gathers = node.kind == "all_gather" and (source.is_leaf or narrow)
         if not gathers and not (node.kind in _GATHERS and source in inside):
             continue
         if unit and gathers and (node.layer, node.stage) != (unit[0].layer, unit[0].stage):
             yield unit
             unit = []
-        unit.append(node)
-        inside.add(node)
+        new = [one for one in (source, node) if one is node or (narrow and one not in inside)]
+        unit += new
+        inside.update(new)
     if unit:
         yield unit
 

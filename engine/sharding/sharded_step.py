@@ -17,6 +17,11 @@ rank's part, whose derivative is `reduce_scatter`. `reshard` is gradient checkpo
 all but what was gathered, so backward gathers again. Stages 1 and 2 step the part that a rank owns
 and gather it over the whole. Parameters that are not trained are parts in stage 3, too.
 
+With `weights="bf16"` a rank keeps its trained weights in their own dtype, and reads them rounded:
+of parts what is gathered is of 16 bits, in stages 1 and 2 for the whole step. Gradients are rounded
+and travel alike, and are widened where the optimizer reads them (mixed precision: Micikevicius et
+al. 2018, arXiv:1710.03740).
+
 With `hybrid=(copies, parts)` parameters are cut over `parts` ranks, and `copies` of them are kept;
 gradients of a part are then summed over the copies.
 
@@ -63,6 +68,8 @@ from engine.training.optimizers import OPTIMIZERS, Optimizer
 MEAN: Final = "loss.mean"
 """The loss that the host reads: the mean over ranks."""
 
+NARROW: Final = ("bf16", "f16")
+
 BUCKET: Final = 25 << 20
 """Bytes of gradients that stage 0 sums together, as DDP's default."""
 
@@ -82,6 +89,8 @@ class Sharding:
     bucket_nbytes: int = BUCKET
     tensor: int = 1
     """Neighbouring ranks over which tensors are split."""
+    weights: str | None = None
+    """Dtype of 16 bits in which trained weights are read and their gradients travel."""
 
     def __post_init__(self) -> None:
         """Raise EngineError unless the numbers make sense."""
@@ -97,6 +106,8 @@ class Sharding:
             raise EngineError("hybrid says how parts are kept; stage 0 keeps none")
         if self.tensor < 1 or self.ranks % self.tensor:
             raise EngineError(f"tensors split over {self.tensor} ranks: that must divide the {self.ranks} ranks")
+        if self.weights is not None and self.weights not in NARROW:
+            raise EngineError(f"weights in {self.weights!r}; the dtypes of 16 bits are {' and '.join(NARROW)}")
         if self.tensor > 1 and self.hybrid is not None:
             raise EngineError("hybrid copies and tensors that are split over ranks are not done together")
 
@@ -225,6 +236,7 @@ def shard(
     hybrid: tuple[int, int] | None = None,
     bucket_nbytes: int = BUCKET,
     tensor: int = 1,
+    weights: str | None = None,
     reads: Iterable[Tensor] = (),
 ) -> Sharded:
     """Return the training step of each rank. O(nodes x (1 + prefetch)).
@@ -241,6 +253,7 @@ def shard(
         bucket_nbytes: gradients that stage 0 sums together.
         tensor: neighbouring ranks over which tensors are split, a divisor of `ranks`; they are to
             read the same rows.
+        weights: "bf16" or "f16": mixed precision (see the module); the loss is not scaled.
         reads: tensors of `graph` that the host reads besides the mean loss.
 
     Raises:
@@ -256,6 +269,7 @@ def shard(
         hybrid=hybrid,
         bucket_nbytes=bucket_nbytes,
         tensor=tensor,
+        weights=weights,
     )
     if optimizer not in OPTIMIZERS:
         raise UnknownNameError("optimizer", optimizer, OPTIMIZERS)
@@ -285,23 +299,27 @@ class _Sharder:
         self.parts: dict[str, Spread] = {}
         """Parameter -> the flat parts in which stages cut it, or the slice of one rank alone."""
         self.image: dict[Tensor, Tensor] = {}
-        self.gathered: set[Tensor] = set()
-        """Gathers, and views of them: what backward makes again."""
+        self.again: set[Tensor] = set()
+        """What backward makes again: gathers with views of them, and weights widened from 16 bits."""
 
     def made(self, reads: tuple[Tensor, ...]) -> Sharded:
         graph, how = self.graph, self.how
         for node in self.source.nodes:
             graph.expand(self._node(node))
         loss = self.image[self.loss]
-        again = how.reshard and how.zero == 3
-        stays = [node for node in graph.nodes if node not in self.gathered] if again else None
+        stays = [node for node in graph.nodes if node not in self.again] if self.again else None
         gradients = backward(graph, loss, checkpoints=stays)
+        if how.weights:
+            early = set(gradients.values())  # they are widened where the optimizer reads them: till then two bytes live
+            graph.nodes[:] = [node for node in graph.nodes if node not in early]
+            gradients = {weight: gradient.sources[0] for weight, gradient in gradients.items()}
         reduced = {weight: self._reduced(weight, gradient) for weight, gradient in gradients.items()}
         leafs = {name: graph.parameter(name, (n,), loss.dtype) for name, n in self.optimizer.leafs.items()}
         for weight, gradient in reduced.items():
             kept = self._states(weight, gradient)
             with graph.scope("new", layer=weight.layer, stage="update"):
-                graph.expand(self._updated(weight, gradient, {**leafs, **kept}))
+                wide = graph.op("cast", gradient, dtype=weight.dtype) if how.weights else gradient
+                graph.expand(self._updated(weight, wide, {**leafs, **kept}))
         mean = graph.op("scale", loss, s=1 / how.ranks, name="loss.share")
         mean = graph.op("all_reduce", mean, ranks=how.ranks, name=MEAN)
         graph.expand(mean)
@@ -339,16 +357,33 @@ class _Sharder:
         parts = how.parts // slices
         spread = Spread(shape=shape, axis=axis, slices=slices, parts=parts, flat=axis is None or parts > 1)
         self.parts[leaf.name] = spread
-        if how.zero == 3 and spread.flat:
+        if self._stage(leaf) == 3:
             self.spreads[leaf.name] = spread
             return self._gathered(leaf)
         if axis is not None:
             self.spreads[leaf.name] = replace(spread, flat=False)
-        return self.graph.parameter(leaf.name, leaf.shape, leaf.dtype, trainable=leaf.trainable)
+        made = self.graph.parameter(leaf.name, leaf.shape, leaf.dtype, trainable=leaf.trainable)
+        return self._wide(self._narrow(made), leaf)
+
+    def _narrow(self, mine: Tensor) -> Tensor:
+        """Return a trained weight in 16 bits, where it is read so."""
+        narrow = self.how.weights if mine.trainable else None
+        return mine if narrow is None else self.graph.op("cast", mine, dtype=narrow, name=f"{mine.name}.{narrow}")
+
+    def _wide(self, read: Tensor, leaf: Tensor) -> Tensor:
+        """Return a weight in its own dtype again; backward makes that anew."""
+        if read.dtype == leaf.dtype:
+            return read
+        self.again.add(wide := self.graph.op("cast", read, dtype=leaf.dtype, name=f"{leaf.name}.read"))
+        return wide
 
     def _stage(self, weight: Tensor) -> int:
-        """Return the stage by which a weight is held: 0 where no other rank holds the same."""
-        return self.how.zero if self.parts[weight.name].flat else 0
+        """Return the stage by which a weight is held: 0 where no other rank holds the same, 3 where
+        what is whole is of 16 bits alone.
+        """
+        if not self.parts[weight.name].flat or not self.how.zero:
+            return 0
+        return 3 if self.how.weights and weight.trainable else self.how.zero
 
     def _group(self, weight: Tensor) -> dict[str, Any]:
         """Return the group of ranks that hold parts of the same."""
@@ -362,13 +397,17 @@ class _Sharder:
         group = self._group(leaf)
         length = -(-size // group["ranks"])
         mine = graph.parameter(leaf.name, (length,), leaf.dtype, trainable=leaf.trainable)
-        full = graph.op("all_gather", mine, name=f"{leaf.name}.gathered", **group)
-        views = [full]
+        full = graph.op("all_gather", self._narrow(mine), name=f"{leaf.name}.gathered", **group)
+        views = [self._wide(full, leaf)]
         if full.shape != (size,):
-            views.append(graph.op("view", full, shape=(size,), strides=(1,), offset=0, name=f"{leaf.name}.unpadded"))
+            unpadded = {"shape": (size,), "strides": (1,), "offset": 0}
+            views.append(graph.op("view", views[-1], name=f"{leaf.name}.unpadded", **unpadded))
         if leaf.shape != (size,):
             views.append(graph.op("reshape", views[-1], shape=leaf.shape, name=f"{leaf.name}.whole"))
-        self.gathered.update(views)
+        if self.how.zero == 3 and self.how.reshard:
+            self.again.update((full, *views))
+        elif views[0] is not full:
+            self.again.update(views)
         return views[-1]
 
     def _reduced(self, weight: Tensor, gradient: Tensor) -> Tensor:
@@ -395,7 +434,7 @@ class _Sharder:
         found, spread, stage = {}, self.parts[weight.name], self._stage(weight)
         for prefix in self.optimizer.states:
             name = f"{prefix}.{weight.name}"
-            found[prefix] = self.graph.state(name, gradient.shape, gradient.dtype)
+            found[prefix] = self.graph.state(name, gradient.shape, weight.dtype)
             if stage or spread.axis is not None:
                 self.spreads[name] = spread if stage else replace(spread, flat=False)
         return found
