@@ -68,13 +68,17 @@ def communicating(communicator: Communicator) -> Iterator[None]:
 
 
 def summed(parts: Sequence[Array], out: Array) -> None:
-    """Write the sum of the parts, added one after the other, into out.
+    """Write the sum of the parts, added one after the other, into out; of 16 bits in f32, rounded
+    once.
 
     Out may be one of them only where it is the first.
     """
-    np.copyto(out, parts[0])
+    total = out if out.itemsize > 2 else np.empty(out.shape, np.float32)
+    np.copyto(total, parts[0])
     for part in parts[1:]:
-        np.add(out, part, out=out)
+        np.add(total, part, out=total)
+    if total is not out:
+        out[...] = total
 
 
 def receive(kind: str, params: Params, rank: int, given: Sequence[Array], out: Array) -> None:

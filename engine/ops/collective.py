@@ -33,14 +33,13 @@ from typing import Any, Final
 
 from allocsim.errors import EngineError
 from engine.ops.rule import ITEMSIZES, REQUIRED, ResultLayout, Rule, Sources, Tensor
-from engine.ops.shapes import FLOATS, checked_shape, floating, whole
+from engine.ops.shapes import checked_shape, floating, whole
 
 WORLD: Final = "world"
 """The group of all ranks."""
 
 _GROUP: Final = {"ranks": 1, "group": WORLD}
 _BACKWARD: Final = ("all_reduce", "identity")
-_ADDING: Final = ("reduce_scatter", "reduce")
 
 
 def part_length(elements: int, ranks: int) -> int:
@@ -69,7 +68,10 @@ def _scattered(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 
 
 def _summable(x: Tensor) -> str:
-    """Return the dtype of x; ranks add in it, in 16 bits too. Raises EngineError for integers."""
+    """Return the dtype of x: 16 bits too, which travel as they are and are added in f32.
+
+    Raises EngineError for what is no float.
+    """
     return x.dtype if x.dtype in ("bf16", "f16") else floating(x)
 
 
@@ -136,17 +138,11 @@ def _received(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 
 
 def _transposed(kind: str) -> Any:
-    """Return the derivative that is another collective of the same group.
-
-    Gradients in a dtype of storage only are added up in f32.
-    """
+    """Return the derivative that is another collective of the same group."""
 
     def derivative(node: Tensor, grad: Tensor) -> Tensor:
-        op = node.graph.op
         given = {name: node.params[name] for name in ("ranks", "group", "root", "backward") if name in node.params}
-        if kind not in _ADDING or grad.dtype in FLOATS:
-            return op(kind, grad, **given)
-        return op("cast", op(kind, op("cast", grad, dtype="f32"), **given), dtype=grad.dtype)
+        return node.graph.op(kind, grad, **given)
 
     return derivative
 

@@ -82,12 +82,13 @@ Made from the table by `engine.ops.op_reference.markdown`; a test compares.
 `ALLOCSIM_UPDATE=1 pytest tests/unit/engine/ops/test_op_reference.py` writes it.
 
 Every op computes in f32 and f64. f16, bf16, f8_e4m3 and f8_e5m2 are storage: ops marked *any* move
-them, `cast` converts. Shapes are row-major and b repeats into a as in ggml: each length of b
-divides that of a. *Gradient* names the arguments with a derivative; those in brackets have none by
-definition (indices, masks, what jumps). All derivatives are made of ops of this table, so they can
-be differentiated again, and forward mode needs no rule of its own. *In place* is what each kernel
-declares: operands its result may lie exactly over; the kernel audit (detector K) measures it. An op
-without a kernel is a view of its first argument.
+them, `cast` converts, and sums over ranks take those of 16 bits (added in f32, rounded once).
+Shapes are row-major and b repeats into a as in ggml: each length of b divides that of a. *Gradient*
+names the arguments with a derivative; those in brackets have none by definition (indices, masks,
+what jumps). All derivatives are made of ops of this table, so they can be differentiated again, and
+forward mode needs no rule of its own. *In place* is what each kernel declares: operands its result
+may lie exactly over; the kernel audit (detector K) measures it. An op without a kernel is a view of
+its first argument.
 
 | op | computes | parameters | gradient | in place |
 |---|---|---|---|---|

@@ -300,7 +300,7 @@ class _Sharder:
         """Parameter -> the flat parts in which stages cut it, or the slice of one rank alone."""
         self.image: dict[Tensor, Tensor] = {}
         self.again: set[Tensor] = set()
-        """What backward makes again: gathers with views of them, and weights widened from 16 bits."""
+        """What backward makes again: gathers, views of them, and weights widened from 16 bits."""
 
     def made(self, reads: tuple[Tensor, ...]) -> Sharded:
         graph, how = self.graph, self.how

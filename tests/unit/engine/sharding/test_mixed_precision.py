@@ -24,7 +24,7 @@ TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
 
 def by_hand(recorded, dtype):
-    """Losses and weights of SGD in float32, each rank's gradients of rounded weights rounded and added in 16 bits."""
+    """Losses and weights of SGD in float32, each rank's gradients of rounded weights rounded, added in float32 and rounded."""
     graph, loss = recorded.forward()
     gradients = backward(graph, loss)
     lowered = lower(graph, (loss, *dict.fromkeys(gradients.values())))
@@ -40,10 +40,10 @@ def by_hand(recorded, dtype):
                 share = found[loss.name] * np.float32(1 / len(rows))
                 mean = share if mean is None else mean + share
                 for weight, gradient in gradients.items():
-                    mine = found[gradient.name].astype(dtype)
+                    mine = found[gradient.name].astype(dtype).astype(np.float32)
                     total[weight.name] = total[weight.name] + mine if weight.name in total else mine
         for name, gradient in total.items():
-            weights[name] = weights[name] - np.float32(0.1) * gradient.astype(np.float32)
+            weights[name] = weights[name] - np.float32(0.1) * gradient.astype(dtype).astype(np.float32)
         losses.append(float(mean[0]))
     return losses, weights
 
