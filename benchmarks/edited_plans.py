@@ -163,10 +163,10 @@ def wait(document: Document, rng: random.Random) -> Edited | None:
 
 EDITS: dict[str, tuple[Edit, bool, str]] = {
     "offset": (offset, False, ""), "onto": (onto, False, ""), "in place": (in_place, False, ""),
-    "donation": (donated, False, ""), "layout": (layout, False, "C03"), "wait": (wait, False, "C09"),
+    "donation": (donated, False, ""), "layout": (layout, False, "C03 C12"), "wait": (wait, False, "C09"),
     "size": (small, True, "C12"), "alignment": (odd, True, "C12"),
 }  # fmt: skip
-"""By name: the edit, whether it breaks a rule whatever is read, and its class where that does not hang on who is met."""
+"""By name: the edit, whether it breaks a rule whatever is read, and its classes where they do not hang on who is met."""
 
 
 def changes(document: Document, turned: tuple[int, int, int] | None) -> bool:
@@ -224,7 +224,8 @@ def edited(system: str, edits: int, more: Path | None) -> Found:
             causes = causes_of(made[0])
             parties.update({cause.party for cause in causes})
             others = {cause.party for cause in causes} - {"plan"} - ({"schedule"} if kind == "wait" else set())
-            other = asked and asked not in {cause.class_ for cause in causes} and not (rule and changes(*made))
+            right = not asked or {cause.class_ for cause in causes} & set(asked.split())
+            other = not right and not (rule and changes(*made))
             if others or other:
                 charged.append([name, kind, number])
             classes.update({f"{kind}: {cause.class_}" for cause in causes})
