@@ -33,6 +33,7 @@ CAPTIONS: Final = {
     "interference": "Who lives together with whom, round the first fault",
     "chain": "The graph forward, then backward, beside its memory",
     "categories": "Bytes alive by category",
+    "streams": "Streams by time",
 }
 
 MOST_STEPS: Final = 40

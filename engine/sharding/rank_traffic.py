@@ -48,7 +48,7 @@ class RankTraffic:
 
 
 def traffic(step: RankedStep) -> tuple[RankTraffic, ...]:
-    """Return what each rank sends and receives in a step. O(ops of programs that differ + ranks)."""
+    """Return what each rank sends and receives in a step. O(ops of different programs + ranks)."""
     rows = {id(lowered): _rows(lowered) for lowered in step.of_ranks}
     places = {
         name: {rank: place for part in split for place, rank in enumerate(part)} for name, split in step.groups.items()

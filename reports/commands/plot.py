@@ -24,6 +24,7 @@ class Kind(StrEnum):
     INTERFERENCE = "interference"
     CHAIN = "chain"
     CATEGORIES = "categories"
+    STREAMS = "streams"
 
 
 def plot(
@@ -32,7 +33,7 @@ def plot(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="Time and address, lifetimes, live bytes, who lives with whom, forward and backward, or categories."
+            help="Time and address, lifetimes, live bytes, who lives with whom, forward and backward, categories, or streams."
         ),
     ] = Kind.MAP,
     out: Annotated[

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reports.figures.memory_figure import memory_map
     from reports.figures.modes_figure import mode_errors
     from reports.figures.planners import planner_ratios
+    from reports.figures.streams_figure import streams
     from reports.figures.verdicts_figure import verdict_matrix
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "memory_map",
     "mode_errors",
     "planner_ratios",
+    "streams",
     "verdict_matrix",
 ]
 
@@ -68,6 +70,7 @@ FIGURES: Final[dict[str, DocumentFigure]] = {
     "interference": DocumentFigure("interference_figure", "interference"),
     "chain": DocumentFigure("chain_figure", "chain"),
     "categories": DocumentFigure("categories_figure", "categories"),
+    "streams": DocumentFigure("streams_figure", "streams"),
 }
 
 RECORD_FIGURES: Final[dict[str, tuple[str, str]]] = {

@@ -12,6 +12,7 @@ from typing import Final
 
 from matplotlib.axes import Axes
 
+from allocsim.model.layout import Int64s
 from reports.figures.conflicts import Conflict
 from reports.figures.style import RED
 
@@ -25,10 +26,16 @@ def seen_at(conflict: Conflict) -> int:
     return next(step for step in steps if step is not None)
 
 
-def mark_steps(axes: Axes, found: Sequence[Conflict], steps: int) -> None:
-    """Draw the line and the number of each of `conflicts.faults` on axes of `steps` steps."""
-    ordered = sorted(found, key=lambda each: (seen_at(each), each.number))
-    for step, group in groupby(ordered, key=seen_at):
+def mark_steps(axes: Axes, found: Sequence[Conflict], steps: int, at: Int64s | None = None) -> None:
+    """Draw the line and the number of each of `conflicts.faults` on axes of `steps` steps.
+
+    `at` is when each op begins, where that is another time.
+    """
+
+    def place(conflict: Conflict) -> int:
+        return seen_at(conflict) if at is None else int(at[seen_at(conflict)])
+
+    for step, group in groupby(sorted(found, key=lambda each: (place(each), each.number)), key=place):
         axes.axvline(step + 0.5, color=RED, linewidth=1.2, linestyle=(0, (4, 2)), zorder=6, gid="cause")
         numbers = ", ".join(str(each.number) for each in group)
         beside = step + 0.5 > steps * (1 - NEAR)

@@ -19,7 +19,7 @@ from allocsim.errors import ModelError, UnknownNameError
 from allocsim.judge.fast import check
 from allocsim.judge.violations import Report, Stats, Violation
 from allocsim.model import Document, Run
-from reports.figures import FIGURES, categories, chain, interference, lifetimes, live_bytes, memory_map
+from reports.figures import FIGURES, categories, chain, interference, lifetimes, live_bytes, memory_map, streams
 from reports.figures.scene import scene
 from reports.figures.style import RED, render
 
@@ -29,7 +29,7 @@ EDGES = (
 )  # fmt: skip
 DRAW = {
     "map": memory_map, "lifetimes": lifetimes, "live": live_bytes, "interference": interference, "chain": chain,
-    "categories": categories,
+    "categories": categories, "streams": streams,
 }  # fmt: skip
 LARGEST = 2 << 20
 
