@@ -87,6 +87,17 @@ def test_stages_send_what_zero_says_they_do(zero, passes, ranks):
     assert sent == {(passes * weights - unread) * (ranks - 1) // ranks + loss}
 
 
+@pytest.mark.parametrize("zero", range(4))
+def test_in_16_bits_half_as_much_travels(zero):
+    """But for the mean loss, which is of f32."""
+    recorded = steps.perceptron(4, sizes=EVEN)
+    wide, narrow = (
+        sum(traffic(shard(*recorded.forward(), zero=zero, ranks=4, weights=weights))[0].sent.values()) - 6
+        for weights in (None, "bf16")
+    )
+    assert wide == 2 * narrow
+
+
 def test_without_gathering_again_stage_three_sends_as_much_as_the_others():
     recorded = steps.perceptron(4, sizes=EVEN)
     three, two = (
