@@ -106,7 +106,8 @@ def pictures(run: Mapping[str, Any], document: Document | None) -> dict[str, Cal
     if document is None:
         return found
     said = judged(document, run.get("verdict"))
-    return found | {kind: drawing(kind, document, said) for kind in FIGURES}
+    several = any(len(program.streams) > 1 for program in document.programs)
+    return found | {kind: drawing(kind, document, said) for kind in FIGURES if kind != "streams" or several}
 
 
 def _function(row: tuple[str, str]) -> Callable[..., Any]:

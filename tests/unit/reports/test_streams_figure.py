@@ -11,6 +11,7 @@ from allocsim.model import Arena, Document
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.joined_ranks import joined
 from allocsim.programs.rank_meetings import in_meta
+from reports import write_report
 from reports.figures import streams
 from reports.figures.scene import scene
 from reports.figures.streams_figure import LANES, MOST, alive, groups_of, in_time
@@ -133,3 +134,10 @@ def test_more_collectives_than_colours_have_one_for_the_rest():
 
 def test_equal_ranks_give_equal_bytes():
     assert render(streams(of_ranks(2)), ".png") == render(streams(of_ranks(2)), ".png")
+
+
+def test_a_report_of_several_streams_has_the_picture(record, tmp_path):
+    write_report(record, document(), tmp_path / "out")
+
+    assert (tmp_path / "out" / "figures" / "streams.png").is_file()
+    assert "Streams by time" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
