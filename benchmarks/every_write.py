@@ -230,6 +230,7 @@ MORE = {
     "merge": _folder("merge", "IN/m", "IN/a", "--out", "OUT", made="n"),
     "serve": _folder("serve", "--pyodide", "IN/p", "-o", "OUT", made="v"),
     "record --documents": _folder("record", "ggml", "--log", "IN/log", "--documents", "OUT", made="d"),
+    "record --object": _folder("record", "ggml", "--object", "OUT", made="o"),
     "audit": _folder("audit", "clears_first:KERNELS", "--layouts", "over", "--out", "OUT", made="u"),
     "fuzz ggml": _folder("fuzz", "ggml", "--examples", "1", "--no-shrink", "--json", "--corpus", "OUT", made="k"),
     "trace": Killed(_trace, _bytes("trace.json"), _cut("trace.json")),
