@@ -37,6 +37,14 @@ def changed(name, *pairs):
     return found.encode()
 
 
+def test_sizes_that_are_asserted_together_touch_nothing():
+    """PyTorch 2.14 asserts those of several inputs in one call."""
+    alone = "assert_size_stride(primals_3, (8, 16), (16, 1), 'input')"
+    grouped = "assert_size_stride_grouped((primals_3, primals_1), ((8, 16), (16, )), ((16, 1), (1, )), 'input')"
+
+    assert len(loads(changed("forward", (alone, grouped)), "x").programs[0].ops) == CLEAN["forward"][0]
+
+
 def test_tensors_of_a_pool_lie_where_it_says():
     (plan,) = systems.load(FOLDER / "pooled.txt").plans
     at = dict(zip(plan.program.buffers.names, plan.offset.tolist(), strict=True))
