@@ -53,12 +53,12 @@ def measure(
         replayed[word] += bool(word)
         ops += number
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    run = {
+    numbers = {
         name: ran(seeds[: runs if name == "clean" else None], compiler, runtime)
         for name, seeds in answers.items()
         if runtime and name in {"clean", "doubtful", "accused"}
     }
-    missed = run.get("clean", {}).get("wrong")
+    missed = numbers.get("clean", {}).get("wrong")
     return {
         "version": next((line.strip() for line in version.splitlines() if "version" in line.lower()), ""),
         "models": models,
@@ -66,7 +66,7 @@ def measure(
         "replayed": dict(sorted(replayed.items())),
         **{name: len(seeds) for name, seeds in answers.items()},
         "seeds": {name: seeds for name, seeds in answers.items() if name != "clean"},
-        "run": run,
+        "run": numbers,
         "unexplained": bool(answers["accused"] or answers["refused"] or missed or replayed[DISAGREES]),
     }
 

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from allocsim.errors import EngineError
 from engine.ops.rule import ITEMSIZES, REQUIRED, ResultLayout, Rule, Sources, Tensor
-from engine.ops.shapes import checked_shape, floating, whole
+from engine.ops.shapes import HALVES, checked_shape, floating, whole
 
 WORLD: Final = "world"
 """The group of all ranks."""
@@ -72,7 +72,7 @@ def _summable(x: Tensor) -> str:
 
     Raises EngineError for what is no float.
     """
-    return x.dtype if x.dtype in ("bf16", "f16") else floating(x)
+    return x.dtype if x.dtype in HALVES else floating(x)
 
 
 def _divisible(x: Tensor, count: int) -> None:

@@ -20,8 +20,11 @@ from engine.ops.rule import ResultLayout, Shape, Sources, Tensor
 FLOATS = ("f32", "f64")
 """What is computed in."""
 
-STORED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
-"""What numbers are stored in: cast, viewed and moved, nothing else."""
+HALVES = ("bf16", "f16")
+"""What numbers are stored in that ranks add: in f32, rounded once."""
+
+STORED = (*HALVES, "f8_e4m3", "f8_e5m2")
+"""What numbers are stored in: cast, viewed and moved, and but for `HALVES` nothing else."""
 
 
 def floating(*sources: Tensor) -> str:

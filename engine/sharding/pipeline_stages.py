@@ -29,12 +29,12 @@ What this module does not see: memory, and how messages travel.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from allocsim.allocators import find
-from allocsim.allocators.over_streams import over_streams
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.model import Plan, Problem, Role
 from engine.autodiff import SEED, backward
@@ -48,8 +48,8 @@ from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.sharding.pipeline_tables import BALANCES, SCHEDULES, Pass, cuts
 from engine.sharding.schedule import on_streams
-from engine.sharding.sharded_step import MEAN
-from engine.training.optimizers import OPTIMIZERS, Optimizer
+from engine.sharding.sharded_step import MEAN, believed_over_streams, hyper_of
+from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 STREAMS: Final = ("compute", "activations", "gradients")
 
@@ -72,8 +72,7 @@ class Pipeline:
 
     def believed(self, planner: str) -> tuple[Problem, ...]:
         """Return what a planner believes of each stage, made to hold over streams."""
-        asked = find(planner)
-        return tuple(over_streams(asked.believe(lowered.program)) for lowered in self.of_ranks)  # type: ignore[attr-defined]
+        return tuple(believed_over_streams(lowered, planner) for lowered in self.of_ranks)
 
     def planned(self, planner: str = "best_fit") -> tuple[Plan, ...]:
         """Return the plan of each stage by a planner.
@@ -91,11 +90,10 @@ class Pipeline:
         """Return all arrays from what the stages hold."""
         return {name: array for one in by_rank for name, array in one.items()}
 
-    def hyper(self, step: int, given: Mapping[str, float] | None = None) -> dict[str, Array]:
+    def hyper(self, step: int, given: Hyper | None = None) -> dict[str, Array]:
         """Return the hyper-parameters of the step with this number from 1."""
-        dtypes = {leaf.name: leaf.dtype for lowered in self.of_ranks for leaf in lowered.graph.leafs}
-        values = self.optimizer.values(self.optimizer.checked(given or {}), step)
-        return {name: np.array(row, NUMPY_DTYPES[dtypes[name]]) for name, row in values.items() if name in dtypes}
+        leafs = chain.from_iterable(lowered.graph.leafs for lowered in self.of_ranks)
+        return hyper_of(self.optimizer, leafs, step, given)
 
     def given(self, batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         """Return what the host of each stage writes, of the inputs of each microbatch.

@@ -78,12 +78,8 @@ def _parameters(nodes: Sequence[Tensor], seen: set[Tensor]) -> int:
 
 def _work(nodes: Sequence[Tensor], seen: set[Tensor]) -> int:
     del seen
-    return sum(prod(node.shape) * _SUMMED.get(str(node.kind), _one)(node) for node in nodes if not node.rule.view)
-
-
-def _one(node: Tensor) -> int:
-    del node
-    return 1
+    made = ((node, _SUMMED.get(str(node.kind))) for node in nodes if not node.rule.view)
+    return sum(prod(node.shape) * (1 if summed is None else summed(node)) for node, summed in made)
 
 
 _SUMMED: Final[dict[str, Callable[[Tensor], int]]] = {

@@ -57,18 +57,17 @@ from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.kernels.binding import Array
 from engine.ops.collective import WORLD
+from engine.ops.shapes import HALVES
 from engine.ops.views import reshaped
 from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.sharding.rank_parts import DATA, REPLICAS, SHARDS, Ranks, Spread, groups_of
 from engine.sharding.schedule import on_streams, scheduled
 from engine.sharding.tensor_parallel import tensor_parallel
-from engine.training.optimizers import OPTIMIZERS, Optimizer
+from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 MEAN: Final = "loss.mean"
 """The loss that the host reads: the mean over ranks."""
-
-NARROW: Final = ("bf16", "f16")
 
 BUCKET: Final = 25 << 20
 """Bytes of gradients that stage 0 sums together, as DDP's default."""
@@ -106,8 +105,8 @@ class Sharding:
             raise EngineError("hybrid says how parts are kept; stage 0 keeps none")
         if self.tensor < 1 or self.ranks % self.tensor:
             raise EngineError(f"tensors split over {self.tensor} ranks: that must divide the {self.ranks} ranks")
-        if self.weights is not None and self.weights not in NARROW:
-            raise EngineError(f"weights in {self.weights!r}; the dtypes of 16 bits are {' and '.join(NARROW)}")
+        if self.weights is not None and self.weights not in HALVES:
+            raise EngineError(f"weights in {self.weights!r}; the dtypes of 16 bits are {' and '.join(HALVES)}")
         if self.tensor > 1 and self.hybrid is not None:
             raise EngineError("hybrid copies and tensors that are split over ranks are not done together")
 
@@ -172,8 +171,7 @@ class Sharded:
 
     def believed(self, planner: str) -> Problem:
         """Return what a planner believes, made to hold over streams."""
-        asked = find(planner)
-        return over_streams(asked.believe(self.lowered.program))  # type: ignore[attr-defined]
+        return believed_over_streams(self.lowered, planner)
 
     def planned(self, planner: str = "best_fit") -> Plan:
         """Return the plan of a rank by a planner.
@@ -197,11 +195,9 @@ class Sharded:
             for name, array in held[0].items()
         }
 
-    def hyper(self, step: int, given: Mapping[str, float] | None = None) -> dict[str, Array]:
+    def hyper(self, step: int, given: Hyper | None = None) -> dict[str, Array]:
         """Return the hyper-parameters of the step with this number from 1."""
-        leafs = {leaf.name: NUMPY_DTYPES[leaf.dtype] for leaf in self.lowered.graph.leafs}
-        values = self.optimizer.values(self.optimizer.checked(given or {}), step)
-        return {name: np.array(row, leafs[name]) for name, row in values.items() if name in leafs}
+        return hyper_of(self.optimizer, self.lowered.graph.leafs, step, given)
 
     @property
     def seed(self) -> dict[str, Array]:
@@ -222,6 +218,19 @@ def _alike(row: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
         array is other[name] or np.asarray(array).tobytes() == np.asarray(other[name]).tobytes()
         for name, array in row.items()
     )
+
+
+def believed_over_streams(lowered: Lowered, planner: str) -> Problem:
+    """Return what a planner believes of a program, made to hold over its streams."""
+    asked = find(planner)
+    return over_streams(asked.believe(lowered.program))  # type: ignore[attr-defined]
+
+
+def hyper_of(optimizer: Optimizer, leafs: Iterable[Tensor], step: int, given: Hyper | None) -> dict[str, Array]:
+    """Return the hyper-parameters of the step with this number from 1, those that leafs hold."""
+    dtypes = {leaf.name: NUMPY_DTYPES[leaf.dtype] for leaf in leafs}
+    values = optimizer.values(optimizer.checked(given or {}), step)
+    return {name: np.array(row, dtypes[name]) for name, row in values.items() if name in dtypes}
 
 
 def shard(

@@ -30,6 +30,7 @@ from allocsim.judge.violations import Report
 from allocsim.model import VIEW, Document, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.joined_ranks import GIVE
+from allocsim.programs.rank_meetings import collectives
 from allocsim.verdict.records import Cause
 from reports.figures import style
 from reports.figures.conflicts import faults, left_out, room, told
@@ -185,9 +186,9 @@ def alive(shown: Scene, timed: Timed, group: str) -> LiveCurve:
 def bars(axes: Axes, program: Program, timed: Timed, lanes: Sequence[int]) -> dict[str, tuple[Any, str]]:
     """Draw the ops of some streams as bars; return how each kind looks that occurs."""
     ops = program.ops
-    collectives = _collectives(program)
-    looks: dict[str, tuple[Any, str]] = LOOKS | dict(zip(collectives, _LOOKS, strict=False)) | _OTHERS
-    of_kind = [_family(kind, looks, collectives) for kind in ops.kinds]
+    meet = _kinds_that_meet(program)
+    looks: dict[str, tuple[Any, str]] = LOOKS | dict(zip(meet, _LOOKS, strict=False)) | _OTHERS
+    of_kind = [_family(kind, looks, meet) for kind in ops.kinds]
     family = np.array([list(looks).index(name) for name in of_kind])[ops.kind]
     row = np.full(max(len(program.streams), 1), -1)
     row[list(lanes)] = np.arange(len(lanes))
@@ -205,18 +206,18 @@ def bars(axes: Axes, program: Program, timed: Timed, lanes: Sequence[int]) -> di
     return {name: look for number, (name, look) in enumerate(looks.items()) if number in seen}
 
 
-def _collectives(program: Program) -> list[str]:
+def _kinds_that_meet(program: Program) -> list[str]:
     """Return the kinds of collectives in a program, by name."""
     ops = program.ops
-    named = {ops.kinds[ops.kind[step]] for step, meta in ops.meta.items() if "collective" in meta}
+    named = {ops.kinds[ops.kind[step]] for step, _ in collectives(program)}
     return sorted(named | {kind.removesuffix(GIVE) for kind in ops.kinds if kind.endswith(GIVE)})
 
 
-def _family(kind: str, looks: Mapping[str, Any], collectives: Sequence[str]) -> str:
+def _family(kind: str, looks: Mapping[str, Any], meet: Sequence[str]) -> str:
     bare = kind.removesuffix(GIVE)
     if bare in looks and bare not in LOOKS:
         return bare
-    if bare in collectives:
+    if bare in meet:
         return OTHER
     return HOST if kind.startswith("host.") else COMPUTE
 
