@@ -506,8 +506,14 @@ static void next_input_over_result(void) { // the reset gives the result's memor
     ggml_backend_sched_free(s);
 }
 
-// A scheduler that holds a graph computes that one, whichever it is given.
-static void computed_another_than_asked(void) {
+static void reset_unless_wrong(sched * s, graph * update) {
+    (void) update;
+    if (!wrong) {
+        ggml_backend_sched_reset(s);
+    }
+}
+
+static void computed_after(void (*asked)(sched *, graph *)) { // a graph; then another, by the scheduler that holds the first
     context * kept = room(), * ctx = room();
     tensor * w = weight(kept, "w", N);
     ggml_backend_alloc_ctx_tensors_from_buft(kept, ggml_backend_cpu_buffer_type());
@@ -520,13 +526,14 @@ static void computed_another_than_asked(void) {
     sched * s = scheduler(forward);
     compute_by(s, forward);
     show("out", out);
-    if (!wrong) {
-        ggml_backend_sched_reset(s);
-    }
+    asked(s, update);
     compute_by(s, update);
     show("w", w);
     ggml_backend_sched_free(s);
 }
+
+// A scheduler that holds a graph computes that one, whichever it is given.
+static void computed_another_than_asked(void) { computed_after(reset_unless_wrong); }
 
 // Tensors of before a reset keep their addresses, and what is planned behind it does not know of them.
 static void extended_behind_a_reset(void) {
@@ -633,25 +640,13 @@ static void reserved_then_more(void) { // not wrong: what is reserved is too sma
     ggml_backend_sched_free(s);
 }
 
-static void sized_then_computed(void) { // right: who asks what a graph needs has the scheduler give up the one that it holds
-    context * kept = room(), * ctx = room();
-    tensor * w = weight(kept, "w", N);
-    ggml_backend_alloc_ctx_tensors_from_buft(kept, ggml_backend_cpu_buffer_type());
-    upload(w);
-    tensor * out = ggml_cont(ctx, ggml_scale(ctx, w, 3));
-    ggml_set_output(out);
-    graph * forward = ggml_new_graph_custom(ctx, NODES, false), * update = ggml_new_graph_custom(ctx, NODES, false);
-    ggml_build_forward_expand(forward, out);
-    ggml_build_forward_expand(update, ggml_cpy(ctx, ggml_scale(ctx, w, 10), w));
-    sched * s = scheduler(forward);
-    compute_by(s, forward);
-    show("out", out);
+static void ask_for_its_size(sched * s, graph * update) {
     size_t needed = 0;
     ggml_backend_sched_reserve_size(s, update, &needed);
-    compute_by(s, update);
-    show("w", w);
-    ggml_backend_sched_free(s);
 }
+
+// right: who asks what a graph needs has the scheduler give up the one that it holds
+static void sized_then_computed(void) { computed_after(ask_for_its_size); }
 
 static void read_what_was_uploaded(void) { // right: its bytes were taken before it was laid there anew
     struct chain one = chain_of(N), two = chain_of(N);
