@@ -34,8 +34,9 @@ is there, nobody did.
 
 Ranks. A collective of `torch.distributed` says in its `meta` where ranks meet, and the program how
 many there are and their groups, so that `allocsim join` makes one document of the recordings of all
-ranks. It is taken as done where it is called: what touches its memory before the caller waits for
-it is not seen.
+ranks. One that goes on behind its caller (`async_op=True`) runs on a stream of its group until the
+caller waits for it; what C++ calls, as DDP's reducer does, is taken as done where it is called
+(`allocsim.systems.torch.pending_collectives`).
 
 What this module does not see: memory that kernels take while they run; tensors without a storage
 (sparse, fake, meta), of which `unseen` counts the operands; what the host reads through `.numpy()`;
@@ -73,7 +74,8 @@ from allocsim.systems.torch.operators import (
     UNMARKED,
     UNWRITTEN,
 )
-from allocsim.systems.torch.process_groups import GroupMeeting, meeting_of, world
+from allocsim.systems.torch.pending_collectives import PendingCollectives
+from allocsim.systems.torch.process_groups import WAIT, GroupMeeting, meeting_of, world
 
 if TYPE_CHECKING:
     import torch
@@ -118,6 +120,7 @@ class EagerRecording:
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._gradients: set[int] = set()
         """Blocks that a backward pass made."""
+        self._pending = PendingCollectives(self._ledger, self._current)
         self._groups: dict[str, tuple[tuple[int, ...], ...]] = {}
         """The groups in which ranks met."""
         self._uneven = False
@@ -153,6 +156,7 @@ class EagerRecording:
         mode.__exit__(kind, error, trace)
         if self._listening is not None:
             self._listening.end()
+        self._pending.end()
         names = self._names()
         self._watched.clear()
         told = self._groups and not self._uneven
@@ -210,6 +214,8 @@ class EagerRecording:
         leaves = list(_leaves(result))
         crossing = self._go_to([*given, *leaves])
         fresh = [t for t in leaves if self._key(t) is not None and self._key(t) not in self._ledger.alive]
+        if name == WAIT:
+            self._pending.waited_for(self._alive(given))
         if not written and not fresh and name not in LOOKING and name not in COLLECTIVES:
             return result  # a view: whoever reads it will say what it reads
         writes = [  # where they lie now: `out=` may have been resized
@@ -228,7 +234,11 @@ class EagerRecording:
             **self._met(met),
         } or None
         carried = [*fresh, *(given if name in COPYING else (tensor for tensor, _ in written))]
-        with self._ordered(given, carried, crossing, goes_on=_goes_on(name, schema, args, kwargs)):
+        device = given[0].device if given else None
+        with (
+            self._pending.behind(met, device) as pending,
+            self._ordered(given, carried, crossing, goes_on=_goes_on(name, schema, args, kwargs)),
+        ):
             operands = [self._ledger.read(block, part) for (block, part), _ in reads]
             if name in LOOKING:
                 self._ledger.call(HOST_READ, operands, (), meta=meta)
@@ -237,6 +247,8 @@ class EagerRecording:
             if met is not None and pairs is not None:
                 pairs += _own_parts(reads, writes, met)
             self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
+        if pending is not None:
+            self._pending.begun(pending, result, self._alive([*given, *leaves]), self._alive(leaves))
         return result
 
     def _met(self, met: GroupMeeting | None) -> dict[str, Any]:
@@ -308,6 +320,10 @@ class EagerRecording:
         away = [name for name in names if name != HOST]
         self._ledger.stream = away[0] if away else HOST
         return names if len(names) > 1 else []
+
+    def _current(self, device: "torch.device | None") -> Hashable:
+        """Return the stream of a device on which an operator would run now."""
+        return HOST if self._streams is None or device is None else self._streams.current(device)
 
     def _lend(self, tensors: "list[torch.Tensor]", stream: "torch.Stream") -> None:
         """Note that the allocator was told of a use on another stream."""

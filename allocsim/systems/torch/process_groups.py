@@ -6,7 +6,7 @@
 An operator of `c10d` is given its process group, one of `_c10d_functional` the name of one. A group
 is called by its ranks, so that every rank calls it alike.
 
-What this module does not see: when a collective that the caller did not wait for is done.
+What this module does not see: when a collective is done (`allocsim.systems.torch.pending_collectives`).
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,9 @@ from allocsim.systems.torch.operators import COLLECTIVES, UNEVEN
 FUNCTIONAL: Final = "_c10d_functional"
 """The namespace of operators that return what they make, and are waited for by one more."""
 
+WAIT: Final = "wait_tensor"
+"""That one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMeeting:
@@ -28,6 +31,10 @@ class GroupMeeting:
     """Of this rank among them."""
     even: bool
     """Whether all of them bring as many bytes."""
+    library: str
+    """What carries it, `gloo`."""
+    functional: bool
+    """Whether what it returns is waited for by an operator of its own."""
 
     @property
     def group(self) -> str:
@@ -55,7 +62,13 @@ def meeting_of(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         group = told if isinstance(told, dist.ProcessGroup) else dist.ProcessGroup.unbox(told)
     split = [given.get(name) for name in ("output_split_sizes", "input_split_sizes")]
     even = name not in UNEVEN and not any(split)
-    return GroupMeeting(ranks=tuple(dist.get_process_group_ranks(group)), place=dist.get_rank(group), even=even)
+    return GroupMeeting(
+        ranks=tuple(dist.get_process_group_ranks(group)),
+        place=dist.get_rank(group),
+        even=even,
+        library=str(dist.get_backend(group)),
+        functional=space == FUNCTIONAL,
+    )
 
 
 def world() -> int:
@@ -65,4 +78,4 @@ def world() -> int:
     return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 0
 
 
-__all__ = ["GroupMeeting", "meeting_of", "world"]
+__all__ = ["WAIT", "GroupMeeting", "meeting_of", "world"]

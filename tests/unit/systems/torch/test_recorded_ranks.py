@@ -15,6 +15,9 @@ from allocsim.cli import main  # noqa: E402 - what is optional comes first
 from allocsim.diagnostics import check  # noqa: E402
 from allocsim.programs.rank_meetings import collectives  # noqa: E402
 from allocsim.systems.torch import record  # noqa: E402
+from allocsim.verdict import judge  # noqa: E402
+from allocsim.verdict.evidence import Evidence  # noqa: E402
+from tests.unit.systems.torch.test_eager_streams import MAIN, SIDE, Given  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 STEP = Path(__file__).with_name("ranked_step.py")
@@ -32,6 +35,10 @@ def rank():
 
 def kinds(violations):
     return [violation.kind for violation in violations]
+
+
+def causes(document):
+    return [(cause.class_, cause.party) for cause in judge(Evidence(document=document)).causes]
 
 
 def recorded(step):
@@ -176,3 +183,201 @@ def test_what_every_rank_of_a_real_step_recorded_is_joined_and_clean(how, tmp_pa
         assert (program.buffers.role == Role.STATE).sum() >= 18
     assert main(["join", *files, "--out", str(tmp_path / "ranks.json")]) == 0
     assert main(["check", str(tmp_path / "ranks.json")]) == 0
+
+
+@pytest.fixture
+def alone():
+    """This process as the only rank of a group of gloo, whose threads run what is not waited for."""
+    if not dist.is_gloo_available():
+        pytest.skip("needs gloo")
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+def begun(of, **options):
+    return dist.all_reduce(of, async_op=True, **options)
+
+
+def waited():
+    x = torch.ones(8)
+    begun(x).wait()
+    return x + 1
+
+
+def polled():
+    x = torch.ones(8)
+    work = begun(x)
+    while not work.is_completed():
+        pass
+    return x + 1
+
+
+def told_by_a_future():
+    x = torch.ones(8)
+    begun(x).get_future().wait()
+    return x + 1
+
+
+def read_meanwhile():
+    x, found = torch.ones(8), torch.empty(8)
+    work = dist.all_gather_into_tensor(found, x, async_op=True)
+    doubled = x * 2
+    work.wait()
+    return found + doubled
+
+
+def the_second_waited_for_first():
+    x, y = torch.ones(8), torch.ones(8)
+    works = begun(x), begun(y)
+    works[1].wait()
+    doubled = y * 2
+    works[0].wait()
+    return x + doubled
+
+
+def given_back_meanwhile():
+    x = torch.ones(1 << 12)
+    work = begun(x)
+    del x
+    work.wait()
+    del work
+    return torch.zeros(1 << 12) + 1
+
+
+def let_go_of():
+    begun(torch.ones(1 << 12))
+    return [torch.zeros(1 << 12) + 1 for _ in range(4)]
+
+
+ORDERED = (
+    waited, polled, told_by_a_future, read_meanwhile, the_second_waited_for_first, given_back_meanwhile, let_go_of,
+    functional, summed,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ORDERED, ids=lambda step: step.__name__)
+def test_a_collective_that_is_waited_for_before_its_memory_is_touched_is_clean(step, alone):
+    assert causes(recorded(step)) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "streams"),
+    [
+        (summed, ("main",)),
+        (waited, ("host", "collectives of ranks 0")),
+        (the_second_waited_for_first, ("host", "collectives of ranks 0", "collectives of ranks 0 (2)")),
+    ],
+)
+def test_each_collective_that_may_run_beside_others_has_a_stream(step, streams, alone):
+    assert recorded(step).programs[0].streams == streams
+
+
+def read_before_it_is_waited_for():
+    x = torch.ones(8)
+    work = begun(x)
+    y = x + 1
+    work.wait()
+    return y
+
+
+def overwritten_before_it_is_waited_for():
+    x, found = torch.ones(8), torch.empty(8)
+    work = dist.all_gather_into_tensor(found, x, async_op=True)
+    x.mul_(2)
+    work.wait()
+    return found + x
+
+
+def two_at_once():
+    x = torch.ones(8)
+    for work in [begun(x), begun(x)]:
+        work.wait()
+    return x + 1
+
+
+def the_other_waited_for():
+    x, y = torch.ones(8), torch.ones(8)
+    work, other = begun(x), begun(y)
+    other.wait()
+    z = x + y
+    work.wait()
+    return z
+
+
+def never_waited_for():
+    x = torch.ones(8)
+    begun(x)
+    return x + 1
+
+
+def functional_and_read_at_once():
+    made = torch.ops._c10d_functional.all_reduce(torch.ones(8), "sum", dist.group.WORLD.group_name)
+    read = made + 1
+    torch.ops._c10d_functional.wait_tensor(made)
+    return read
+
+
+UNORDERED = (
+    read_before_it_is_waited_for, overwritten_before_it_is_waited_for, two_at_once, the_other_waited_for,
+    never_waited_for, functional_and_read_at_once,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("step", UNORDERED, ids=lambda step: step.__name__)
+def test_what_is_touched_while_a_collective_may_run_is_the_schedules_fault(step, alone):
+    assert causes(recorded(step)) == [("C09", "schedule")]
+
+
+def test_a_library_that_keeps_the_order_of_calls_needs_one_wait_for_two(rank):
+    """NCCL has one stream a group; the group that moves nothing stands for it."""
+
+    def step():
+        x = torch.ones(8)
+        first, last = begun(x), begun(x)
+        last.wait()
+        assert first is not last
+        return x + 1
+
+    assert causes(recorded(step)) == []
+
+
+@pytest.mark.parametrize(("early", "found"), [(False, []), (True, [("C09", "schedule")])], ids=["waited", "early"])
+def test_a_message_has_come_where_it_is_waited_for(early, found, rank):
+    def step():
+        brought, taken = torch.ones(8), torch.empty(8)
+        works = dist.isend(brought, 0), dist.irecv(taken, 0)
+        for work in works[: 1 if early else 2]:
+            work.wait()
+        read = taken + 1
+        for work in works:
+            work.wait()
+        return read
+
+    assert causes(recorded(step)) == found
+
+
+def test_works_are_left_as_they_were(alone):
+    before = dict(vars(dist.Work))
+    recorded(waited)
+    assert dict(vars(dist.Work)) == before
+
+
+def test_what_waits_on_a_device_orders_the_stream_that_waits_alone(rank):
+    """Tensors of the CPU on given streams: a collective comes after its caller's stream, and before the one that waits."""
+    given = Given()
+
+    def step(waiting, reading):
+        with record(streams=given) as recording:
+            x = torch.ones(8)
+            work = begun(x)
+            with given.on(waiting):
+                work.wait()
+            with given.on(reading):
+                kept = x + 1
+        assert kept is not None
+        return causes(recording.document)
+
+    assert step(MAIN, MAIN) == []
+    assert step(SIDE, SIDE) == []
+    assert step(SIDE, MAIN) == [("C09", "schedule")]
