@@ -1,5 +1,5 @@
-"""Collectives of `torch.distributed` that go on behind the caller: on which stream each runs, and when
-the program waits for it.
+"""Collectives of `torch.distributed` that go on behind the caller: on which stream each runs, and
+when the program waits for it.
 
     pending = PendingCollectives(ledger, current)
     with pending.behind(met, device) as collective:  # None: it is done where it is called
@@ -190,7 +190,7 @@ def _work_of(result: Any) -> Any:
 
 
 def _is_behind() -> bool:
-    """Return whether the operator that is called now gives its caller a `Work` before it is done."""
+    """Return whether the operator that is called now gives a `Work` before it is done."""
     import torch  # noqa: PLC0415 - optional
     import torch.distributed.distributed_c10d  # noqa: PLC0415 - as above
 

@@ -6,7 +6,8 @@
 An operator of `c10d` is given its process group, one of `_c10d_functional` the name of one. A group
 is called by its ranks, so that every rank calls it alike.
 
-What this module does not see: when a collective is done (`allocsim.systems.torch.pending_collectives`).
+What this module does not see: when a collective is done
+(`allocsim.systems.torch.pending_collectives`).
 """
 
 from collections.abc import Mapping
