@@ -142,52 +142,75 @@ def check(
     outcomes: list[Outcome] = []
     for path in files:
         outcome = judge_file(path, rules=rules, known=marks, max_peak=most, cures=True, required=required)
-        document, explored = outcome.document, None
-        if orders is not None and document is not None:
-            try:
-                explored = orders(document, seed)
-            except AllocsimError as error:
-                outcome = Outcome(file=path, error=str(error))
+        outcome, explored = explored_orders(outcome, orders, seed)
         outcome = replayed(outcome, rules, asked=replay)
         outcomes.append(outcome)
-        if outcome.report is None or document is None:
+        if outcome.report is None or outcome.document is None:
             entries.append({"file": path, "error": outcome.error})
             print_error(outcome.error or "")
-            continue
-        if outcome.failed and as_json:
-            print_error(outcome.failed)
-        gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
-        remarks = remarks_on(document, outcome.causes)
-        strange = misfits(document)
-        if as_json:
-            other = {} if explored is None else {"explore": explored}
-            entries.append(
-                {**outcome_entry(outcome), **gates, **other, **({"misfits": strange} if strange else {}), **remarks}
-            )
-            continue
-        for line in (*lines_of(outcome), *(part for text in strange for part in wrapped(text, "  ", "    "))):
-            print_line(line)
-        print_remarks(remarks)
-        for entry in explored or []:
-            print_line(f"  plan {entry['plan']}: {entry['says']}")
-        print_gates(outcome)
-        print_explained(document, outcome, explain)
+        elif as_json:
+            gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
+            entries.append(file_entry(outcome, outcome.document, gates, explored))
+        else:
+            print_judged(outcome, outcome.document, explored, explain)
     if as_json:
         print_json({"files": entries})
     wanted = [(write_baseline, baseline.dumps), (junit_file, junit.dumps), (sarif_file, sarif.dumps), (findings, table)]
     for target, dumps in wanted:
         if target is not None and dumps is not None:
             write_atomic(target, dumps(outcomes))
-    for outcome in outcomes:
-        if certificate is not None and outcome.document is not None:
-            write_atomic(certificate, certificate_text(certificate_of(terms_of(outcome.document))).encode())
+    if certificate is not None:
+        write_certificate(certificate, outcomes[0])
     if github:
         print_line(on)
         print_for_github(outcomes)
-    statuses = [outcome.status for outcome in outcomes]
-    if BAD_INPUT in statuses:
-        return BAD_INPUT
-    return max(statuses) if write_baseline is None else 0
+    status = max(outcome.status for outcome in outcomes)
+    return status if write_baseline is None or status == BAD_INPUT else 0
+
+
+def explored_orders(outcome: Outcome, orders: Any, seed: int) -> tuple[Outcome, list[dict[str, Any]] | None]:
+    """Return a judged file with what other legal orders of streams gave, None where they were not
+    run: `orders` runs them, None where nobody asked. What cannot be run is the file's error.
+    """
+    if orders is None or outcome.document is None:
+        return outcome, None
+    try:
+        return outcome, orders(outcome.document, seed)
+    except AllocsimError as error:
+        return Outcome(file=outcome.file, error=str(error)), None
+
+
+def file_entry(
+    outcome: Outcome, document: Document, gates: Mapping[str, Any], explored: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """Return a judged file as an entry of `files`, with all that is said of it."""
+    if outcome.failed:
+        print_error(outcome.failed)
+    strange = misfits(document)
+    return {
+        **outcome_entry(outcome),
+        **gates,
+        **({} if explored is None else {"explore": explored}),
+        **({"misfits": strange} if strange else {}),
+        **remarks_on(document, outcome.causes),
+    }
+
+
+def print_judged(outcome: Outcome, document: Document, explored: list[dict[str, Any]] | None, shown: int) -> None:
+    """Print what is said of a judged file, with the stories of the first violations."""
+    for line in (*lines_of(outcome), *(part for text in misfits(document) for part in wrapped(text, "  ", "    "))):
+        print_line(line)
+    print_remarks(remarks_on(document, outcome.causes))
+    for entry in explored or []:
+        print_line(f"  plan {entry['plan']}: {entry['says']}")
+    print_gates(outcome)
+    print_explained(document, outcome, shown)
+
+
+def write_certificate(target: Path, outcome: Outcome) -> None:
+    """Write what each read of a judged file must find."""
+    if outcome.document is not None:
+        write_atomic(target, certificate_text(certificate_of(terms_of(outcome.document))).encode())
 
 
 def kinds_table(path: Path | None) -> Any:

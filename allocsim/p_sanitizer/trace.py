@@ -123,15 +123,10 @@ class RunTracer:
             self._out.snaps += high - low
 
     def _after(self, step: int) -> None:
-        facts, out = self._facts, self._out
+        facts = self._facts
         if step in self._skip:
             return
-        # bands were copied by the last rows of the phase before; the same ranges are compared in
-        # the same order
-        for number in range(out.starts[-2], out.starts[-1]):
-            action, at, nbytes, key = out.rows[number]
-            if action == SNAP:
-                self._row(SAME, at, nbytes, key, since=self._phase - 1, value=out.guards[number][3])
+        self._compare_bands()
         released = facts.released.get(step, ())
         results = self._moved(step)
         written = _union(place for value in results for place in self._places(value))
@@ -153,6 +148,14 @@ class RunTracer:
         for watch in self._watch:
             if watch.first <= step < watch.stop:
                 self._verify_all(self._planned.meeting(watch.low, watch.high))
+
+    def _compare_bands(self) -> None:
+        """Compare what the last rows of the phase before copied, the same ranges in their order."""
+        out = self._out
+        for number in range(out.starts[-2], out.starts[-1]):
+            action, at, nbytes, key = out.rows[number]
+            if action == SNAP:
+                self._row(SAME, at, nbytes, key, since=self._phase - 1, value=out.guards[number][3])
 
     def _everything(self) -> None:
         self._verify_all(self._planned.rows())

@@ -197,18 +197,7 @@ class EagerRecording:
             return result
         for tensor in given:
             self._block(tensor, name)  # all of them first: a block may grow by what is met
-        reads: list[tuple[Touched, int]] = []
-        written: list[tuple[torch.Tensor, int]] = []
-        for position, (argument, tensor) in enumerate(_operands(schema, args, kwargs)):
-            touched = self._touched(tensor, name)
-            if touched is None:
-                continue
-            is_written = _is_written(argument, name)
-            if is_written:
-                written.append((tensor, position))
-            if not is_written or not _is_filled(argument, name):
-                self._look(touched[0])
-                reads.append((touched, position))
+        reads, written = self._accesses(name, schema, args, kwargs)
         met = meeting_of(schema, args, kwargs)
         result = func(*args, **kwargs)
         leaves = list(_leaves(result))
@@ -229,27 +218,55 @@ class EagerRecording:
             if self._ledger.stream != HOST:
                 self._ledger.take(name, [block for block, _ in made])
             return result
-        meta = {
-            **({"at": line} if self._lines and (line := _line()) else {}),
-            **self._met(met),
-        } or None
         carried = [*fresh, *(given if name in COPYING else (tensor for tensor, _ in written))]
-        device = given[0].device if given else None
         with (
-            self._pending.behind(met, device) as pending,
+            self._pending.behind(met, given[0].device if given else None) as pending,
             self._ordered(given, carried, crossing, goes_on=_goes_on(name, schema, args, kwargs)),
         ):
-            operands = [self._ledger.read(block, part) for (block, part), _ in reads]
-            if name in LOOKING:
-                self._ledger.call(HOST_READ, operands, (), meta=meta)
-                return result
-            pairs = _pairs(name, reads, writes, pointwise=torch.Tag.pointwise in func.tags)
-            if met is not None and pairs is not None:
-                pairs += _own_parts(reads, writes, met)
-            self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
+            self._write_down(name, reads, writes, made, met, pointwise=torch.Tag.pointwise in func.tags)
         if pending is not None:
             self._pending.begun(pending, result, self._alive([*given, *leaves]), self._alive(leaves))
         return result
+
+    def _accesses(
+        self, name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[tuple[Touched, int]], "list[tuple[torch.Tensor, int]]"]:
+        """Return what an operator reads, and the tensors that it writes, each with its position."""
+        reads: list[tuple[Touched, int]] = []
+        written: list[tuple[torch.Tensor, int]] = []
+        for position, (argument, tensor) in enumerate(_operands(schema, args, kwargs)):
+            touched = self._touched(tensor, name)
+            if touched is None:
+                continue
+            is_written = _is_written(argument, name)
+            if is_written:
+                written.append((tensor, position))
+            if not is_written or not _is_filled(argument, name):
+                self._look(touched[0])
+                reads.append((touched, position))
+        return reads, written
+
+    def _write_down(
+        self,
+        name: str,
+        reads: list[tuple[Touched, int]],
+        writes: list[tuple[Touched, int]],
+        made: list[Touched],
+        met: GroupMeeting | None,
+        *,
+        pointwise: bool,
+    ) -> None:
+        """Add an operator to the ledger; one by which the host looks at elements is its read."""
+        line = _line() if self._lines else ""
+        meta = {**({"at": line} if line else {}), **self._met(met)} or None
+        operands = [self._ledger.read(block, part) for (block, part), _ in reads]
+        if name in LOOKING:
+            self._ledger.call(HOST_READ, operands, (), meta=meta)
+            return
+        pairs = _pairs(name, reads, writes, pointwise=pointwise)
+        if met is not None and pairs is not None:
+            pairs += _own_parts(reads, writes, met)
+        self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
 
     def _met(self, met: GroupMeeting | None) -> dict[str, Any]:
         """Return what an operator says of where ranks meet in it
