@@ -90,6 +90,7 @@ SMALL: Final[dict[str, str]] = {
     "reuse-chain": "reuse_chain",
     "rewritten-input": "rewritten_input",
     "saved-activation-order": "saved_activation_order",
+    "sent-activation": "sent_activation",
     "side-stream-copy": "side_stream_copy",
     "two-views-of-a-state": "two_views_of_a_state",
     "unmapped-page": "unmapped_page",

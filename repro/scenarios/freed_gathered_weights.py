@@ -5,11 +5,12 @@ from repro import SmallDocument, SmallScenario
 SCENARIO = SmallScenario(
     name="freed-gathered-weights",
     title="gathered weights are freed while a layer still computes with them",
-    source="https://github.com/NVIDIA/Megatron-LM/pull/5788",
+    source="https://github.com/NVIDIA/Megatron-LM/issues/5788",
     story=(
         "The weights of a layer are gathered on the communication stream (1) and used on the "
         "compute stream. They are freed without record_stream, so the next gather takes their "
-        "block as soon as the communication stream is free."
+        "block as soon as the communication stream is free. The reporter took the report back: there "
+        "the communication stream waits for the compute stream before each gather, which is the twin."
     ),
     sound=SmallDocument(
         text=(

@@ -20,6 +20,7 @@ SHOWS: Final[Mapping[str, bool]] = {
     "reduce-scatter-output": True,
     "wrong-stream-gradient": True,
     "freed-gathered-weights": True,
+    "sent-activation": True,
     "double-buffer": True,
     "reuse-chain": True,
 }

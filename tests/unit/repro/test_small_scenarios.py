@@ -27,7 +27,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
 NAMED_IN_PUBLIC = {
     "reduce-scatter-output": "pytorch/pytorch/pull/180665",
     "wrong-stream-gradient": "NVIDIA/Megatron-LM/pull/6187",
-    "freed-gathered-weights": "NVIDIA/Megatron-LM/pull/5788",
+    "freed-gathered-weights": "NVIDIA/Megatron-LM/issues/5788",
+    "sent-activation": "NVIDIA/Megatron-LM/pull/4047",
     "double-buffer": "NVIDIA/Megatron-LM/pull/5222",
     "reuse-chain": "microsoft/onnxruntime/pull/32466",
     "stale-plan": "ggml-org/llama.cpp/issues/28448",
