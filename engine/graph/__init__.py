@@ -50,6 +50,8 @@ class Graph:
         """Parameter -> the state its gradient adds up in."""
         self.writes: dict[Tensor, Tensor] = {}
         """State -> what it is to hold when the run is over (`write_states`)."""
+        self.penalties: list[Tensor] = []
+        """What the model adds to a loss that is trained, each of shape [1]."""
         self.passes = 0
         """Backward passes so far."""
         self._reached: set[Tensor] = set()
@@ -162,6 +164,20 @@ class Graph:
             ]
             self.expand(*(value for _, value in copied))
             self.expand(*(self.op("cpy", value, state, name=state.name) for state, value in copied))
+
+    def penalized(self, loss: Tensor) -> Tensor:
+        """Return a loss with all penalties added, in their order."""
+        for penalty in self.penalties:
+            loss = self.op("add", loss, penalty, name=self.unused(f"{loss.name}.penalized"))
+        return loss
+
+    def again(self, leaf: Tensor, shape: tuple[int, ...] | None = None, name: str = "") -> Tensor:
+        """Add a leaf like one of another graph, of its layer; of another shape or name where these
+        are said.
+        """
+        columns = {"role": leaf.role, "trainable": leaf.trainable, "reset": leaf.reset}
+        with self.scope(layer=leaf.layer):
+            return self._leaf(name or leaf.name, shape or leaf.shape, leaf.dtype, **columns)
 
     def unused(self, stem: str) -> str:
         """Return `stem`, with a number behind it where the scope has that name already.

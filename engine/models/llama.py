@@ -19,6 +19,11 @@ weights, [H, T, T], are kept for backward:
 
 A mask that lets a row see what follows it makes that row NaN then.
 
+With `experts` the last line is a mixture (`engine.models.experts`): a router, `ffn_router.weight`
+[E, D], scores the rows g, and gate, up and down are of as many experts, [E, F, D] and [E, D, F],
+their adapters too. `balance` times what says how unevenly rows choose is added to the loss
+(`Graph.penalties`).
+
 With several sequences (B > 1) rows are those of all sequences, one after the other, and heads have
 a leading axis of B.
 
@@ -44,6 +49,7 @@ from allocsim.model import Role
 from engine.autodiff import SEED, backward
 from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
+from engine.models.experts import mixture, slots
 from engine.models.labels import one_hot
 from engine.models.trainable import KEY, Model, Shapes
 from engine.runtime.plan_memory import together
@@ -104,6 +110,14 @@ class LlamaConfig:
     """Products and a soft maximum, as ggml's graph has it; or one op, in less memory. The same
     weights, and to rounding the same numbers."""
     dtype: Literal["f32", "f64"] = "f32"
+    experts: int = 0
+    """Of the feed-forward part; 0 for one that every position takes."""
+    active: int = 2
+    """Experts of a position."""
+    capacity: float = 1.25
+    """Positions that an expert takes, over its even share; the others go past it."""
+    balance: float = 0.01
+    """How much of the balance of the experts of a layer is added to the loss."""
 
     def __post_init__(self) -> None:
         """Raise EngineError unless the sizes fit together."""
@@ -128,6 +142,11 @@ class LlamaConfig:
             raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
         if self.attention not in ("parts", "fused"):
             raise EngineError(f"attention {self.attention!r} is none of parts, fused")
+        if self.experts and not (0 < self.active <= self.experts and 0 < self.capacity < inf and self.balance >= 0):
+            said = f"active {self.active}, capacity {self.capacity}, balance {self.balance}"
+            raise EngineError(
+                f"{self.experts} experts with {said}: 1 to all active, a capacity above 0, no negative balance"
+            )
 
     @property
     def head_size(self) -> int:
@@ -198,6 +217,7 @@ def training_graph(
     else:
         labels = graph.input("labels", (rows, config.vocab), config.dtype)
         loss = graph.op("cross_entropy_loss", logits, labels, name="loss")
+    loss = graph.penalized(loss)
     graph.expand(loss)
     kept = crossing(graph) if checkpoints else None
     gradients = backward(graph, loss, seed=seed, accumulate=accumulate, checkpoints=kept)
@@ -254,7 +274,7 @@ def init_parameters(
             array[...] = 1
             continue
         given = embedding_std if tensor.name == "token_embd" else lora_std if ".lora_" in tensor.name else std
-        width = 1 / sqrt(tensor.shape[1]) if given is None else given
+        width = 1 / sqrt(tensor.shape[-1]) if given is None else given
         draw = array if array.dtype == np.float32 else np.empty(array.shape, np.float32)
         generator.standard_normal(dtype=np.float32, out=draw)
         draw *= np.float32(width)
@@ -278,7 +298,7 @@ def init_adapters(config: LlamaConfig, *, seed: int, std: tuple[float | None, fl
         if tensor.name.endswith((".lora_a", ".lora_b")):
             width = std[tensor.name.endswith(".lora_b")]
             drawn = generator.standard_normal(tensor.shape, dtype=np.float32)
-            drawn *= np.float32(1 / sqrt(tensor.shape[1]) if width is None else width)
+            drawn *= np.float32(1 / sqrt(tensor.shape[-1]) if width is None else width)
             made[tensor.name] = drawn.astype(_DTYPES[config.dtype], copy=False)
     return made
 
@@ -435,6 +455,23 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, causal: bool = Fa
 
 def _feed_forward(graph: Graph, config: LlamaConfig, x: Tensor) -> Tensor:
     h = _norm(graph, config, x, "ffn_norm")
+    if not config.experts:
+        return _gated(graph, config, h)
+    room = slots(h.shape[0], experts=config.experts, active=config.active, factor=config.capacity)
+    mixed = mixture(
+        h,
+        _linear(graph, config, h, "ffn_router", config.experts),
+        active=config.active,
+        slots=room,
+        expert=lambda rows: _gated(graph, config, rows),
+    )
+    if config.balance:
+        graph.penalties.append(graph.op("scale", mixed.balance, s=config.balance))
+    return mixed.result
+
+
+def _gated(graph: Graph, config: LlamaConfig, h: Tensor) -> Tensor:
+    """Return what the feed-forward part makes of rows, [.., D], or of those of each expert."""
     gate, up = (_project(graph, config, h, target, config.ffn) for target in ("gate", "up"))
     if config.glu == "swiglu":
         mixed = graph.op("swiglu", gate, up, name="ffn_swiglu")
@@ -452,7 +489,8 @@ def _norm(graph: Graph, config: LlamaConfig, x: Tensor, name: str) -> Tensor:
 def _linear(
     graph: Graph, config: LlamaConfig, h: Tensor, name: str, width: int, *, trainable: bool = False, result: str = ""
 ) -> Tensor:
-    weight = graph.parameter(f"{name}.weight", (width, h.shape[-1]), config.dtype, trainable=trainable or config.full)
+    shape = (*h.shape[:-2], width, h.shape[-1])  # before the last two, experts
+    weight = graph.parameter(f"{name}.weight", shape, config.dtype, trainable=trainable or config.full)
     return graph.op("mul_mat", weight, h, name=result or name)
 
 
@@ -462,8 +500,9 @@ def _project(graph: Graph, config: LlamaConfig, h: Tensor, target: str, width: i
     if not adapted or not config.rank:
         return _linear(graph, config, h, name, width, trainable=adapted)
     plain = _linear(graph, config, h, name, width, result=f"{name}.base")
-    a = graph.parameter(f"{name}.lora_a", (config.rank, h.shape[-1]), config.dtype, trainable=True)
-    b = graph.parameter(f"{name}.lora_b", (width, config.rank), config.dtype, trainable=True)
+    experts = h.shape[:-2]
+    a = graph.parameter(f"{name}.lora_a", (*experts, config.rank, h.shape[-1]), config.dtype, trainable=True)
+    b = graph.parameter(f"{name}.lora_b", (*experts, width, config.rank), config.dtype, trainable=True)
     if config.dropout:
         h = graph.op("dropout", h, graph.find(KEY), p=config.dropout, salt=a.index, name=f"{name}.lora_dropped")
     low = graph.op("mul_mat", a, h, name=f"{name}.lora_h")

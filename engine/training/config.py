@@ -138,6 +138,9 @@ class Gpt2(_KindTable, frozen=True, tag="gpt2"):
         return replace(gpt2.gpt2(config, given), exported=partial(model_files.trained, config, given))
 
 
+_EXPERTS: Final = ("experts", "active", "capacity", "balance")
+
+
 class Llama(_KindTable, frozen=True, tag="llama"):
     """`engine.models.llama`: sizes and a seed, or a file, with adapters or trained whole."""
 
@@ -160,12 +163,18 @@ class Llama(_KindTable, frozen=True, tag="llama"):
     full: bool = True
     """Train every weight; else the adapters (or, without a rank, the targets)."""
     attention: str = "parts"
+    experts: int = 0
+    """Of each feed-forward part; this and the next three as `LlamaConfig` has them."""
+    active: int = 2
+    capacity: float = 1.25
+    balance: float = 0.01
     seed: int = 0
 
     @property
     def numbers(self) -> int:
         """Numbers in its weights, but for the smallest."""
-        layer = 4 * self.hidden**2 + 3 * self.hidden * self.ffn + 8 * self.rank * (self.hidden + self.ffn)
+        wide = (3 * self.hidden * self.ffn + 8 * self.rank * (self.hidden + self.ffn)) * max(1, self.experts)
+        layer = 4 * self.hidden**2 + wide
         return self.layers * layer + 2 * self.vocab * self.hidden
 
     def made(self, folder: Path) -> Model:
@@ -173,7 +182,8 @@ class Llama(_KindTable, frozen=True, tag="llama"):
         config, given = self._drawn() if self.weights is None else self._read(folder / self.weights, folder)
         files = partial(model_files.trained, config, given, base=self.weights is None)
         adapted = {"adapters": [config.rank, config.alpha, list(config.targets)]} if self.adapter is not None else {}
-        return replace(llama.llama(config, given), exported=files, about=adapted)
+        model = replace(llama.llama(config, given), about=adapted)
+        return model if config.experts else replace(model, exported=files)
 
     def _chosen(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("rank", "alpha", "targets", "dropout", "full", "attention")}
@@ -181,11 +191,13 @@ class Llama(_KindTable, frozen=True, tag="llama"):
     def _drawn(self) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
         if self.adapter is not None:
             raise EngineError(f"adapter {self.adapter!r} lies over the weights of a file; weights names none")
-        sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied")
+        sizes = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "rope_theta", "tied", *_EXPERTS)
         config = llama.LlamaConfig(**{name: getattr(self, name) for name in sizes}, **self._chosen())
         return config, llama.init_parameters(config, seed=self.seed, embedding_std=0.02)
 
     def _read(self, path: Path, folder: Path) -> tuple[llama.LlamaConfig, Mapping[str, Any]]:
+        if self.experts:
+            raise EngineError(f"{self.experts} experts: the weights of a file have none")
         found, chosen = weights.read_llama(path), self._chosen()
         if self.adapter is None and (path / adapters.PEFT_CONFIG).exists():
             rule = f'adapter = "{self.weights}" takes them, `allocsim merge` adds them'
@@ -354,9 +366,10 @@ def about(config: Config) -> dict[str, Any]:
 
     What the model computes, and the schedule.
     """
-    model = {
-        name: value for name, value in msgspec.to_builtins(config.model).items() if name not in ("weights", "adapter")
-    }  # paths; what they hold is hashed
+    left = ("weights", "adapter")  # paths; what they hold is hashed
+    if not getattr(config.model, "experts", 0):
+        left += _EXPERTS  # a checkpoint of before there were any goes on
+    model = {name: value for name, value in msgspec.to_builtins(config.model).items() if name not in left}
     return {"model table": model, "schedule": msgspec.to_builtins(config.schedule)}
 
 

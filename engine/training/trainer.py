@@ -389,6 +389,8 @@ class Trainer:
             )
         labels = self._labels(graph, shapes, outputs) if self.loss.labels else None
         loss = self.loss.build(graph, outputs, labels)
+        if build not in EVALUATING:
+            loss = graph.penalized(loss)
         graph.expand(outputs, loss)
         return graph, loss, outputs
 
