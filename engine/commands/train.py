@@ -68,6 +68,10 @@ def train(
         int | None,
         typer.Option(min=1, help="With --ranks: split tensors over so many neighbouring ranks.", show_default="1"),
     ] = None,
+    experts: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --ranks: spread experts over so many neighbouring ranks.", show_default="1"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input.
@@ -75,7 +79,7 @@ def train(
     Example: allocsim train digits.toml --steps 100
     """
     with ExitStack() as ends:
-        trained_by, writes = _trainer(ranks, zero, tensor, ends)
+        trained_by, writes = _trainer(ranks, ends, zero=zero, tensor=tensor, experts=experts)
         said = configs.read(config)
         settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
         folder = out or Path("out") / config.stem
@@ -128,22 +132,21 @@ def train(
                 if ranks is not None:
                     where = "by MPI" if launched() else "simulated in this process"
                     split = f", tensors split over {tensor}" if tensor else ""
+                    split += f", experts spread over {experts}" if experts else ""
                     print_line(f"each step by {ranks} ranks {where}, stage {zero or 0} of ZeRO{split}")
                 for line in _memory(fitted) if ranks is None else ():  # that of validation says nothing of a rank
                     print_line(line)
             return 0
 
 
-def _trainer(
-    ranks: int | None, zero: int | None, tensor: int | None, ends: ExitStack
-) -> tuple[Callable[..., Trainer], bool]:
+def _trainer(ranks: int | None, ends: ExitStack, **how: int | None) -> tuple[Callable[..., Trainer], bool]:
     """Return what makes the trainer, and whether this process is the one that prints and writes."""
+    said: dict[str, Any] = {option: value for option, value in how.items() if value is not None}
     if ranks is None:
-        for option, value in (("zero", zero), ("tensor", tensor)):
-            if value is not None:
-                raise EngineError(f"--{option} {value} says how ranks share a step; --ranks says how many there are")
+        for option, value in said.items():
+            raise EngineError(f"--{option} {value} says how ranks share a step; --ranks says how many there are")
         return Trainer, True
-    trained_by = partial(RankedTrainer, ranks=ranks, zero=zero or 0, tensor=tensor or 1)
+    trained_by = partial(RankedTrainer, **{"zero": 0, **said}, ranks=ranks)
     if not launched():
         return trained_by, True
     ends.enter_context(ending_together())

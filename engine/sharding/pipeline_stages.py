@@ -274,13 +274,10 @@ class _Stage:
     def _leaf(self, leaf: Tensor, number: int) -> Tensor:
         image = self.image[number]
         if leaf not in image:
-            with self.graph.scope(layer=leaf.layer):
-                if leaf.role == Role.INPUT:
-                    image[leaf] = self.graph.input(_of(leaf.name, number), leaf.shape, leaf.dtype)
-                elif number:
-                    image[leaf] = self.image[0][leaf]
-                else:
-                    image[leaf] = self.graph.parameter(leaf.name, leaf.shape, leaf.dtype, trainable=leaf.trainable)
+            if leaf.role == Role.INPUT:
+                image[leaf] = self.graph.again(leaf, name=_of(leaf.name, number))
+            else:
+                image[leaf] = self.image[0][leaf] if number else self.graph.again(leaf)
         return image[leaf]
 
     def _backward(self, number: int) -> None:

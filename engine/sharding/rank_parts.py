@@ -27,8 +27,10 @@ REPLICAS = "replicas"
 """The group of ranks that hold the same part."""
 TENSOR: Final = "tensor"
 """The group of ranks over which tensors are split: neighbours, which read the same rows."""
+EXPERTS: Final = "experts"
+"""The group of ranks over which experts are spread: neighbours, each with rows of its own."""
 DATA: Final = "data"
-"""The group of ranks that hold the same split of a tensor, and read other rows."""
+"""The group of ranks that hold the same slice of what is split, and read other rows."""
 
 
 def part(array: Array, place: int, parts: int) -> Array:
@@ -74,18 +76,20 @@ class Spread:
         return slices[0] if self.axis is None else np.concatenate(slices, self.axis)
 
 
-def groups_of(ranks: int, hybrid: tuple[int, int] | None, tensor: int = 1) -> dict[str, tuple[Ranks, ...]]:
+def groups_of(
+    ranks: int, hybrid: tuple[int, int] | None, slices: int = 1, neighbours: str = TENSOR
+) -> dict[str, tuple[Ranks, ...]]:
     """Return the groups in which ranks meet: all, and the two axes of `hybrid` (copies, parts) and
-    of `tensor`.
+    of `slices`, whose holders are the group `neighbours`.
 
-    Rank r holds part r % parts of copy r // parts; and slice r % tensor of what is split.
+    Rank r holds part r % parts of copy r // parts; and slice r % slices of what is split.
     """
     copies, parts = hybrid or (1, ranks)
-    split = _grid(ranks // tensor, tensor)
+    split = _grid(ranks // slices, slices)
     return {
         "world": (tuple(range(ranks)),),
         **dict(zip((SHARDS, REPLICAS), _grid(copies, parts), strict=True)),
-        **(dict(zip((TENSOR, DATA), split, strict=True)) if tensor > 1 else {}),
+        **(dict(zip((neighbours, DATA), split, strict=True)) if slices > 1 else {}),
     }
 
 
@@ -96,4 +100,4 @@ def _grid(rows: int, columns: int) -> tuple[tuple[Ranks, ...], tuple[Ranks, ...]
     return across, tuple(tuple(range(column, count, columns)) for column in range(columns))
 
 
-__all__ = ["DATA", "REPLICAS", "SHARDS", "TENSOR", "Spread", "groups_of", "part", "whole"]
+__all__ = ["DATA", "EXPERTS", "REPLICAS", "SHARDS", "TENSOR", "Spread", "groups_of", "part", "whole"]

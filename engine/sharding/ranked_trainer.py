@@ -4,10 +4,10 @@
 
 A batch is cut into as many equal parts as there are ranks; each makes its step on its part, and the
 loss is the mean over ranks (`engine.sharding.sharded_step`). With `tensor=T` T neighbours share a
-part. Where this process was started by an `mpiexec` it is one of the ranks (`mpi_ranks`), else all
-of them (`simulation`). The weights after each step are, to the bit, those of one process whose
-logical batch is the ranks' parts one after the other; where tensors are split, to other last
-digits.
+part; with `experts=E` each E have the experts between them. Where this process was started by an
+`mpiexec` it is one of the ranks (`mpi_ranks`), else all of them (`simulation`). The weights after
+each step are, to the bit, those of one process whose logical batch is the ranks' parts one after
+the other; where tensors are split or experts spread, to other last digits.
 
 Validation runs whole in each process, on whole weights; `gather` brings these and the moments
 together. Of a checkpoint each rank writes its part, and any number of ranks goes on from it; rank 0
@@ -42,16 +42,24 @@ class RankedTrainer(Trainer):
     """Whole weights here, and the ranks that step them."""
 
     def __init__(
-        self, model: Model, *, ranks: int, zero: int, tensor: int = 1, planner: str = "ggml", **settings: Any
+        self,
+        model: Model,
+        *,
+        ranks: int,
+        zero: int,
+        tensor: int = 1,
+        experts: int = 1,
+        planner: str = "ggml",
+        **settings: Any,
     ) -> None:
         """Take the arguments of `Trainer`, how many ranks of which stage of ZeRO, and over how many
-        neighbours tensors are split.
+        neighbours tensors are split or experts spread.
 
         Raises EngineError for what is not spread over ranks: logical batches of several physical
         ones, graphs that change, a loss that is a sum, and a look at every result.
         """
         super().__init__(model, planner=planner, **settings)
-        Sharding(zero=zero, ranks=ranks, tensor=tensor)  # refuses what is none
+        Sharding(zero=zero, ranks=ranks, tensor=tensor, experts=experts)  # refuses what is none
         graphs = settings.get("graphs", "static")
         for wrong, said in (
             (graphs != "static", f"graphs are {graphs!r}; over ranks they are static"),
@@ -63,7 +71,7 @@ class RankedTrainer(Trainer):
         ):
             if wrong:
                 raise EngineError(said)
-        self.ranks, self.zero, self.tensor = ranks, zero, tensor
+        self.ranks, self.zero, self.tensor, self.experts = ranks, zero, tensor, experts
         self.mine = (rank_here(),) if launched() else range(ranks)
         self.writes = 0 in self.mine
         self._gathered = 0
@@ -147,6 +155,7 @@ class RankedTrainer(Trainer):
             zero=self.zero,
             ranks=self.ranks,
             tensor=self.tensor,
+            experts=self.experts,
             optimizer=self.optimizer.name,
             reads=(outputs,),
         )

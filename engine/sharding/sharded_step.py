@@ -26,8 +26,10 @@ With `hybrid=(copies, parts)` parameters are cut over `parts` ranks, and `copies
 gradients of a part are then summed over the copies.
 
 With `tensor=T` the forward pass is split over T neighbouring ranks first
-(`engine.sharding.tensor_parallel`); these read the same rows. What is whole is held, summed and cut
-over all ranks as above, what is split over those that hold the same slice.
+(`engine.sharding.tensor_parallel`); these read the same rows. With `experts=E` batches of matrices
+are spread over E neighbours (`engine.sharding.expert_parallel`), which read rows of their own. What
+is whole is held, summed and cut over all ranks as above, what is split over those that hold the
+same slice.
 
 All ranks have one program: what differs is what they hold. Each rank reads rows of its own; the
 gradient of the loss is 1 / ranks, written by the host, so that the mean over all rows is what is
@@ -61,7 +63,8 @@ from engine.ops.shapes import HALVES
 from engine.ops.views import reshaped
 from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES
-from engine.sharding.rank_parts import DATA, REPLICAS, SHARDS, Ranks, Spread, groups_of
+from engine.sharding.expert_parallel import expert_parallel
+from engine.sharding.rank_parts import DATA, EXPERTS, REPLICAS, SHARDS, TENSOR, Ranks, Spread, groups_of
 from engine.sharding.schedule import on_streams, scheduled
 from engine.sharding.tensor_parallel import tensor_parallel
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
@@ -88,6 +91,8 @@ class Sharding:
     bucket_nbytes: int = BUCKET
     tensor: int = 1
     """Neighbouring ranks over which tensors are split."""
+    experts: int = 1
+    """Neighbouring ranks over which experts are spread."""
     weights: str | None = None
     """Dtype of 16 bits in which trained weights are read and their gradients travel."""
 
@@ -103,12 +108,15 @@ class Sharding:
             raise EngineError(f"hybrid {self.hybrid}: copies times parts must be the {self.ranks} ranks")
         if self.hybrid is not None and not self.zero:
             raise EngineError("hybrid says how parts are kept; stage 0 keeps none")
-        if self.tensor < 1 or self.ranks % self.tensor:
-            raise EngineError(f"tensors split over {self.tensor} ranks: that must divide the {self.ranks} ranks")
+        for said, over in (("tensors split", self.tensor), ("experts spread", self.experts)):
+            if over < 1 or self.ranks % over:
+                raise EngineError(f"{said} over {over} ranks: that must divide the {self.ranks} ranks")
         if self.weights is not None and self.weights not in HALVES:
             raise EngineError(f"weights in {self.weights!r}; the dtypes of 16 bits are {' and '.join(HALVES)}")
-        if self.tensor > 1 and self.hybrid is not None:
-            raise EngineError("hybrid copies and tensors that are split over ranks are not done together")
+        if sum((self.tensor > 1, self.experts > 1, self.hybrid is not None)) > 1:
+            raise EngineError(
+                "hybrid copies, tensors and experts that are split over ranks are not done together"
+            )
 
     @property
     def parts(self) -> int:
@@ -116,9 +124,14 @@ class Sharding:
         return self.ranks if self.hybrid is None else self.hybrid[1]
 
     @property
+    def slices(self) -> int:
+        """Neighbouring ranks that hold a slice each of what is split."""
+        return max(self.tensor, self.experts)
+
+    @property
     def groups(self) -> dict[str, tuple[Ranks, ...]]:
         """The groups in which ranks meet."""
-        return groups_of(self.ranks, self.hybrid, self.tensor)
+        return groups_of(self.ranks, self.hybrid, self.slices, EXPERTS if self.experts > 1 else TENSOR)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -245,6 +258,7 @@ def shard(
     hybrid: tuple[int, int] | None = None,
     bucket_nbytes: int = BUCKET,
     tensor: int = 1,
+    experts: int = 1,
     weights: str | None = None,
     reads: Iterable[Tensor] = (),
 ) -> Sharded:
@@ -262,6 +276,7 @@ def shard(
         bucket_nbytes: gradients that stage 0 sums together.
         tensor: neighbouring ranks over which tensors are split, a divisor of `ranks`; they are to
             read the same rows.
+        experts: neighbouring ranks over which experts are spread, a divisor of `ranks`.
         weights: "bf16" or "f16": mixed precision (see the module); the loss is not scaled.
         reads: tensors of `graph` that the host reads besides the mean loss.
 
@@ -278,6 +293,7 @@ def shard(
         hybrid=hybrid,
         bucket_nbytes=bucket_nbytes,
         tensor=tensor,
+        experts=experts,
         weights=weights,
     )
     if optimizer not in OPTIMIZERS:
@@ -288,9 +304,9 @@ def shard(
         raise EngineError(f"{state} is a state that the graph writes; each rank would write it by its own rows")
     reads = tuple(reads)
     graph.expand(loss, *reads)
-    if tensor == 1:
+    if how.slices == 1:
         return _Sharder(graph, loss, how, OPTIMIZERS[optimizer], {}).made(reads)
-    split = tensor_parallel(graph, loss, ranks=tensor, reads=reads)
+    split = (tensor_parallel if tensor > 1 else expert_parallel)(graph, loss, ranks=how.slices, reads=reads)
     return _Sharder(split.graph, split.loss, how, OPTIMIZERS[optimizer], split.axes).made(split.reads)
 
 
@@ -345,23 +361,15 @@ class _Sharder:
         return self.image[node]
 
     def _leaf(self, leaf: Tensor) -> Tensor:
-        if leaf in self.image:
-            return self.image[leaf]
-        graph = self.graph
-        with graph.scope(layer=leaf.layer):
-            if leaf.role == Role.INPUT:
-                made = graph.input(leaf.name, leaf.shape, leaf.dtype)
-            elif leaf.role == Role.STATE:
-                made = graph.state(leaf.name, leaf.shape, leaf.dtype, reset=leaf.reset)
-            else:
-                made = self._parameter(leaf)
-        self.image[leaf] = made
-        return made
+        if leaf not in self.image:
+            with self.graph.scope(layer=leaf.layer):
+                self.image[leaf] = self._parameter(leaf) if leaf.role == Role.PARAMETER else self.graph.again(leaf)
+        return self.image[leaf]
 
     def _parameter(self, leaf: Tensor) -> Tensor:
         """Return a parameter, or the slice of it that this rank has in the forward pass."""
         axis, how = self.axes.get(leaf.name), self.how
-        slices = 1 if axis is None else how.tensor
+        slices = 1 if axis is None else how.slices
         shape = tuple(n * slices if place == axis else n for place, n in enumerate(leaf.shape))
         parts = how.parts // slices
         spread = Spread(shape=shape, axis=axis, slices=slices, parts=parts, flat=axis is None or parts > 1)

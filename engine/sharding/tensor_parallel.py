@@ -189,21 +189,16 @@ class _Recorder:
         if want not in there:
             _, source = _cheapest(tensor, frozenset(there), want, self.ranks)
             with self.graph.scope(layer=tensor.layer, stage=tensor.stage):
-                made = self._leaf(tensor, want) if source is None else self._turned(tensor, source, want)
+                if source is None:
+                    made = self.graph.again(tensor, held(tensor.shape, want, self.ranks))
+                else:
+                    made = self._turned(tensor, source, want)
             self._keep(tensor, want, made)
         return self.made[tensor, want]
 
     def _keep(self, tensor: Tensor, layout: Layout, made: Tensor) -> None:
         self.made[tensor, layout] = made
         self._there.setdefault(tensor, []).append(layout)
-
-    def _leaf(self, leaf: Tensor, layout: Layout) -> Tensor:
-        graph, shape = self.graph, held(leaf.shape, layout, self.ranks)
-        if leaf.role == Role.INPUT:
-            return graph.input(leaf.name, shape, leaf.dtype)
-        if leaf.role == Role.STATE:
-            return graph.state(leaf.name, shape, leaf.dtype, reset=leaf.reset)
-        return graph.parameter(leaf.name, shape, leaf.dtype, trainable=leaf.trainable)
 
     def _turned(self, tensor: Tensor, source: Layout, want: Layout) -> Tensor:
         """Return a tensor in another layout, by one collective.

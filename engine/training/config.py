@@ -366,7 +366,7 @@ def about(config: Config) -> dict[str, Any]:
 
     What the model computes, and the schedule.
     """
-    left = ("weights", "adapter")  # paths; what they hold is hashed
+    left: tuple[str, ...] = ("weights", "adapter")  # paths; what they hold is hashed
     if not getattr(config.model, "experts", 0):
         left += _EXPERTS  # a checkpoint of before there were any goes on
     model = {name: value for name, value in msgspec.to_builtins(config.model).items() if name not in left}

@@ -53,6 +53,7 @@ def lora(ranks, *, steps=2, layers=2, **sizes):
         graph = Graph("lora")
         logits = llama._forward(graph, config)
         loss = graph.op("cross_entropy_loss", logits, graph.input("labels", logits.shape, logits.dtype), name="loss")
+        loss = graph.penalized(loss)
         graph.expand(loss)
         return graph, loss
 

@@ -257,6 +257,26 @@ def test_a_model_of_tokens_with_frozen_weights_is_spread_too():
     alike(alone, fit(model, data, Settings(epochs=1, batch=8), trained_by=ranked(3)))
 
 
+@pytest.mark.parametrize(("experts", "zero"), [(2, 0), (4, 3)])
+def test_experts_that_are_spread_come_to_the_weights_of_one_process(experts, zero, tmp_path):
+    """To other last digits; and what was left off goes on over ranks that each hold all of them."""
+    sizes = {"hidden": 16, "ffn": 24, "heads": 2, "kv_heads": 1, "vocab": 16, "experts": 4, "rank": 0, "full": True}
+    config = llama.LlamaConfig(layers=1, **sizes)
+    model, kept = llama.llama(config, llama.init_parameters(config, seed=5)), tmp_path / "checkpoint.safetensors"
+    tokens = np.random.default_rng(0).integers(0, 16, (32, 9)).astype(np.int32)
+    data = Dataset(columns={"tokens": tokens[:, :-1], "labels": tokens[:, 1:]})
+    trained_by = partial(RankedTrainer, ranks=4, zero=zero, experts=experts)
+    given = Settings(epochs=1, batch=8, optimizer="sgd", hyper={"alpha": 0.1})
+    alone = fit(model, data, Settings(epochs=1, batch=2, logical_batch=8, optimizer="sgd", hyper={"alpha": 0.1}))
+    spread = fit(model, data, given, trained_by=trained_by)
+    fit(model, data, given, trained_by=trained_by, save=kept, stop_after=2)
+    on = fit(model, data, given, trained_by=ranked(zero), save=kept, resume=True)
+    assert check(spread.document).clean
+    for name, array in alone.weights.items():
+        assert np.allclose(spread.weights[name], array, rtol=1e-4, atol=1e-5), name
+        assert np.allclose(on.weights[name], array, rtol=1e-4, atol=1e-5), name
+
+
 def test_each_rank_draws_a_mask_of_its_own_that_of_its_turn_in_one_process():
     def dropped(p, data):
         return fn.dropout(data @ p["w"], 0.5) @ p["v"]
@@ -300,7 +320,7 @@ def test_the_command_spreads_a_step_in_one_process(tmp_path):
     assert "each step by 4 ranks simulated in this process, stage 3 of ZeRO" in done.stdout
     assert trained(tmp_path, "one", batch=5).returncode == 0
     assert (tmp_path / "one/weights.safetensors").read_bytes() == (tmp_path / "many/weights.safetensors").read_bytes()
-    for option in ("--zero", "--tensor"):
+    for option in ("--zero", "--tensor", "--experts"):
         lonely = trained(tmp_path, "lonely", option, "3")
         assert (lonely.returncode, lonely.stdout) == (2, "")
         assert f"{option} 3 says how ranks share a step; --ranks" in lonely.stderr
@@ -313,6 +333,19 @@ def test_the_command_splits_tensors_over_ranks(tmp_path):
     wrong = trained(tmp_path, "wrong", "--ranks", "4", "--tensor", "3")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "tensors split over 3 ranks: that must divide the 4 ranks" in wrong.stderr
+
+
+def test_the_command_spreads_experts_over_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moe.toml").write_text("""
+        model = {kind = "llama", layers = 1, hidden = 16, ffn = 24, heads = 2, kv_heads = 1, vocab = 256, experts = 4}
+        data = {kind = "text", path = "moe.toml", seq = 8}
+        training = {batch = 4}
+    """)
+    assert main(["train", "moe.toml", "--ranks", "4", "--experts", "2", "--steps", "2"]) == 0
+    assert "simulated in this process, stage 0 of ZeRO, experts spread over 2" in capsys.readouterr().out
+    assert main(["train", "moe.toml", "--out", "o", "--ranks", "3", "--experts", "2", "--steps", "2"]) == 2
+    assert "experts spread over 2 ranks: that must divide the 3 ranks" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(
