@@ -1,4 +1,4 @@
-"""The programs of C whose host errs, or looks as if it did (`tests/data/ggml_host`), compiled."""
+"""The programs of C whose host errs, or looks as if it did (`tests/data/ggml_host`), compiled, recorded and judged."""
 
 import os
 import re
@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from allocsim.document import dumps
+from allocsim.files import preloaded
+from allocsim.model import Document
+from allocsim.outcomes import Outcome, outcome_of
 from allocsim.systems.ggml.access.library import find
+from allocsim.systems.ggml.host_record import host_recorder
+from allocsim.systems.ggml.host_record.followed_sessions import FollowedSessions
 from allocsim.systems.ggml.host_record.host_recorder import RECORDER, object_files
+from allocsim.systems.ggml.host_record.record_document import documents_of
+from allocsim.systems.ggml.host_record.record_log import read_log
 from tests.ggml_live import live
 
 PROGRAMS = Path(__file__).parent / "data" / "ggml_host"
@@ -24,10 +32,40 @@ def programs(folder: Path) -> Path:
     libraries = find("before").parent
     linked = [str(next(libraries.glob(f"libggml-{part}-*.so*"))) for part in ("cpu", "base")]
     options = [f"-Wl,--disable-new-dtags,-rpath,{libraries}", "-Wl,--allow-shlib-undefined", "-lm"]
-    for name in ("host_programs", "thirty_layers"):
+    for name in ("host_programs", "scheduled_programs", "thirty_layers"):
         source, made = str(PROGRAMS / f"{name}.c"), str(folder / name)
         subprocess.run([compiler, "-O1", source, *linked, "-o", made, *options], check=True)
     return folder
+
+
+def recorded(built: Path, tmp_path: Path, command: list[str]) -> list[Document]:
+    """Run a program under the recorder that was built in a folder, and return what its log says."""
+    log = tmp_path / "log.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preloaded, "built", lambda *_: built / "allocsim_record.so")
+        host_recorder.record(command, log)
+    return [document for path in host_recorder.logs_of(log) for document in documents_of(read_log(path))]
+
+
+def judged(documents: list[Document]) -> list[Outcome]:
+    """Judge what a log says."""
+    return [outcome_of("record", document, cures=True) for document in documents]
+
+
+def judged_as_it_came(log: Path) -> list[Outcome]:
+    """Judge what is new behind each line, and hold the end to what the whole log says."""
+    followed, outcomes = FollowedSessions("log"), list[Outcome]()
+    for line in log.read_bytes().splitlines(keepends=True):
+        followed.feed(line)
+        outcomes += [outcome_of("record", document) for _, document in followed.news()]
+    followed.end()
+    assert [*map(dumps, followed.documents())] == [*map(dumps, documents_of(read_log(log)))]
+    return outcomes
+
+
+def named(outcomes: list[Outcome]) -> set[tuple[str, str]]:
+    """Return class and party of each cause."""
+    return {(cause.class_, cause.party) for outcome in outcomes for cause in outcome.causes}
 
 
 FORWARDED = """

@@ -61,7 +61,7 @@ from allocsim.model import (
 from allocsim.model.layout import LIMIT, same_layout
 from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.slots import SLOTS
-from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY, DumpedGraph, DumpedTensor, Meta, parse
+from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY, DumpedGraph, Four, Meta, parse
 
 NOT_READ: Final = {"CPY": (1,)}
 """Slots that count as sources and that the kernel does not read."""
@@ -221,7 +221,7 @@ class _Import:
 
     def _add_value(self, index: int) -> None:
         tensor, root = self.graph.tensors[index], self.graph.root[index]
-        dtype, shape, strides = _layout(tensor)
+        dtype, shape, strides = layout_of(tensor.type, tensor.ne, tensor.nb)
         meta = {"flags": tensor.flags} if tensor.flags else None
         offset = tensor.view_offs if self.graph.is_view(index) else 0
         self.value[index] = self._new_value(tensor.name, root, (dtype, shape, strides, offset), meta)
@@ -358,12 +358,12 @@ def _same_bytes(one: Layout, other: Layout) -> bool:
     )
 
 
-def _layout(tensor: DumpedTensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+def layout_of(kind: str, ne: Four, nb: Four) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return dtype, shape and strides, row-major; a type the model does not know is bytes."""
-    if tensor.type in DTYPE_CODES:
-        return tensor.type, tensor.ne[::-1], tensor.nb[::-1]
-    row = min(tensor.ne[0] * tensor.nb[0] // _block(tensor.type), LIMIT)
-    return "u8", (*tensor.ne[:0:-1], row), (*tensor.nb[:0:-1], 1)
+    if kind in DTYPE_CODES:
+        return kind, ne[::-1], nb[::-1]
+    row = min(ne[0] * nb[0] // _block(kind), LIMIT)
+    return "u8", (*ne[:0:-1], row), (*nb[:0:-1], 1)
 
 
 def _block(name: str) -> int:

@@ -38,6 +38,9 @@ SPLIT_COPY: Final = "SPLIT_COPY"
 NOT_COMPUTED: Final = "graphs not computed"
 """What a part of a record is of in which a scheduler computed another graph than it was given."""
 
+AT_ONCE: Final = "what backends do at once"
+"""What a part of a record is of in which each backend is a stream."""
+
 GRAPH: Final = "graph"
 """Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have
 `op_params`.

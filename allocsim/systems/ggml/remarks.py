@@ -43,6 +43,10 @@ def assumptions_of(document: Document) -> list[str]:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     listed = ", ".join(map(repr, names[:MOST_NAMED])) + more
     found = [f"{listed} uploaded by pointer before its first run: no call wrote it"] if names else []
+    if hidden := ", ".join(map(repr, host.get("unseen", ()))):
+        found.append(
+            f"a scheduler waits wherever it has to: what it asks of {hidden} does not lie where it is known to"
+        )
     return found if host.get("reads") else [text for text in (*found, _reads(document)) if text]
 
 

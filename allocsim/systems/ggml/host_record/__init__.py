@@ -8,6 +8,7 @@
 | `record_log` | the log read: tensors and buffers by generation, runs, uploads, reads |
 | `recorded_runs` | what each run found in its leafs, and what the host read of it |
 | `record_rows` | the programs of a session: each graph at its addresses |
+| `backend_order` | what the backends of a scheduler do at once: runs as one program of streams |
 | `record_document` | documents: a session for what shares compute memory |
 | `followed_sessions` | the same while the program runs |
 

@@ -9,8 +9,8 @@
 // Needs no headers and no library of ggml: structs are those of ggml since 0.13 (`ggml_tensor`; the head of
 // `ggml_cgraph`, believed only where three public functions agree). Calls are seen by their names: of the program, of
 // libraries among themselves, and of whoever asks `dlsym`, which stands here too; those that go by no name within a
-// library, by the functions of each buffer, before which ours stand from when it is first seen. A process without ggml
-// writes nothing; the second process of one name writes to `log.jsonl.PID`; a forked child writes nothing.
+// library, by the functions of each buffer, and of each backend and device of a scheduler, before which ours stand from
+// when it is first seen. A process without ggml writes nothing; the second process of one name writes to `log.jsonl.PID`; a forked child writes nothing.
 //
 // A line is one write(2) behind no lock, numbered (`n`) in the order of the events, so that a killed program leaves
 // all lines but the one it was in. Addresses are numbers; the reader gives them generations by births and deaths.
@@ -130,6 +130,9 @@ static __thread int depth;              // calls of ggml that this thread is in,
 static __thread void * scheduling;      // the scheduler that this thread is inside of
 static __thread bool announced;         // whether its run was written
 static __thread bool awaited;           // whether the call comes back when its run has ended
+static __thread bool computing;         // whether that scheduler was asked to compute
+static __thread bool laid;              // whether what it computes is laid out, and so known
+static __thread int within;             // functions of backends and buffers that this thread is in
 
 static void say(const char * format, ...) {
     for (;;) {
@@ -162,7 +165,7 @@ static void say_text(const char * text, size_t most) {
 }
 
 static void say_start(void) {
-    say("{\"e\":\"start\",\"recorder\":4,\"ggml\":");
+    say("{\"e\":\"start\",\"recorder\":5,\"ggml\":");
     say_text(HAS(ggml_version) ? ASK(const char *, ggml_version, (void)) : "", 64);
     say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
     for (int op = 0, first = 1; op < LAST_OP && HAS(ggml_op_can_inplace); op++) {
@@ -300,10 +303,12 @@ static size_t nbytes_of(const tensor * t) { return ASK(size_t, ggml_nbytes, (con
 // `ggml_backend_buffer` begins with its functions: free, base, init, memset, set, get, in newer versions set_2d and
 // get_2d, then copy, clear, reset; behind them lies its type. Calls within a library that go by no name are seen here.
 
-enum { FREE = 0, MEMSET = 3, SET = 4, GET = 5, MOST_FUNCTIONS = 12 };
+enum { FREE = 0, MEMSET = 3, SET = 4, GET = 5, BEHIND_COPY = 3, KEPT_COPY = 11, MOST_FUNCTIONS = 12 };
 
 static table originals; // by buffer; `more`: its functions as they were
 
+static bool seen_inside(void);
+static void inside(const char * word, const void * by, const void * other, const void * first, const void * last, int count);
 static void freed(void * buffer);
 static void touched(const char * kind, const tensor * t, size_t offset, size_t size, const void * by);
 static void settled(const tensor * t);
@@ -339,8 +344,12 @@ static void buffer_set(void * buffer, tensor * t, const void * data, size_t offs
         (void (*)(void *, tensor *, const void *, size_t, size_t)) original(buffer, SET);
     if (depth++ == 0) {
         touched("set", t, offset, size, NULL);
+    } else if (seen_inside()) {
+        inside("copied", NULL, NULL, NULL, t, 0);
     }
+    within++;
     call(buffer, t, data, offset, size);
+    within--;
     if (--depth == 0) {
         settled(t);
     }
@@ -351,9 +360,25 @@ static void buffer_get(void * buffer, const tensor * t, void * data, size_t offs
         (void (*)(void *, const tensor *, void *, size_t, size_t)) original(buffer, GET);
     if (depth++ == 0) {
         touched("get", t, offset, size, NULL);
+    } else if (seen_inside()) {
+        inside("got", NULL, data, t, NULL, 0);
     }
+    within++;
     call(buffer, t, data, offset, size);
+    within--;
     depth--;
+}
+
+static bool buffer_copy(void * buffer, const tensor * from, tensor * to) {
+    bool (* call)(void *, const tensor *, tensor *) = (bool (*)(void *, const tensor *, tensor *)) original(buffer, KEPT_COPY);
+    const bool seen = seen_inside();
+    within++;
+    const bool done = call(buffer, from, to);
+    within--;
+    if (seen && done) {
+        inside("copied", NULL, NULL, from, to, 0);
+    }
+    return done;
 }
 
 // Whether a buffer has its functions where they are known to be, and ours stand before them now.
@@ -367,11 +392,12 @@ static bool stand_in(void * buffer) {
     if ((count != 9 && count != 11) || !functions[FREE] || !functions[SET] || !functions[GET]) {
         return false;
     }
-    void ** kept = malloc(sizeof(void *) * (size_t) count);
+    void ** kept = calloc(MOST_FUNCTIONS, sizeof(void *)), ** copy = &functions[count - BEHIND_COPY];
     if (!kept) {
         return false;
     }
     memcpy(kept, functions, sizeof(void *) * (size_t) count);
+    kept[KEPT_COPY] = *copy;
     entry * row = enter(&originals, buffer);
     free((void *) (uintptr_t) row->more);
     row->more = (int64_t) (uintptr_t) kept;
@@ -382,6 +408,7 @@ static bool stand_in(void * buffer) {
     functions[MEMSET] = functions[MEMSET] ? (void *) buffer_memset : NULL;
     functions[SET] = (void *) buffer_set;
     functions[GET] = (void *) buffer_get;
+    *copy = *copy ? (void *) buffer_copy : NULL;
     return true;
 }
 
@@ -655,6 +682,7 @@ static void planned(const void * planner, const void * graph) {
         entry * of = enter(&runs, scheduling);
         of->hash = 1;
         of->more = (int64_t) (uintptr_t) graph;
+        laid = true;
     }
     flush();
 }
@@ -672,6 +700,7 @@ static void holds(void * sched, const void * graph) {
 static const void * asked_to_compute(void * sched, const void * graph) {
     graph_head head;
     const void * ready = NULL;
+    laid = false;
     if (!begin()) {
         return NULL;
     }
@@ -696,6 +725,7 @@ static const void * asked_to_compute(void * sched, const void * graph) {
         free(bare);
     } else {
         const entry * of = find(&runs, sched);
+        laid = true;
         ready = linked_in && of ? (const void *) (uintptr_t) of->more : NULL;
         if (holding->more != (int64_t) (uintptr_t) graph && tell_graph(graph)) {
             open_event("asked");
@@ -746,13 +776,15 @@ static void stepped(const char * word, const void * by, bool backward) {
 
 static void say_cells(const void * graph);
 
+static int count_backends(void * sched) { return ASK(int, ggml_backend_sched_get_n_backends, (void *), sched); }
+
+static void * backend_of(void * sched, int k) { return ASK(void *, ggml_backend_sched_get_backend, (void *, int), sched, k); }
+
 static void say_backends(void * sched) {
     if (backends_are_told()) {
-        const int count = ASK(int, ggml_backend_sched_get_n_backends, (void *), sched);
         say(",\"backends\":[");
-        for (int k = 0; k < count; k++) {
-            const void * one = ASK(void *, ggml_backend_sched_get_backend, (void *, int), sched, k);
-            say(k ? ",%llu" : "%llu", (unsigned long long) (uintptr_t) one);
+        for (int k = 0; k < count_backends(sched); k++) {
+            say(k ? ",%llu" : "%llu", (unsigned long long) (uintptr_t) backend_of(sched, k));
         }
         say("]");
     }
@@ -785,6 +817,192 @@ static void run_ended(const void * by) {
         say(",\"by\":%llu}\n", (unsigned long long) (uintptr_t) by);
         flush();
     }
+}
+
+// the functions of a backend -----------------------------------------------------------------------
+//
+// `ggml_backend` is a guid and its functions: name, free, set and get that come back at once, in newer versions set_2d and
+// get_2d, a copy from another backend, synchronize, four for plans, compute, record and wait of an event, in newer versions
+// optimize; behind them lies its device. `ggml_backend_device`: fifteen, of which the last waits for an event, and its
+// registry. A scheduler asks them by no name. Functions that give back nothing may give back something in other versions.
+
+enum { COPY, SYNC, COMPUTE, RECORD, WAIT, CALLS, DEVICE_CALLS = 15, MOST_WORDS = 18 };
+
+static const int PLACES[CALLS] = { 0, 1, 6, 7, 8 }; // among the words of a backend, from the copy on
+
+typedef struct { const void * head; void * call[CALLS]; } standing;
+
+static table backends; // and devices; `more`: their functions as they were, 0 where they are not where they are known to be
+
+static const standing * standing_of(void * object) {
+    const entry * known = find(&backends, object);
+    const standing * found = known ? (const standing *) (uintptr_t) known->more : NULL;
+    for (size_t k = 0; !found && k < backends.room; k++) { // a copy of one before whose functions ours stood
+        const standing * other = (const standing *) (uintptr_t) backends.rows[k].more;
+        found = other && other->head == *(void **) object ? other : NULL;
+    }
+    return found;
+}
+
+static void * behind_ours(void * object, int which) {
+    pthread_mutex_lock(&tables);
+    const standing * found = standing_of(object);
+    void * call = found ? found->call[which] : NULL;
+    pthread_mutex_unlock(&tables);
+    return call;
+}
+
+// Whether a call is one of a scheduler's that computes what is known, and of which its run is told: now, at the latest.
+static bool seen_inside(void) {
+    if (!computing || !laid || within) {
+        return false;
+    }
+    if (!announced) {
+        pthread_mutex_lock(&tables);
+        const entry * of = find(&runs, scheduling);
+        const void * graph = of ? (const void *) (uintptr_t) of->more : NULL;
+        pthread_mutex_unlock(&tables);
+        if (!graph) {
+            return false;
+        }
+        announced = true;
+        run_begins(scheduling, graph, awaited);
+    }
+    return true;
+}
+
+static void inside(const char * word, const void * by, const void * other, const void * first, const void * last, int count) {
+    if (begin()) {
+        open_event("inside");
+        say(",\"in\":%llu,\"word\":\"%s\",\"by\":%llu,\"other\":%llu,\"first\":%llu,\"last\":%llu,\"count\":%d}\n",
+            (unsigned long long) (uintptr_t) scheduling, word, (unsigned long long) (uintptr_t) by,
+            (unsigned long long) (uintptr_t) other, (unsigned long long) (uintptr_t) first,
+            (unsigned long long) (uintptr_t) last, count);
+        flush();
+    }
+}
+
+static bool backend_copy(void * one, void * other, const tensor * from, tensor * to) {
+    bool (* call)(void *, void *, const tensor *, tensor *) =
+        (bool (*)(void *, void *, const tensor *, tensor *)) behind_ours(other, COPY);
+    const bool seen = seen_inside();
+    within++;
+    const bool done = call(one, other, from, to);
+    within--;
+    if (seen && done) {
+        inside("copy", other, one, from, to, 0);
+    }
+    return done;
+}
+
+static uintptr_t backend_sync(void * backend) {
+    uintptr_t (* call)(void *) = (uintptr_t (*)(void *)) behind_ours(backend, SYNC);
+    if (seen_inside()) {
+        inside("sync", backend, NULL, NULL, NULL, 0);
+    } else if (!within && (computing || depth == 0)) {
+        plain("sync", backend, NULL);
+    }
+    within++;
+    const uintptr_t back = call ? call(backend) : 0;
+    within--;
+    return back;
+}
+
+static int backend_compute(void * backend, void * graph) {
+    int (* call)(void *, void *) = (int (*)(void *, void *)) behind_ours(backend, COMPUTE);
+    const int count = ASK(int, ggml_graph_n_nodes, (const void *), graph);
+    if (count && seen_inside()) {
+        tensor ** nodes = ASK(tensor **, ggml_graph_nodes, (const void *), graph);
+        inside("split", backend, NULL, nodes[0], nodes[count - 1], count);
+    }
+    within++;
+    const int status = call(backend, graph);
+    within--;
+    return status;
+}
+
+#define OF_EVENTS(name, which, word, by, other) \
+    static uintptr_t name(void * one, void * event) { \
+        uintptr_t (* call)(void *, void *) = (uintptr_t (*)(void *, void *)) behind_ours(one, which); \
+        if (seen_inside()) { \
+            inside(word, by, other, NULL, NULL, 0); \
+        } \
+        within++; \
+        const uintptr_t back = call(one, event); \
+        within--; \
+        return back; \
+    }
+OF_EVENTS(backend_record, RECORD, "record", event, one)
+OF_EVENTS(backend_wait, WAIT, "wait", event, one)
+OF_EVENTS(device_wait, WAIT, "wait", event, NULL)
+
+static void stand_before(void * object, const standing * as_they_were) {
+    standing * kept = malloc(sizeof(standing));
+    entry * row = enter(&backends, object);
+    if (kept) {
+        *kept = *as_they_were;
+        free((void *) (uintptr_t) row->more);
+    }
+    row->more = (int64_t) (uintptr_t) kept;
+}
+
+static void know_device(void * device) {
+    void ** words = device;
+    void ** wait = &words[DEVICE_CALLS - 1];
+    if (words[DEVICE_CALLS] == ASK(void *, ggml_backend_dev_backend_reg, (void *), device) && *wait && *wait != (void *) device_wait) {
+        stand_before(device, &(standing) { words[0], { [WAIT] = *wait } });
+        *wait = (void *) device_wait;
+    }
+}
+
+// Says a backend, unless it was told, and whether ours stand before its functions now.
+static bool know_backend(void * backend) {
+    void * ours[CALLS] = { (void *) backend_copy, (void *) backend_sync, (void *) backend_compute, (void *) backend_record,
+                           (void *) backend_wait };
+    void ** words = backend, * device = ASK(void *, ggml_backend_get_device, (void *), backend);
+    const bool known = find(&backends, backend);
+    const standing * before = standing_of(backend);
+    int at = 1;
+    while (at < MOST_WORDS && words[at] != device) {
+        at++;
+    }
+    void ** functions = at == 17 ? &words[7] : at == 14 || at == 15 ? &words[5] : NULL;
+    const bool there = device && functions && functions[PLACES[COMPUTE]];
+    if (known && (!there || functions[PLACES[COMPUTE]] == ours[COMPUTE])) {
+        return there;
+    }
+    standing were = { .head = words[0] };
+    for (int k = 0; there && k < CALLS; k++) {
+        void ** function = &functions[PLACES[k]];
+        were.call[k] = *function != ours[k] ? *function : before ? before->call[k] : NULL;
+        *function = were.call[k] || k == SYNC ? ours[k] : NULL;
+    }
+    if (there) {
+        know_device(device);
+        stand_before(backend, &were);
+    } else {
+        enter(&backends, backend)->more = 0;
+    }
+    open_event("backend");
+    say(",\"at\":%llu,\"seen\":%s,\"queues\":%s,\"name\":", (unsigned long long) (uintptr_t) backend,
+        there ? "true" : "false", !there || were.call[SYNC] ? "true" : "false");
+    say_text(ASK(const char *, ggml_backend_name, (void *), backend), 64);
+    say("}\n");
+    return there;
+}
+
+// Whether a scheduler has several backends, and all that it asks of them is seen.
+static bool know_backends(void * sched) {
+    bool all = backends_are_told() && HAS(ggml_backend_get_device) && HAS(ggml_backend_dev_backend_reg) && begin();
+    if (!all) {
+        return false;
+    }
+    const int count = count_backends(sched);
+    for (int k = 0; count > 1 && k < count; k++) {
+        all = know_backend(backend_of(sched, k)) && all;
+    }
+    flush();
+    return all && count > 1;
 }
 
 // the functions that stand before ggml's -------------------------------------------------------------
@@ -1042,15 +1260,15 @@ void ggml_reset(void * ctx) {
     REAL(int, name, (void *, void *)) \
     int name(void * backend, void * graph) { \
         name##_type call = CALL(name); \
-        if (depth++ == 0) { \
+        if (depth++ == 0 && !within) { \
             run_begins(backend, graph, waits); \
-        } else if (scheduling && !announced) { \
+        } else if (scheduling && !announced && !within) { \
             const entry * of = find(&runs, scheduling); \
             announced = true; \
             run_begins(scheduling, of && of->more ? (const void *) (uintptr_t) of->more : graph, awaited); \
         } \
         const int status = call(backend, graph); \
-        if (--depth == 0) { \
+        if (--depth == 0 && !within) { \
             run_ended(backend); \
         } \
         return status; \
@@ -1078,7 +1296,7 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
     int name(void * sched, void * graph) { \
         name##_type call = CALL(name); \
         void * before = scheduling; \
-        const bool outer = depth++ == 0; \
+        const bool outer = depth++ == 0, inner = computing; \
         scheduling = sched; \
         announced = outer ? false : announced; \
         awaited = outer ? waits || !backends_are_told() : awaited; /* or nobody could say what waits for it */ \
@@ -1087,7 +1305,9 @@ SCHEDULED(bool, ggml_backend_sched_alloc_graph)
             announced = true; \
             run_begins(sched, ready, awaited); \
         } \
+        computing = know_backends(sched); \
         const int status = call(sched, graph); \
+        computing = inner; \
         depth--; \
         if (outer && !announced) { /* calls within the library go by no name */ \
             run_begins(sched, graph, awaited); \

@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocsim.model import Document
+from allocsim.systems.ggml.host_record.backend_order import MOST_RUNS, at_once
 from allocsim.systems.ggml.host_record.record_document import (
     document_of,
     documents_of_session,
-    keep,
     parts_of,
     programs_of,
 )
@@ -44,7 +44,7 @@ from allocsim.systems.ggml.host_record.record_log import (
     Touch,
 )
 from allocsim.systems.ggml.host_record.record_rows import SessionPrograms, skipped
-from allocsim.systems.ggml.host_record.recorded_runs import FollowedHost, host_of, memories_of
+from allocsim.systems.ggml.host_record.recorded_runs import FollowedHost, host_of, keep, memories_of
 
 
 class FollowedSessions:
@@ -75,7 +75,7 @@ class FollowedSessions:
     def news(self) -> Iterator[tuple[int, Document]]:
         """Yield what is to be judged, with the number of its session."""
         for number, session in enumerate(self.sessions):
-            for document in session.news():
+            for document in (*session.news(), *session.at_once()):
                 yield number, document
 
     def documents(self) -> list[Document]:
@@ -152,6 +152,11 @@ class _Session:
             if part.key not in self.given:
                 self.given.add(part.key)
                 yield document_of(part, programs, self.host.done)
+
+    def at_once(self) -> Iterator[Document]:
+        """Yield what several backends did at once in the last runs, where it was not given yet."""
+        before = self.runs[-MOST_RUNS - 1].event if len(self.runs) > MOST_RUNS else -1
+        yield from at_once(self.host.log, self.runs[-MOST_RUNS:], before, self.given)
 
     def documents(self) -> list[Document]:
         """Return all documents."""

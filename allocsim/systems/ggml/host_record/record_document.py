@@ -21,13 +21,14 @@ Contract
 O(runs x nodes). What this module does not see: whether anything is wrong.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Final, TypeVar
+from typing import Final
 
 from allocsim.model import Document, Run
 from allocsim.systems.ggml.ggml_dump import GRAPH, NOT_COMPUTED
+from allocsim.systems.ggml.host_record.backend_order import at_once, unseen
 from allocsim.systems.ggml.host_record.record_log import RecordLog
 from allocsim.systems.ggml.host_record.record_rows import Named, SessionPrograms, skipped
 from allocsim.systems.ggml.host_record.recorded_runs import (
@@ -35,18 +36,13 @@ from allocsim.systems.ggml.host_record.recorded_runs import (
     copy_in_turn,
     facts_of,
     in_plan,
+    keep,
     placed,
     shared_memory,
 )
 
 GRAPHS: Final = "graphs"
 """Key of `meta.ggml` with the rows of each program, where there are several."""
-
-KEPT: Final = 3
-"""Repetitions of a block of runs that are judged."""
-
-LONGEST: Final = 4
-"""Runs in a block."""
 
 MOST_APART: Final = 16
 """Documents of late or hasty reads, for each session."""
@@ -99,7 +95,10 @@ def _documents(log: RecordLog, facts: list[RunFacts]) -> list[Document]:
 
 def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> list[Document]:
     """Return the documents of one session."""
-    return [document_of(part, programs, facts) for part in parts_of(programs, facts)]
+    runs = [one.run for one in facts if one.run is not None]
+    return [
+        *(document_of(part, programs, facts) for part in parts_of(programs, facts)), *at_once(programs.log, runs),
+    ]  # fmt: skip
 
 
 def programs_of(log: RecordLog, facts: list[RunFacts]) -> SessionPrograms:
@@ -142,19 +141,6 @@ def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Sessio
         keep(kept, step, lambda one: one.key)
     yield SessionPart(steps=tuple(kept))
     yield from islice(chain(_late(session, facts), _hasty(session, facts), _unmade(session, facts)), MOST_APART)
-
-
-Kept = TypeVar("Kept")
-
-
-def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None:
-    """Append a step, unless a block of steps that ends with it is there three times already."""
-    steps.append(step)
-    for length in range(1, LONGEST + 1):
-        keys = [key(one) for one in steps[-length * (KEPT + 1) :]]
-        if len(keys) == length * (KEPT + 1) and keys[length:] == keys[:-length]:
-            del steps[-length:]
-            return
 
 
 def _lanes(session: SessionPrograms, facts: list[RunFacts]) -> dict[RunFacts, int]:
@@ -258,6 +244,8 @@ def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[Run
     }
     if any(step.copy is not None for step in part.steps):
         host["copies"] = [step.copy for step in part.steps]
+    if hidden := unseen(session.log, (one.run for one in facts if one.run is not None)):
+        host["unseen"] = hidden
     shared = {key: value for key, value in abouts[0].items() if key not in (GRAPH, "reads")} if abouts else {}
     return Document(
         programs=tuple(program.programs[0] for program in programs),

@@ -17,6 +17,8 @@
 | `sync` | the host waited for a backend or scheduler, whose `backends` are told |
 | `ended` | a scheduler, a backend or an event is given back: what lies there later is another one |
 | `record`, `wait` | of an event and a backend |
+| `backend` | of a scheduler with several: whether what is asked of it is `seen`, and whether it `queues`: else what it is asked for has ended when the call comes back |
+| `inside` | what a scheduler asks while it computes, in order: a `word` and whose it is |
 | `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
 | `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
 | `taken` | llama.cpp: the host was given results that lie at an address |
@@ -51,9 +53,9 @@ class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
 
     ggml: str
     inplace_ops: tuple[str, ...]
-    recorder: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
+    recorder: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """Version: 1 said of the restoring of a state its end alone, 2 when it begins, 3 says when
-    schedulers, backends and events end, 4 resets, reserves and steps.
+    schedulers, backends and events end, 4 resets, reserves and steps, 5 what schedulers ask.
     """
 
 
@@ -217,6 +219,32 @@ class EventWaited(RecordEvent, frozen=True, kw_only=True, tag="wait"):
     other: Address
 
 
+class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
+    """A backend of a scheduler with several."""
+
+    at: Address
+    name: str
+    seen: bool
+    queues: bool
+
+
+class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", rename={"scheduler": "in"}):
+    """What a scheduler asks: `by` a backend to compute a `split` of nodes, from the `first` to the
+    `last`; `by` one to `copy` a tensor, which lies with an`other`, to another tensor, later; the
+    host `copied` into the last, or `got` from the first into an`other` address; an event is `by`
+    which a backend, the `other`, says where it is (`record`), or for which it, or the host (0),
+    has to `wait`; the host waits for all that a backend was given (`sync`).
+    """
+
+    scheduler: Address
+    word: Literal["split", "copy", "copied", "got", "record", "wait", "sync"]
+    by: Address
+    other: Address
+    first: Address
+    last: Address
+    count: Count
+
+
 class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
     """A batch of llama.cpp is filled."""
 
@@ -280,6 +308,6 @@ class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
 AnyEvent = (
     Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | SchedulerReset | Reserved
     | BareLeafs | GraphAsked | OptStep | HostWrote | HostRead
-    | RunBegins | RunEnded | Waited | ActorEnded | EventRecorded | EventWaited
+    | RunBegins | RunEnded | Waited | ActorEnded | EventRecorded | EventWaited | BackendTold | SchedulerAsked
     | RowFilled | BatchBegins | BatchEnded | ResultsTaken | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

@@ -28,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -39,6 +39,7 @@ from allocsim.systems.ggml.ggml_dump import NONE
 from allocsim.systems.ggml.host_record.record_events import (
     ActorEnded,
     AnyEvent,
+    BackendTold,
     BareLeafs,
     BatchBegins,
     BatchEnded,
@@ -59,6 +60,7 @@ from allocsim.systems.ggml.host_record.record_events import (
     ResultsTaken,
     RowFilled,
     RunBegins,
+    SchedulerAsked,
     SchedulerReset,
     SequenceAsked,
     Start,
@@ -157,7 +159,11 @@ class RecordedRun:
     """Results of the graph that was asked for and not computed: the scheduler held another."""
     step: int = 0
     """Which evaluation of ggml_opt it is part of, from 1; 0 for none."""
+    asked: list[SchedulerAsked] = field(default_factory=list)
+    """What its scheduler asked of several backends, in order; all by their numbers."""
 
+
+Numbered = TypeVar("Numbered", Waited, EventRecorded, EventWaited, SchedulerAsked)
 
 Laid = tuple[
     tuple[PlacedTensor, ...],
@@ -234,6 +240,10 @@ class RecordLog:
     """By allocator or scheduler, in order."""
     laid_by: dict[RecordedBuffer, int] = field(default_factory=dict)
     """The allocator or scheduler that first laid tensors there."""
+    backends: dict[int, BackendTold] = field(default_factory=dict)
+    """Backends of schedulers with several, by their numbers."""
+    ordered: list[Waited | EventRecorded | EventWaited] = field(default_factory=list)
+    """What the host waited for, and had others wait for, in order; all by their numbers."""
     waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """By backend or scheduler, in order: an event, and up to which event the host knows behind it
     that what was given before has ended.
@@ -290,6 +300,8 @@ class LogReading:
         """By scheduler, those of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
         """By backend and address: its end, and the last read into it that nobody waited for."""
+        self.computing: dict[int, RecordedRun] = {}
+        """By scheduler, its last run."""
         self.recorded: dict[int, tuple[int, int]] = {}
         """By event of a backend: where it was recorded last, and on which backend."""
         self.filled: dict[int, list[tuple[int | None, tuple[int, ...]]]] = {}
@@ -369,7 +381,9 @@ class LogReading:
                 self._scheduled(event)
             case RunBegins():
                 self._ran(event)
-            case Waited() | EventRecorded() | EventWaited() | ActorEnded() | ResultsTaken():
+            case BackendTold():
+                self.log.backends[self._actor(event.at)] = event
+            case SchedulerAsked() | Waited() | EventRecorded() | EventWaited() | ActorEnded() | ResultsTaken():
                 self._ordered(event)
 
     def _scheduled(self, event: BareLeafs | GraphAsked | Planned | SchedulerReset | Reserved | OptStep) -> None:
@@ -397,18 +411,37 @@ class LogReading:
         """Return the number of the scheduler, backend or event that lies at an address now."""
         return at + self.ends[at] * GENERATION
 
-    def _ordered(self, event: Waited | EventRecorded | EventWaited | ActorEnded | ResultsTaken) -> None:
+    def _by_number(self, event: Numbered) -> Numbered:
+        """Return an event whose backends and events of backends are named by their numbers."""
+        whose = {"by": event.by and self._actor(event.by)}
+        if isinstance(event, Waited):
+            by = whose["by"]
+            return msgspec.structs.replace(event, **whose, backends=self.backends.get(by) or (by,))
+        got = isinstance(event, SchedulerAsked) and event.word == "got"
+        return msgspec.structs.replace(
+            event, **whose, other=event.other if got else event.other and self._actor(event.other)
+        )
+
+    def _ordered(
+        self, event: SchedulerAsked | Waited | EventRecorded | EventWaited | ActorEnded | ResultsTaken
+    ) -> None:
         """Take in what the host knows to have ended, or goes by."""
         match event:
+            case SchedulerAsked():
+                self.computing[self._actor(event.scheduler)].asked.append(self._by_number(event))
             case Waited():
                 if event.backends:  # one that did not run yet has backends, too
                     self.backends[self._actor(event.by)] = tuple(map(self._actor, event.backends))
                 self._waited(self._actor(event.by), event.n)
+                self.log.ordered.append(self._by_number(event))
             case EventRecorded():
+                self.log.ordered.append(self._by_number(event))
                 self.recorded[self._actor(event.by)] = event.n, self._actor(event.other)
-            case EventWaited() if not event.other and self._actor(event.by) in self.recorded:
-                reached, by = self.recorded[self._actor(event.by)]
-                self.log.waited(by, event.n, reached)
+            case EventWaited():
+                self.log.ordered.append(self._by_number(event))
+                if not event.other and self._actor(event.by) in self.recorded:
+                    reached, by = self.recorded[self._actor(event.by)]
+                    self.log.waited(by, event.n, reached)
             case ActorEnded():
                 self.ends[event.by] += 1
             case ResultsTaken():
@@ -517,6 +550,7 @@ class LogReading:
             self.held, self.bare, self._unmade(event.by, nodes), self.step,
         )  # fmt: skip
         self.held, self.bare, self.asked = {}, frozenset(), None
+        self.computing[by] = run
         self.log.runs.append(run)
         self.log.happened.append(run)
 

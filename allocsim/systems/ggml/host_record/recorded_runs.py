@@ -29,9 +29,9 @@ O(events x leafs of the session). What this module does not see: whether a plan 
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from allocsim.systems.ggml.ggml_dump import COMPUTE, INPUT, NONE, OUTPUT, ROOTS_KEPT
 from allocsim.systems.ggml.host_record.record_events import TensorTold
@@ -54,6 +54,12 @@ COPY: Final = re.compile(r"[^#]+#(?P<of>.+)#(?P<number>\d)")
 
 BOTH: Final = INPUT | OUTPUT
 """By which it keeps allocators from their bytes."""
+
+KEPT: Final = 3
+"""Repetitions of a block of runs that are judged."""
+
+LONGEST: Final = 4
+"""Runs in a block."""
 
 Read = tuple[RecordedTensor, int, int]
 """A root and a range of its bytes."""
@@ -115,6 +121,19 @@ def in_plan(tensor: PlacedTensor, event: int) -> bool:
 def is_leaf(tensor: PlacedTensor) -> bool:
     """Return whether the host fills a tensor: a root that no op makes."""
     return tensor.told.op == NONE and tensor.view_src is None
+
+
+Kept = TypeVar("Kept")
+
+
+def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None:
+    """Append a step, unless a block of steps that ends with it is there three times already."""
+    steps.append(step)
+    for length in range(1, LONGEST + 1):
+        keys = [key(one) for one in steps[-length * (KEPT + 1) :]]
+        if len(keys) == length * (KEPT + 1) and keys[length:] == keys[:-length]:
+            del steps[-length:]
+            return
 
 
 def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:

@@ -18,16 +18,13 @@ import pytest
 from allocsim.cli.record_live import finding
 from allocsim.document import dumps
 from allocsim.errors import AllocsimError, DocumentError
-from allocsim.model import Document
-from allocsim.outcomes import Outcome, outcome_of
 from allocsim.systems.ggml.access.library import find
 from allocsim.systems.ggml.host_record import host_recorder as recorder
-from allocsim.systems.ggml.host_record.followed_sessions import FollowedSessions
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import LogReading, read_log
 from allocsim.systems.ggml.memory_answer import memory_answer
 from allocsim.systems.ggml.remarks import remarks_on
-from tests.ggml_host import PROGRAMS, linked_program, programs
+from tests.ggml_host import PROGRAMS, judged, judged_as_it_came, linked_program, named, programs, recorded
 
 FAULTS = {
     "input_once": ("C06", "caller"),
@@ -113,33 +110,6 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _recorded(built: Path, tmp_path: Path, command: list[str]) -> list[Document]:
-    log = tmp_path / "log.jsonl"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorder, "build", lambda _: built / "allocsim_record.so")
-        recorder.record(command, log)
-    return [document for path in recorder.logs_of(log) for document in documents_of(read_log(path))]
-
-
-def _judged(documents: list[Document]) -> list[Outcome]:
-    return [outcome_of("record", document, cures=True) for document in documents]
-
-
-def _judged_as_it_came(log: Path) -> list[Outcome]:
-    """Judge what is new behind each line, and hold the end to what the whole log says."""
-    followed, outcomes = FollowedSessions("log"), list[Outcome]()
-    for line in log.read_bytes().splitlines(keepends=True):
-        followed.feed(line)
-        outcomes += [outcome_of("record", document) for _, document in followed.news()]
-    followed.end()
-    assert [*map(dumps, followed.documents())] == [*map(dumps, documents_of(read_log(log)))]
-    return outcomes
-
-
-def _named(outcomes: list[Outcome]) -> set[tuple[str, str]]:
-    return {(cause.class_, cause.party) for outcome in outcomes for cause in outcome.causes}
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: Path) -> None:
     """The fault of a host is the caller's or the schedule's, by its class; the right program is accused of nothing."""
@@ -147,16 +117,16 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     wrong, right = (tmp_path / which for which in ("wrong", "right"))
     wrong.mkdir()
     right.mkdir()
-    outcomes = _judged(_recorded(built, wrong, [program, name, "wrong"]))
-    assert _named(outcomes) == {FAULTS[name]}
-    assert _named(_judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
+    outcomes = judged(recorded(built, wrong, [program, name, "wrong"]))
+    assert named(outcomes) == {FAULTS[name]}
+    assert named(judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
     (said,) = {text for one in outcomes for text in remarks_on(one.document, one.causes).get("in ggml", ())}
     assert SAID.get(name, CALLS.get(FAULTS[name][0], "ggml_")) in said
     assert ("ggml_backend_buffer_free" in said) == (name in GONE)
     if name in CURES:
         assert {cause.cure.words for one in outcomes for cause in one.causes if cause.cure} == {(CURES[name],)}
-    twin = _judged(_recorded(built, right, [program, name, "right"]))
-    assert not _named(_judged_as_it_came(right / "log.jsonl"))
+    twin = judged(recorded(built, right, [program, name, "right"]))
+    assert not named(judged_as_it_came(right / "log.jsonl"))
     assert twin
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in twin)
 
@@ -173,7 +143,7 @@ def test_program_that_ggml_is_linked_into(name: str, which: str, linked: Path, t
     """The linker's wrapped names reach what no loader sees: the same faults, and nothing without them."""
     log = tmp_path / "log.jsonl"
     subprocess.run([linked, name, which], env={**os.environ, recorder.LOG: str(log)}, check=True, capture_output=True)
-    assert _named(_judged(documents_of(read_log(log)))) == ({FAULTS[name]} if which == "wrong" else set())
+    assert named(judged(documents_of(read_log(log)))) == ({FAULTS[name]} if which == "wrong" else set())
 
 
 def test_linked_program_that_asks_what_a_graph_needs_holds_no_other(linked: Path, tmp_path: Path) -> None:
@@ -182,7 +152,7 @@ def test_linked_program_that_asks_what_a_graph_needs_holds_no_other(linked: Path
     subprocess.run([linked, "sized_then_computed"], env={**os.environ, recorder.LOG: str(log)}, check=True)
     said = [json.loads(line)["e"] for line in log.read_text().splitlines()]
     assert (said.count("run"), said.count("reset"), said.count("asked")) == (2, 1, 0)
-    assert _named(_judged(documents_of(read_log(log)))) == set()
+    assert named(judged(documents_of(read_log(log)))) == set()
 
 
 def test_linked_recorder_writes_nothing_where_no_log_is_named(linked: Path, tmp_path: Path) -> None:
@@ -198,15 +168,15 @@ def test_linked_recorder_writes_nothing_where_no_log_is_named(linked: Path, tmp_
 @pytest.mark.parametrize("name", SOUND)
 def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) -> None:
     """A state that is carried, a leaf that keeps its bytes, an upload by pointer: nothing, and no lifetime is too long."""
-    outcomes = _judged(_recorded(built, tmp_path, [str(built / "host_programs"), name]))
-    assert not _named(_judged_as_it_came(tmp_path / "log.jsonl"))
+    outcomes = judged(recorded(built, tmp_path, [str(built / "host_programs"), name]))
+    assert not named(judged_as_it_came(tmp_path / "log.jsonl"))
     assert outcomes
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in outcomes)
 
 
 def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Path) -> None:
     """Three tensors of 256 bytes, all needed when the first op runs, in a buffer of just as many."""
-    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "weights_in_the_plan"])
+    (document,) = recorded(built, tmp_path, [str(built / "host_programs"), "weights_in_the_plan"])
     (row,) = memory_answer(document)
     assert (row.asked, row.used, row.least) == (768, 768, 768)
     assert [name for name, _ in row.needed] == ["w", "x", "node_0"]
@@ -214,7 +184,7 @@ def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Pat
 
 def test_a_record_says_where_what_was_reserved_was_too_little(built: Path, tmp_path: Path) -> None:
     """Room for tensors of 256 bytes is reserved; behind the first graph comes one that needs four times as much."""
-    documents = _recorded(built, tmp_path, [str(built / "host_programs"), "reserved_then_more"])
+    documents = recorded(built, tmp_path, [str(built / "host_programs"), "reserved_then_more"])
     rows = [row for document in documents for row in memory_answer(document)]
     assert [(row.asked, row.outgrown) for row in rows] == [(512, None), (2048, 512)]
     assert any("512 B reserved before were too few for a graph" in text for text in rows[1].sentences())
@@ -222,8 +192,8 @@ def test_a_record_says_where_what_was_reserved_was_too_little(built: Path, tmp_p
 
 def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
     """Which step of ggml_opt a run is part of stands beside its number, and is said as it comes."""
-    _recorded(built, tmp_path, [str(built / "host_programs"), "trained_without_new_labels", "wrong"])
-    (outcome,) = _judged(documents_of(read_log(tmp_path / "log.jsonl")))
+    recorded(built, tmp_path, [str(built / "host_programs"), "trained_without_new_labels", "wrong"])
+    (outcome,) = judged(documents_of(read_log(tmp_path / "log.jsonl")))
     assert outcome.document is not None
     assert outcome.document.meta["ggml"]["host"]["evaluations"] == [1, 2]
     assert finding(outcome.causes[0], outcome.document).startswith("compute 2, step 2 of ggml_opt: C14 caller")
@@ -231,32 +201,32 @@ def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
 
 def test_a_record_tells_which_copy_a_pipelined_run_uses(built: Path, tmp_path: Path) -> None:
     """Four in turn; those of the other runs are no leafs that the host would have to fill."""
-    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "pipelined"])
+    document, _ = recorded(built, tmp_path, [str(built / "host_programs"), "pipelined"])
     assert document.meta["ggml"]["host"]["copies"] == [0, 1, 2, 3, 0]
     assert document.meta["ggml"]["host"]["assumed"] == []
 
 
 def test_two_contexts_of_one_shape_are_two_sessions(built: Path, tmp_path: Path) -> None:
     """Equal names and shapes in memory of their own: the fault is found in the second session alone."""
-    outcomes = _judged(_recorded(built, tmp_path, [str(built / "host_programs"), "second_context_unflagged", "wrong"]))
+    outcomes = judged(recorded(built, tmp_path, [str(built / "host_programs"), "second_context_unflagged", "wrong"]))
     assert [len(outcome.causes) for outcome in outcomes] == [0, 1]
 
 
 def test_killed_program_leaves_what_it_did(built: Path, tmp_path: Path) -> None:
     """A program that aborts is judged up to there, and so is its log cut within a line."""
-    documents = _recorded(built, tmp_path, [str(built / "host_programs"), "killed"])
-    assert _named(_judged(documents)) == {("C06", "caller")}
+    documents = recorded(built, tmp_path, [str(built / "host_programs"), "killed"])
+    assert named(judged(documents)) == {("C06", "caller")}
     log = tmp_path / "log.jsonl"
     log.write_bytes(log.read_bytes()[:-20])
-    assert _named(_judged(documents_of(read_log(log)))) == {("C06", "caller")}
+    assert named(judged(documents_of(read_log(log)))) == {("C06", "caller")}
 
 
 @pytest.mark.parametrize(("at", "named"), [("ran", set()), ("get", {("C09", "schedule")})])
 def test_host_that_waits_for_an_event_waits_for_what_was_there(
-    at: str, named: set[str], built: Path, tmp_path: Path
+    at: str, found: set[str], built: Path, tmp_path: Path
 ) -> None:
     """An event behind the run, waited for before the read, is a wait; recorded behind the read it is none."""
-    _recorded(built, tmp_path, [str(built / "host_programs"), "read_while_computing", "wrong"])
+    recorded(built, tmp_path, [str(built / "host_programs"), "read_while_computing", "wrong"])
     log = tmp_path / "log.jsonl"
     events = [json.loads(line) for line in log.read_text().splitlines()]
     run = next(place for place, event in enumerate(events) if event["e"] == "run")
@@ -265,19 +235,19 @@ def test_host_that_waits_for_an_event_waits_for_what_was_there(
     waits = [{"e": "record", "by": 7, "other": events[run]["by"]}, {"e": "wait", "by": 7, "other": 0}]
     events[told:told] = waits
     log.write_text("".join(json.dumps({**event, "n": n}) + "\n" for n, event in enumerate(events)))
-    assert _named(_judged(documents_of(read_log(log)))) == named
+    assert named(judged(documents_of(read_log(log)))) == found
 
 
 def test_read_behind_an_op_in_place_is_a_hint(built: Path, tmp_path: Path) -> None:
     """`a` read after `scale_inplace(a)` is legal and rarely meant."""
-    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "read_after_scale_inplace"])
+    (document,) = recorded(built, tmp_path, [str(built / "host_programs"), "read_after_scale_inplace"])
     (hint,) = remarks_on(document)["hints"]
     assert "'node_1' reads 'a' after 'a (view)' wrote over it in place" in hint
 
 
 def test_upload_by_pointer_is_said_to_be_assumed(built: Path, tmp_path: Path) -> None:
     """What no call wrote is assumed, and the answer says so."""
-    (document,) = _recorded(built, tmp_path, [str(built / "host_programs"), "written_by_pointer"])
+    (document,) = recorded(built, tmp_path, [str(built / "host_programs"), "written_by_pointer"])
     assert remarks_on(document) == {"assumed": ["'x' uploaded by pointer before its first run: no call wrote it"]}
 
 
@@ -288,14 +258,14 @@ def test_python_program_by_ctypes(
 ) -> None:
     """Handles that ctypes asks of the loader are recorded, and what a library calls of itself by no name."""
     script = [sys.executable, str(PROGRAMS / "ctypes_host.py"), str(find("before")), which, calls]
-    outcomes = _judged(_recorded(built, tmp_path, script))
+    outcomes = judged(recorded(built, tmp_path, script))
     assert outcomes
-    assert _named(outcomes) == found
+    assert named(outcomes) == found
 
 
 def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> None:
     """Lines left out, doubled, moved, and numbers that lie: a DocumentError, or an answer."""
-    _recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
+    recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     refused = 0
     for seed in range(60):
@@ -312,7 +282,7 @@ def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> No
         path = tmp_path / "damaged.jsonl"
         path.write_text("\n".join(damaged) + "\n")
         try:
-            _judged(documents_of(read_log(path)))
+            judged(documents_of(read_log(path)))
         except AllocsimError:
             refused += 1
     assert 0 < refused < 60
@@ -332,7 +302,7 @@ def test_view_of_before_a_reset_whose_root_is_laid_elsewhere_is_named() -> None:
         return [listed, {"e": "plan", "by": 6, "graph": at, "for": 7}, run]
 
     events = [
-        {"e": "start", "recorder": 4, "ggml": "", "pid": 1, "inplace_ops": []},
+        {"e": "start", "recorder": 5, "ggml": "", "pid": 1, "inplace_ops": []},
         {"e": "buffer", "at": 9, "base": 4096, "size": 65536, "usage": 2, "alignment": 32, "name": "CPU"},
         *(told(1, "NONE", "x", 4096), told(2, "NONE", "root", 8192), told(3, "VIEW", "part", 8192, 2, view=2)),
         *(told(4, "ADD", "sum", 12288, 1, 3), *ran(50, 3, 4), {"e": "reset", "by": 7}),
@@ -349,16 +319,16 @@ def test_view_of_before_a_reset_whose_root_is_laid_elsewhere_is_named() -> None:
 @pytest.mark.parametrize("graph", ["kept", "anew"])
 def test_steps_that_are_alike_are_judged_once(graph: str, built: Path, tmp_path: Path) -> None:
     """Of 12 steps of 30 layers, in one graph or in one made anew each time, those after the third are no news."""
-    _recorded(built, tmp_path, [str(built / "thirty_layers"), "12", "8", "4", graph, "wrong"])
-    outcomes = _judged_as_it_came(tmp_path / "log.jsonl")
-    assert _named(outcomes) == {("C06", "caller")}
+    recorded(built, tmp_path, [str(built / "thirty_layers"), "12", "8", "4", graph, "wrong"])
+    outcomes = judged_as_it_came(tmp_path / "log.jsonl")
+    assert named(outcomes) == {("C06", "caller")}
     assert max(len(outcome.document.session) for outcome in outcomes if outcome.document) <= 4
     assert len(outcomes) <= 6
 
 
 def test_log_that_grows_is_read_as_one_that_is_whole(built: Path, tmp_path: Path) -> None:
     """Pieces of any length, lines of two threads in the wrong order, a last line without its end: the same documents."""
-    whole = _recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
+    whole = recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
     data, drawn = (tmp_path / "log.jsonl").read_bytes(), random.Random(7)
     lines = data.splitlines(keepends=True)
     for place in drawn.sample(range(1, len(lines) - 1), 20):

@@ -1,0 +1,345 @@
+"""What the backends of a scheduler do at once: its runs as one program, each backend a stream.
+
+    for document in at_once(log, runs):
+        ...  # judged for races
+
+Contract
+--------
+* An op is a node of a split, a copy, or what the host wrote, read or copied, in the order in which
+  they were given to streams: the host, and each backend. Whatever is given comes behind all that
+  the host knew to have ended, and behind what its stream was given before. A backend that does not
+  queue has ended when its call comes back.
+* An event is behind what its backend had been given when it was recorded, and whoever waits for it,
+  host or backend, goes on behind that.
+* A copy that goes on behind its call is in the order of its source's backend, or of its
+  destination's where that does not queue: behind what the source was given (ggml-backend.h), behind
+  the events that the destination was told to wait for (as schedulers use it), and before what the
+  destination is given next. It is not behind the rest of what the destination was given.
+* Bytes are those at addresses: a buffer is what tensors of one memory lie in that share bytes, a
+  read is of what lies there. What a scheduler does not order is its own fault, whoever laid it out:
+  allocators take the splits of a graph to run one after the other.
+* Blocks of runs that are alike are kept three times, as in `record_document`; of many runs, so many
+  follow one another in a document, half of which are in the next one too.
+
+O(runs x nodes). What this module does not see: what a backend does of its own accord, kernels that
+touch less than their tensors, parts of experts that a scheduler copies by themselves.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
+from typing import Final
+
+from allocsim.model import HOST_READ, HOST_WRITE, Document, Role
+from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.systems.ggml.dump_document import NOT_READ, SIDE_EFFECTS, layout_of
+from allocsim.systems.ggml.ggml_dump import AT_ONCE, COMPUTE, NONE, ROOTS_KEPT
+from allocsim.systems.ggml.host_record.record_events import EventRecorded, EventWaited, SchedulerAsked, Waited
+from allocsim.systems.ggml.host_record.record_log import (
+    PlacedTensor,
+    RecordedBuffer,
+    RecordedRun,
+    RecordedTensor,
+    RecordLog,
+    Touch,
+    event_of,
+)
+from allocsim.systems.ggml.host_record.recorded_runs import keep, memories_of, placed
+
+MOST_RUNS: Final = 16
+"""Runs in a document."""
+
+HOST: Final = 0
+
+Behind = dict[int, int]
+"""Actor -> the last of its ops that something comes behind."""
+
+Happened = RecordedRun | Touch | Waited | EventRecorded | EventWaited
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """What an op touches."""
+
+    memory: RecordedBuffer
+    start: int
+    stop: int
+    layout: tuple[str, tuple[int, ...], tuple[int, ...]]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    actor: int
+    kind: str
+    name: str
+    behind: Behind
+    reads: Sequence[_Bytes]
+    writes: Sequence[_Bytes]
+
+
+def at_once(
+    log: RecordLog, runs: Sequence[RecordedRun], since: int = -1, given: set[Hashable] | None = None
+) -> Iterator[Document]:
+    """Yield what several backends did at once in runs of a session that follow one another, behind
+    an event, unless it was given before; nothing where no scheduler has several, or what it asks of
+    one of them is not seen.
+    """
+    mine = [run for run in runs if run.asked and all(by in log.backends for by in run.backends)]
+    if not mine or unseen(log, mine):
+        return
+    kept: list[tuple[Hashable, list[Happened]]] = []
+    for alike in _parts(log, mine, since):
+        keep(kept, alike, lambda one: one[0])
+    known = set() if given is None else given
+    for first in range(0, max(len(kept) - MOST_RUNS // 2, 1), MOST_RUNS // 2):
+        window = kept[first : first + MOST_RUNS]
+        order, forms = _Order(log), tuple(form for form, _ in window)
+        if forms in known:
+            continue
+        known.add(forms)
+        for one in chain.from_iterable(part for _, part in window):
+            order.follow(one)
+        if order.known and order.ops:
+            yield _document(log, order, window)
+
+
+def unseen(log: RecordLog, runs: Iterable[RecordedRun]) -> list[str]:
+    """Return the backends of which it is not seen what a scheduler asks of them."""
+    backends = {by for run in runs for by in run.backends if by in log.backends}
+    return sorted({log.backends[by].name for by in backends if not log.backends[by].seen})
+
+
+def _parts(log: RecordLog, runs: Sequence[RecordedRun], since: int) -> list[tuple[Hashable, list[Happened]]]:
+    """Return what happened, in order, up to the end of each run and behind the last, each with what
+    makes it unlike others.
+    """
+    memories = {memory for run in runs for memory in memories_of(run)}
+    behind = log.happened[bisect_left(log.happened, since, key=event_of) :]
+    everything: list[tuple[int, Happened]] = [(run.event, run) for run in runs]
+    everything += [(one.event, one) for one in behind if isinstance(one, Touch) and one.memory in memories]
+    everything += [(one.n, one) for one in log.ordered[bisect_left(log.ordered, since, key=lambda one: one.n) :]]
+    everything.sort(key=lambda row: row[0])
+    ends = [place + 1 for place, (_, one) in enumerate(everything) if isinstance(one, RecordedRun)]
+    spans = pairwise((0, *ends, len(everything)))
+    parts = [[one for _, one in everything[first:last]] for first, last in spans]
+    return [(tuple(map(_form, part)), part) for part in parts if part]
+
+
+def _form(one: Happened) -> Hashable:
+    """Return what makes something that happened unlike others."""
+    if isinstance(one, RecordedRun):
+        asked = ((each.word, each.by, each.other, each.count) for each in one.asked)
+        return tuple((each.told.op, each.told.data, each.told.nbytes) for each in placed(one)), *asked
+    if isinstance(one, Touch):
+        return one.writes, one.told.data, one.start, one.stop, one.by
+    return type(one), one.by, *(one.backends if isinstance(one, Waited) else (one.other,))
+
+
+@dataclass(slots=True)
+class _Order:
+    """Ops as far as what happened has been followed."""
+
+    log: RecordLog
+    ops: list[_Op] = field(default_factory=list)
+    last: Behind = field(default_factory=dict)
+    """Actor -> its last op."""
+    awaited: defaultdict[int, Behind] = field(default_factory=lambda: defaultdict(dict))
+    """By actor, what its next op comes behind."""
+    by_events: defaultdict[int, Behind] = field(default_factory=lambda: defaultdict(dict))
+    """By backend, what events told it to wait for."""
+    events: dict[int, Behind] = field(default_factory=dict)
+    known: bool = True
+    """Whether all that was asked of a backend is known."""
+
+    def follow(self, one: Happened) -> None:
+        """Take in what happened next."""
+        match one:
+            case RecordedRun():
+                tensors = {tensor.told.at: tensor for tensor in placed(one)}
+                for each in one.asked:
+                    self._asked(one, each, tensors)
+            case Touch() if one.memory is not None:
+                part = (_part(one.told.name, one.memory, one.told.data + one.start, one.stop - one.start),)
+                kind, name = (HOST_WRITE, "write") if one.writes else (HOST_READ, "read")
+                what = kind, f"{name} {one.told.name}"
+                self._give(one.by, what, () if one.writes else part, part if one.writes else ())
+            case Waited():
+                for by in one.backends:
+                    _join(self.awaited[HOST], self._given(by))
+            case EventRecorded():
+                self.events[one.by] = self._given(one.other)
+            case EventWaited():
+                self._wait(one.other, one.by)
+
+    def _asked(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
+        match one.word:
+            case "split":
+                self._split(run, one)
+            case "record":
+                self.events[one.by] = self._given(one.other)
+            case "wait":
+                self._wait(one.other, one.by)
+            case "sync":
+                _join(self.awaited[HOST], self._given(one.by))
+            case "copy":
+                self._copy(run, one, tensors)
+            case "copied" | "got":
+                self._moved(run, one, tensors)
+
+    def _given(self, actor: int) -> Behind:
+        """Return what is behind all that an actor was given."""
+        return {**self.awaited[actor], **({actor: self.last[actor]} if actor in self.last else {})}
+
+    def _wait(self, actor: int, event: int) -> None:
+        for those in (self.awaited[actor], self.by_events[actor]):
+            _join(those, self.events.get(event, {}))
+
+    def _give(
+        self, actor: int, what: tuple[str, str], reads: Sequence[_Bytes], writes: Sequence[_Bytes], *more: Behind
+    ) -> int:
+        """Add an op of a kind and a name to what an actor was given."""
+        behind: Behind = {}
+        for those in (self._given(HOST), self.awaited.pop(actor, {}), *more):
+            _join(behind, those)
+        place = self.last[actor] = len(self.ops)
+        self.ops.append(_Op(actor, *what, behind, reads, writes))
+        if actor != HOST and not self._queues(actor):
+            _join(self.awaited[HOST], {actor: place})
+        return place
+
+    def _queues(self, backend: int) -> bool:
+        return backend in self.log.backends and self.log.backends[backend].queues
+
+    def _split(self, run: RecordedRun, one: SchedulerAsked) -> None:
+        at = {node.told.at: place for place, node in enumerate(run.nodes)}
+        first, last = at.get(one.first, 0), at.get(one.last, -1)
+        self.known &= last - first + 1 == one.count
+        flagged = any(node.told.flags & COMPUTE for node in run.nodes)
+        tensors = {tensor.tensor: tensor for tensor in placed(run)}
+        for node in run.nodes[first : last + 1]:
+            if node.told.op not in (NONE, *ROOTS_KEPT) and (node.told.flags & COMPUTE or not flagged):
+                self._give(one.by, (node.told.op.lower(), _of_run(node, run)), *_accesses(node, tensors))
+
+    def _copy(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
+        source, made = tensors.get(one.first), tensors.get(one.last)
+        if source is None or made is None:
+            self.known = False
+            return
+        actor = one.other if self._queues(one.other) else one.by
+        behind = self._given(one.other), self.by_events[one.by]
+        copied = self._give(actor, ("copy", _of_run(made, run)), _whole(source), _whole(made), *behind)
+        _join(self.awaited[one.by], {actor: copied})
+
+    def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
+        """Take in what the host copied into a tensor, or got from one, maybe into a copy."""
+        copies = {made.told.data: made for made in tensors.values() if made.tensor in run.copies}
+        made = tensors.get(one.last) if one.word == "copied" else copies.get(one.other)
+        source = tensors.get(one.first)
+        if made is not None and source is None:
+            source = _copied(made, run.copies, tensors)
+        kind = "copy" if source and made else HOST_READ if source else HOST_WRITE
+        told = made or source
+        if told is not None:
+            self._give(HOST, (kind, _of_run(told, run)), _whole(source), _whole(made))
+
+
+def _copied(
+    made: PlacedTensor, copies: Mapping[RecordedTensor, RecordedTensor], tensors: Mapping[int, PlacedTensor]
+) -> PlacedTensor | None:
+    source = copies.get(made.tensor)
+    return None if source is None else tensors.get(source.told.at)
+
+
+def _join(those: Behind, others: Behind) -> None:
+    for actor, op in others.items():
+        those[actor] = max(op, those.get(actor, op))
+
+
+def _of_run(tensor: PlacedTensor, run: RecordedRun) -> str:
+    return f"{tensor.told.name} of compute {run.number}"
+
+
+def _part(name: str, memory: RecordedBuffer, start: int, nbytes: int) -> _Bytes:
+    return _Bytes(memory, start, start + nbytes, ("u8", (nbytes,), (1,)), name)
+
+
+def _whole(tensor: PlacedTensor | None) -> tuple[_Bytes, ...]:
+    """Return the bytes of a tensor that has any."""
+    if tensor is None or tensor.memory is None or not tensor.told.data or not tensor.told.nbytes:
+        return ()
+    told = tensor.told
+    layout = layout_of(told.type, told.ne, told.nb)
+    return (_Bytes(tensor.memory, told.data, told.data + told.nbytes, layout, told.name),)
+
+
+def _accesses(node: PlacedTensor, tensors: Mapping[RecordedTensor, PlacedTensor]) -> tuple[list[_Bytes], list[_Bytes]]:
+    """Return what the kernel of a node reads, and what it writes."""
+    sources = [(slot, tensors.get(source)) for slot, source in enumerate(node.src) if source is not None]
+    unread, beside = NOT_READ.get(node.told.op, ()), SIDE_EFFECTS.get(node.told.op, ())
+    reads = [each for slot, source in sources if slot not in unread for each in _whole(source)]
+    written = [each for slot, source in sources if slot in beside for each in _whole(source)]
+    return reads, [*_whole(node), *written]
+
+
+def _document(log: RecordLog, order: _Order, window: Iterable[tuple[Hashable, list[Happened]]]) -> Document:
+    actors = list(dict.fromkeys((HOST, *(op.actor for op in order.ops))))
+    names = ["host", *(f"{log.backends[by].name} {n}" if by in log.backends else "" for n, by in enumerate(actors[1:]))]
+    builder = ProgramBuilder("runs of a scheduler", streams=names)
+    buffers = _buffers(builder, [each for op in order.ops for each in (*op.reads, *op.writes)])
+    lying: dict[_Bytes, int] = {}
+
+    def value(of: _Bytes) -> int:
+        starts, numbers = buffers[of.memory]
+        home = bisect_right(starts, of.start) - 1
+        dtype, shape, strides = of.layout
+        return builder.value(of.name, numbers[home], dtype, shape, strides=strides, offset=of.start - starts[home])
+
+    for op in order.ops:
+        reads = [
+            lying[each] if each in lying else lying.setdefault(each, value(each)) for each in dict.fromkeys(op.reads)
+        ]
+        over = [
+            (place, result, "whole")
+            for place, read in enumerate(dict.fromkeys(op.reads))
+            for result, made in enumerate(op.writes)
+            if read.memory is made.memory and read.start < made.stop and made.start < read.stop
+        ]
+        stream = actors.index(op.actor)
+        after = sorted(place for actor, place in op.behind.items() if actor != op.actor)
+        builder.op(op.kind, reads, [*map(value, op.writes)], name=op.name, in_place=over, stream=stream, after=after)
+    program = builder.build()
+    computes = [one.number for _, part in window for one in part if isinstance(one, RecordedRun)]
+    host = {"uploads": log.uploads, "reads": log.reads, "assumed": [], "of": AT_ONCE, "computes": computes[:1]}
+    return Document(
+        programs=(program,),
+        plans=(plan_of(program, {}, source="where tensors lay"),),
+        meta={"ggml": {"version": log.version, "host": host}},
+    )
+
+
+def _buffers(builder: ProgramBuilder, touched: Iterable[_Bytes]) -> dict[RecordedBuffer, tuple[list[int], list[int]]]:
+    """Add a buffer for all bytes of a memory that touch each other by what lies there; return where
+    they begin, and their numbers, by memory.
+    """
+    by_memory: dict[RecordedBuffer, list[_Bytes]] = {}
+    for one in dict.fromkeys(touched):
+        by_memory.setdefault(one.memory, []).append(one)
+    found = {}
+    taken: set[str] = set()
+    for memory, those in by_memory.items():
+        those.sort(key=lambda one: one.start)
+        ends = list(accumulate((one.stop for one in those), max))
+        cuts = [0, *(place for place in range(1, len(those)) if those[place].start >= ends[place - 1]), len(those)]
+        starts, numbers = [], []
+        for first, last in pairwise(cuts):
+            names = [*dict.fromkeys(one.name for one in those[first:last])]
+            title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+            title = f"{title} #{len(taken)}" if title in taken else title
+            taken.add(title)
+            starts.append(those[first].start)
+            numbers.append(builder.buffer(title, ends[last - 1] - those[first].start, role=Role.STATE))
+        found[memory] = starts, numbers
+    return found

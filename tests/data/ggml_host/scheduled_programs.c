@@ -1,0 +1,257 @@
+// Programs of a backend scheduler whose backends really work behind the call: `scheduled_programs NAME wrong|right`.
+//
+// A stand-in for a device is the CPU backend with a queue: what it is asked to copy, compute, record and wait for is done
+// when somebody waits for it, at the latest moment that is allowed, so that a wait that is missing shows in the numbers
+// every time. Its memory is of a kind of its own, so that the scheduler copies tensors to it and from it.
+#include "ggml_api.h"
+
+enum { N = 64, NODES = 256, RUNS = 6, WORDS = 20, TENSOR = 336 };
+enum { NAME = 1, COPY = 7, SYNC = 8, COMPUTE = 13, RECORD = 14, WAIT = 15, OPTIMIZE = 16, DEVICE = 17, CONTEXT = 18 }; // of a backend
+enum { TAKES = 10, EVENT_NEW = 12, EVENT_FREE = 13, EVENT_WAIT = 14 };                                   // of a device
+
+typedef struct device device;
+device * ggml_backend_get_device(backend *);
+bool ggml_backend_buft_is_host(kind *);
+device * ggml_backend_buft_get_device(kind *);
+int ggml_graph_n_nodes(const graph *);
+tensor ** ggml_graph_nodes(const graph *);
+
+typedef struct stand_in stand_in;
+struct job { int what; const tensor * from; tensor * to; graph * g; struct event * event; stand_in * other; int until; };
+struct event { device * of; void * context; stand_in * by; int until; };
+struct stand_in {
+    void * words[WORDS], * device[WORDS], * kind[WORDS];
+    struct job jobs[1024];
+    int given, done;
+    bool shares; // its memory is the CPU's
+};
+
+static bool wrong;
+static backend * cpu;
+static int (* cpu_compute)(backend *, graph *);
+
+static stand_in * of(void * one) { return ((void **) one)[COPY] ? ((void **) one)[CONTEXT] : NULL; } // the CPU copies nothing
+
+static void work(stand_in * one, int until) {
+    while (one->done < until) {
+        struct job j = one->jobs[one->done++];
+        if (j.what == COPY) {
+            ggml_backend_tensor_get(j.from, ggml_get_data_f32(j.to), 0, ggml_nbytes(j.to));
+        } else if (j.what == COMPUTE) {
+            cpu_compute(cpu, j.g);
+        } else {
+            work(j.other, j.until);
+        }
+    }
+}
+
+static void give(stand_in * one, struct job j) { one->jobs[one->given++] = j; }
+
+static const char * name_of(void * one) {
+    (void) one;
+    return "queue";
+}
+
+static tensor * kept(const tensor * t) { // as it is now: the scheduler makes its tensors anew for each graph
+    return t ? memcpy(malloc(TENSOR), t, TENSOR) : NULL;
+}
+
+// Behind all that either was given, and before all that it will be: in the order of the source, if that has one.
+static bool copy(void * from_backend, void * to_backend, const tensor * from, tensor * to) {
+    stand_in * source = of(from_backend), * target = of(to_backend), * at = source ? source : target;
+    if (at != target) {
+        give(at, (struct job) { .what = WAIT, .other = target, .until = target->given });
+    }
+    give(at, (struct job) { .what = COPY, .from = kept(from), .to = kept(to) });
+    if (at != target) {
+        give(target, (struct job) { .what = WAIT, .other = at, .until = at->given });
+    }
+    return true;
+}
+
+static void synchronize(void * one) { work(of(one), of(one)->given); }
+
+static int compute(void * one, graph * g) {
+    enum { SRC = 152 }; // of a tensor: its sources
+    context * room = ggml_init((struct ggml_init_params) { ggml_graph_overhead_custom(NODES, false), NULL, true });
+    graph * same = ggml_new_graph_custom(room, NODES, false);
+    tensor * old[NODES], * made[NODES];
+    for (int k = 0; k < ggml_graph_n_nodes(g); k++) {
+        old[k] = ggml_graph_nodes(g)[k];
+        made[k] = kept(old[k]);
+        tensor ** sources = (tensor **) ((char *) made[k] + SRC);
+        for (int s = 0; s < 10; s++) {
+            tensor * source = sources[s];
+            sources[s] = NULL;
+            for (int earlier = 0; earlier < k; earlier++) {
+                sources[s] = old[earlier] == source ? made[earlier] : sources[s];
+            }
+            sources[s] = sources[s] ? sources[s] : kept(source);
+        }
+        ggml_build_forward_expand(same, made[k]);
+    }
+    give(of(one), (struct job) { .what = COMPUTE, .g = same });
+    return 0;
+}
+
+static struct event * event_new(device * of) { return memcpy(calloc(1, sizeof(struct event)), &of, sizeof(of)); }
+
+static void event_free(device * of, struct event * event) {
+    (void) of;
+    free(event);
+}
+
+static void event_record(void * one, struct event * event) {
+    event->by = of(one);
+    event->until = of(one)->given;
+}
+
+static void event_wait(void * one, struct event * event) {
+    if (event->by && event->by != of(one)) {
+        give(of(one), (struct job) { .what = WAIT, .other = event->by, .until = event->until });
+    }
+}
+
+static void event_synchronize(device * of, struct event * event) {
+    (void) of;
+    if (event->by) {
+        work(event->by, event->until);
+    }
+}
+
+static bool takes(device * of, kind * asked) {
+    const stand_in * one = (stand_in *) ((char *) of - offsetof(stand_in, device));
+    return one->shares ? asked == ggml_backend_cpu_buffer_type() : (void *) asked == (void *) one->kind;
+}
+
+static void set_where(void ** words, void * value, bool (*holds)(kind *, void *)) {
+    for (int k = 11; k >= 0; k--) {
+        void * before = words[k];
+        words[k] = value;
+        if (holds((kind *) words, value)) {
+            return;
+        }
+        words[k] = before;
+    }
+    abort();
+}
+
+static bool is_no_host(kind * one, void * value) { return !value && !ggml_backend_buft_is_host(one); }
+
+static bool is_of(kind * one, void * device) { return (void *) ggml_backend_buft_get_device(one) == device; }
+
+static stand_in * stand_in_new(bool shares) {
+    stand_in * one = calloc(1, sizeof(stand_in));
+    backend * like = ggml_backend_cpu_init();
+    memcpy(one->words, like, sizeof(void *) * (CONTEXT + 1));
+    memcpy(one->device, ggml_backend_get_device(like), sizeof(void *) * 17);
+    memcpy(one->kind, ggml_backend_cpu_buffer_type(), sizeof(void *) * 12);
+    if (one->words[DEVICE] != (void *) ggml_backend_get_device(like)) {
+        abort(); // a version with other words
+    }
+    one->shares = shares;
+    set_where(one->kind, NULL, is_no_host);
+    set_where(one->kind, one->device, is_of);
+    void * mine[] = { [NAME] = (void *) name_of, [COPY] = (void *) copy, [SYNC] = (void *) synchronize, [COMPUTE] = (void *) compute,
+                      [RECORD] = (void *) event_record, [WAIT] = (void *) event_wait, [DEVICE] = one->device, [CONTEXT] = one };
+    for (int k = 0; k <= CONTEXT; k++) {
+        one->words[k] = mine[k] ? mine[k] : one->words[k];
+    }
+    one->device[TAKES] = (void *) takes;
+    one->device[EVENT_NEW] = (void *) event_new;
+    one->device[EVENT_FREE] = (void *) event_free;
+    one->device[EVENT_WAIT] = (void *) event_synchronize;
+    return one;
+}
+
+static context * room(void) {
+    return ggml_init((struct ggml_init_params) { 64 * ggml_tensor_overhead() + 2 * ggml_graph_overhead_custom(NODES, false), NULL, true });
+}
+
+static tensor * named(tensor * one, const char * name) { return ggml_set_name(one, name); }
+
+static void upload(tensor * to, float value) {
+    float data[N];
+    for (int k = 0; k < N; k++) {
+        data[k] = value;
+    }
+    ggml_backend_tensor_set(to, data, 0, ggml_nbytes(to));
+}
+
+// Two stages in turn: `first` computes of x what `second` adds to a sum, run after run; nobody waits in between.
+static void stages(stand_in * first, stand_in * second, void (*about)(sched *, tensor *)) {
+    context * last = room();
+    tensor * sum = named(ggml_new_tensor_1d(last, F32, N), "sum");
+    ggml_backend_alloc_ctx_tensors_from_buft(last, second->shares ? ggml_backend_cpu_buffer_type() : (kind *) second->kind);
+    upload(sum, 0);
+    backend * all[] = { (backend *) first->words, (backend *) second->words, cpu };
+    kind * cpus = ggml_backend_cpu_buffer_type();
+    kind * kinds[] = { first->shares ? cpus : (kind *) first->kind, second->shares ? cpus : (kind *) second->kind, cpus };
+    sched * s = ggml_backend_sched_new(all, kinds, 3, NODES, true, false);
+    for (int run = 0; run < RUNS; run++) {
+        context * ctx = room();
+        tensor * x = named(ggml_new_tensor_1d(ctx, F32, N), "x");
+        tensor * half = named(ggml_sqr(ctx, ggml_scale(ctx, x, 0.5f)), "half");
+        tensor * grown = named(ggml_add(ctx, sum, ggml_scale(ctx, half, 3)), "grown");
+        graph * g = ggml_new_graph_custom(ctx, NODES, false);
+        ggml_build_forward_expand(g, ggml_cpy(ctx, grown, sum));
+        ggml_backend_sched_reset(s);
+        ggml_backend_sched_set_tensor_backend(s, half, all[0]);
+        ggml_backend_sched_set_tensor_backend(s, grown, all[1]);
+        about(s, x);
+        ggml_backend_sched_alloc_graph(s, g);
+        upload(x, (float) run + 1);
+        ggml_backend_sched_graph_compute_async(s, g);
+    }
+    ggml_backend_sched_synchronize(s);
+    float found[N];
+    ggml_backend_tensor_get(sum, found, 0, sizeof(found));
+    printf("sum %g\n", found[0]); // of 3 * (x / 2)^2: 68.25
+}
+
+static void flagged(sched * s, tensor * x) {
+    (void) s;
+    ggml_set_input(x);
+}
+
+static void on_the_cpu(sched * s, tensor * x) {
+    ggml_backend_sched_set_tensor_backend(s, x, cpu);
+    if (!wrong) {
+        ggml_set_input(x);
+    }
+}
+
+static void where_it_is_read(sched * s, tensor * x) {
+    (void) s;
+    if (!wrong) {
+        ggml_set_input(x);
+    }
+}
+
+// The scheduler copies at once what is flagged as input; of the rest it makes an asynchronous copy, and the next upload is
+// laid over what may not have been copied yet.
+static void overwritten_before_it_was_copied(void) { stages(stand_in_new(false), stand_in_new(false), on_the_cpu); }
+
+// A leaf that is not flagged lies in the memory of the backend that reads it: later than the next upload.
+static void overwritten_before_it_was_read(void) { stages(stand_in_new(false), stand_in_new(false), where_it_is_read); }
+
+// A backend that takes the memory in which the host lays its inputs gets no copy, and the scheduler waits for nobody.
+static void read_where_the_host_laid_it(void) { stages(stand_in_new(wrong), stand_in_new(wrong), flagged); }
+
+#define ROW(name) { #name, name }
+static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
+    ROW(overwritten_before_it_was_copied), ROW(overwritten_before_it_was_read), ROW(read_where_the_host_laid_it),
+};
+
+int main(int count, char ** words) {
+    wrong = count > 2 && !strcmp(words[2], "wrong");
+    cpu = ggml_backend_cpu_init();
+    memcpy(&cpu_compute, (void **) cpu + COMPUTE, sizeof(cpu_compute));
+    for (size_t k = 0; count > 1 && k < sizeof(PROGRAMS) / sizeof(*PROGRAMS); k++) {
+        if (!strcmp(words[1], PROGRAMS[k].name)) {
+            PROGRAMS[k].run();
+            return 0;
+        }
+    }
+    return 2;
+}

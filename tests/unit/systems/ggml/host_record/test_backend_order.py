@@ -1,0 +1,115 @@
+"""Schedulers whose backends work behind the call: what nobody waits for is named, and what somebody waits for is not.
+
+The programs (`tests/data/ggml_host/scheduled_programs.c`) have backends that do everything at the latest moment that is
+allowed, so that what they print says whether a wait is missing.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocsim.model import Document
+from allocsim.systems.ggml.ggml_dump import AT_ONCE
+from allocsim.systems.ggml.host_record import host_recorder as recorder
+from allocsim.systems.ggml.host_record.record_document import documents_of
+from allocsim.systems.ggml.host_record.record_log import read_log
+from allocsim.systems.ggml.remarks import remarks_on
+from tests.ggml_host import judged, judged_as_it_came, named, programs, recorded
+
+FAULTS = {
+    "overwritten_before_it_was_copied": "(write x) wait for op 2 (queue#x#0 of compute 1)",
+    "overwritten_before_it_was_read": "(write x) wait for op 5 (queue#node_2#0 of compute 1)",
+    "read_where_the_host_laid_it": "(write x) wait for op 8 (node_0 of compute 2)",
+}
+"""Program -> the wait that its first cause says is missing: both accesses."""
+
+RIGHT = "sum 68.25\n"
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module", name="built")
+def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C programs and the recorder."""
+    folder = programs(tmp_path_factory.mktemp("host"))
+    recorder.build(folder)
+    return folder
+
+
+def _at_once(documents: list[Document]) -> list[Document]:
+    return [one for one in documents if one.meta["ggml"]["host"]["of"] == AT_ONCE]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_missing_wait_is_named_and_the_twin_is_clean(name: str, built: Path, tmp_path: Path) -> None:
+    """The two accesses, and the wait that orders them; the numbers are wrong where it is said, and right in the twin."""
+    program = str(built / "scheduled_programs")
+    for which in ("wrong", "right"):
+        folder = tmp_path / which
+        folder.mkdir()
+        documents = recorded(built, folder, [program, name, which])
+        printed = subprocess.run([program, name, which], check=True, capture_output=True, text=True).stdout
+        outcomes = judged(documents)
+        expected = {("C09", "schedule")} if which == "wrong" else set()
+        assert named(outcomes) == expected
+        assert named(judged_as_it_came(folder / "log.jsonl")) == expected
+        assert (printed == RIGHT) == (which == "right")
+        (document,) = _at_once(documents)
+        assert len(document.programs[0].streams) >= 2
+        cures = [cause.cure.words for one in outcomes for cause in one.causes if cause.cure]
+        assert not expected or FAULTS[name] in cures[0][0]
+
+
+def _edited(log: Path, change: Callable[[list[Event]], list[Event]]) -> list[Document]:
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps({**event, "n": n}) + "\n" for n, event in enumerate(change(events))))
+    return documents_of(read_log(log))
+
+
+def _is_wait(event: Event, by_backend: bool) -> bool:
+    return event["e"] == "inside" and event["word"] == "wait" and bool(event["other"]) == by_backend
+
+
+@pytest.mark.parametrize(
+    ("by_backend", "said"),
+    [
+        (True, ("queue#node_2#0 of compute 5", "grown of compute 2")),
+        (False, ("queue#x#0 of compute 5", "node_0 of compute 2")),
+    ],
+)
+def test_copy_that_does_not_wait_for_its_event(
+    by_backend: bool, said: tuple[str, str], built: Path, tmp_path: Path
+) -> None:
+    """Of four copies in turn the fifth run takes the first one: by the destination, or by the host for its input, while
+    the first run may still read it.
+    """
+    recorded(built, tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "right"])
+    documents = _edited(tmp_path / "log.jsonl", lambda events: [one for one in events if not _is_wait(one, by_backend)])
+    outcomes = judged(documents)
+    assert named(outcomes) == {("C09", "schedule")}
+    cures = {text for one in outcomes for cause in one.causes if cause.cure for text in cause.cure.words}
+    assert any(said[0] in text and said[1] in text for text in cures)
+
+
+def test_backends_that_do_not_queue_are_done_when_they_come_back(built: Path, tmp_path: Path) -> None:
+    """Two CPU backends, four copies in turn: nobody has to wait for them."""
+    documents = recorded(built, tmp_path, [str(built / "host_programs"), "pipelined"])
+    (document,) = _at_once(documents)
+    assert document.programs[0].streams == ("host", "CPU 0")
+    assert named(judged(documents)) == set()
+
+
+def test_backend_of_an_unknown_layout_is_said(built: Path, tmp_path: Path) -> None:
+    """No order is made up for it: what the scheduler did is assumed to be right, and the answer says so."""
+    recorded(built, tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "wrong"])
+
+    def hidden(events: list[Event]) -> list[Event]:
+        seen = [one for one in events if one["e"] != "inside"]
+        return [{**one, "seen": False} if one["e"] == "backend" else one for one in seen]
+
+    (document,) = _edited(tmp_path / "log.jsonl", hidden)
+    assert "does not lie where it is known to" in remarks_on(document)["assumed"][-1]
