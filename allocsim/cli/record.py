@@ -30,7 +30,7 @@ from allocsim.cli.record_live import LiveJudge, judged_live
 from allocsim.cli.record_malloc import malloc
 from allocsim.cli.trace import record_of_recording, say_recording
 from allocsim.document import dumps
-from allocsim.errors import AllocsimError
+from allocsim.errors import AllocsimError, OutputError
 from allocsim.files.folders import replace_files
 from allocsim.files.preloaded import log_at, logs_of
 from allocsim.model import Document
@@ -39,7 +39,7 @@ from allocsim.outcomes.telling import lines_of
 from allocsim.recordings import JudgedRecording, judge
 from allocsim.systems import remarks_on
 from allocsim.systems.ggml.host_record.cache_cells import CellRecording, cell_recordings
-from allocsim.systems.ggml.host_record.host_recorder import object_files, started
+from allocsim.systems.ggml.host_record.host_recorder import foreign_files, object_files, started
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 from allocsim.systems.ggml.memory_answer import entries_of, memory_answer, sentences_of
@@ -71,6 +71,7 @@ def ggml(
     linked: Annotated[
         Path | None, typer.Option("--object", metavar="DIR", help="Write the recorder to link with a static ggml.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --object: over files that are no recorder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A program that calls ggml: its uploads, runs and reads, recorded and judged.
@@ -82,12 +83,14 @@ def ggml(
     if linked is not None:
         if out or folder or live or stop or as_json:
             raise typer.BadParameter("--object records nothing, and takes no other option")
+        if not force and (taken := foreign_files(linked)):
+            raise OutputError(f"{show_path(linked / taken[0])}: is there, and is no recorder; --force writes over it")
         replace_files(linked, object_files())
         source, options = (f"{show_path(linked)}/allocsim_record{ending}" for ending in (".c", ".wrap"))
         print_line(f"link the program with {shlex.join([source, f'@{options}'])}")
         return 0
-    if (live and given is not None) or (stop and not live):
-        raise typer.BadParameter("--live needs a program behind `--`, and --stop needs --live")
+    if (live and given is not None) or (stop and not live) or force:
+        raise typer.BadParameter("--live needs a program behind `--`, --stop needs --live, and --force --object")
     with log_at(given or out) as path:
         judging = _recorded(program, path, live=live, stop=stop) if program else None
         logs = [read_log(each) for each in (logs_of(path) if program else [path])]

@@ -109,6 +109,21 @@ def test_the_recorder_is_written_to_be_linked(tmp_path, capsys):
     assert {"-Wl,--wrap=ggml_backend_sched_reset", "-Wl,--wrap=llama_decode"} <= set(options)
 
 
+@pytest.mark.parametrize("name", ["allocsim_record.c", "allocsim_record.wrap"])
+def test_a_file_that_is_no_recorder_is_not_written_over(name, tmp_path, capsys):
+    """One line, and the file as it was; by --force it is written, and what was written before is written anew."""
+    taken = tmp_path / name
+    taken.write_text("mine\n")
+    assert main(["record", "ggml", "--object", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "is there, and is no recorder; --force writes over it" in error
+    assert error.count("\n") == 1
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [(name, "mine\n")]
+    for more in (["--force"], []):
+        assert main(["record", "ggml", "--object", str(tmp_path), *more]) == 0
+    assert "mine" not in taken.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -119,6 +134,7 @@ def test_the_recorder_is_written_to_be_linked(tmp_path, capsys):
         (("--live", "--log", "x.jsonl"), "--live needs a program"),
         (("--stop", "--", "true"), "--stop needs --live"),
         (("--object", "here", "-o", "x.jsonl"), "--object records nothing"),
+        (("--force", "--", "true"), "--force --object"),
         (("--object", "here", "--live", "--json"), "--object records nothing"),
     ],
 )

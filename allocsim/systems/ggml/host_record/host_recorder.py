@@ -45,6 +45,12 @@ def object_files() -> dict[str, bytes]:
     }
 
 
+def foreign_files(folder: str | Path) -> list[str]:
+    """Return which names of `object_files` are taken in a folder by what is no recorder."""
+    there = {name: data for name, data in object_files().items() if (Path(folder) / name).exists()}
+    return [name for name, data in there.items() if content(Path(folder) / name).split()[:2] != data.split()[:2]]
+
+
 def record(command: Sequence[str], log: str | Path) -> int:
     """Run a program under the recorder and return its exit status, negative for a signal.
 
@@ -63,4 +69,4 @@ def started(command: Sequence[str], log: str | Path) -> AbstractContextManager["
     return preloaded.started(RECORDER, command, log, variable=LOG)
 
 
-__all__ = ["LOG", "RECORDER", "build", "logs_of", "object_files", "record", "started"]
+__all__ = ["LOG", "RECORDER", "build", "foreign_files", "logs_of", "object_files", "record", "started"]
