@@ -75,7 +75,13 @@ def _uploaded(change: Change, document: Document) -> list[str]:
 
 
 def _upload(change: Change, document: Document) -> str:
-    calls = ", ".join(f"ggml_backend_tensor_set({name}, ...)" for name in _uploaded(change, document))
+    names, program = _uploaded(change, document), program_of(change, document)
+    calls = ", ".join(f"ggml_backend_tensor_set({name}, ...)" for name in names)
+    host = document.meta["ggml"].get("host", {})
+    for place, taken in enumerate(host.get("taken", ())):
+        takers = [taken[name] for name in names if name in taken]
+        if takers and document.runs[place].program is program:
+            return f"{calls} before compute {host['computes'][place]}, behind {takers[0]}, which takes its bytes"
     return f"{calls} before this run, behind ggml_gallocr_alloc_graph and every run that takes its bytes"
 
 

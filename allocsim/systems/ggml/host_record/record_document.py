@@ -11,12 +11,14 @@ Contract
 * What the host reads late is a document of its own: the run, those behind it or the upload that
   took its bytes, and `read_after`; and
   so is what it reads or writes without waiting: host and backend are two streams.
+* What several backends of a scheduler do at once is a document of its own (`backend_order`).
 * Blocks of runs that repeat are kept three times: the third finds what the second found, and so all
   later ones do, since a run depends on the runs before it through the bytes they left alone.
 * `meta.ggml.host` counts uploads and reads that were recorded, names what was assumed, and says
   which computation of the process each run of the session is, from 1; 0 where a buffer was given
   back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1;
-  where a scheduler is pipelined, `copies` which copy of its inputs a run uses.
+  where a scheduler is pipelined, `copies` which copy of its inputs a run uses; where uploads are
+  left out, `taken` what took the bytes of each.
 
 O(runs x nodes). What this module does not see: whether anything is wrong.
 """
@@ -60,6 +62,8 @@ class Step:
     """Of which evaluation of ggml_opt it is part, from 1."""
     copy: int | None = None
     """Which copy of its inputs it uses, where a pipelined scheduler keeps several."""
+    taken: tuple[tuple[str, str], ...] = ()
+    """Leafs that were left out, and what took their bytes."""
 
     @property
     def key(self) -> Hashable:
@@ -131,9 +135,9 @@ def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Sessio
             reads = wanted[id(session.rows_of(one.run)), lanes[one]]
             last = len(steps)
             part = session.part(one.run, reads, lane=lanes[one])
-            steps.append(
-                Step(part, skipped(one.run, one.left_out), one.run.number, one.run.step, copy_in_turn(one.run))
-            )
+            taken = tuple((tensor.name, by) for tensor, by in one.left_out.items() if by)
+            skip = skipped(one.run, one.left_out)
+            steps.append(Step(part, skip, one.run.number, one.run.step, copy_in_turn(one.run), taken))
         elif one.given_back in session.memories:
             steps.append(Step(session.end(one.given_back)))
     kept: list[Step] = []
@@ -244,6 +248,8 @@ def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[Run
     }
     if any(step.copy is not None for step in part.steps):
         host["copies"] = [step.copy for step in part.steps]
+    if any(step.taken for step in part.steps):
+        host["taken"] = [dict(step.taken) for step in part.steps]
     if hidden := unseen(session.log, (one.run for one in facts if one.run is not None)):
         host["unseen"] = hidden
     shared = {key: value for key, value in abouts[0].items() if key not in (GRAPH, "reads")} if abouts else {}

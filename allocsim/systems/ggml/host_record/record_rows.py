@@ -11,7 +11,7 @@ Contract
 O(tensors) for each graph that is new. What this module does not see: what follows what.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -186,7 +186,21 @@ def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def skipped(run: RecordedRun, left_out: set[RecordedTensor]) -> tuple[int, ...]:
+def _with_elements(rows: dict[str, Any], run: RecordedRun) -> dict[str, Any]:
+    """Return rows that bring what their leafs held in a run, where that was kept."""
+    if not run.elements:
+        return rows
+    tensors = {"leafs": (*run.leafs, *run.outside), "nodes": run.nodes}
+    return {
+        key: [
+            {**row, "elements": run.elements[one.tensor]} if one.tensor in run.elements else row
+            for row, one in zip(rows[key], those, strict=True)
+        ]
+        for key, those in tensors.items()
+    }
+
+
+def skipped(run: RecordedRun, left_out: Container[RecordedTensor]) -> tuple[int, ...]:
     """Return the steps of the uploads that the host left out: uploads come first, in the order of
     the rows.
     """

@@ -72,8 +72,8 @@ class RunFacts:
     event: int
     run: RecordedRun | None = None
     given_back: RecordedBuffer | None = None
-    left_out: set[RecordedTensor] = field(default_factory=set)
-    """Leafs that were not uploaded, and do not hold what was laid there."""
+    left_out: dict[RecordedTensor, str] = field(default_factory=dict)
+    """Leafs that were not uploaded, and do not hold what was laid there: what took its bytes."""
     assumed: set[RecordedTensor] = field(default_factory=set)
     """Leafs that are assumed to be uploaded."""
     reads: set[Read] = field(default_factory=set)
@@ -182,8 +182,8 @@ class _Leaf:
     """Ranges of its bytes, since its last run."""
     by_call: bool = False
     """Whether a call ever wrote it, or the leaf that lay there before."""
-    taken: bool = False
-    """Whether a byte of it was taken since it was laid."""
+    taken: str = ""
+    """What took a byte of it since it was laid."""
 
 
 def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
@@ -244,11 +244,11 @@ class FollowedHost:
         self.laid[root] = touch
         leaf.uploaded.append((touch.start, touch.stop))
         if _covers(leaf.uploaded, touch.told.nbytes):
-            leaf.taken = False
+            leaf.taken = ""
         written = _written(touch)
         for other, there in self.leafs.items():
             if other is not root and _meet(there.span, written):
-                there.taken, there.uploaded = True, []
+                there.taken, there.uploaded = f"the upload of {touch.told.name!r}", []
         last = self.last.get(root)
         if last is not None and not self._scheduled(last) and self._in_flight(last, touch):
             self.done[last].hasty_upload = True
@@ -318,7 +318,7 @@ class FollowedHost:
         self.taken_by[place] = form
         for root, leaf in self.leafs.items():
             if form.takes(root, leaf.span):
-                leaf.taken, leaf.uploaded = True, []
+                leaf.taken, leaf.uploaded = f"compute {run.number}", []
         self.last |= dict.fromkeys(form.placed, place)
         self.placed |= form.placed
 
@@ -335,26 +335,26 @@ class FollowedHost:
         span = _span(tensor.told, memory)
         leaf = self.leafs.setdefault(root, _Leaf(span))
         if memory.dead(run.event) or root in run.bare:
-            facts.left_out.add(root)
+            facts.left_out[root] = ""
         elif root in run.changed or (_covers(leaf.uploaded, tensor.told.nbytes) and not leaf.taken):
-            leaf.taken = False
+            leaf.taken = ""
         elif leaf.by_call:
             if leaf.taken:
-                facts.left_out.add(root)
-        elif root in run.same and self._spoilt(span):
+                facts.left_out[root] = leaf.taken
+        elif root in run.same and (spoilt := self._spoilt(span)):
             leaf.by_call = True
-            facts.left_out.add(root)
+            facts.left_out[root] = spoilt
         else:
-            leaf.taken = False
+            leaf.taken = ""
             facts.assumed.add(root)
         leaf.span, leaf.uploaded = span, []
 
-    def _spoilt(self, span: Span) -> bool:
-        """Whether the last leaf that lay exactly there was uploaded by a call, and lost a byte
-        since.
+    def _spoilt(self, span: Span) -> str:
+        """Return what took a byte since of the last leaf that lay exactly there, if that was
+        uploaded by a call.
         """
         there = [leaf for leaf in self.leafs.values() if leaf.by_call and leaf.span == span]
-        return bool(there) and there[-1].taken
+        return there[-1].taken if there else ""
 
 
 class _GraphForm:

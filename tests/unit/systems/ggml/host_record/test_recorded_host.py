@@ -67,7 +67,12 @@ GONE = {
 }
 """Program whose fault is memory that is no more -> what is said of it: no upload helps."""
 
-SAID = {**GONE, "computed_another_than_asked": "ggml_backend_sched_reset(sched) before this graph is computed"}
+SAID = {
+    **GONE,
+    "computed_another_than_asked": "ggml_backend_sched_reset(sched) before this graph is computed",
+    "both_uploaded_first": "ggml_backend_tensor_set(x, ...) before compute 1, behind the upload of 'x', which takes its bytes",
+    "input_once": "ggml_backend_tensor_set(x, ...) before compute 2, behind compute 1, which takes its bytes",
+}
 """Program -> what its cure is in calls of ggml, where its class does not say it."""
 
 CURES = {
@@ -221,7 +226,7 @@ def test_killed_program_leaves_what_it_did(built: Path, tmp_path: Path) -> None:
     assert named(judged(documents_of(read_log(log)))) == {("C06", "caller")}
 
 
-@pytest.mark.parametrize(("at", "named"), [("ran", set()), ("get", {("C09", "schedule")})])
+@pytest.mark.parametrize(("at", "found"), [("ran", set()), ("get", {("C09", "schedule")})])
 def test_host_that_waits_for_an_event_waits_for_what_was_there(
     at: str, found: set[str], built: Path, tmp_path: Path
 ) -> None:
