@@ -72,6 +72,9 @@ def ggml(
         Path | None, typer.Option("--object", metavar="DIR", help="Write the recorder to link with a static ggml.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="With --object: over files that are no recorder.")] = False,
+    elements: Annotated[
+        int, typer.Option("--elements", metavar="BYTES", min=0, help="Keep those of leafs up to this, for K and D.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A program that calls ggml: its uploads, runs and reads, recorded and judged.
@@ -92,7 +95,7 @@ def ggml(
     if (live and given is not None) or (stop and not live) or force:
         raise typer.BadParameter("--live needs a program behind `--`, --stop needs --live, and --force --object")
     with log_at(given or out) as path:
-        judging = _recorded(program, path, live=live, stop=stop) if program else None
+        judging = _recorded(program, path, live=live, stop=stop, elements=elements) if program else None
         logs = [read_log(each) for each in (logs_of(path) if program else [path])]
     documents = judging.documents() if judging else [each for log in logs for each in documents_of(log)]
     cells = [one for log in logs for one in cell_recordings(log)]
@@ -141,9 +144,9 @@ def _judged(cells: CellRecording) -> tuple[JudgedRecording, list[str]]:
     return judged, [cells.place(finding.event) for finding in judged.findings]
 
 
-def _recorded(program: list[str], log: Path, *, live: bool, stop: bool) -> LiveJudge | None:
+def _recorded(program: list[str], log: Path, *, live: bool, stop: bool, elements: int) -> LiveJudge | None:
     """Run a program; return who judged it meanwhile, where that was asked for."""
-    with started(program, log) as process:
+    with started(program, log, elements=elements) as process:
         judging = judged_live(show_path(program[0]), process, log, stop=stop) if live else None
         status = process.wait()
     _said(program[0], status)

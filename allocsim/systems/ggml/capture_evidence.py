@@ -13,7 +13,8 @@ Contract
   judged as two runs of one, so that R has something to look at.
 * K measures exactly the pairs that each plan uses (`allocsim.systems.ggml.k_audit.plan_pairs`). D
   runs the graph in memory of its own for each tensor and under the plan in lockstep
-  (`allocsim.systems.ggml.d_lockstep`), on elements drawn from the seed: a capture holds no data.
+  (`allocsim.systems.ggml.d_lockstep`). Both take the elements that a record brings for its leafs,
+  K those that they lead to; others are drawn from the seed: a capture holds no data.
 * P runs each distinct op alone between red zones (`allocsim.systems.ggml.guarded_evidence`).
 * Ops that call a function of the program (`map_custom`) are run by none and named: D gives their
   results drawn elements, alike on both sides, and goes on.
@@ -41,7 +42,7 @@ from allocsim.systems.ggml.access.child import Child
 from allocsim.systems.ggml.access.library import WHEELS, Library
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
-from allocsim.systems.ggml.capture.drawn_elements import draw, fill, readers_of
+from allocsim.systems.ggml.capture.drawn_elements import bytes_of, draw, fill, readers_of
 from allocsim.systems.ggml.capture.graph_document import document as document_of
 from allocsim.systems.ggml.capture.graph_document import graphs_of, ops_of_nodes
 from allocsim.systems.ggml.capture.graph_rebuilding import (
@@ -51,6 +52,7 @@ from allocsim.systems.ggml.capture.graph_rebuilding import (
     rebuild,
     roots_of,
     skipped,
+    sources_of,
     unsplit,
 )
 from allocsim.systems.ggml.capture.graph_rows import Rows
@@ -108,12 +110,20 @@ def examine(
     version = str(document.meta.get("ggml", {}).get("version", ""))
     try:
         plans = captured_plans(evidence.document)
+        by = f"the kernels of ggml {version}{_elements_in(plans)}"
         if child is not None:
-            return (*_measured(evidence, plans, child, version, seed), f"the kernels of ggml {version}")
+            return (*_measured(evidence, plans, child, version, seed), by)
         with open_library(library or installed(version)) as opened:
-            return (*_measured(evidence, plans, opened, version, seed), f"the kernels of ggml {version}")
+            return (*_measured(evidence, plans, opened, version, seed), by)
     except AllocsimError as error:
         return evidence, dict.fromkeys("KDP", str(error)), ""
+
+
+def _elements_in(plans: Sequence[CapturedPlan]) -> str:
+    """Say how many leafs have elements that were recorded, where any has."""
+    rows = [row for one in plans for row in (*one.rows["leafs"], *one.rows["nodes"])]
+    filled = ["elements" in row for row in rows if row["op"] == NONE and row["view_src"] is None]
+    return f"; K and D on what {sum(filled)} of {len(filled)} leafs held" if any(filled) else ""
 
 
 def installed(version: str) -> str:
@@ -261,7 +271,11 @@ def _few(names: Sequence[str]) -> str:
 
 def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) -> list[KernelRow]:
     pairs = shared_pairs(captured.rows, captured.offsets)
-    found = child.call(measure_pairs, [pair.rows for pair in pairs], [pair.slot for pair in pairs], seed=seed)
+    rows = [pair.rows for pair in pairs]
+    if _elements_in([captured]):
+        read = child.call(operands_of, captured.rows, [pair.nodes[0] for pair in pairs], seed=seed)
+        rows = [_with_elements(one, operands) for one, operands in zip(rows, read, strict=True)]
+    found = child.call(measure_pairs, rows, [pair.slot for pair in pairs], seed=seed)
     listed = {str(op) for op in captured.rows["meta"].get("inplace_ops", ())}
     return [
         KernelRow(
@@ -278,6 +292,30 @@ def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) ->
         )
         for pair, one in zip(pairs, found, strict=True)
     ]
+
+
+def _with_elements(rows: Rows, operands: Sequence[str | None]) -> Rows:
+    """Return a graph of one op whose leafs bring these elements, by slot."""
+    (slots,) = sources_of(rows)[len(rows["leafs"]) :]
+    brought = {leaf: text for leaf, text in zip(slots, operands, strict=True) if leaf is not None}
+    return {**rows, "leafs": [{**row, "elements": brought[leaf]} for leaf, row in enumerate(rows["leafs"])]}
+
+
+def operands_of(library: Library, rows: Rows, nodes: Sequence[int], *, seed: int) -> list[list[str | None]]:
+    """Task: return what some nodes read, by slot, where the graph runs in memory of its own."""
+    with LibraryWorkspace(library) as ws:
+        graph, left_out, wanted = rebuild(ws, unsplit(rows), {}), skipped(rows), set(nodes)
+        fill(graph, seed)
+        found: dict[int, list[str | None]] = {}
+        for place in range(graph.leafs, len(graph.tensors)):
+            node, op = place - graph.leafs, graph.rows[place]["op"]
+            if node in wanted:
+                found[node] = [None if one is None else bytes_of(graph.arrays[one]) for one in graph.sources[place]]
+            if op in CALLS_BACK and graph.arrays[place].size:
+                draw(graph, place, readers_of(graph).get(place, []), seed)
+            elif op not in (*UNEXECUTED, *CALLS_BACK, SPLIT_COPY) and node not in left_out:
+                graph.execute(place)
+        return [found[node] for node in nodes]
 
 
 def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[Origin, ...], int]:

@@ -2,15 +2,17 @@
 something legal to work on.
 
 Contract: `fill(graph, seed)` writes every root that no op makes, the same elements for the same
-rows and seed wherever it lies. Floats are normal unless their reader needs otherwise (`POSITIVE`,
+rows and seed wherever it lies: those that its row brings (`elements`, in base64), or drawn ones.
+Floats are normal unless their reader needs otherwise (`POSITIVE`,
 `SHARES`); the left side of a product is divided by the square root of its row, so that deep graphs
 stay finite; whole numbers are row numbers, below what their reader allows and all different in a
 row where there are enough (`ROWS_BELOW`). Quantised types hold what the library's own quantiser
 makes of normal floats.
 
-What this module does not see: the program's own data. A capture holds none.
+What this module does not see: the program's own data, where rows bring none: a capture holds none.
 """
 
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -63,8 +65,8 @@ def _ne(row: Row | None, axis: int) -> int:
     return 1 if row is None else int(row["ne"][axis])
 
 
-def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True) -> None:
-    """Write the elements of every root that no op makes.
+def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True, given: bool = True) -> None:
+    """Write the elements of every root that no op makes; all drawn unless those `given` count.
 
     Without `shares`, those of `SHARES` are normal too: probabilities of one class are all 1, which
     hides what a kernel does with them. Raise EngineError for a type that cannot be drawn.
@@ -72,7 +74,24 @@ def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True) -> None:
     readers = readers_of(graph)
     for place, row in enumerate(graph.rows):
         if row["op"] == NONE and row["view_src"] is None and graph.arrays[place].size:
+            if given and "elements" in row:
+                np.copyto(graph.arrays[place], _given(row, graph.arrays[place]))
+                continue
             draw(graph, place, [one for one in readers.get(place, []) if shares or one[:2] not in SHARES], seed)
+
+
+def _given(row: Row, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the elements that a row brings; raise EngineError where they do not fit its tensor."""
+    try:
+        data = base64.b64decode(row["elements"], validate=True)
+        return np.frombuffer(data, dtype=array.dtype).reshape(array.shape)
+    except (ValueError, TypeError):
+        raise EngineError(f"the elements of {row['name']!r} are not those of its type and shape, in base64") from None
+
+
+def bytes_of(array: NDArray[Any]) -> str:
+    """Return elements as a row brings them."""
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
 Reader = tuple[str, int, int]

@@ -790,12 +790,52 @@ static void say_backends(void * sched) {
     }
 }
 
+// Elements of leafs of up to ALLOCSIM_RECORD_ELEMENTS bytes, where they are other than those last told to lie there.
+static void say_elements(const tensor * t) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static table told;
+    const char * asked_for = getenv("ALLOCSIM_RECORD_ELEMENTS");
+    const size_t most = asked_for ? strtoull(asked_for, NULL, 10) : 0, nbytes = t && most ? nbytes_of(t) : 0;
+    if (!nbytes || nbytes > most || t->view_src || strcmp(ASK(const char *, ggml_op_name, (int), t->op), "NONE") || !t->data ||
+        !t->buffer || !buffer_lives(t->buffer) || !ASK(bool, ggml_backend_buffer_is_host, (void *), t->buffer)) {
+        return;
+    }
+    const uint64_t hash = hash_of(11, t->data, nbytes);
+    entry * row = enter(&told, t->data);
+    if (row->hash == hash) {
+        return;
+    }
+    row->hash = hash;
+    open_event("elements");
+    say(",\"t\":%llu,\"bytes\":\"", (unsigned long long) (uintptr_t) t);
+    const unsigned char * at = t->data;
+    for (size_t k = 0; k < nbytes; k += 3) {
+        const size_t left = nbytes - k;
+        const unsigned word = at[k] << 16 | (left > 1 ? at[k + 1] : 0) << 8 | (left > 2 ? at[k + 2] : 0);
+        say("%c%c%c%c", digits[word >> 18], digits[word >> 12 & 63], left > 1 ? digits[word >> 6 & 63] : '=',
+            left > 2 ? digits[word & 63] : '=');
+    }
+    say("\"}\n");
+}
+
+static void say_all_elements(const void * graph) {
+    graph_head head;
+    if (!getenv("ALLOCSIM_RECORD_ELEMENTS") || !read_head(graph, &head)) {
+        return;
+    }
+    for (int k = 0; k < head.n_leafs + head.n_nodes; k++) {
+        const tensor * t = k < head.n_leafs ? head.leafs[k] : head.nodes[k - head.n_leafs];
+        say_elements(t->view_src ? t->view_src : t);
+    }
+}
+
 static void run_begins(const void * by, const void * graph, bool waits) {
     if (!begin()) {
         return;
     }
     if (tell_graph(graph)) {
         say_cells(graph);
+        say_all_elements(graph);
         open_event("run");
         say(",\"by\":%llu,\"graph\":%llu,\"waits\":%s,\"thread\":%llu", (unsigned long long) (uintptr_t) by,
             (unsigned long long) (uintptr_t) graph, waits ? "true" : "false", (unsigned long long) pthread_self());

@@ -26,6 +26,9 @@ RECORDER: Final = Path(__file__).with_name("allocsim_record.c")
 LOG: Final = "ALLOCSIM_RECORD"
 """The variable that names the log."""
 
+ELEMENTS: Final = "ALLOCSIM_RECORD_ELEMENTS"
+"""The variable that says of how many bytes a leaf may be whose elements are kept."""
+
 
 def build(folder: str | Path) -> Path:
     """Compile the recorder into `folder` and return the library, as `preloaded.built`."""
@@ -51,22 +54,25 @@ def foreign_files(folder: str | Path) -> list[str]:
     return [name for name, data in there.items() if content(Path(folder) / name).split()[:2] != data.split()[:2]]
 
 
-def record(command: Sequence[str], log: str | Path) -> int:
+def record(command: Sequence[str], log: str | Path, *, elements: int = 0) -> int:
     """Run a program under the recorder and return its exit status, negative for a signal.
 
     As for `started`.
     """
-    with started(command, log) as process:
+    with started(command, log, elements=elements) as process:
         return process.wait()
 
 
-def started(command: Sequence[str], log: str | Path) -> AbstractContextManager["subprocess.Popen[bytes]"]:
-    """Start a program under the recorder; at the end wait for it.
+def started(
+    command: Sequence[str], log: str | Path, *, elements: int = 0
+) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+    """Start a program under the recorder; at the end wait for it. Elements are kept of leafs of up
+    to so many bytes.
 
     The log is `log`, and `log.PID` for each further process that calls ggml; none is there where no
     process did. Raises EngineError where the program cannot be run or a log of that name is there.
     """
-    return preloaded.started(RECORDER, command, log, variable=LOG)
+    return preloaded.started(RECORDER, command, log, variable=LOG, more={ELEMENTS: str(elements)})
 
 
 __all__ = ["LOG", "RECORDER", "build", "foreign_files", "logs_of", "object_files", "record", "started"]

@@ -13,6 +13,7 @@
 | `bare`, `asked` | before a `run` of a scheduler: leafs that have no memory yet; a graph that it was given while it holds another, which it computes |
 | `opt` | a step of ggml_opt: `alloc` its graph, `eval`, `done` |
 | `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting; what is read goes `into` an address |
+| `elements` | before a `run`: the `bytes` of a leaf, in base64, where they are other than those last told to lie there |
 | `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `backends`: those of its scheduler; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
 | `sync` | the host waited for a backend or scheduler, whose `backends` are told |
 | `ended` | a scheduler, a backend or an event is given back: what lies there later is another one |
@@ -174,6 +175,13 @@ class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start
     into: Address = 0
 
 
+class ElementsTold(RecordEvent, frozen=True, kw_only=True, tag="elements"):
+    """What a leaf holds."""
+
+    t: Address
+    bytes: str
+
+
 class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
     """A graph is computed."""
 
@@ -307,7 +315,7 @@ class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
 
 AnyEvent = (
     Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | SchedulerReset | Reserved
-    | BareLeafs | GraphAsked | OptStep | HostWrote | HostRead
+    | BareLeafs | GraphAsked | OptStep | HostWrote | HostRead | ElementsTold
     | RunBegins | RunEnded | Waited | ActorEnded | EventRecorded | EventWaited | BackendTold | SchedulerAsked
     | RowFilled | BatchBegins | BatchEnded | ResultsTaken | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

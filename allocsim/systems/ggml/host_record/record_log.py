@@ -46,6 +46,7 @@ from allocsim.systems.ggml.host_record.record_events import (
     BufferFreed,
     BufferTold,
     ContextGone,
+    ElementsTold,
     EventRecorded,
     EventWaited,
     GraphAsked,
@@ -159,6 +160,8 @@ class RecordedRun:
     """Results of the graph that was asked for and not computed: the scheduler held another."""
     step: int = 0
     """Which evaluation of ggml_opt it is part of, from 1; 0 for none."""
+    elements: dict[RecordedTensor, str] = field(default_factory=dict)
+    """What leafs held, in base64, where that was kept."""
     asked: list[SchedulerAsked] = field(default_factory=list)
     """What its scheduler asked of several backends, in order; all by their numbers."""
 
@@ -313,6 +316,8 @@ class LogReading:
         self.asked: GraphAsked | None = None
         self.steps, self.step = 0, 0
         """Evaluations of ggml_opt so far, and the one that goes on."""
+        self.elements: dict[int, str] = {}
+        """By address, what lay there last, where it was told."""
         self.given: defaultdict[int, dict[RecordedTensor, int]] = defaultdict(dict)
         """By scheduler, what it laid out since its last reset, and where."""
         self.given_up: dict[RecordedTensor, int] = {}
@@ -375,7 +380,7 @@ class LogReading:
                 self._gone(event)
             case GraphTold():
                 self.graphs[event.at] = event.leafs, event.nodes
-            case HostWrote() | HostRead():
+            case HostWrote() | HostRead() | ElementsTold():
                 self._touched(event)
             case BareLeafs() | GraphAsked() | Planned() | SchedulerReset() | Reserved() | OptStep():
                 self._scheduled(event)
@@ -471,8 +476,11 @@ class LogReading:
                 del table[at]
                 self.laid.clear()
 
-    def _touched(self, event: HostWrote | HostRead) -> None:
+    def _touched(self, event: HostWrote | HostRead | ElementsTold) -> None:
         tensor = self.tensors[event.t]
+        if isinstance(event, ElementsTold):
+            self.elements[tensor.told.data] = event.bytes
+            return
         root = self.tensors.get(tensor.told.view_src, tensor)
         start = event.start + (tensor.told.view_offs if root is not tensor else 0)
         writes = isinstance(event, HostWrote)
@@ -547,12 +555,18 @@ class LogReading:
         number = len(self.log.runs) + 1
         run = RecordedRun(
             number, event.n, by, backends, event.waits, leafs, outside, nodes, copies, changed, same, event.thread,
-            self.held, self.bare, self._unmade(event.by, nodes), self.step,
+            self.held, self.bare, self._unmade(event.by, nodes), self.step, self._held_by((*leafs, *outside, *nodes)),
         )  # fmt: skip
         self.held, self.bare, self.asked = {}, frozenset(), None
         self.computing[by] = run
         self.log.runs.append(run)
         self.log.happened.append(run)
+
+    def _held_by(self, tensors: Iterable[PlacedTensor]) -> dict[RecordedTensor, str]:
+        """Return what leafs hold, where that was told."""
+        leafs = (one for one in tensors if one.told.op == NONE and one.view_src is None) if self.elements else ()
+        told = {one.tensor: (self.elements.get(one.told.data, ""), -(-one.told.nbytes // 3) * 4) for one in leafs}
+        return {tensor: text for tensor, (text, length) in told.items() if text and len(text) == length}
 
     def _lays(self, scheduler: int, tensors: Iterable[RecordedTensor]) -> None:
         for one in tensors:

@@ -5,6 +5,7 @@ Contract
 * A program is made once for each graph that differs in anything: its rows, what the host reads of
   it, which of several alike it is. Graphs that are alike are one program. Each buffer of the
   session is an arena.
+* Leafs bring what they held in the first of the runs that are alike, where that was kept.
 * A buffer that was given back is a program of its own, which writes over its whole arena; an upload
   into bytes that were read behind it is one, which writes over those.
 
@@ -62,7 +63,7 @@ class SessionPrograms:
         listed = sorted(reads, key=str)
         key = id(rows), lane, tuple(listed), *said.items()
         if key not in self.parts:
-            rows = {**rows, "meta": {**rows["meta"], "lane": lane, "reads": listed, **said}}
+            rows = {**_with_elements(rows, run), "meta": {**rows["meta"], "lane": lane, "reads": listed, **said}}
             self.parts[key] = dump_document.loads(msgspec.json.encode(rows), "record")
         return self.parts[key]
 

@@ -54,7 +54,7 @@ RACE_REPEATS: Final = 1000
 """The same, where a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
-"""Sets of elements: the first as their readers mean them, the second normal where it may be."""
+"""Sets of elements: the first given, or as their readers mean them, the second normal where it may be."""
 
 MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
 """Ops that write into memory of another tensor by what they mean: apart from it they compute
@@ -248,7 +248,7 @@ def _over(rows: Rows, victim: int) -> dict[int, int]:
 
 def _drawn(graph: RebuiltGraph, seed: int, *, shares: bool) -> list[NDArray[Any]]:
     """Return the elements of each leaf."""
-    fill(graph, seed, shares=shares)
+    fill(graph, seed, shares=shares, given=shares)
     return [array.copy() for array in graph.arrays[: graph.leafs]]
 
 
