@@ -22,14 +22,17 @@ which is an op that waits for its arrivals and for the phase before. A wait of a
 phase that its parity tells next behind the one it waited for last: no later one is sure. Arrivals
 and waits are atomic, so they read the mbarrier; `init` and `inval` write it.
 
+What happens is kept (`ThreadOp`) and written into a program once its walk is one that is needed.
+
 What this module does not see: proxies (`fence_async_shared`), and how long ops take.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocsim.formats.placing import Placing
+from allocsim.systems.triton.byte_classes import runs_of
 from allocsim.systems.triton.shared_views import SharedView
 
 QUEUES: Final = ("copy", "store", "dot")
@@ -73,24 +76,57 @@ class Mbarrier:
     """Actor -> the phase that it waited for last."""
 
 
-class BlockThreads:
-    """A document that grows: allocations, accesses and their order."""
+class ThreadOp(NamedTuple):
+    """What happened."""
 
-    def __init__(self, placing: Placing) -> None:
-        self.placing = placing
+    label: str
+    reads: tuple[SharedView, ...]
+    writes: tuple[SharedView, ...]
+    stream: int
+    after: list[int]
+
+
+class BlockThreads:
+    """What happens in a block: allocations, accesses and their order."""
+
+    def __init__(self) -> None:
+        self.ops: list[ThreadOp] = []
         self.earlier: list[int] = []
         """Of each op the ops that happen before it, as bits."""
         self.last: list[int] = []
         """Of each stream its last op."""
-        self.homes: list[int] = []
-        """Of each allocation its buffer."""
-        self.reads: dict[SharedView, int] = {}
+        self.homes: list[tuple[str, int, tuple[int, int]]] = []
+        """Of each allocation name, bytes, arena and offset."""
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
 
     def allocate(self, name: str, nbytes: int, arena: int, offset: int) -> int:
         """Add bytes that are given out here; return their number."""
-        self.homes.append(self.placing.buffer(name, nbytes, (arena, offset), alignment=1))
+        self.homes.append((name, nbytes, (arena, offset)))
         return len(self.homes) - 1
+
+    def write_into(self, placing: Placing) -> None:
+        """Make buffers of the allocations, values of what is touched, and ops."""
+        builder, reads = placing.builder, dict[SharedView, list[int]]()
+        for name, nbytes, slot in self.homes:
+            placing.buffer(name, nbytes, slot, alignment=1)
+        views = dict.fromkeys(view for op in self.ops for view in (*op.reads, *op.writes))
+        runs = runs_of([slot for _, _, slot in self.homes], [nbytes for _, nbytes, _ in self.homes], views)
+
+        def values(view: SharedView) -> list[int]:
+            return [
+                placing.value(f"bytes {low}" if low else "bytes", view.home, "u8", (size,), offset=low)
+                for low, size in runs[view]
+            ]
+
+        for label, read, written, stream, after in self.ops:
+            for view in read:
+                reads[view] = reads.get(view) or values(view)
+            operands = [value for view in read for value in reads[view]]
+            results = [value for view in written for value in values(view)]
+            pairs = [(one, other, "whole") for one in range(len(operands)) for other in range(len(results))]
+            kind, told = label.partition(",")[0], {"turn_of": label}
+            builder.op(kind, operands, results, name=label, in_place=pairs, stream=stream, after=after, meta=told)
+        builder.streams(f"unordered {lane}" for lane in range(max(len(self.last), 1)))
 
     def op(
         self,
@@ -114,36 +150,14 @@ class BlockThreads:
         stream = next((row for row, last in enumerate(self.last) if before >> last & 1), len(self.last))
         self.last[stream : stream + 1] = [number]
         self.earlier.append(before)
-        operands = [self._value(view, read=True) for view in dict.fromkeys(reads)]
-        results = [self._value(view, read=False) for view in dict.fromkeys(writes)]
-        pairs = [(one, other, "whole") for one in range(len(operands)) for other in range(len(results))]
-        kind = label.partition(",")[0]
-        self.placing.builder.op(
-            kind,
-            operands,
-            results,
-            name=label,
-            in_place=pairs,
-            stream=stream,
-            after=sorted(waits),
-            meta={"turn_of": label},
+        self.ops.append(
+            ThreadOp(label, tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)), stream, sorted(waits))
         )
         if issuer:
             actor.issued[issuer] = number
         if not engine:
             actor.epoch.append(number)
         return number
-
-    def _value(self, view: SharedView, *, read: bool) -> int:
-        if read and view in self.reads:
-            return self.reads[view]
-        offset, shape, strides = view.layout
-        home = self.homes[view.home]
-        name = f"bytes {offset}" if offset else "bytes"
-        value = self.placing.value(name, home, "u8", shape, strides=strides, offset=offset)
-        if read:
-            self.reads[view] = value
-        return value
 
     def barrier(self, actor: Actor, label: str, others: Iterable[Actor] = ()) -> None:
         """All threads of an actor meet, and those of others with them."""

@@ -1,6 +1,6 @@
 """A kernel's control flow, run with numbers, and what its ops do to shared memory.
 
-    walk = KernelWalk(function, BlockThreads(placing), LaunchGuess(256), "kernel.ttgir")
+    walk = KernelWalk(function, BlockThreads(), LaunchGuess(256), "kernel.ttgir")
     walk.run()
 
 Numbers that only a launch knows are those of one `LaunchGuess`: every integer argument is the same,
@@ -26,7 +26,7 @@ from allocsim.errors import DocumentError
 from allocsim.systems.triton.block_threads import Actor, BlockThreads
 from allocsim.systems.triton.scalar_arithmetic import computed
 from allocsim.systems.triton.shared_views import SharedView
-from allocsim.systems.triton.ttgir_text import IrFunction, IrOp, IrRegion
+from allocsim.systems.triton.ttgir_text import IrBlock, IrFunction, IrOp, IrRegion
 
 Known = int | SharedView | None
 """What is known of a name."""
@@ -77,6 +77,8 @@ class KernelWalk:
     source: str
     acts: Mapping[str, Act]
     """What ops do, by name; `scratch` is what any other does that has an allocation."""
+    steps: dict[int, list[IrOp]]
+    """The ops of each block that may do something, by its line; the first walk there finds them."""
     left: int = MOST_OPS
     branches: int = 0
     turns: Counter[int] = field(default_factory=Counter)
@@ -109,7 +111,7 @@ class KernelWalk:
             self.turns[block.line] += 1
             self.path.append(block.line)
             target: tuple[str, list[str]] | None = None
-            for op in block.ops:
+            for op in self.steps.get(block.line) or self.steps.setdefault(block.line, self.stepped(block)):
                 self.left -= 1
                 if self.left < 0 or len(self.threads.earlier) > MOST_EVENTS:
                     raise EndlessError
@@ -144,6 +146,10 @@ class KernelWalk:
             self.branches += 1
             condition = (self.branches & 1) == self.guess.first
         return targets[0] if condition else targets[1]
+
+    def stepped(self, block: IrBlock) -> list[IrOp]:
+        """Return the ops of a block without those on registers alone: no act, no number, no view."""
+        return [op for op in block.ops if op.name in self.acts or not REGISTERS.match(op.name) or not on_registers(op)]
 
     def execute(self, frame: Frame, op: IrOp) -> None:
         """Do what an op does to numbers, views and memory."""
@@ -252,6 +258,16 @@ class KernelWalk:
             return None
         home = self.threads.allocate(f"scratch of {told(op)}", size, 0, offset)
         return SharedView(home=home, offset=0, shape=(size,), strides=(1,), bits=8, kind="i8")
+
+
+REGISTERS: Final = re.compile(r"(?:tt|math|arith)\.(?!call|return)")
+"""Dialects whose ops have registers alone, where their text does not name memory."""
+
+
+def on_registers(op: IrOp) -> bool:
+    """Return whether an op of these dialects gives no number and names no memory."""
+    named = "memdesc" in op.text or "allocation." in op.text
+    return not named and ("tensor<" in op.text or not op.name.startswith("arith."))
 
 
 BRANCHES: Final = frozenset({"cf.br", "cf.cond_br", "tt.return", "ttg.warp_yield", "ttg.warp_return"})

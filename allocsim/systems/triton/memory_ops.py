@@ -81,8 +81,6 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     if not isinstance(source, SharedView):
         frame.names[op.results[0]] = None
         return
-    made = walk.made_view(op, source.home)
-    text = op.text.partition(" : ")[0]
     view: SharedView | None = None
     if op.name == "ttg.memdesc_index":
         index = frame.names.get(op.operands[1])
@@ -92,12 +90,12 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
         else:
             view = source.indexed(index)
     elif op.name in {"ttg.memdesc_subslice", "ttng.tmem_subslice"}:
-        view = part_of(source, op, text, made)
+        view = part_of(source, op, op.text.partition(" : ")[0], walk.made_view(op, source.home))
     elif op.name == "ttg.memdesc_trans":
         found = ORDER.search(op.text)
         view = source.permuted([int(axis) for axis in found[1].split(",")]) if found else None
     else:
-        view = source.told(made)
+        view = source.told(walk.made_view(op, source.home))
     if view is None:
         raise walk.refuse(op, "names a part that does not lie inside")
     frame.names[op.results[0]] = view

@@ -17,6 +17,7 @@ What this module does not see: banks and swizzling, partitioned layouts, blocks 
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from allocsim.model.layout import LIMIT
@@ -51,25 +52,14 @@ class SharedView:
     @classmethod
     def of(cls, text: str, aliases: dict[str, str], home: int) -> "SharedView | None":
         """Return the whole of an allocation by its type, None where that is not understood."""
-        found = TYPE.search(text)
-        width = BITS.match(found[2]) if found else None
-        if found is None or width is None:
-            return None
-        shape = tuple(int(size) for size in found[1].split("x") if size)
-        if math.prod(shape) * int(width[1]) > LIMIT:
-            return None
-        layout = found[3] or ""
-        layout = aliases.get(layout, layout)
-        padding = tuple((int(every), int(by)) for every, by in PADDING.findall(layout)) if "padded" in layout else ()
-        return cls(
-            home=home, offset=0, shape=shape, strides=_dense(shape), bits=int(width[1]), kind=found[2],
-            padding=padding, in_tensor_memory=TENSOR_MEMORY in text,
-        )  # fmt: skip
+        layout = _layout(text)
+        whole = _whole(text, aliases.get(layout, layout))
+        return whole and (replace(whole, home=home) if home else whole)
 
     @property
     def contiguous(self) -> bool:
         """Whether its elements lie one behind the other."""
-        return all(size == 1 or step == dense for size, step, dense in zip(self.shape, self.strides, _dense(self.shape), strict=True))  # fmt: skip
+        return _contiguous(self.shape, self.strides)
 
     @property
     def is_barrier(self) -> bool:
@@ -80,7 +70,7 @@ class SharedView:
     def nbytes(self) -> int:
         """What a contiguous view takes."""
         count = math.prod(self.shape)
-        return (count + self._padded(count - 1)) * self.bits // 8 if count else 0
+        return (count + self.padded(count - 1)) * self.bits // 8 if count else 0
 
     @property
     def columns(self) -> bool:
@@ -89,11 +79,7 @@ class SharedView:
 
     def indexed(self, index: int) -> "SharedView | None":
         """Return one of its first dimension, None where it is no whole."""
-        if not self.contiguous or len(self.shape) < 2 or not 0 <= index < self.shape[0]:
-            return None
-        first = index * math.prod(self.shape[1:])
-        offset = self.offset + (first + self._padded(first)) * self.bits // 8
-        return replace(self, offset=offset, shape=self.shape[1:], strides=self.strides[1:])
+        return _indexed(self, index)
 
     def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "SharedView | None":
         """Return a part; None where it does not lie inside."""
@@ -118,7 +104,8 @@ class SharedView:
             return self
         return replace(other, home=self.home, offset=self.offset, in_tensor_memory=self.in_tensor_memory)
 
-    def _padded(self, last: int) -> int:
+    def padded(self, last: int) -> int:
+        """Return how many elements are left out before one."""
         return sum((last // every) * by for every, by in self.padding if every)
 
     @property
@@ -131,6 +118,45 @@ class SharedView:
         width = self.bits // 8
         rows = sorted(zip(self.strides, self.shape, strict=True), reverse=True)
         return self.offset, (*(size for _, size in rows), width), (*(step * width for step, _ in rows), 1)
+
+
+# Walks ask for the same parts again and again: what is remembered hangs on arguments alone.
+
+
+@lru_cache(maxsize=1024)
+def _layout(text: str) -> str:
+    found = TYPE.search(text)
+    return (found[3] or "") if found else ""
+
+
+@lru_cache(maxsize=1024)
+def _whole(text: str, layout: str) -> SharedView | None:
+    found = TYPE.search(text)
+    width = BITS.match(found[2]) if found else None
+    if found is None or width is None:
+        return None
+    shape = tuple(int(size) for size in found[1].split("x") if size)
+    if math.prod(shape) * int(width[1]) > LIMIT:
+        return None
+    padding = tuple((int(every), int(by)) for every, by in PADDING.findall(layout)) if "padded" in layout else ()
+    return SharedView(
+        home=0, offset=0, shape=shape, strides=_dense(shape), bits=int(width[1]), kind=found[2],
+        padding=padding, in_tensor_memory=TENSOR_MEMORY in text,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _indexed(view: SharedView, index: int) -> SharedView | None:
+    if not view.contiguous or len(view.shape) < 2 or not 0 <= index < view.shape[0]:
+        return None
+    first = index * math.prod(view.shape[1:])
+    offset = view.offset + (first + view.padded(first)) * view.bits // 8
+    return replace(view, offset=offset, shape=view.shape[1:], strides=view.strides[1:])
+
+
+@lru_cache(maxsize=1024)
+def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    return all(size == 1 or step == dense for size, step, dense in zip(shape, strides, _dense(shape), strict=True))
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:

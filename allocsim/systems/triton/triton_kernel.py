@@ -15,8 +15,8 @@ the allocator was given. S says whether bytes are lost, H whether a barrier or a
 How many turns are enough. What races are two accesses of which the second comes before anything
 waits for the first. What is open at the head of a loop (accesses since the last barrier, copies not
 waited for, phases of mbarriers, and the numbers that choose buffers and phases) is a function of
-these and of the turn; numbers that choose run round rings of at most `p` places, the product of
-the sizes of rings of different sizes, and phases turn over in two rounds. So turn `t + 2p` does
+these and of the turn; numbers that choose run round rings, together in `p` turns, the least common
+multiple of their sizes, and phases turn over in two rounds. So turn `t + 2p` does
 what turn `t` does, and a walk of `2p + 2` turns has every pair that any longer one has. Shorter
 walks, of no turn and of each number up to `p + 1`, are the ways from the begin to the end.
 
@@ -27,7 +27,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import product
-from math import prod
+from math import lcm
 from typing import TYPE_CHECKING, Final
 
 from allocsim.allowances import metered
@@ -38,7 +38,7 @@ from allocsim.systems.triton.block_threads import BlockThreads
 from allocsim.systems.triton.kernel_walk import EndlessError, KernelWalk, LaunchGuess
 from allocsim.systems.triton.memory_ops import OPS
 from allocsim.systems.triton.shared_views import COLUMN
-from allocsim.systems.triton.ttgir_text import IrFunction, IrRegion, functions
+from allocsim.systems.triton.ttgir_text import IrFunction, IrOp, IrRegion, functions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,30 +49,8 @@ MOST_ENDLESS: Final = 3
 """Walks without an end after which no larger size is tried."""
 
 SIZES: Final = (
-    0,
-    1,
-    16,
-    32,
-    48,
-    64,
-    96,
-    128,
-    160,
-    192,
-    256,
-    320,
-    384,
-    448,
-    512,
-    640,
-    768,
-    896,
-    1024,
-    1280,
-    1536,
-    2048,
-    4096,
-)
+    0, 1, 16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 4096,
+)  # fmt: skip
 """Numbers that integer arguments are taken to be, in the order in which they are tried."""
 
 MOST_TURNS: Final = 34
@@ -121,15 +99,14 @@ def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[
 
 def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     """Return the walks that are enough, each with its plan, shortest first."""
-    kept: dict[tuple[int, ...], tuple[KernelWalk, Placing]] = {}
+    kept: dict[tuple[int, ...], KernelWalk] = {}
     period, heads, endless, undecided, short = _period(kernel), _heads(kernel.body), 0, True, False
-    most = Counter[int]()
+    wanted, most, steps = 0, Counter[int](), dict[int, list[IrOp]]()
     for size, first in product(SIZES, (True, False)):
-        if not (first or undecided) or endless == MOST_ENDLESS:
-            continue  # no condition was left to the guess, or larger sizes go on longer
+        if not (first or undecided) or endless == MOST_ENDLESS or size < wanted:
+            continue  # nothing was left to the guess, larger ones go on longer, or it is not kept
         try:
-            placing = Placing(f"{kernel.name}, arguments {size}", _arenas(kernel))
-            walk = KernelWalk(kernel, BlockThreads(placing), LaunchGuess(size, first), source, OPS)
+            walk = KernelWalk(kernel, BlockThreads(), LaunchGuess(size, first), source, OPS, steps)
             walk.run()
         except EndlessError:
             endless, undecided = endless + 1, bool(walk.branches)
@@ -147,26 +124,27 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
         short = size == SIZES[-1] and any(count > most[line] for line, count in turns.items())
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns
+        if min(most.values(), default=0) > period + 2 and not (first and undecided):
+            wanted = size * (2 * period + 3) // min(most.values())
         if not turns or grown or not kept:
-            kept.setdefault(tuple(walk.path), (walk, placing))
+            kept.setdefault(tuple(walk.path), walk)
         if max(most.values(), default=0) > 2 * period + 2 and min(most.values()) > TURNS_OUTSIDE:
             break
     else:
         short = short or bool(endless)
     if not kept:
         raise DocumentError(source, f"line {kernel.line}", f"no walk through {kernel.name} comes to its end")
-    rows = sorted(kept.values(), key=lambda row: len(row[0].path))
+    *fewer, last = sorted(kept.values(), key=lambda walk: len(walk.path))
     if short:
-        rows[-1][0].unexamined["more turns of a loop than were walked"] += 1
-    rows = [row for row in rows[:-1] if max((row[0].turns[line] for line in heads), default=0) <= period + 2] + rows[
-        -1:
-    ]
-    return [(walk, _plan(walk, placing, source)) for walk, placing in rows]
+        last.unexamined["more turns of a loop than were walked"] += 1
+    fewer = [walk for walk in fewer if max((walk.turns[line] for line in heads), default=0) <= period + 2]
+    return [(walk, _plan(walk, source)) for walk in (*fewer, last)]
 
 
-def _plan(walk: KernelWalk, placing: Placing, source: str) -> Plan:
+def _plan(walk: KernelWalk, source: str) -> Plan:
+    placing = Placing(f"{walk.function.name}, arguments {walk.guess.size}", _arenas(walk.function))
     try:
-        placing.builder.streams(f"unordered {lane}" for lane in range(max(len(walk.threads.last), 1)))
+        walk.threads.write_into(placing)
         return placing.plan("triton")
     except ModelError as error:
         raise _told(error, walk.function, source) from None
@@ -208,11 +186,11 @@ def _period(kernel: IrFunction) -> int:
         int(size)
         for block in kernel.body.blocks
         for op in block.ops
-        if op.name == "ttg.local_alloc"
+        if op.name in {"ttg.local_alloc", "ttng.tmem_alloc"}
         for size in re.findall(r"!ttg\.memdesc<(\d{1,3})x\d+x", op.text)[-1:]
         if int(size) <= 16
     }
-    return min(prod(rings), (MOST_TURNS - 2) // 2)
+    return min(lcm(*rings), (MOST_TURNS - 2) // 2)
 
 
 __all__ = ["loads", "looks_like", "remarks_on"]

@@ -12,6 +12,7 @@ What this module does not see: what an op does (`kernel_walk`).
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from allocsim.allowances import charge
@@ -33,7 +34,7 @@ MOST_DEEP: Final = 20
 """Regions one in the other."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class IrOp:
     """An op."""
 
@@ -49,7 +50,7 @@ class IrOp:
         found = re.search(rf"\b{re.escape(attribute)} = (-?\d{{1,18}})\b", self.text)
         return None if found is None else int(found[1])
 
-    @property
+    @cached_property
     def targets(self) -> list[tuple[str, list[str]]]:
         """The blocks that a branch names, each with what it hands over."""
         return [(label, OPERANDS.findall(given or "")) for label, given in SUCCESSOR.findall(self.text)]

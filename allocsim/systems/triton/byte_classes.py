@@ -1,0 +1,95 @@
+"""Which runs of bytes each view is, where bytes that the same views touch are laid side by side.
+
+    runs_of([(0, 0)], [4096], views)[view]     # ((0, 1024),): offset in its allocation, bytes
+
+A column of a tile is a run for each of its rows, and a judge pays for each. What is asked of a
+kernel, who meets whom and what lies inside of what, is the same under any permutation of the bytes
+of an arena that leaves each allocation where it is. So between two ends of allocations bytes are
+sorted by who touches them, those first that come first: columns, and halves of columns, are one run
+then. Where no view has gaps nothing is moved.
+
+What this module does not see: which byte holds which element (`shared_views`).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from allocsim.errors import ModelError
+from allocsim.model.layout import Int64s
+from allocsim.systems.triton.shared_views import SharedView
+
+Runs = tuple[tuple[int, int], ...]
+"""Offset in the allocation, and bytes, of each."""
+
+Box = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""First byte, shape and strides in bytes; along the last dimension lie bytes."""
+
+MOST_BYTES: Final = 1 << 20
+"""Of an arena: no GPU gives more to a block."""
+MOST_BITS: Final = 40
+"""Views after which classes are numbered anew: until then a class has a bit for each."""
+
+
+def runs_of(
+    slots: Sequence[tuple[int, int]], nbytes: Sequence[int], views: Iterable[SharedView]
+) -> dict[SharedView, Runs]:
+    """Return the runs of each view, allocations being at (arena, offset).
+
+    O(views x places of the arena), where places are as long as divides all that begins and ends.
+    """
+    layouts = {view: view.layout for view in views}
+    found: dict[SharedView, Runs] = {
+        view: ((offset, shape[0]),) for view, (offset, shape, _) in layouts.items() if len(shape) == 1
+    }
+    for arena in {slots[view.home][0] for view in layouts if view not in found}:
+        inside = [view for view in layouts if slots[view.home][0] == arena]
+        spans = [(at, at + size) for (home, at), size in zip(slots, nbytes, strict=True) if home == arena]
+        boxes = [(slots[view.home][1] + layouts[view][0], *layouts[view][1:]) for view in inside]
+        for view, runs in zip(inside, _sorted_runs(spans, boxes), strict=True):
+            found[view] = tuple((low - slots[view.home][1], high - low) for low, high in runs)
+    return found
+
+
+def _sorted_runs(spans: list[tuple[int, int]], boxes: list[Box]) -> list[list[tuple[int, int]]]:
+    """Return the half-open runs of each box of bytes, bytes being sorted between ends of spans."""
+    step = math.gcd(
+        *(end for span in spans for end in span),
+        *(number for at, shape, strides in boxes for number in (at, shape[-1], *strides[:-1])),
+    )
+    places = [_places(box, step) for box in boxes]
+    count = max(high for _, high in spans) // step
+    count = max(count, *(int(taken.max(initial=-1)) + 1 for taken in places))
+    kind = np.zeros(count + 1, dtype=np.int64)
+    kind[[end // step for span in spans for end in span]] = 1
+    kind = np.cumsum(kind)[:count]
+    for number, taken in enumerate(places):
+        if number % MOST_BITS == 0:
+            kind = np.unique(kind, return_inverse=True)[1].astype(np.int64)
+        kind *= 2
+        kind[taken] += 1
+    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
+    moved = np.empty(count, dtype=np.int64)
+    moved[np.argsort(first[kind], kind="stable")] = np.arange(count)
+    return [_runs(np.sort(moved[taken]), step) for taken in places]
+
+
+def _places(box: Box, step: int) -> Int64s:
+    """Return which places of `step` bytes are in a box."""
+    at, shape, strides = box
+    if at + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) >= MOST_BYTES:
+        raise ModelError("shared memory", f"reaches beyond {MOST_BYTES} bytes, more than a block has")
+    found = at // step + np.arange(shape[-1] // step)
+    for size, stride in zip(shape[:-1], strides[:-1], strict=True):
+        found = (found + np.arange(size)[:, None] * (stride // step)).ravel()
+    return found
+
+
+def _runs(places: Int64s, step: int) -> list[tuple[int, int]]:
+    ends = np.flatnonzero(np.diff(places) != 1) + 1
+    return [(int(run[0]) * step, (int(run[-1]) + 1) * step) for run in np.split(places, ends) if run.size]
+
+
+__all__ = ["Runs", "runs_of"]
