@@ -2,16 +2,19 @@
 
     PYTHONPATH=. python benchmarks/triton_kernels.py [--most N] [--seed N] [--leave-out N] [--out FILE]
 
-Needs triton and numpy, no GPU. Products, attention, softmax, norms, scans, sorts, histograms, convolutions and random chains, each with drawn
-sizes, stages and warps. Of each kernel some barriers and waits are left out, drawn; whether what is left has two accesses that meet and that
+Needs triton and numpy, no GPU. Products (grouped, persistent, batched, of descriptors, of warp groups), attention (causal, of descriptors), softmax,
+norms, scans, convolutions, chains and random programs (`triton_random.py`), each with drawn sizes, types, stages and warps for three targets. Products are
+compiled to machine code too: judging is held against that. Of each kernel some barriers and waits are left out, drawn; whether what is left has two accesses that meet and that
 nothing orders is told by sets of bytes and a search along the waits, without the judge. A kernel that is accused is listed with its first race.
 """
 
 import argparse
+import importlib.util
 import json
 import random
 import re
-import time
+import resource
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +22,10 @@ from typing import Any, Final
 
 import triton
 import triton.language as tl
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton_random import written
 
 from allocsim.errors import DocumentError
 from allocsim.files import write_atomic
@@ -94,6 +99,96 @@ def attention(q, k, v, o, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr
 
 
 @triton.jit
+def grouped(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    p, rows, columns = tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN)
+    first = p // (4 * columns) * 4
+    size = tl.minimum(rows - first, 4)
+    i = ((first + p % (4 * columns) % size) * BM + tl.arange(0, BM)) % M
+    j = (p % (4 * columns) // size * BN + tl.arange(0, BN)) % N
+    k = tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for kk in range(tl.cdiv(K, BK)):
+        x = tl.load(a + i[:, None] * K + (kk * BK + k)[None, :], mask=k[None, :] < K - kk * BK, other=0.0)
+        w = tl.load(b + (kk * BK + k)[:, None] * N + j[None, :], mask=k[:, None] < K - kk * BK, other=0.0)
+        acc = tl.dot(x, w, acc)
+    tl.store(c + i[:, None] * N + j[None, :], tl.where(acc > 0, acc, 0.01 * acc), mask=j[None, :] < N)
+
+
+@triton.jit
+def persistent(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FLAT: tl.constexpr):
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0), flatten=FLAT):
+        row, column = tile // tl.cdiv(N, BN) * BM, tile % tl.cdiv(N, BN) * BN
+        acc = tl.zeros((BM, BN), tl.float32)
+        for kk in range(0, K, BK):
+            x = tl.load(a + (row + i)[:, None] * K + (kk + k)[None, :])
+            acc = tl.dot(x, tl.load(b + (kk + k)[:, None] * N + (column + j)[None, :]), acc)
+        tl.store(c + (row + i)[:, None] * N + (column + j)[None, :], acc)
+
+
+@triton.jit
+def batched(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    h, i, j, k = tl.arange(0, 2)[:, None, None], tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((2, BM, BN), tl.float32)
+    for kk in range(0, K, BK):
+        x = tl.load(a + h * BM * K + i[None, :, None] * K + (kk + k)[None, None, :])
+        acc += tl.dot(x, tl.load(b + h * K * BN + (kk + k)[None, :, None] * BN + j[None, None, :]))
+    tl.store(c + h * BM * BN + i[None, :, None] * BN + j[None, None, :], acc)
+
+
+@triton.jit
+def causal(q, k, v, o, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    row = tl.program_id(0) * BM
+    i, j, d = row + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    qs = tl.load(q + i[:, None] * D + d[None, :], mask=i[:, None] < n, other=0.0)
+    top, total, acc = tl.full((BM,), -1e30, tl.float32), tl.zeros((BM,), tl.float32), tl.zeros((BM, D), tl.float32)
+    for stage in tl.static_range(2):
+        low, high = (0, row) if stage == 0 else (row, tl.minimum(row + BM, n))
+        for s in range(low, high, BN):
+            scores = tl.dot(qs, tl.load(k + (s + j)[None, :] * D + d[:, None]))
+            if stage == 1:
+                scores = tl.where(i[:, None] >= (s + j)[None, :], scores, -1e30)
+            new = tl.maximum(top, tl.max(scores, 1))
+            p, scale = tl.exp2(scores - new[:, None]), tl.exp2(top - new)
+            total, top = total * scale + tl.sum(p, 1), new
+            acc = tl.dot(p.to(tl.float16), tl.load(v + (s + j)[:, None] * D + d[None, :]), acc * scale[:, None])
+    tl.store(o + i[:, None] * D + d[None, :], acc / total[:, None], mask=i[:, None] < n)
+
+
+@triton.jit
+def described_attention(q, k, v, o, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WS: tl.constexpr):
+    qd = tl.make_tensor_descriptor(q, [n, D], [D, 1], [BM, D])
+    kd = tl.make_tensor_descriptor(k, [n, D], [D, 1], [BN, D])
+    vd = tl.make_tensor_descriptor(v, [n, D], [D, 1], [BN, D])
+    od = tl.make_tensor_descriptor(o, [n, D], [D, 1], [BM, D])
+    row = tl.program_id(0) * BM
+    qs = qd.load([row, 0])
+    top, total, acc = tl.full((BM,), -1e30, tl.float32), tl.zeros((BM,), tl.float32), tl.zeros((BM, D), tl.float32)
+    for s in tl.range(0, n, BN, warp_specialize=WS):
+        scores = tl.dot(qs, kd.load([s, 0]).T)
+        new = tl.maximum(top, tl.max(scores, 1))
+        p, scale = tl.exp2(scores - new[:, None]), tl.exp2(top - new)
+        acc = tl.dot(p.to(tl.float16), vd.load([s, 0]), acc * scale[:, None])
+        total, top = total * scale + tl.sum(p, 1), new
+    od.store([row, 0], (acc / total[:, None]).to(tl.float16))
+
+
+@triton.jit
+def layer_norm(x, y, n, B: tl.constexpr):
+    j = tl.arange(0, B)
+    mean, squares = tl.zeros((B,), tl.float32), tl.zeros((B,), tl.float32)
+    for at in range(0, n, B):
+        v = tl.load(x + at + j, mask=at + j < n, other=0.0)
+        mean += v
+        squares += v * v
+    m = tl.sum(mean, 0) / n
+    scale = 1 / tl.sqrt(tl.sum(squares, 0) / n - m * m + 1e-5)
+    for at in range(0, n, B):
+        v = tl.load(x + at + j, mask=at + j < n, other=0.0)
+        tl.store(y + at + j, tl.cumsum((v - m) * scale, 0), mask=at + j < n)
+
+
+@triton.jit
 def norm(x, y, n, B: tl.constexpr):
     j = tl.arange(0, B)
     for r in range(n):
@@ -164,35 +259,57 @@ def chain(x, y, n, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.cons
 
 
 def drawn(
-    rng: random.Random, most: int
+    rng: random.Random, most: int, folder: Path
 ) -> Iterator[tuple[str, str, Any, dict[str, str], dict[str, int], dict[str, int]]]:
-    """Yield (kind, target, kernel, signature, constants, options), each kernel for three targets."""
-    half, whole = dict.fromkeys("ab", "*fp16"), "*fp32"
+    """Yield (kind, target, kernel, signature, constants, options), each kernel for three targets; `folder` is for random ones' texts."""
+    whole, every = "*fp32", ("sm_80", "sm_90", "sm_100", "gfx942")
     while most > 0:
+        typed = dict.fromkeys("ab", rng.choice(("*fp16", "*fp16", "*bf16", "*fp32")))
+        half, product = dict.fromkeys("ab", "*fp16"), {**typed, "c": whole, "M": "i32", "N": "i32", "K": "i32"}
         sizes = {"BM": rng.choice((32, 64, 128)), "BN": rng.choice((32, 64, 128)), "BK": rng.choice((32, 64))}
         wide = {"BM": 128, "BN": rng.choice((64, 128)), "BK": 64}
         length = {"B": rng.choice((256, 1024, 2048, 4096))}
         square = {"R": rng.choice((16, 32, 64)), **{name: rng.randrange(9) for name in "ABCD"}}
-        deep = {"num_stages": rng.choice((2, 3, 4)), "num_warps": rng.choice((4, 4, 8))}
+        tall = {"BM": sizes["BM"], "BN": sizes["BN"], "D": rng.choice((32, 64, 128))}
+        deep = {"num_stages": rng.choice((1, 2, 3, 4, 5)), "num_warps": rng.choice((2, 4, 4, 8))}
+        heads, rows = {**dict.fromkeys("qkv", "*fp16"), "o": whole, "n": "i32"}, {"x": whole, "y": whole, "n": "i32"}
         kind, kernel, signature, constants, targets = rng.choice(
             [
-                ("product", matmul, {**half, "c": whole, "K": "i32"}, sizes, ("sm_80", "sm_90", "sm_100", "gfx942")),
-                ("product and softmax", matmul_softmax, {**half, "c": whole, "K": "i32"}, sizes, ("sm_80", "sm_90", "gfx942")),
-                ("descriptors", described, {**half, "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}, {**wide, "WS": 0}, ("sm_90", "sm_100")),
-                ("warp groups", described, {**half, "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}, {**wide, "WS": 1}, ("sm_90", "sm_100")),
-                ("attention", attention, {**dict.fromkeys("qkv", "*fp16"), "o": whole, "n": "i32"}, {"BM": sizes["BM"], "BN": sizes["BN"], "D": 64}, ("sm_80", "sm_90", "gfx942")),
-                ("norm", norm, {"x": whole, "y": whole, "n": "i32"}, length, ("sm_80", "sm_90", "gfx942")),
-                ("softmax", softmax, {"x": whole, "y": whole, "n": "i32"}, length, ("sm_80", "sm_90", "gfx942")),
-                ("convolution", convolution, {"x": "*fp16", "w": "*fp16", "y": whole, "L": "i32"}, {"BM": sizes["BM"], "C": 32, "T": 3}, ("sm_80", "sm_90", "gfx942")),
-                ("random chain", chain, {"x": whole, "y": whole, "n": "i32"}, square, ("sm_80", "sm_90", "gfx942")),
-                ("random chain", chain, {"x": whole, "y": whole, "n": "i32"}, square, ("sm_80", "sm_100", "gfx942")),
+                ("product", matmul, {**typed, "c": whole, "K": "i32"}, sizes, every),
+                ("product, grouped", grouped, product, sizes, every),
+                ("product, persistent", persistent, product, {**sizes, "FLAT": rng.randrange(2)}, every),
+                ("product, batched", batched, {**typed, "c": whole, "K": "i32"}, {"BM": 32, "BN": sizes["BN"] // 2, "BK": 32}, every),
+                ("product and softmax", matmul_softmax, {**half, "c": whole, "K": "i32"}, sizes, every),
+                ("descriptors", described, {**product, **half, "c": "*fp16"}, {**wide, "WS": 0}, ("sm_90", "sm_100")),
+                ("warp groups", described, {**product, **half, "c": "*fp16"}, {**wide, "WS": 1}, ("sm_90", "sm_100")),
+                ("attention", attention, heads, tall, every),
+                ("attention, causal", causal, heads, {**tall, "BN": min(tall["BM"], tall["BN"])}, every),
+                ("attention, descriptors", described_attention, {**heads, "o": "*fp16"}, {"BM": 128, "BN": 64, "D": 64, "WS": rng.randrange(2)}, ("sm_90", "sm_100")),
+                ("norm", norm, rows, length, every),
+                ("layer norm", layer_norm, rows, length, every),
+                ("softmax", softmax, rows, length, every),
+                ("convolution", convolution, {"x": "*fp16", "w": "*fp16", "y": whole, "L": "i32"}, {"BM": sizes["BM"], "C": rng.choice((32, 64)), "T": 3}, every),
+                ("random chain", chain, rows, square, every),
+                *[("random program", None, {"x": whole, "w": whole, "y": whole, "n": "i32"}, {}, every)] * 8,
             ]
         )  # fmt: skip
         if constants.get("WS"):
             deep["num_warps"] = 4
-        for target in targets:
+        if kernel is None:
+            path = written(rng, folder, f"random_{rng.randrange(10**9)}")
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+            spec.loader.exec_module(module)  # type: ignore[union-attr]
+            kernel = module.kernel
+        for target in rng.sample(targets, min(3, len(targets))):
             most -= 1
             yield kind, target, kernel, signature, constants, deep
+
+
+def cpu_seconds() -> float:
+    """Return what this process and its children (`ptxas`) have computed."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(row.ru_utime + row.ru_stime for row in spent)
 
 
 def bytes_of(plan: Plan, value: int) -> tuple[int, int]:
@@ -261,6 +378,15 @@ def judged(text: str) -> tuple[str, str, Document | None]:
     return ("accused", report.violations[0].kind, document) if report.violations else ("clean", "", document)
 
 
+def whole_compile(source: Any, target: str, options: dict[str, int]) -> bool:
+    """Compile to machine code; return whether that could be done (registers and shared memory suffice)."""
+    try:
+        triton.compile(source, target=TARGETS[target], options=options)
+    except Exception:  # noqa: BLE001 - whatever the compiler raises
+        return False
+    return True
+
+
 def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return several answers as one."""
     return {
@@ -292,25 +418,33 @@ def main() -> None:
     without: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []
     seconds: Counter[str] = Counter()
-    for kind, target, kernel, signature, constants, options in drawn(rng, given.most):
+    folder = Path(tempfile.mkdtemp())
+    knobs.compilation.always_compile = True
+    for kind, target, kernel, signature, constants, options in drawn(rng, given.most, folder):
         source = ASTSource(
             kernel, signature={**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants,
             attrs={(place,): [["tt.divisibility", 16]] for place in range(len(signature))},
         )  # fmt: skip
-        case = {"kind": kind, "target": target, **constants, **options}
-        start = time.process_time()
+        case = {"kind": kind, "target": target, "kernel": kernel.__name__, **constants, **options}
+        if kind == "random program":
+            case["text"] = kernel.src
+        start = cpu_seconds()
         try:
             text = compiled(source, TARGETS[target], options)
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises
             table[f"{kind}, {target}: not compiled"] += 1
             listed.append({**case, "not compiled": str(error)[:200]})
             continue
-        compiled_at = time.process_time()
+        compiled_at = cpu_seconds()
         state, why, document = judged(text)
         if document is None and "no plan here" in why:
             state = "no shared memory"
         seconds[f"compiled, {kind}"] += round(compiled_at - start, 3)
-        seconds[f"judged, {kind}"] += round(time.process_time() - compiled_at, 3)
+        judged_at = cpu_seconds()
+        seconds[f"judged, {kind}"] += round(judged_at - compiled_at, 3)
+        if kind.startswith("product") and whole_compile(source, target, options):
+            seconds[f"judged, products whose whole compile was measured, {target}"] += round(judged_at - compiled_at, 3)
+            seconds[f"whole compile of these, {target}"] += round(cpu_seconds() - judged_at, 3)
         table[f"{kind}, {target}: {state}"] += 1
         if state in {"accused", "refused"}:
             listed.append({**case, state: why})

@@ -79,6 +79,8 @@ class KernelWalk:
     """What ops do, by name; `scratch` is what any other does that has an allocation."""
     steps: dict[int, list[IrOp]]
     """The ops of each block that may do something, by its line; the first walk there finds them."""
+    beside: Actor = field(default_factory=lambda: Actor("another block", 4))
+    """Of the same cluster: it runs the same text, and meets this one in cluster barriers."""
     left: int = MOST_OPS
     branches: int = 0
     turns: Counter[int] = field(default_factory=Counter)
@@ -91,10 +93,26 @@ class KernelWalk:
         """Return the error about an op."""
         return DocumentError(self.source, f"line {op.line}", f"{op.name} {rule}")
 
+    def unended(self, op: IrOp) -> DocumentError:
+        """Return the error about a wait for what no op of this block ends."""
+        others = "other blocks of the cluster may end, and those are not examined"
+        return self.refuse(op, f"waits for a phase that {others if self.in_cluster else 'nobody ends'}")
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether blocks run together that reach each other's memory."""
+        return int(self.function.attributes.get("ttg.num-ctas") or 1) > 1
+
+    @property
+    def mbarriers_between_blocks(self) -> bool:
+        """Whether an op is there by which one block may tell others that it is ready."""
+        ops = (op for block in self.function.body.blocks for op in block.ops)
+        return any(op.regions or op.name.startswith(ARRIVALS) for op in ops)
+
     def run(self) -> None:
         """Run the kernel to its end."""
         warps = int(self.function.attributes.get("ttg.num-warps") or 4)
-        if int(self.function.attributes.get("ttg.num-ctas") or 1) > 1:
+        if self.in_cluster:
             self.unexamined["thread blocks of a cluster: what others of it do to this one's memory"] += 1
         signature = dict(re.findall(r"(%[\w$.-]+): ([^\s,){]+)", self.function.signature))
         names: dict[str, Known] = {
@@ -102,7 +120,7 @@ class KernelWalk:
             for name in self.function.body.arguments
         }
         for op in self.region(Frame(Actor("block", warps), names, self.function.body)):
-            raise self.refuse(op, "waits for a phase that nobody ends")
+            raise self.unended(op)
 
     def region(self, frame: Frame) -> Iterator[IrOp]:
         """Run a region; yield each time that its actor has to wait for another one."""
@@ -148,7 +166,7 @@ class KernelWalk:
         return targets[0] if condition else targets[1]
 
     def stepped(self, block: IrBlock) -> list[IrOp]:
-        """Return the ops of a block without those on registers alone: no act, no number, no view."""
+        """Return the ops of a block but those on registers alone: no act, number or view."""
         return [op for op in block.ops if op.name in self.acts or not REGISTERS.match(op.name) or not on_registers(op)]
 
     def execute(self, frame: Frame, op: IrOp) -> None:
@@ -245,7 +263,7 @@ class KernelWalk:
                 else:
                     stuck.append(waits)
             if len(stuck) == len(running) and stuck and before == len(threads.earlier):
-                raise self.refuse(stuck[0], "waits for a phase that nobody ends")
+                raise self.unended(stuck[0])
         threads.barrier(block, told(op), groups)
         yield from ()
 
@@ -269,6 +287,8 @@ def on_registers(op: IrOp) -> bool:
     named = "memdesc" in op.text or "allocation." in op.text
     return not named and ("tensor<" in op.text or not op.name.startswith("arith."))
 
+
+ARRIVALS: Final = ("ttng.arrive", "ttng.tc_gen5", "ttng.async_copy_mbarrier", "ttng.async_shared_store", "ttng.clc")
 
 BRANCHES: Final = frozenset({"cf.br", "cf.cond_br", "tt.return", "ttg.warp_yield", "ttg.warp_return"})
 

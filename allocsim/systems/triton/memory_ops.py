@@ -11,6 +11,11 @@ that arrives on an mbarrier or expects bytes (`signal`), inside of `tensormap_fe
 and, of several warp groups, behind a `warp_group_dot_wait` that is not `warpGroupLocal`. They were
 read off the PTX of triton 3.9; in releases before triton#11056 that wait was always local.
 
+Of a cluster (`num-ctas`) one block is looked at. A multicast copy is started by any of them, so it
+comes at some time behind the last cluster barrier, whatever this block has done since: a block that
+reuses bytes without such a barrier races (triton#11328, #11411). Where arrivals at mbarriers may
+tell a block that others are ready, that is not examined.
+
 What this module does not see: masks, proxies, and what a copy does in other blocks of a cluster.
 """
 
@@ -132,7 +137,11 @@ def scatter(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def barrier(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Meet, if that orders shared memory."""
     if op.name != "ttg.barrier" or re.search(r"\b(local|all)\b", op.text):
+        if op.name == "ttng.cluster_barrier" and "relaxed" in op.text:
+            return  # it orders what blocks do, and no memory
         walk.threads.barrier(frame.actor, told(op))
+        if op.name == "ttng.cluster_barrier":
+            walk.beside.base = list(frame.actor.base)
 
 
 def copy(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
@@ -172,9 +181,13 @@ def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
         raise walk.refuse(op, "has an operand that is not known to be shared memory")
     if not walk.happens(frame, op.operands[-1]):
         return
-    if "multicast" in op.text:
-        walk.unexamined["what a multicast copy writes in other blocks of the cluster"] += 1
-    number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
+    if "multicast" not in op.text:
+        number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
+    elif walk.mbarriers_between_blocks:
+        walk.unexamined["when a block may copy to others, where mbarriers tell it"] += 1
+        number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
+    else:
+        number = walk.threads.op(walk.beside, f"{told(op)}, by another block", (), parts, engine=True)
     arrive(walk, op, mbarriers[0], [number], nbytes=-sum(part.nbytes for part in parts))
 
 
@@ -315,7 +328,7 @@ OPS: Final[dict[str, Act]] = {
     "ttg.memdesc_index": view_of, "ttg.memdesc_subslice": view_of, "ttg.memdesc_trans": view_of,
     "ttg.memdesc_reshape": view_of, "ttg.memdesc_reinterpret": view_of, "ttng.tmem_subslice": view_of,
     "ttg.local_load": load, "ttg.local_gather": gather, "ttg.local_store": store, "ttg.local_scatter": scatter,
-    "ttg.barrier": barrier, "ttng.tensormap_fenceproxy_acquire": barrier, "ttg.local_barrier": barrier, "gpu.barrier": barrier, "rocdl.barrier": barrier,
+    "ttg.barrier": barrier, "ttng.cluster_barrier": barrier, "ttng.tensormap_fenceproxy_acquire": barrier, "ttg.local_barrier": barrier, "gpu.barrier": barrier, "rocdl.barrier": barrier,
     "nvvm.barrier0": barrier, "amdgpu.lds_barrier": barrier, "amdg.lds_barrier": barrier,
     "ttg.async_copy_global_to_local": copy, "amdg.buffer_load_to_local": copy, "ttg.async_commit_group": commit,
     "ttg.async_wait": wait_copies, "amdg.async_wait": wait_copies,
@@ -327,7 +340,7 @@ OPS: Final[dict[str, Act]] = {
     "ttng.warp_group_dot": dot, "ttng.warp_group_dot_wait": wait_dots,
     "ttng.tmem_load": tensor_load, "ttng.tmem_store": tensor_store,
     "ttng.tc_gen5_mma": mma, "ttng.tc_gen5_mma_scaled": mma, "ttng.tc_gen5_commit": commit_mma,
-    "ttng.fence_async_shared": pass_over,
+    "ttng.fence_async_shared": pass_over, "ttng.fence_mbarrier_init_release_cluster": pass_over,
 }  # fmt: skip
 """What is known of ops that touch shared memory or give numbers."""
 

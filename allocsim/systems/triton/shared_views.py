@@ -9,6 +9,7 @@ laid out as if its elements lay in row-major order. That is exact within an allo
 allocations for views that are contiguous; a slice of columns beside bytes of another allocation is
 laid as if rows lay in order. Padding (`#ttg.padded_shared`) counts to what an allocation takes and
 to where a block of it begins, not between the rows of a slice.
+Of a tensor that is split over the blocks of a cluster (`CGALayout`) a block has its part.
 Tensor memory is columns of 128 rows of 4 bytes: a block of 128 rows is its columns.
 
 What this module does not see: banks and swizzling, partitioned layouts, blocks of 64 rows.
@@ -25,6 +26,7 @@ from allocsim.model.layout import LIMIT
 TYPE: Final = re.compile(r"<((?:\d+x)+)(\w+(?:<[^<>]*>)?)(?:, (#[\w.]+(?:<\{.*?\}>)?))?(?:, (#[\w.]+))?")
 BITS: Final = re.compile(r"[a-z]+(\d{1,3})")
 PADDING: Final = re.compile(r"(\d{1,9}):\+(\d{1,9})")
+BASIS: Final = re.compile(r"\[([-\d, ]+)")
 TENSOR_MEMORY: Final = "#ttng.tensor_memory"
 COLUMN: Final = 512
 """Bytes of a column of tensor memory."""
@@ -135,7 +137,7 @@ def _whole(text: str, layout: str) -> SharedView | None:
     width = BITS.match(found[2]) if found else None
     if found is None or width is None:
         return None
-    shape = tuple(int(size) for size in found[1].split("x") if size)
+    shape = _in_one_block([int(size) for size in found[1].split("x") if size], layout)
     if math.prod(shape) * int(width[1]) > LIMIT:
         return None
     padding = tuple((int(every), int(by)) for every, by in PADDING.findall(layout)) if "padded" in layout else ()
@@ -143,6 +145,15 @@ def _whole(text: str, layout: str) -> SharedView | None:
         home=0, offset=0, shape=shape, strides=_dense(shape), bits=int(width[1]), kind=found[2],
         padding=padding, in_tensor_memory=TENSOR_MEMORY in text,
     )  # fmt: skip
+
+
+def _in_one_block(shape: list[int], layout: str) -> tuple[int, ...]:
+    """Return what one block of a cluster has: each basis of its layout halves the dimensions that it goes along."""
+    for basis in BASIS.findall(layout.partition("CGALayout = ")[2].partition("]]")[0]):
+        steps = [int(step) for step in basis.split(",")]
+        for axis, step in enumerate(reversed(steps[-len(shape) :]), 1):
+            shape[-axis] = shape[-axis] // 2 if step else shape[-axis]
+    return tuple(shape)
 
 
 @lru_cache(maxsize=1024)

@@ -168,6 +168,72 @@ def test_blocks_of_a_cluster_are_named_as_not_examined():
     assert said.startswith("thread blocks of a cluster")
 
 
+MULTICAST = b"""#b = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0], CGALayout = [[0, 0]]}>
+#s = #ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16, CGALayout = [[0, 0]]}>
+#m = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], CGALayout = [[1]]}>
+#smem = #ttg.shared_memory
+module attributes {"ttg.num-ctas" = 2 : i32, "ttg.num-warps" = 4 : i32, ttg.shared = 8200 : i32} {
+  tt.func public @reuses(%desc: !tt.tensordesc<64x64xf16, #s>, %x: tensor<64x64xf16, #b>) {
+    %zero = arith.constant 0 : i32
+    %true = arith.constant true
+    %ring = ttg.local_alloc {allocation.offset = 0 : i32} : () -> !ttg.memdesc<1x64x64xf16, #s, #smem, mutable>
+    %bar = ttg.local_alloc {allocation.offset = 8192 : i32} : () -> !ttg.memdesc<2xi64, #m, #smem, mutable>
+    ttng.init_barrier %bar, 1 : !ttg.memdesc<2xi64, #m, #smem, mutable>
+    %view = ttg.memdesc_index %ring[%zero] : !ttg.memdesc<1x64x64xf16, #s, #smem, mutable> -> !ttg.memdesc<64x64xf16, #s, #smem, mutable>
+    ttg.local_store %x, %view : tensor<64x64xf16, #b> -> !ttg.memdesc<64x64xf16, #s, #smem, mutable>
+    ttg.barrier local
+    %y = ttg.local_load %view : !ttg.memdesc<64x64xf16, #s, #smem, mutable> -> tensor<64x64xf16, #b>
+    ttng.cluster_barrier
+    ttng.barrier_expect %bar, 8192, %true : !ttg.memdesc<2xi64, #m, #smem, mutable>
+    ttng.async_tma_copy_global_to_local %desc[%zero, %zero] %view, %bar, %true {multicast} : !tt.tensordesc<64x64xf16, #s>, !ttg.memdesc<2xi64, #m, #smem, mutable> -> !ttg.memdesc<64x64xf16, #s, #smem, mutable>
+    ttng.wait_barrier %bar, %zero : !ttg.memdesc<2xi64, #m, #smem, mutable>
+    %z = ttg.local_load %view : !ttg.memdesc<64x64xf16, #s, #smem, mutable> -> tensor<64x64xf16, #b>
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("barrier", "found"),
+    [
+        (b"ttng.cluster_barrier", set()),
+        (b"ttng.cluster_barrier {relaxed = true}", {"Race"}),
+        (b"ttg.barrier local", {"Race"}),
+        (b"", {"Race"}),
+    ],
+)
+def test_another_block_copies_into_bytes_that_are_reused(barrier, found):
+    """triton#11328, #11411: no cluster barrier was set before a multicast copy into a view."""
+    assert kinds(MULTICAST.replace(b"ttng.cluster_barrier", barrier)) == found
+
+
+def test_blocks_that_tell_each_other_by_mbarriers_are_not_accused_but_named():
+    arrival = b"ttng.arrive_barrier %bar, 1, %false : !ttg.memdesc<2xi64, #m, #smem, mutable>\n    tt.return"
+    kernel = MULTICAST.replace(
+        b"    ttng.cluster_barrier\n", b"    %false = arith.constant false\n    ttg.barrier local\n"
+    )
+    document = loads(kernel.replace(b"tt.return", arrival), "kernel")
+    assert check(document).violations == ()
+    assert "when a block may copy to others, where mbarriers tell it" in systems.remarks_on(document)["not examined"]
+
+
+def test_a_wait_that_other_blocks_may_end_is_refused_by_name():
+    with pytest.raises(DocumentError, match="other blocks of the cluster may end, and those are not examined"):
+        loads(MULTICAST.replace(b"%bar, 1 :", b"%bar, 2 :"), "kernel")
+
+
+def test_stores_to_another_blocks_memory_are_refused_by_name():
+    """What facebookexperimental/triton has for it (#749, #758)."""
+    remote = (
+        b"%far = ttng.map_to_remote_buffer %view, %zero : !ttg.memdesc<64x64xf16, #s, #smem, mutable>\n    tt.return"
+    )
+    with pytest.raises(
+        DocumentError, match=r"ttng\.map_to_remote_buffer touches shared memory, and what it does is not"
+    ):
+        loads(MULTICAST.replace(b"tt.return", remote), "kernel")
+
+
 GATHER = b"""#b = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
 #s = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
 module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.shared = 512 : i32} {
