@@ -139,8 +139,8 @@ def heading(axes: Axes, finding: str, details: Sequence[str] = (), *, room: floa
     place.
     """
     figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()
+    assert isinstance(figure, Figure)
+    _lay_out(figure)
     width = axes.get_window_extent().width / figure.dpi  # inches
     lines = [line for detail in details for line in wrap(detail, max(int(width * 14.5), 20))]
     below = room + 7
@@ -225,13 +225,21 @@ def _settle(figure: Figure) -> None:
 
     The solver behind constrained layout adds in the order of addresses in memory, so its last
     digits vary from run to run, and laying out again starts from where it is: without this, equal
-    figures would not give equal bytes.
+    figures would not give equal bytes. No engine is left: one that does nothing would still have the
+    figure drawn once more in front of each file.
     """
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    _lay_out(figure)
+    figure.set_layout_engine(None)
     for axes in figure.axes:
         left, bottom, width, height = axes.get_position(original=True).bounds
         axes.set_position((round(left, 4), round(bottom, 4), round(width, 4), round(height, 4)))
+
+
+def _lay_out(figure: Figure) -> None:
+    """Give each part of the figure its place; nothing is drawn, which takes as long again."""
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
 
 
 @contextmanager
