@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from allocsim.document import dumps, loads
 from allocsim.errors import DocumentError
@@ -19,6 +20,9 @@ from allocsim.model import HOST_READ, SAME, VIEW, Document, Role
 from allocsim.outcomes import JudgeRules, judge_file
 
 PLANS = Path(__file__).parent / "data" / "plans"
+
+DAMAGED = pytest.mark.parametrize("times", [200, pytest.param(2000, marks=pytest.mark.campaign)])
+"""How often a file is damaged."""
 
 
 def causes(path: Path | str) -> list[tuple[str, str]]:

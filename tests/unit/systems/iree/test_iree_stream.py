@@ -1,7 +1,7 @@
 """IREE's stream dialect: real dumps, what is told of concurrency and packs, wrong slots, and what is refused."""
 
 import pytest
-from plan_laws import PLANS, causes, law_of_damage
+from plan_laws import DAMAGED, PLANS, causes, law_of_damage
 
 from allocsim import check, systems
 from allocsim.errors import DocumentError
@@ -294,8 +294,9 @@ def test_names_may_come_again_once_their_region_has_ended():
     assert document.plans[1].offset.tolist() == [0]
 
 
-def test_damaged_dumps_end_in_one_line():
-    read, refused = law_of_damage((FOLDER / "layers.txt").read_bytes(), loads, seed=5, times=2000)
+@DAMAGED
+def test_damaged_dumps_end_in_one_line(times):
+    read, refused = law_of_damage((FOLDER / "layers.txt").read_bytes(), loads, seed=5, times=times)
 
     assert refused > 0
-    assert read + refused == 2000
+    assert read + refused == times

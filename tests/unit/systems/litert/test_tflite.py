@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from plan_laws import PLANS, causes, law_of_damage
+from plan_laws import DAMAGED, PLANS, causes, law_of_damage
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -121,15 +121,17 @@ def test_a_plan_for_another_number_of_tensors_is_refused():
 
 
 @pytest.mark.parametrize("name", ["while_offline.tflite", "if_offline.tflite", "rand7_offline.tflite"])
-def test_damaged_models_end_in_one_line(name):
-    read, refused = law_of_damage((FOLDER / name).read_bytes(), tflite.loads, seed=3, times=2000)
+@DAMAGED
+def test_damaged_models_end_in_one_line(name, times):
+    read, refused = law_of_damage((FOLDER / name).read_bytes(), tflite.loads, seed=3, times=times)
 
     assert read > 0
     assert refused > 0
 
 
-def test_damaged_pointers_end_in_one_line():
-    _, refused = law_of_damage((FOLDER / "reshape_add.json").read_bytes(), litert_pointers.loads, seed=3, times=2000)
+@DAMAGED
+def test_damaged_pointers_end_in_one_line(times):
+    _, refused = law_of_damage((FOLDER / "reshape_add.json").read_bytes(), litert_pointers.loads, seed=3, times=times)
 
     assert refused > 0
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from plan_laws import PLANS, causes, law_of_damage, law_of_elide, law_of_shift
+from plan_laws import DAMAGED, PLANS, causes, law_of_damage, law_of_elide, law_of_shift
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -102,8 +102,9 @@ def test_a_dump_that_contradicts_itself_is_refused_in_one_line(damage, rule):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_damaged_dumps_end_in_one_line(name):
-    read, refused = law_of_damage((FOLDER / f"{name}.json").read_bytes(), loads, seed=4, times=2000)
+@DAMAGED
+def test_damaged_dumps_end_in_one_line(name, times):
+    read, refused = law_of_damage((FOLDER / f"{name}.json").read_bytes(), loads, seed=4, times=times)
 
     assert refused > 0
-    assert read + refused == 2000
+    assert read + refused == times

@@ -1,7 +1,7 @@
 """TorchInductor's wrappers: real ones, the laws, a wrong reuse, and what is refused."""
 
 import pytest
-from plan_laws import PLANS, causes, law_of_damage
+from plan_laws import DAMAGED, PLANS, causes, law_of_damage
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -261,8 +261,9 @@ def test_what_is_not_known_is_refused_with_its_line(old, new, rule):
         loads(changed("forward", (old, new)), "x.py")
 
 
-def test_damaged_wrappers_end_in_one_line():
-    _, refused = law_of_damage(text("backward").encode(), loads, seed=3, times=2000)
+@DAMAGED
+def test_damaged_wrappers_end_in_one_line(times):
+    _, refused = law_of_damage(text("backward").encode(), loads, seed=3, times=times)
 
     assert refused > 0
 

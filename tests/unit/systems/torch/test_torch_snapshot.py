@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from plan_laws import law_of_damage
+from plan_laws import DAMAGED, law_of_damage
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -167,8 +167,9 @@ def test_what_is_wrong_is_said_in_one_line(data, rule):
         loads(data, "x.pickle")
 
 
-def test_damaged_snapshots_end_in_one_line():
-    read, refused = law_of_damage(dumped(first_fit(40, 3)), loads, seed=3, times=2000)
+@DAMAGED
+def test_damaged_snapshots_end_in_one_line(times):
+    read, refused = law_of_damage(dumped(first_fit(40, 3)), loads, seed=3, times=times)
 
     assert read > 0
     assert refused > 0

@@ -1,7 +1,7 @@
 """TVM's planned modules: a real one, the laws, a wrong reuse, and what is refused."""
 
 import pytest
-from plan_laws import PLANS, causes, law_of_damage
+from plan_laws import DAMAGED, PLANS, causes, law_of_damage
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -102,11 +102,12 @@ def test_a_kernel_that_is_not_seen_to_store_is_refused():
         loads(MODULE.format(step='T.evaluate(T.call_extern("f", A.data))', first="").encode())
 
 
-def test_damaged_modules_end_in_one_line():
-    read, refused = law_of_damage(PATH.read_bytes(), loads, seed=3, times=2000)
+@DAMAGED
+def test_damaged_modules_end_in_one_line(times):
+    read, refused = law_of_damage(PATH.read_bytes(), loads, seed=3, times=times)
 
     assert refused > 0
-    assert read + refused == 2000
+    assert read + refused == times
 
 
 PLANNED = """

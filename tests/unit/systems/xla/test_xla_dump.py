@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from plan_laws import PLANS, blamed, causes, law_of_damage, shifts
+from plan_laws import DAMAGED, PLANS, blamed, causes, law_of_damage, shifts
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -142,7 +142,8 @@ def test_an_asynchronous_copy_keeps_its_operand_until_it_is_done(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["after_optimizations.txt", "buffer-assignment.txt"])
-def test_damaged_text_ends_in_one_line(tmp_path, file):
+@DAMAGED
+def test_damaged_text_ends_in_one_line(tmp_path, file, times):
     folder = tmp_path / "dump"
     shutil.copytree(FOLDER / "scan", folder)
     path = next(folder.glob(f"*{file}"))
@@ -152,7 +153,7 @@ def test_damaged_text_ends_in_one_line(tmp_path, file):
         path.write_bytes(damaged)
         return systems.load(folder)
 
-    read, refused = law_of_damage(data, loads, seed=3, times=2000)
+    read, refused = law_of_damage(data, loads, seed=3, times=times)
     assert read > 0
     assert refused > 0
 

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from plan_laws import PLANS, law_of_damage, law_of_elide, law_of_shift
+from plan_laws import DAMAGED, PLANS, law_of_damage, law_of_elide, law_of_shift
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -128,11 +128,12 @@ def test_what_is_wrong_in_ranges_is_said_with_its_line(text, rule):
         parse_live_ranges(text, "x.txt")
 
 
-def test_damaged_ranges_end_in_one_line():
+@DAMAGED
+def test_damaged_ranges_end_in_one_line(times):
     def loads(data, source):
         parse_live_ranges(data.decode("utf-8", "replace"), source)
 
-    _, refused = law_of_damage(ranges().encode(), loads, seed=5, times=2000)
+    _, refused = law_of_damage(ranges().encode(), loads, seed=5, times=times)
 
     assert refused > 0
 

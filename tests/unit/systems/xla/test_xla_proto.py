@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from columns import difference
-from plan_laws import PLANS, law_of_damage
+from plan_laws import DAMAGED, PLANS, law_of_damage
 
 from allocsim import systems
 from allocsim.errors import DocumentError
@@ -43,8 +43,9 @@ def test_a_module_without_an_assignment_has_no_plan_here():
         xla_dump.loads(data[: 3 + size], "x.hlo.pb")
 
 
-def test_damaged_protos_end_in_one_line():
-    read, refused = law_of_damage(proto().read_bytes(), xla_dump.loads, seed=6, times=2000)
+@DAMAGED
+def test_damaged_protos_end_in_one_line(times):
+    read, refused = law_of_damage(proto().read_bytes(), xla_dump.loads, seed=6, times=times)
 
     assert read > 0
     assert refused > 0
