@@ -5,11 +5,12 @@ brings it back. Hypothesis also draws constants of the modules that happen to be
 before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
 
 `--cpu-seconds FILE` writes down what each test costs: processor time, its own and that of the processes it started and waited for, which other load
-changes little. What is marked `campaign` is asked by `-m campaign` alone (`make campaigns`); what became of it is kept in `benchmarks/results/campaigns.json`.
+changes little. A recorder is compiled once for all tests of a process. What is marked `campaign` is asked by `-m campaign` alone (`make campaigns`); what became of it is kept in `benchmarks/results/campaigns.json`.
 """
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -65,6 +66,24 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker(CAMPAIGN)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker(CAMPAIGN)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recorders_are_compiled_once(tmp_path_factory):
+    """A test that records in its own process takes the library that an earlier one had compiled, by the same words."""
+    from allocsim.files import preloaded  # noqa: PLC0415 - where a run collects only, nothing of the project is needed
+
+    compiled, kept = preloaded.built, {}
+
+    def built(source, folder, *flags, shared=True):
+        words = (source, os.environ.get("CC"), os.environ.get("PATH"), flags, shared)
+        if words not in kept:
+            kept[words] = compiled(source, tmp_path_factory.mktemp("recorder"), *flags, shared=shared)
+        return Path(shutil.copy2(kept[words], folder))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preloaded, "built", built)
+        yield
 
 
 class Keeper:
