@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from few import few_of
 
 from allocsim.allocators import ALLOCATORS, find, pin_all
 from allocsim.fuzzing import batch as batches
@@ -35,13 +36,6 @@ def planned(random, program, *, faults):
         else:
             plan = replace(plan, problem=mistaken(plan.problem, [(random.choice(MISTAKES), *choice)]))
     return plan
-
-
-def few_of(seeds, number):
-    """Seeds as parameters: the first of them always, the others in a campaign."""
-    return [
-        seed if place < number else pytest.param(seed, marks=pytest.mark.campaign) for place, seed in enumerate(seeds)
-    ]
 
 
 def judged_alone(plans):

@@ -5,7 +5,9 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
+import pytest
 from culprits import PLANTS, culprits
+from few import few_of
 from retelling import with_programs
 
 from allocsim.judge.fast import check
@@ -82,9 +84,10 @@ def cheaper(document, below):
     return None, len(found)
 
 
-def test_no_cure_is_beaten_by_a_single_change():
+@pytest.mark.parametrize("seeds", few_of([150, 450], 1))
+def test_no_cure_is_beaten_by_a_single_change(seeds):
     beaten, equal, tried, documents = [], 0, 0, 0
-    for culprit in culprits(range(500_000, 500_450), tuple(PLANTS)):
+    for culprit in culprits(range(500_000, 500_000 + seeds), tuple(PLANTS)):
         document = culprit.evidence.document
         if max(len(program.ops) for program in document.programs) > LARGEST or culprit.evidence.audit:
             continue
@@ -98,6 +101,6 @@ def test_no_cure_is_beaten_by_a_single_change():
         elif equal < 2:  # a search that finds nothing anywhere would say nothing
             equal += cheaper(document, cure.nbytes + 1)[0] == cure.nbytes
     assert beaten == []
-    assert documents > 25
-    assert tried > 200
+    assert documents > seeds // 18
+    assert tried > seeds // 3
     assert equal == 2

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from few import few_of
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis import strategies as st
 
@@ -287,7 +288,7 @@ def smallest(strategy, kind, number):
 
 
 @pytest.mark.parametrize("kind", ["Overlap", "StaleRead", "UnsafeInPlace"])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", few_of(range(4), 1))
 def test_a_planted_fault_shrinks_to_a_few_ops(kind, number):
     program = smallest(plans(), kind, number).program
 
@@ -296,7 +297,7 @@ def test_a_planted_fault_shrinks_to_a_few_ops(kind, number):
 
 
 @pytest.mark.parametrize("kind", ["LifetimeTooShort", "BadShare"])
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", few_of(range(2), 1))
 def test_a_mistaken_belief_shrinks_to_a_few_ops(kind, number):
     program = smallest(problems(mistakes=True), kind, number).program
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import strategies
 from agreement_plain import agree, compare
+from few import few_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ DOCUMENTS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("first", range(1_000_000, 1_000_300, 100))
+@pytest.mark.parametrize("first", few_of(range(1_000_000, 1_000_300, 100), 1))
 def test_the_judges_agree_on_documents_of_version_2(first):
     for seed in range(first, first + 100):
         assert agree(seed, screens=seed % 2 == 0) == [], f"seed {seed}"

@@ -6,6 +6,7 @@ by ENOSPC, by Ctrl-C, and by a SIGKILL in a process of its own.
 
 import errno
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from few import few_of
 
 from allocsim.errors import OutputError
 from allocsim.files import claimed
@@ -110,10 +112,16 @@ def test_a_failure_at_any_moment_leaves_one_of_two_states(
     assert back > 20
 
 
-def test_a_kill_at_any_moment_is_mended_by_the_next_command(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """After a SIGKILL each name has its old or its new bytes for `current`, all of one state, and foreign files never move."""
+@pytest.mark.parametrize("every", few_of([3, 1], 1))
+def test_a_kill_at_any_moment_is_mended_by_the_next_command(
+    every: int, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """After a SIGKILL each name has its old or its new bytes for `current`, all of one state, and foreign files never move.
+
+    Asked at each third moment, the first of which is drawn; a campaign has them all.
+    """
     seen: set[bool] = set()
-    for moment in moments(tmp_path / "whole"):
+    for moment in moments(tmp_path / "whole")[random.randrange(every) :: every]:
         folder = laid(tmp_path / str(moment))
         child = os.fork()
         if not child:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from few import few_of
 from scenario_runs import ALL, PAIRS, THREE, small
 
 from allocsim.allocators import ALLOCATORS
@@ -26,7 +27,7 @@ def test_each_scenario_and_each_pair_gets_its_verdict(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", few_of(ALL, 2))
 @pytest.mark.parametrize(("layers", "seq"), [(3, 5), pytest.param(4, 16, marks=pytest.mark.campaign)])
 def test_so_it_does_at_other_sizes(name, layers, seq):
     assert small(name, layers=layers, seq=seq, steps=3).matches
@@ -37,7 +38,7 @@ def test_all_three_at_once_are_all_named():
     assert result.verdict.classes == {("C04", "kernel"), ("C01", "plan"), ("C06", "caller")}
 
 
-@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("allocator", few_of(ALLOCATORS, 6))
 def test_the_repaired_twin_is_clean_under_every_planner(allocator):
     result = small("ggml-1501", fixed=True, allocator=allocator)
     assert result.matches
