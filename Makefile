@@ -20,6 +20,7 @@ quick: venv     ## every test but the slow ones
 
 campaigns: venv ## what is long by nature; results in benchmarks/results/campaigns.json
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m campaign
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist worksteal tests/laws
 
 lint: venv      ## style, and what may import what
 	$(BIN)/ruff check .

@@ -2,7 +2,9 @@
 
 Under CI the examples are the same on every run (`derandomize`); elsewhere they vary, and a failing one prints the blob that
 brings it back. Hypothesis also draws constants of the modules that happen to be loaded, which hangs on the tests that ran
-before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing asserts a time. `HYPOTHESIS_PROFILE=thorough` draws many more, by hand.
+before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing
+asserts a time. A law draws 40 examples where it does not say otherwise: with 15 of each, no mutant of the judge that was tried
+survives unexplained (`benchmarks/judge_mutants.py`). `HYPOTHESIS_PROFILE=thorough` draws 2,000, as `make campaigns` does of the laws.
 
 `--cpu-seconds FILE` writes down what each test costs: processor time, its own and that of the processes it started and waited for, which other load
 changes little. A recorder is compiled once for all tests of a process. What is marked `campaign` is asked by `-m campaign` alone (`make campaigns`); what became of it is kept in `benchmarks/results/campaigns.json`.
@@ -28,7 +30,9 @@ SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.la
 assert hasattr(providers, "_get_local_constants")  # else look up what has its place, and ask that for nothing
 providers._get_local_constants = lambda: providers._local_constants
 
-settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=SLOW_TO_DRAW)
+settings.register_profile(
+    "default", max_examples=40, deadline=None, print_blob=True, suppress_health_check=SLOW_TO_DRAW
+)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
@@ -56,8 +60,9 @@ def pytest_runtest_protocol(item):
 
 def pytest_configure(config):
     """Keep what becomes of campaigns, in the process that is told by all workers."""
-    if config.option.markexpr == CAMPAIGN and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Keeper())
+    thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+    if (thorough or config.option.markexpr == CAMPAIGN) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Keeper(", thorough" * thorough))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -89,12 +94,12 @@ def _recorders_are_compiled_once(tmp_path_factory):
 class Keeper:
     """Notes how each campaign ended."""
 
-    def __init__(self):
-        self.ended = {}
+    def __init__(self, how):
+        self.how, self.ended = how, {}
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
-            self.ended[report.nodeid] = report.outcome
+            self.ended[report.nodeid + self.how] = report.outcome
 
     def pytest_sessionfinish(self):
         kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}

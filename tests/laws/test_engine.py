@@ -297,7 +297,6 @@ def random_plan(program, seed):
 
 
 @given(steps=recipes, seed=st.integers(0, 99))
-@settings(max_examples=60)
 def test_a_graph_means_what_its_ops_mean(steps, seed):
     """Loss and gradients in f64 are those of the plain interpretation and of HIPS autograd."""
     graph, loss = build(steps, "f64")
@@ -314,7 +313,6 @@ def test_a_graph_means_what_its_ops_mean(steps, seed):
 
 
 @given(steps=with_stored, seed=st.integers(0, 99))
-@settings(max_examples=60)
 def test_a_sound_plan_is_invisible(steps, seed):
     """Under random sound plans and under ggml's, with its in-place reuse, results in f32 are bit for bit those without reuse."""
     graph, loss = build(steps, "f32")
@@ -366,7 +364,6 @@ def careless_plan(program, seed):
 
 
 @given(steps=with_stored, seed=st.integers(0, 99), dtype=st.sampled_from(["f32", "f64"]))
-@settings(max_examples=60)
 def test_both_executors_leave_the_same_bits_under_any_plan(steps, seed, dtype):
     """The tape and the list of calls agree in all memory, not only in what is read: with sound plans, and with one that is not."""
     graph, loss = build(steps, dtype)
