@@ -477,6 +477,9 @@ GROWN: dict[str, GrownKind] = {
     ),
     "tflite pointers": _as_said("tflite pointers", JSON, CHECK, *_files("plans/tflite/rand7_plan.json")),
     "Inductor wrapper": _as_said("Inductor wrapper", TEXT, CHECK, *_files("plans/inductor/pooled.txt")),
+    "Inductor wrapper in C++": _as_said(
+        "Inductor wrapper in C++", TEXT, CHECK, *_files("plans/inductor/wrapper_cpp.txt")
+    ),
     "torch snapshot": GrownKind(
         PICKLE, _files("plans/torch/snapshot.pickle", "plans/torch/snapshot_kept.pickle"), CHECK
     ),

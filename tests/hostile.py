@@ -593,6 +593,7 @@ KINDS: dict[str, InputKind] = {
     ".tflite": InputKind(partial(_copied, "plans/tflite/while_offline.tflite"), as_bytes, _loaded),
     "tflite pointers": InputKind(partial(_copied, "plans/tflite/reshape_add.json"), as_json, _loaded),
     "Inductor wrapper": InputKind(partial(_copied, "plans/inductor/forward.txt"), as_text, _loaded),
+    "Inductor wrapper in C++": InputKind(partial(_copied, "plans/inductor/pooled_cpp.txt"), as_text, _loaded),
     "torch snapshot": InputKind(partial(_copied, "plans/torch/mm_out.json"), as_json, _loaded),
     "tinygrad schedule": InputKind(partial(_copied, "plans/tinygrad/lora.json"), as_json, _loaded),
     "TVM module": InputKind(partial(_copied, "plans/tvm/layer.txt"), as_text, _loaded),

@@ -118,6 +118,14 @@ SAMPLES: Final = {
         cause=("C12", "plan"),
         damaged=cut("plans/inductor/pooled.txt"),
     ),
+    "inductor-cpp": Samples(
+        clean=Sample(path="plans/inductor/wrapper_cpp.txt"),
+        convicted=change(
+            "plans/inductor/pooled_cpp.txt", b"alloc_from_pool(pool4, 512L,", b"alloc_from_pool(pool4, 0L,"
+        ),
+        cause=("C03", "plan"),
+        damaged=cut("plans/inductor/wrapper_cpp.txt"),
+    ),
     "torch-snapshot": Samples(
         clean=Sample(path="plans/torch/snapshot.pickle"),
         convicted=Sample(path="plans/torch/snapshot_kept.pickle"),

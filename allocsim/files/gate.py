@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
+from zipfile import BadZipFile, ZipFile
 
 import msgspec
 
@@ -229,6 +230,22 @@ def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["documen
     return bounded(data, source, most)
 
 
+def zipped(data: bytes, source: str, ends: str, *, refusal: Refusal = DocumentError) -> bytes:
+    """Return the one member of a zip archive whose name ends like this, up to `INFLATED` bytes.
+
+    Raises the refusal where there is none or are several, it is larger, or the archive is damaged.
+    """
+    try:
+        with ZipFile(BytesIO(data)) as archive:
+            found = [name for name in archive.namelist() if name.endswith(ends)]
+            if len(found) != 1:
+                raise refusal(source, "", f"an archive with {len(found)} files *{ends}; one is read")
+            with archive.open(found[0]) as member:
+                return bounded(member.read(INFLATED + 1), source, INFLATED, refusal=refusal)
+    except (BadZipFile, NotImplementedError, RuntimeError, *UNREADABLE) as error:
+        raise refusal(source, "", _cannot(error)) from None
+
+
 def bounded(data: bytes, source: str, most: int, *, refusal: Refusal = DocumentError) -> bytes:
     """Return the bytes; raise the refusal where there are more than `most`."""
     if len(data) > most:
@@ -319,5 +336,5 @@ def _words(error: Exception) -> str:
 
 
 __all__ = [
-    "CEILINGS", "Refusal", "bounded", "content", "converted", "is_file", "record_of", "refused_with", "refusing", "stream_content",
+    "CEILINGS", "Refusal", "bounded", "content", "converted", "is_file", "record_of", "refused_with", "refusing", "stream_content", "zipped",
 ]  # fmt: skip

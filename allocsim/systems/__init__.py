@@ -41,7 +41,7 @@ from allocsim.systems.iree import iree_stream
 from allocsim.systems.litert import litert_pointers, tflite
 from allocsim.systems.minimalloc import solver_instance
 from allocsim.systems.tinygrad import tinygrad_schedule
-from allocsim.systems.torch import inductor, torch_snapshot
+from allocsim.systems.torch import cpp_wrapper, inductor, torch_snapshot
 from allocsim.systems.triton import triton_kernel
 from allocsim.systems.tvm import tvm_script
 from allocsim.systems.xla import xla_dump
@@ -183,6 +183,12 @@ SYSTEMS: Final[dict[str, System]] = {
                     what="the wrapper that TorchInductor generates, as text",
                     matches=inductor.looks_like,
                     loads=inductor.loads,
+                ),
+                Format(
+                    name="inductor-cpp",
+                    what="the wrapper in C++ that TorchInductor generates, or a package with one (.pt2)",
+                    matches=cpp_wrapper.looks_like,
+                    loads=cpp_wrapper.loads,
                 ),
                 Format(
                     name="torch-snapshot",

@@ -114,9 +114,7 @@ class Sharding:
         if self.weights is not None and self.weights not in HALVES:
             raise EngineError(f"weights in {self.weights!r}; the dtypes of 16 bits are {' and '.join(HALVES)}")
         if sum((self.tensor > 1, self.experts > 1, self.hybrid is not None)) > 1:
-            raise EngineError(
-                "hybrid copies, tensors and experts that are split over ranks are not done together"
-            )
+            raise EngineError("hybrid copies, tensors and experts that are split over ranks are not done together")
 
     @property
     def parts(self) -> int:
