@@ -72,6 +72,10 @@ def train(
         int | None,
         typer.Option(min=1, help="With --ranks: spread experts over so many neighbouring ranks.", show_default="1"),
     ] = None,
+    microbatches: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --ranks: each is a stage of layers, and a batch so many microbatches."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Exit status: 0 trained, 1 stopped at numbers that are not finite, 2 bad input.
@@ -79,7 +83,8 @@ def train(
     Example: allocsim train digits.toml --steps 100
     """
     with ExitStack() as ends:
-        trained_by, writes = _trainer(ranks, ends, zero=zero, tensor=tensor, experts=experts)
+        how = {"zero": zero, "tensor": tensor, "experts": experts, "microbatches": microbatches}
+        trained_by, writes = _trainer(ranks, ends, how)
         said = configs.read(config)
         settings = said.training if allocator is None else msgspec.structs.replace(said.training, planner=allocator)
         folder = out or Path("out") / config.stem
@@ -131,15 +136,17 @@ def train(
                 )
                 if ranks is not None:
                     where = "by MPI" if launched() else "simulated in this process"
-                    split = f", tensors split over {tensor}" if tensor else ""
+                    split = f"stage {zero or 0} of ZeRO" if microbatches is None else f"{microbatches} microbatches"
+                    split += f", tensors split over {tensor}" if tensor else ""
                     split += f", experts spread over {experts}" if experts else ""
-                    print_line(f"each step by {ranks} ranks {where}, stage {zero or 0} of ZeRO{split}")
+                    each = "each step by" if microbatches is None else "each step through a pipeline of"
+                    print_line(f"{each} {ranks} ranks {where}, {split}")
                 for line in _memory(fitted) if ranks is None else ():  # that of validation says nothing of a rank
                     print_line(line)
             return 0
 
 
-def _trainer(ranks: int | None, ends: ExitStack, **how: int | None) -> tuple[Callable[..., Trainer], bool]:
+def _trainer(ranks: int | None, ends: ExitStack, how: Mapping[str, int | None]) -> tuple[Callable[..., Trainer], bool]:
     """Return what makes the trainer, and whether this process is the one that prints and writes."""
     said: dict[str, Any] = {option: value for option, value in how.items() if value is not None}
     if ranks is None:

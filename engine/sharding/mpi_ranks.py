@@ -11,6 +11,11 @@ communicators made for the groups of the step. Sums are made here, in the order 
 parts that are exchanged whole (`Alltoall`): the bits are those of the simulation, and each rank
 sends what a ring would, n (N - 1) / N bytes for a reduce_scatter.
 
+The stages of a pipeline are ranks, too, each with its own program and plan. What a stage sends is
+copied and goes on its way while the stage goes on (`Isend`), till the end of the step at the
+latest: of two stages that send to each other, each would else wait for the other to receive, where
+a library lets senders of large messages wait.
+
 A rank that raises writes one line that names it and ends all (`ending_together`). Needs `mpi4py`
 and an MPI library (the extra `ranks`).
 
@@ -19,7 +24,7 @@ What this module does not see: streams. MPI calls block, so communication does n
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
@@ -30,6 +35,7 @@ from allocsim.model import Plan
 from engine.kernels.binding import Array
 from engine.kernels.collective import Params, communicating, receive, summed
 from engine.runtime import Runtime
+from engine.sharding.pipeline_stages import Pipeline
 from engine.sharding.sharded_step import Sharded
 
 Said = TypeVar("Said")
@@ -109,6 +115,8 @@ class MpiGroup:
 
     def __init__(self, communicator: Any) -> None:
         self._comm = communicator
+        self._leaving: list[tuple[Any, Array]] = []
+        """Messages that may not have been taken yet, with what they bring."""
         self.rank: int = communicator.rank
         self.size: int = communicator.size
 
@@ -122,6 +130,12 @@ class MpiGroup:
             if self.rank == params["root"]:
                 np.copyto(out, x)
             self._comm.Bcast(_bytes(out), params["root"])
+        elif kind == "send":
+            self._leaving = [one for one in self._leaving if not one[0].Test()]
+            brought = np.array(x)
+            self._leaving.append((self._comm.Isend(_bytes(brought), params["peer"]), brought))
+        elif kind == "recv":
+            self._comm.Recv(_bytes(out), params["peer"])
         elif kind == "all_to_all":
             self._comm.Alltoall(_bytes(x), _bytes(out))
         elif kind == "reduce_scatter":
@@ -130,6 +144,11 @@ class MpiGroup:
             self._all_reduce(x, out)
         else:
             receive(kind, params, self.rank, self._from_all(x), out)
+
+    def settle(self) -> None:
+        """Wait until everything that was sent is taken."""
+        while self._leaving:
+            self._leaving.pop()[0].Wait()
 
     def _from_all(self, x: Array) -> list[Array]:
         given = np.empty((self.size, *x.shape), x.dtype)
@@ -163,33 +182,44 @@ class MpiRank:
 
     def __init__(
         self,
-        step: Sharded,
-        plan: Plan,
+        step: Sharded | Pipeline,
+        plans: Plan | Sequence[Plan],
         parameters: Mapping[str, Array],
         *,
         executor: str = "calls",
         threads: int | None = 1,
     ) -> None:
         """Bind the step of this rank, with its part of the whole parameters, by so many BLAS
-        threads.
+        threads; `plans` are of all ranks, or one for each.
 
         Raises EngineError unless there are as many processes as ranks.
         """
-        world = _world(step.sharding.ranks)
+        world = _world(len(step.of_ranks))
         self.step, self.rank, self.steps = step, int(world.rank), 0
-        groups = {name: self._group(name, world) for name in step.groups}
-        hyper = step.hyper(1)
-        held = {**step.held(self.rank, parameters), **hyper}
-        with communicating(groups.__getitem__):
-            self.runtime = Runtime(step.lowered, plan, parameters=held, executor=executor, threads=threads)
+        self._lowered = step.of_ranks[self.rank]
+        self._leafs = {leaf.name: leaf for leaf in self._lowered.graph.leafs}
+        self._groups = {name: self._group(name, world) for name in step.groups}
+        hyper = {name: array for name, array in step.hyper(1).items() if name in self._leafs}
+        held, plan = (
+            {**step.held(self.rank, parameters), **hyper},
+            plans if isinstance(plans, Plan) else plans[self.rank],
+        )
+        with communicating(self._groups.__getitem__):
+            self.runtime = Runtime(self._lowered, plan, parameters=held, executor=executor, threads=threads)
         self._hyper = {name: self._array(name) for name in hyper}
 
-    def run(self, batch: Mapping[str, Array], hyper: Mapping[str, float] | None = None) -> dict[str, Array]:
-        """Make one step on this rank's rows; return what the host reads."""
+    def run(self, rows: Any, hyper: Mapping[str, float] | None = None) -> dict[str, Array]:
+        """Make one step on this rank's rows, or on those of each microbatch of a pipeline; return
+        what the host reads.
+        """
         self.steps += 1
-        for name, values in self.step.hyper(self.steps, hyper).items():
-            self._hyper[name][...] = values
-        return self.runtime.run({**self.step.seed, **batch})
+        now = self.step.hyper(self.steps, hyper)
+        for name, target in self._hyper.items():
+            target[...] = now[name]
+        found = self.runtime.run(self.step.of_host(self.rank, rows))
+        for group in self._groups.values():
+            group.settle()
+        return found
 
     def adopt(self, states: Mapping[str, Array], steps: int) -> None:
         """Go on from whole moments behind so many steps."""
@@ -199,6 +229,8 @@ class MpiRank:
 
     def weights(self) -> dict[str, Array]:
         """Return whole weights and moments as they are now; every rank asks."""
+        if isinstance(self.step, Pipeline):
+            return self.step.joined(by_rank(self.parts()))
         found: dict[str, Array] = {}
         for name, mine in sorted(self.parts().items()):
             held = by_rank(mine) if name in self.step.shapes else [mine]  # what is no part is whole here
@@ -207,16 +239,15 @@ class MpiRank:
 
     def parts(self) -> dict[str, Array]:
         """Return what this rank holds of weights and moments."""
-        leafs = self.step.lowered.graph.leafs
-        return {leaf.name: self._array(leaf.name).copy() for leaf in leafs if leaf.role.name in ("PARAMETER", "STATE")}
+        kept = (name for name, leaf in self._leafs.items() if leaf.role.name in ("PARAMETER", "STATE"))
+        return {name: self._array(name).copy() for name in kept}
 
     def _group(self, name: str, world: Any) -> MpiGroup:
         part = next(n for n, ranks in enumerate(self.step.groups[name]) if world.rank in ranks)
         return MpiGroup(world.Split(part, world.rank))
 
     def _array(self, name: str) -> Array:
-        leaf = next(leaf for leaf in self.step.lowered.graph.leafs if leaf.name == name)
-        return self.runtime.array(self.step.lowered.value_of[leaf])
+        return self.runtime.array(self._lowered.value_of[self._leafs[name]])
 
     def close(self) -> None:
         """Give everything back."""

@@ -27,7 +27,7 @@ begin.
 What this module does not see: memory, and how messages travel.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -44,11 +44,12 @@ from engine.kernels import MESSAGES
 from engine.kernels.binding import Array
 from engine.ops.collective import WORLD
 from engine.ops.pullback import needing
+from engine.ops.rule import Shape
 from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.sharding.pipeline_tables import BALANCES, SCHEDULES, Pass, cuts
 from engine.sharding.schedule import on_streams
-from engine.sharding.sharded_step import MEAN, believed_over_streams, hyper_of
+from engine.sharding.sharded_step import MEAN, believed_over_streams, hyper_of, states_of
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 STREAMS: Final = ("compute", "activations", "gradients")
@@ -90,25 +91,33 @@ class Pipeline:
         """Return all arrays from what the stages hold."""
         return {name: array for one in by_rank for name, array in one.items()}
 
+    def states(self) -> Iterator[tuple[str, Shape, str]]:
+        """Yield name, shape and dtype of every state that a stage keeps."""
+        return states_of(self._leafs(), {})
+
+    def _leafs(self) -> Iterable[Tensor]:
+        return chain.from_iterable(lowered.graph.leafs for lowered in self.of_ranks)
+
     def hyper(self, step: int, given: Hyper | None = None) -> dict[str, Array]:
         """Return the hyper-parameters of the step with this number from 1."""
-        leafs = chain.from_iterable(lowered.graph.leafs for lowered in self.of_ranks)
-        return hyper_of(self.optimizer, leafs, step, given)
+        return hyper_of(self.optimizer, self._leafs(), step, given)
 
     def given(self, batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         """Return what the host of each stage writes, of the inputs of each microbatch.
 
         Raises EngineError unless there are as many rows as microbatches.
         """
+        return [self.of_host(rank, batches) for rank in range(len(self.of_ranks))]
+
+    def of_host(self, rank: int, batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return what the host of one stage writes, as `given`."""
         if len(batches) != self.microbatches:
             raise EngineError(f"{len(batches)} rows of inputs for {self.microbatches} microbatches")
         rows = {_of(name, number): array for number, batch in enumerate(batches) for name, array in batch.items()}
-        found: list[dict[str, Array]] = []
-        for lowered in self.of_ranks:
-            leafs = {leaf.name: leaf for leaf in lowered.graph.leafs if leaf.role == Role.INPUT}
-            found.append({name: rows[name] for name in leafs if name in rows})
-            if SEED in leafs:
-                found[-1][SEED] = np.full(1, 1 / self.microbatches, NUMPY_DTYPES[leafs[SEED].dtype])
+        leafs = {leaf.name: leaf for leaf in self.of_ranks[rank].graph.leafs if leaf.role == Role.INPUT}
+        found = {name: rows[name] for name in leafs if name in rows}
+        if SEED in leafs:
+            found[SEED] = np.full(1, 1 / self.microbatches, NUMPY_DTYPES[leafs[SEED].dtype])
         return found
 
 

@@ -59,6 +59,7 @@ from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
 from engine.kernels.binding import Array
 from engine.ops.collective import WORLD
+from engine.ops.rule import Shape
 from engine.ops.shapes import HALVES
 from engine.ops.views import reshaped
 from engine.runtime.entrance import admit
@@ -173,7 +174,12 @@ class Sharded:
                 raise EngineError(
                     f"rank {rank} reads other rows than rank {rank - rank % how.tensor}, which splits its tensors with it"
                 )
-        return [{**self.seed, **row} for row in rows]
+        return [self.of_host(rank, row) for rank, row in enumerate(rows)]
+
+    def of_host(self, rank: int, row: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what the host of a rank writes, with the gradient of its loss."""
+        del rank
+        return {**self.seed, **row}
 
     @cached_property
     def problem(self) -> Problem:
@@ -216,11 +222,9 @@ class Sharded:
         (leaf,) = (leaf for leaf in self.lowered.graph.leafs if leaf.name == SEED)
         return {SEED: np.full(1, 1 / self.sharding.ranks, NUMPY_DTYPES[leaf.dtype])}
 
-    def states(self) -> Iterator[tuple[str, tuple[int, ...], str]]:
-        """Yield name, shape and dtype of every state that a rank keeps."""
-        for leaf in self.lowered.graph.leafs:
-            if leaf.role == Role.STATE:
-                yield leaf.name, leaf.shape, leaf.dtype
+    def states(self) -> Iterator[tuple[str, Shape, str]]:
+        """Yield name, shape of the whole and dtype of every state that a rank keeps."""
+        return states_of(self.lowered.graph.leafs, self.shapes)
 
 
 def _alike(row: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
@@ -242,6 +246,11 @@ def hyper_of(optimizer: Optimizer, leafs: Iterable[Tensor], step: int, given: Hy
     dtypes = {leaf.name: NUMPY_DTYPES[leaf.dtype] for leaf in leafs}
     values = optimizer.values(optimizer.checked(given or {}), step)
     return {name: np.array(row, dtypes[name]) for name, row in values.items() if name in dtypes}
+
+
+def states_of(leafs: Iterable[Tensor], shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Shape, str]]:
+    """Yield name, shape (that of `shapes` where it has one) and dtype of every state."""
+    return ((x.name, shapes.get(x.name, x.shape), x.dtype) for x in leafs if x.role == Role.STATE)
 
 
 def shard(

@@ -257,6 +257,39 @@ def test_a_model_of_tokens_with_frozen_weights_is_spread_too():
     alike(alone, fit(model, data, Settings(epochs=1, batch=8), trained_by=ranked(3)))
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_stages_of_layers_come_to_the_weights_of_one_process_that_takes_microbatches_in_turn(optimizer, tmp_path):
+    """To the bit; stopped and gone on with, too, and over ranks that are no stages to other last digits."""
+    model, kept = mlp((2, 17, 9, 2), seed=1), tmp_path / "checkpoint.safetensors"
+    trained_by = partial(RankedTrainer, ranks=3, zero=0, microbatches=4)
+    small, large = (settings(batch, optimizer=optimizer, hyper={"alpha": 0.02}) for batch in (5, 20))
+    alone = fit(model, moons(), small)
+    staged = fit(model, moons(), large, trained_by=trained_by)
+    alike(alone, staged)
+    assert check(staged.document).clean
+    assert len(staged.document.plans) == 1
+    for one, other in zip(alone.history, staged.history, strict=True):
+        assert other.training.accuracy == one.training.accuracy
+        assert np.isclose(other.validation.loss, one.validation.loss, rtol=1e-6)
+    fit(model, moons(), large, trained_by=trained_by, save=kept, stop_after=7)
+    copy = shutil.copy(kept, tmp_path / "copy.safetensors")
+    on = fit(model, moons(), large, trained_by=ranked(3), save=copy, resume=True)
+    assert all(np.allclose(on.weights[name], array, rtol=1e-3, atol=1e-5) for name, array in alone.weights.items())
+    alike(alone, fit(model, moons(), large, trained_by=trained_by, save=kept, resume=True))
+
+
+def test_what_is_drawn_is_drawn_for_each_microbatch():
+    """A network with dropout in two stages."""
+    config = llama.LlamaConfig(layers=2, hidden=16, ffn=24, heads=2, kv_heads=1, vocab=16, rank=2, dropout=0.5)
+    model = llama.llama(config, llama.init_parameters(config, seed=5))
+    tokens = np.random.default_rng(0).integers(0, 16, (16, 9)).astype(np.int32)
+    data = Dataset(columns={"tokens": tokens[:, :-1], "labels": tokens[:, 1:]})
+    alone = fit(model, data, Settings(batch=2, logical_batch=8))
+    alike(
+        alone, fit(model, data, Settings(batch=8), trained_by=partial(RankedTrainer, ranks=2, zero=0, microbatches=4))
+    )
+
+
 @pytest.mark.parametrize(("experts", "zero"), [(2, 0), (4, 3)])
 def test_experts_that_are_spread_come_to_the_weights_of_one_process(experts, zero, tmp_path):
     """To other last digits; and what was left off goes on over ranks that each hold all of them."""
@@ -299,7 +332,13 @@ def test_what_is_not_spread_over_ranks_is_refused():
     ):
         with pytest.raises(EngineError, match=said):
             fit(model, data, Settings(batch=20, **more), trained_by=ranked(0))
-    for how, said in (({"ranks": 0, "zero": 0}, "at least one rank"), ({"ranks": 2, "zero": 4}, "zero is 4")):
+    for how, said in (
+        ({"ranks": 0, "zero": 0}, "at least one rank"),
+        ({"ranks": 2, "zero": 4}, "zero is 4"),
+        ({"ranks": 2, "zero": 1, "microbatches": 2}, "a pipeline of 2 microbatches has each layer whole"),
+        ({"ranks": 2, "zero": 0, "microbatches": 3}, "20 rows is not 3 equal parts, one for each microbatch"),
+        ({"ranks": 9, "zero": 0, "microbatches": 2}, "9 stages of a graph of 2 layers"),
+    ):
         with pytest.raises(EngineError, match=said):
             fit(model, data, Settings(batch=20), trained_by=partial(RankedTrainer, **how))
     with pytest.raises(EngineError, match="20 rows is not 3 equal parts"):
@@ -320,7 +359,7 @@ def test_the_command_spreads_a_step_in_one_process(tmp_path):
     assert "each step by 4 ranks simulated in this process, stage 3 of ZeRO" in done.stdout
     assert trained(tmp_path, "one", batch=5).returncode == 0
     assert (tmp_path / "one/weights.safetensors").read_bytes() == (tmp_path / "many/weights.safetensors").read_bytes()
-    for option in ("--zero", "--tensor", "--experts"):
+    for option in ("--zero", "--tensor", "--experts", "--microbatches"):
         lonely = trained(tmp_path, "lonely", option, "3")
         assert (lonely.returncode, lonely.stdout) == (2, "")
         assert f"{option} 3 says how ranks share a step; --ranks" in lonely.stderr
@@ -333,6 +372,14 @@ def test_the_command_splits_tensors_over_ranks(tmp_path):
     wrong = trained(tmp_path, "wrong", "--ranks", "4", "--tensor", "3")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "tensors split over 3 ranks: that must divide the 4 ranks" in wrong.stderr
+
+
+def test_the_command_makes_ranks_stages_of_layers(tmp_path):
+    done = trained(tmp_path, "staged", "--ranks", "2", "--microbatches", "4")
+    assert done.returncode == 0, done.stderr
+    assert "each step through a pipeline of 2 ranks simulated in this process, 4 microbatches" in done.stdout
+    assert trained(tmp_path, "one", batch=5).returncode == 0
+    assert (tmp_path / "one/weights.safetensors").read_bytes() == (tmp_path / "staged/weights.safetensors").read_bytes()
 
 
 def test_the_command_spreads_experts_over_ranks(tmp_path, monkeypatch, capsys):
@@ -351,14 +398,15 @@ def test_the_command_spreads_experts_over_ranks(tmp_path, monkeypatch, capsys):
 @pytest.mark.skipif(
     MPIEXEC is None or importlib.util.find_spec("mpi4py") is None, reason="needs mpiexec and mpi4py (the extra ranks)"
 )
-def test_real_ranks_train_to_the_bytes_of_the_simulation_and_one_writes(tmp_path):
-    assert trained(tmp_path, "simulated", "--ranks", "4", "--zero", "3").returncode == 0
-    done = trained(tmp_path, "real", "--ranks", "4", "--zero", "3", by=(MPIEXEC, "-n", "4"))
+@pytest.mark.parametrize("how", [("4", "--zero", "3"), ("2", "--microbatches", "4")], ids=str)
+def test_real_ranks_train_to_the_bytes_of_the_simulation_and_one_writes(how, tmp_path):
+    assert trained(tmp_path, "simulated", "--ranks", *how).returncode == 0
+    done = trained(tmp_path, "real", "--ranks", *how, by=(MPIEXEC, "-n", how[0]))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("each step by 4 ranks by MPI") == 1
+    assert done.stdout.count(f"{how[0]} ranks by MPI") == 1
     names = {path.name for path in (tmp_path / "simulated").iterdir()}
     assert names == {path.name for path in (tmp_path / "real").iterdir()}
-    assert len([name for name in names if "-of-4." in name]) == 4
+    assert len([name for name in names if f"-of-{how[0]}." in name]) == int(how[0])
     for name in names:
         assert (tmp_path / "real" / name).read_bytes() == (tmp_path / "simulated" / name).read_bytes(), name
     wrong = trained(tmp_path, "wrong", "--ranks", "4", by=(MPIEXEC, "-n", "2"))
