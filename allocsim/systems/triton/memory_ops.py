@@ -7,9 +7,10 @@ An act finds the views among the operands of its op, so that it does not hang on
 them, and tells `BlockThreads` what is read, written, started, waited for or arrived at.
 
 Three things are in the lowering and not in the text: all threads of an actor meet before the one
-that arrives on an mbarrier or expects bytes (`signal`), inside of `tensormap_fenceproxy_acquire`,
-and, of several warp groups, behind a `warp_group_dot_wait` that is not `warpGroupLocal`. They were
-read off the PTX of triton 3.9; in releases before triton#11056 that wait was always local.
+that arrives on an mbarrier, expects bytes, or starts or commits products that an mbarrier counts
+(`meet`), inside of `tensormap_fenceproxy_acquire`, and, of several warp groups, behind a
+`warp_group_dot_wait` that is not `warpGroupLocal`. They were read off the PTX of triton 3.9; in
+releases before triton#11056 that wait was always local.
 
 Of a cluster (`num-ctas`) one block is looked at. A multicast copy is started by any of them, so it
 comes at some time behind the last cluster barrier, whatever this block has done since: a block that
@@ -22,6 +23,7 @@ What this module does not see: masks, proxies, and what a copy does in other blo
 import re
 from typing import Final
 
+from allocsim.systems.triton.block_threads import Actor
 from allocsim.systems.triton.kernel_walk import Act, Frame, KernelWalk, told
 from allocsim.systems.triton.shared_views import COLUMN, SharedView
 from allocsim.systems.triton.ttgir_text import IrOp
@@ -225,10 +227,16 @@ def signal(walk: KernelWalk, frame: Frame, op: IrOp, count: int, nbytes: int) ->
     view = walk.the_view(frame, op)
     if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
         return
-    if "perThread" not in op.text and frame.actor.warps > 1:
-        walk.threads.barrier(frame.actor, f"before {told(op)}")
+    if "perThread" not in op.text:
+        meet(walk, frame.actor, told(op))
     number = walk.threads.op(frame.actor, told(op), (view,), issuer="thread 0")
     arrive(walk, op, view, [number], count=count, nbytes=nbytes)
+
+
+def meet(walk: KernelWalk, actor: Actor, label: str) -> None:
+    """Meet before what tells others, as the lowering has it."""
+    if actor.warps > 1:
+        walk.threads.barrier(actor, f"before {label}")
 
 
 def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
@@ -282,11 +290,12 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     scaled = op.name == "ttng.tc_gen5_mma_scaled"
     listed = [frame.names.get(name) for name in LISTED.findall(op.text.partition(" {")[0].partition(" : ")[0])]
     flags = listed[5 if scaled else 3 :]
+    actor, label = frame.actor, told(op)
+    parts = [view for view in found if not view.is_barrier]
+    if len(parts) < len(found):
+        meet(walk, actor, label)
     if flags[1:2] == [0]:
         return
-    parts = [view for view in found if not view.is_barrier]
-    actor = frame.actor
-    label = told(op)
     sum_ = listed[2] if len(listed) > 2 else None
     target = [sum_] if isinstance(sum_, SharedView) else []
     reads = [view for view in parts if view not in target] + [view for view in found if view.is_barrier]
@@ -303,6 +312,7 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def commit_mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Arrive when all products of this actor have ended."""
     actor, view = frame.actor, walk.the_view(frame, op)
+    meet(walk, actor, told(op))
     number = walk.threads.op(actor, told(op), (view,), after=actor.pending_mma[-1:], engine=True)
     arrive(walk, op, view, [number], count=1)
 

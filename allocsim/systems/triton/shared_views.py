@@ -148,7 +148,7 @@ def _whole(text: str, layout: str) -> SharedView | None:
 
 
 def _in_one_block(shape: list[int], layout: str) -> tuple[int, ...]:
-    """Return what one block of a cluster has: each basis of its layout halves the dimensions that it goes along."""
+    """Return the part of one block: each basis of a layout halves the dimensions it goes along."""
     for basis in BASIS.findall(layout.partition("CGALayout = ")[2].partition("]]")[0]):
         steps = [int(step) for step in basis.split(",")]
         for axis, step in enumerate(reversed(steps[-len(shape) :]), 1):

@@ -12,7 +12,9 @@ from allocsim.errors import DocumentError
 from allocsim.systems.triton.triton_kernel import loads
 
 FOLDER = PLANS / "triton"
-CLEAN = ("matmul_sm80", "matmul_8_warps_sm90", "matmul_gfx942", "softmax_sm80", "descriptors_sm90", "specialised_sm100")
+CLEAN = (
+    "matmul_sm80", "matmul_8_warps_sm90", "matmul_gfx942", "matmul_sm100", "softmax_sm80", "descriptors_sm90", "specialised_sm100",
+)  # fmt: skip
 SYNCHRONISING = re.compile(
     r"^\s*(?:%\S+ = )?(?:ttg\.barrier|ttg\.async_wait|ttng\.wait_barrier|ttng\.async_tma_store_wait)\b"
 )
@@ -160,6 +162,12 @@ def test_damaged_kernels_are_read_or_refused():
     read, refused = law_of_damage((FOLDER / "specialised_sm100.ttgir").read_bytes(), loads, seed=11, times=60)
     assert read
     assert refused
+
+
+def test_a_reduction_over_blocks_of_a_cluster_meets_in_cluster_barriers():
+    lines = text("softmax_cluster_sm90").splitlines()
+    assert kinds("\n".join(lines).encode()) == set()
+    assert kinds("\n".join(line for line in lines if "ttng.cluster_barrier" not in line).encode()) == {"Race"}
 
 
 def test_blocks_of_a_cluster_are_named_as_not_examined():
