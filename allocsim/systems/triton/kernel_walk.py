@@ -265,6 +265,8 @@ class KernelWalk:
             if len(stuck) == len(running) and stuck and before == len(threads.earlier):
                 raise self.unended(stuck[0])
         threads.barrier(block, told(op), groups)
+        for step in (one for part in default.blocks for one in part.ops if one.name == "ttg.warp_yield"):
+            frame.names.update(zip(op.results, map(frames[0].names.get, step.operands), strict=False))
         yield from ()
 
     def scratch_view(self, op: IrOp) -> SharedView | None:

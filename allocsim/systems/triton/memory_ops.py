@@ -227,7 +227,7 @@ def signal(walk: KernelWalk, frame: Frame, op: IrOp, count: int, nbytes: int) ->
     view = walk.the_view(frame, op)
     if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
         return
-    if "perThread" not in op.text:
+    if "perThread" not in op.text and frame.actor.warps > 1:
         meet(walk, frame.actor, told(op))
     number = walk.threads.op(frame.actor, told(op), (view,), issuer="thread 0")
     arrive(walk, op, view, [number], count=count, nbytes=nbytes)
@@ -235,8 +235,7 @@ def signal(walk: KernelWalk, frame: Frame, op: IrOp, count: int, nbytes: int) ->
 
 def meet(walk: KernelWalk, actor: Actor, label: str) -> None:
     """Meet before what tells others, as the lowering has it."""
-    if actor.warps > 1:
-        walk.threads.barrier(actor, f"before {label}")
+    walk.threads.barrier(actor, f"before {label}")
 
 
 def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
