@@ -1,6 +1,6 @@
 """Steps to shard: small models with rows for each rank, and one process that makes the same step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,3 +93,12 @@ def one_process(recorded, *, alpha):
             call(*args)
         losses.append(float(loss_sum[0]))
     return losses, weights
+
+
+def without_wait(program, step):
+    """The program in which one op waits for nothing."""
+    ops = program.ops
+    starts = ops.after_starts.copy()
+    first, end = int(starts[step]), int(starts[step + 1])
+    starts[step + 1 :] -= end - first
+    return replace(program, ops=replace(ops, after=np.delete(ops.after, range(first, end)), after_starts=starts))

@@ -230,15 +230,6 @@ def test_every_planner_is_judged_clean_over_all_ranks(name):
     assert check(joined([plan] * 2, step.groups)).clean
 
 
-def without_wait(program, step):
-    """The program in which one op waits for nothing."""
-    ops = program.ops
-    starts = ops.after_starts.copy()
-    first, end = int(starts[step]), int(starts[step + 1])
-    starts[step + 1 :] -= end - first
-    return replace(program, ops=replace(ops, after=np.delete(ops.after, range(first, end)), after_starts=starts))
-
-
 def test_every_wait_that_is_left_out_is_convicted_and_one_of_an_exchange_gives_other_numbers():
     recorded = layer(2, count=1)
     step = shard(*recorded.forward(), zero=0, ranks=2, experts=2)
@@ -248,10 +239,10 @@ def test_every_wait_that_is_left_out_is_convicted_and_one_of_an_exchange_gives_o
     assert len(exchanges) == 4
     assert set(exchanges) <= set(waits)
     for waiting in waits:
-        bare = replace(plan, program=without_wait(program, waiting), problem=None)
+        bare = replace(plan, program=steps.without_wait(program, waiting), problem=None)
         assert "Race" in {found.kind for found in check(Document.of(bare)).violations}, program.ops.names[waiting]
     right, _ = trained(recorded, step)
-    bare = replace(plan, program=without_wait(program, exchanges[0]), problem=None)
+    bare = replace(plan, program=steps.without_wait(program, exchanges[0]), problem=None)
     wrong = replace(step, lowered=replace(step.lowered, program=bare.program))
     found = {trained(recorded, wrong, seed=seed, suspect=True, plan=bare)[0][0] for seed in range(12)}
     assert found - set(right)

@@ -223,15 +223,6 @@ def test_every_planner_is_judged_clean_over_all_ranks(name):
     assert check(joined([plan] * 4, step.groups)).clean
 
 
-def without_wait(program, step):
-    """The program in which one op waits for nothing."""
-    ops = program.ops
-    starts = ops.after_starts.copy()
-    first, end = int(starts[step]), int(starts[step + 1])
-    starts[step + 1 :] -= end - first
-    return replace(program, ops=replace(ops, after=np.delete(ops.after, range(first, end)), after_starts=starts))
-
-
 def test_every_wait_that_is_left_out_is_convicted():
     """Of what a rank computes for what others send, and of what it sends for what it computes."""
     step = shard(*lora(1, layers=1).forward(), zero=0, ranks=2, tensor=2)
@@ -239,7 +230,7 @@ def test_every_wait_that_is_left_out_is_convicted():
     waits = np.flatnonzero(np.diff(program.ops.after_starts)).tolist()
     assert len(waits) > 8
     for waiting in waits:
-        report = check(Document.of(replace(plan, program=without_wait(program, waiting), problem=None)))
+        report = check(Document.of(replace(plan, program=steps.without_wait(program, waiting), problem=None)))
         assert "Race" in {violation.kind for violation in report.violations}, program.ops.names[waiting]
 
 
@@ -249,7 +240,7 @@ def test_a_wait_that_is_left_out_shows_in_some_order_as_other_numbers():
     right, _ = trained(recorded, step, rows=1)
     program = step.lowered.program
     waiting = next(n for n, op in enumerate(program.ops) if op.stream == 0 and len(op.after))
-    lowered = replace(step.lowered, program=without_wait(program, waiting))
+    lowered = replace(step.lowered, program=steps.without_wait(program, waiting))
     wrong, plan = replace(step, lowered=lowered), replace(step.planned(), program=lowered.program, problem=None)
     found = set()
     for seed in range(20):
