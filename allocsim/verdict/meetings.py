@@ -107,10 +107,11 @@ def _pair(dossier: Dossier, v: Violation) -> Pair | None:
 
 
 def _within_run(dossier: Dossier, v: Violation) -> bool:
-    """Whether what is said of two buffers is of one run: what a run misses of an earlier one, or
-    finds of it, says nothing of whether the two may lie over each other.
+    """Return whether a violation shows two buffers of one run over each other.
 
-    Nor do bytes that a `same` has carried over the victim: then who lies there is charged.
+    A late read does not show that if it wants, or finds, a value of an earlier run. Nor does it if
+    a `same` carried the foreign bytes into the victim's own buffer: then the buffer that lies over
+    the source of the `same` is charged.
     """
     if v.kind != "StaleRead":
         return True
@@ -124,8 +125,9 @@ Victim = tuple[int | None, int | None, int | None]
 
 
 class Theft(NamedTuple):
-    """What late reads have in common that may come of the same pairs: those the judge lists for the
-    victim, and the writer it found, where that is of one run and not listed.
+    """The key by which late reads are grouped, since one set of pairs may explain all of a group:
+    the pairs that the judge lists for the victim, and the writer that the read found, if that is of
+    the same run and not among them.
     """
 
     victim: Victim
@@ -177,8 +179,11 @@ def _with_more(known: Reasons, theft: Theft, answers: Answers) -> Reasons:
 
 
 def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
-    """Return for each late read the first of those by which a `same` carried the bytes of one to
-    where it found them; the read itself where none did.
+    """Return for each late read the read where its fault began.
+
+    If a `same` read foreign bytes and moved them on, every later read of what it wrote is late,
+    too; the root of those is the read of that `same`. A read that no `same` leads to is its own
+    root.
     """
     read = {(v.run, v.op, v.value): v for v in late}
     found = {}
@@ -194,8 +199,8 @@ def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
 def _carried_from(
     dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
 ) -> Violation | None:
-    """Return the late read of the `same` that last wrote the buffer of another; None if another op
-    wrote it, or wrote what is found there after the `same`.
+    """Return the late read of the `same` that wrote what a late read finds; None if another op
+    wrote the buffer last, or wrote over it after the `same`.
     """
     program = dossier.program(v)
     ops = program.ops
@@ -215,11 +220,13 @@ def _carried_from(
 def _innocent(
     dossier: Dossier, pairs: Mapping[Pair, Sequence[Violation]]
 ) -> tuple[dict[Pair, Pair], dict[Pair, list[Pair]]]:
-    """Return the pairs that break no rule by themselves, each with one of the same op that does,
-    for an op is unsafe as a whole; and who else is guilty.
+    """Return which pairs of an unsafe op are innocent, and which are guilty beside the one that is
+    reported.
 
-    The latter: for the pair that an unsafe op is filed under, the other pairs that make it unsafe
-    by themselves.
+    The judge reports an op that is unsafe in place once, under one pair, though several pairs of
+    its operands and results may lie over each other. First: each pair that breaks no rule when all
+    other buffers lie apart -> a pair of the same op that does. Second: the pair of the report -> the
+    other pairs that make the op unsafe by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}
@@ -253,8 +260,8 @@ def _innocent(
 def _by_themselves(
     dossier: Dossier, run: int, pairs: Iterable[Pair]
 ) -> Iterator[tuple[Pair, set[tuple[object, object]]]]:
-    """Yield what each pair breaks with all other buffers apart, kind and op, while steps are left
-    to ask that.
+    """Yield each pair with the violations, as kind and op, that remain when all other buffers lie
+    apart; stop when the steps of the search are spent.
     """
     with suppress(SpentError):
         own = dossier.alone(run, ())
@@ -445,7 +452,7 @@ def _why_late(
 
 
 def _spoils(dossier: Dossier, v: Violation, run: int, buffers: frozenset[int]) -> bool:
-    """Whether a read is late with all buffers apart but these."""
+    """Return whether a read is late where these buffers lie as planned and all others apart."""
     dossier.asked.add((run, buffers))
     return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 

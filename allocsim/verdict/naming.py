@@ -92,7 +92,7 @@ def _calls(dossier: Dossier, v: Violation) -> bool | None:
 
 
 def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The victim is a parameter or a state."""
+    """The overwritten buffer is a parameter or a state."""
     for v in violations:
         lasting = dossier.program(v).buffers.persistent
         both = (v.buffer, dossier.other_buffer(v) if v.kind == "Overlap" else None)
@@ -102,7 +102,7 @@ def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) ->
 
 
 def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """One and the same slot was given to two buffers whose content comes from outside."""
+    """The plan gave one slot to two buffers whose content comes from outside the program."""
     return any(
         (dossier.program(v).buffers.role[pair] != Role.TEMPORARY).all()
         for v in violations
@@ -111,12 +111,12 @@ def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]
 
 
 def one_op(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """One and the same slot was given to two results of one op."""
+    """The plan gave one slot to two results of one op."""
     return any(v.kind == "ResultsOverlap" and _in_one_slot(dossier, v) for v in violations)
 
 
 def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
-    """Return the two buffers of a violation where their slots begin at one address, else none."""
+    """Return the two buffers of a violation if their slots begin at one address, else none."""
     run, other = dossier.run(v), dossier.other_buffer(v)
     if run is None or v.buffer is None or other is None or v.buffer == other:
         return []
@@ -126,12 +126,12 @@ def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
 
 
 def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """All is well at the other end of the ranges of sizes."""
+    """The violations occur at one end of the ranges of sizes, and not at the other."""
     return {v.ends for v in violations} in ONE_END
 
 
 def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The first late read is that of a value moved after another, which took its bytes."""
+    """The first late read wants a value that was moved behind another one, which overwrote it."""
     late = min(_late(violations), key=lambda v: (v.run, v.op), default=None)
     return late is not None and bool(dossier.lost_to(late))
 
@@ -157,8 +157,8 @@ def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violat
 
 
 def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """All that is wrong with a slot is its arena: that of another carry of a loop, which lies in
-    this one's.
+    """Each slot is wrong in its arena alone, and that is the arena of another carry of the loop,
+    whose slot lies in the arena of this one.
     """
 
     def astray(v: Violation) -> bool:
@@ -171,8 +171,8 @@ def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Viola
 
 
 def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """An output took the place of an input that was handed over for it, by an op that may be run in
-    place there.
+    """The plan laid an output over an input that the caller had donated to it, and the op that
+    writes the output may write over that operand.
     """
     if any(v.kind == "UnsafeInPlace" for v in violations):
         return False
@@ -181,7 +181,7 @@ def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> 
 
 
 def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """Every reader missed is the host."""
+    """The belief missed the host's reads, and no read of an op."""
     beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"}}
     if beliefs:
         return beliefs == {"MissingPin"}
@@ -190,13 +190,13 @@ def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violat
 
 
 def laid_by_host(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The bytes read late were laid by the host in the same run."""
+    """The host wrote, in the same run, each value that a late read wants."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer and v.want_run == v.run]
     return bool(late) and all(dossier.kind(v.want_run, v.want_op) == HOST_WRITE for v in late)
 
 
 def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The last use missed is a view's; where no belief is stated, of those that read late."""
+    """The last use that the belief missed, or else the last late read, reads through a view."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer]
     if mend.problem is not None and mend.buffer is not None:
         problem = dossier.document.problems[mend.problem]
@@ -222,8 +222,9 @@ def _reader(late: Violation) -> int:
 
 
 def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """A copy between arenas reads another instance of an input than the one of its run: nobody laid
-    it in this run, and what the host did lay, laid out alike, is read by nobody.
+    """A copy between arenas reads another copy of an input than the one of its run: the host did
+    not write that copy in this run, and no op reads the one that the host did write, of the same
+    layout.
     """
     for v in violations:
         run = dossier.run(v)
@@ -238,12 +239,12 @@ def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violati
 
 
 def counted_on(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """What is read was laid in an earlier run, and taken since."""
+    """The value that is read was written in an earlier run and overwritten since."""
     return bool(_late(violations))
 
 
 def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """What is read was taken by a run of another program, in whose memory it was kept."""
+    """A run of another program overwrote the value that is read."""
     late, runs = _late(violations), dossier.document.runs
     takers = [(v.run, v.other_run) for v in late]
     return bool(late) and all(
@@ -252,19 +253,19 @@ def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Viola
 
 
 def given_back(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The races come of reuse, and the planner, told of nothing but what was given back, gave the
-    bytes out again in stream order.
+    """The races come from reuse, and the planner kept its rule: it was told only which buffers were
+    freed, and gave their bytes out again in the order of their stream.
     """
     return mend.plan is not None and all(dossier.rule_kept(v) for v in violations)
 
 
 def of_plan(_dossier: Dossier, mend: Change, _violations: Sequence[Violation]) -> bool:
-    """The race comes of reuse by a plan."""
+    """The race comes from a plan that gave the bytes of one buffer to another."""
     return mend.plan is not None
 
 
 def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """Carries of a loop lie over each other, or in each other's arenas."""
+    """The plan laid carries of a loop over each other, or each in the arena of the other."""
     return between_carries(dossier, mend, violations) or exchanged_arenas(dossier, mend, violations)
 
 
