@@ -225,8 +225,8 @@ def _innocent(
 
     The judge reports an op that is unsafe in place once, under one pair, though several pairs of
     its operands and results may lie over each other. First: each pair that breaks no rule when all
-    other buffers lie apart -> a pair of the same op that does. Second: the pair of the report -> the
-    other pairs that make the op unsafe by themselves.
+    other buffers lie apart -> a pair of the same op that does. Second: the pair of the report ->
+    the other pairs that make the op unsafe by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}
