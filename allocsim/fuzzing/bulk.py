@@ -43,6 +43,9 @@ LONG: Final = 16
 LONGEST: Final = 12
 """Codes of a program at most."""
 
+EMPTY: Final = 8
+"""Of the programs that would be made of one code, one in so many is made of none."""
+
 WEIGHTS: Final = {
     "COMPUTE_ONE": 14, "COMPUTE_TWO": 14, "MUTATE": 8, "VIEW": 14, "UPLOAD": 6, "DOWNLOAD": 5, "SEVERAL": 5, "WORKSPACE": 4,
     "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1, "GATHER": 3, "PASS_ON": 3,
@@ -183,6 +186,8 @@ def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runna
     codes = rng.integers(0, 8, (size, LONGEST, len(CODES)), dtype=np.uint8).astype(np.int64)
     codes[:, :, 0] = rng.choice(len(weights), (size, LONGEST), p=weights / weights.sum())
     lengths = rng.integers(1, LONGEST + 1, size)
+    if not runnable:  # chosen by a code that no short program reads, so that nothing else is drawn otherwise
+        lengths[(lengths == 1) & (codes[:, -1, 1] % EMPTY == 0)] = 0
     capacities = [int(rng.integers(0, 40)) * 8 if capped else None for _ in range(many)]
     uniform = bool(rng.random() < 0.5)
     return _assembled(codes, lengths, alignments, capacities, streams=streams, uniform=uniform, runnable=runnable)
