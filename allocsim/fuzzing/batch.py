@@ -15,7 +15,7 @@ Complexity: O(columns) to join and to cut. What this module does not see: where 
 and what a plan is worth.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -39,6 +39,10 @@ FAR: Final = 1 << 40
 """Bytes beyond which no honest small program is laid."""
 
 
+NOTHING: Final = Arena(name="nothing")
+"""An arena in which there is nothing, of a program that has fewer than others of its batch."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Batch:
     """Programs joined; program k has the ops `op_starts[k]:op_starts[k + 1]`, and so on."""
@@ -49,6 +53,10 @@ class Batch:
     value_starts: Int64s
     arenas: int
     """Arenas of each program; those of program k are `k * arenas` and the following."""
+    own: tuple[tuple[int, int], ...] = ()
+    """How many arenas and streams each program has itself, where not all have the same; the others
+    hold nothing.
+    """
     plain: bool = False
     """Whether the plain checks alone say which programs are sound, and no filter selects before."""
 
@@ -74,11 +82,12 @@ class Batch:
             )
         }
         kinds, kind = np.unique(whole.ops.kind[ops], return_inverse=True)
+        arenas, streams = self.own[index] if self.own else (self.arenas, len(whole.streams))
         return trusted(
             Program,
             name=f"{whole.name}[{index}]",
-            arenas=whole.arenas[index * self.arenas : (index + 1) * self.arenas],
-            streams=whole.streams,
+            arenas=whole.arenas[index * self.arenas : index * self.arenas + arenas],
+            streams=whole.streams[:streams],
             version=whole.version,
             path="",
             meta={},
@@ -161,9 +170,10 @@ def alone(program: Program) -> Batch:
 
 
 def join(programs: Sequence[Program]) -> Batch:
-    """Return the batch of programs that have as many arenas and equal streams.
+    """Return the batch of programs whose streams are the first ones of the program that has most.
 
-    Raise ModelError where they have not or there is none.
+    Raise ModelError where they are not or there is none. Of arenas each gets as many as the program
+    has that has most.
 
     Persistent buffers get the number of their program before their name, so that no two are one. Of
     `meta` only that of ops is there, where an engine finds the parameters of kernels.
@@ -173,22 +183,21 @@ def join(programs: Sequence[Program]) -> Batch:
     first = programs[0]
     if len(programs) == 1:
         return alone(first)
+    arenas, streams = max(len(p.arenas) for p in programs), max((p.streams for p in programs), key=len)
     for index, program in enumerate(programs):
-        if len(program.arenas) != len(first.arenas) or program.streams != first.streams:
-            raise ModelError(
-                f"programs[{index}]", "has more or fewer arenas or other streams than the first; they cannot be joined"
-            )
+        if program.streams != streams[: len(program.streams)]:
+            raise ModelError(f"programs[{index}]", "has other streams than another one; they cannot be joined")
+    own = tuple((len(p.arenas), len(p.streams)) for p in programs)
     op, buffer, value = (starts(len(getattr(p, table)) for p in programs) for table in ("ops", "buffers", "values"))
     kinds: dict[str, int] = {}
     for program in programs:
         for kind in program.ops.kinds:
             kinds.setdefault(kind, len(kinds))
-    own = [np.array([kinds[kind] for kind in p.ops.kinds], dtype=np.int32) for p in programs]
-    arenas = len(first.arenas)
+    kinds_of = [np.array([kinds[kind] for kind in p.ops.kinds], dtype=np.int32) for p in programs]
     joined = Program(
         name=SEVERAL,
-        arenas=tuple(chain.from_iterable(p.arenas for p in programs)),
-        streams=first.streams,
+        arenas=tuple(chain.from_iterable((*p.arenas, *(NOTHING,) * (arenas - len(p.arenas))) for p in programs)),
+        streams=streams,
         version=first.version,
         buffers=Buffers(
             names=tuple(chain.from_iterable(_buffer_names(k, p) for k, p in enumerate(programs))),
@@ -216,7 +225,7 @@ def join(programs: Sequence[Program]) -> Batch:
         ops=Ops(
             names=tuple(chain.from_iterable(p.ops.names for p in programs)),
             kinds=tuple(kinds),
-            kind=_flat([own[k][p.ops.kind] if len(own[k]) else p.ops.kind for k, p in enumerate(programs)]),
+            kind=_flat([kinds_of[k][p.ops.kind] if len(kinds_of[k]) else p.ops.kind for k, p in enumerate(programs)]),
             operands=_flat([p.ops.operands + np.int32(value[k]) for k, p in enumerate(programs)]),
             results=_flat([p.ops.results + np.int32(value[k]) for k, p in enumerate(programs)]),
             in_place=_flat([p.ops.in_place.reshape(-1, 2) for p in programs]),
@@ -231,7 +240,14 @@ def join(programs: Sequence[Program]) -> Batch:
             meta={int(op[k]) + step: meta for k, p in enumerate(programs) for step, meta in p.ops.meta.items()},
         ),
     )
-    return Batch(program=joined, op_starts=op, buffer_starts=buffer, value_starts=value, arenas=arenas)
+    return Batch(
+        program=joined,
+        op_starts=op,
+        buffer_starts=buffer,
+        value_starts=value,
+        arenas=arenas,
+        own=own if len(set(own)) > 1 else (),
+    )
 
 
 def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
@@ -267,12 +283,12 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     high = np.zeros(len(batch), dtype=np.int64)
     np.maximum.at(high, owner[inside], (plan.offset + size)[inside])
     base = np.concatenate([[0], np.cumsum(-(-high // unit) * unit)])[:-1]
-    program = trusted(Program, **{**_fields(whole), "arenas": _unbounded(whole.arenas[: batch.arenas])})
-    vars(program)["buffers"] = trusted(Buffers, **{**_fields(buffers), "arena": buffers.arena % np.int32(batch.arenas)})
+    few = changed(buffers, arena=buffers.arena % np.int32(batch.arenas))
+    program = changed(whole, arenas=_unbounded(whole.arenas[: batch.arenas]), buffers=few)
     problem = None
     if plan.problem is not None:
         fixed = {buffer: offset + int(base[owner[buffer]]) for buffer, offset in plan.problem.fixed.items()}
-        problem = trusted(Problem, **{**_fields(plan.problem), "program": program, "fixed": fixed})
+        problem = changed(plan.problem, program=program, fixed=fixed)
     laid = Plan(
         program=program,
         problem=problem,
@@ -364,8 +380,10 @@ def trusted(table: type[T], /, **columns: Any) -> T:
     return made
 
 
-def _fields(table: Any) -> dict[str, Any]:
-    return {name: getattr(table, name) for name in table.__dataclass_fields__}
+def changed(table: T, /, **columns: Any) -> T:
+    """Return a table with other columns, unchecked as `trusted`."""
+    fields: Mapping[str, Any] = getattr(table, "__dataclass_fields__")  # noqa: B009 - of any table
+    return trusted(type(table), **{**{name: getattr(table, name) for name in fields}, **columns})
 
 
 def _unbounded(arenas: Sequence[Arena]) -> tuple[Arena, ...]:

@@ -3,8 +3,8 @@
     examiner = Examiner(asker, properties=asked_of(asker.guarantees))
     findings = examiner.examine(cases)                      # or one by one: hold(case), and judge_held() in the end
 
-Judging is done on all answers at once, as one batch for each number of arenas and streams; only
-suspects are looked at one by one. Every finding has been decided by `Property.broken` on the very
+Judging is done on all answers at once, as one batch of those on one stream and one of those on
+several; only suspects are looked at one by one. Every finding has been decided by `Property.broken` on the very
 case it shows.
 
 What this module does not see: where cases come from, and what becomes of findings.
@@ -401,14 +401,16 @@ class Examiner:
                 self._tell(batch, whole)
                 suspected = self._suspects(batch, plan, whole)
                 for rank, name in enumerate(self.rows):
-                    close = (members[place] for place in spread(suspected.get(name, ())))
-                    sure, innocent = enough(
-                        [index for index in close if index not in odd],
-                        lambda index: self._sure(name, cases[index], answers[index]),  # noqa: B023 - called at once
-                        lengths,
-                    )
-                    found |= {(index, rank): finding for index, finding in sure.items()}
-                    self._note_as_one(name, whole, Answer(plan=plan), found_any=bool(sure), innocent=innocent)
+                    any_sure, innocents = False, 0
+                    for close in of_one_size(batch, suspected.get(name, ())):
+                        sure, innocent = enough(
+                            [members[place] for place in spread(close) if members[place] not in odd],
+                            lambda index: self._sure(name, cases[index], answers[index]),  # noqa: B023 - called at once
+                            lengths,
+                        )
+                        found |= {(index, rank): finding for index, finding in sure.items()}
+                        any_sure, innocents = any_sure or bool(sure), innocents + innocent
+                    self._note_as_one(name, whole, Answer(plan=plan), found_any=any_sure, innocent=innocents)
         return [found[key] for key in sorted(found)]
 
     def _asked(self, cases: Sequence[FuzzCase], *, again: bool, until: float | None = None) -> list[Answer]:
@@ -553,6 +555,14 @@ def spread(suspects: Sequence[int]) -> Iterator[int]:
     return (place for begin in range(stride) for place in suspects[begin::stride])
 
 
+def of_one_size(batch: Batch, suspects: Sequence[int]) -> Iterable[list[int]]:
+    """Return the suspects of a batch in lists of as many arenas and streams."""
+    found: dict[tuple[int, int] | None, list[int]] = {}
+    for place in suspects:
+        found.setdefault(batch.own[place] if batch.own else None, []).append(place)
+    return found.values()
+
+
 def enough(
     places: Iterable[int], look: Callable[[int], BrokenProperty | None], lengths: Sequence[int]
 ) -> tuple[dict[int, BrokenProperty], int]:
@@ -575,15 +585,21 @@ def enough(
 
 
 def batches(cases: Sequence[FuzzCase]) -> Joined:
-    """Return the programs of cases in batches of as many arenas and equal streams.
+    """Return the programs of cases in batches: those of one stream, and those of several whose
+    names go together, which takes longer to judge.
 
     Those cut from one batch as that batch.
     """
     if isinstance(cases, Cut) and not cases.first:
         return [(cases.batch, range(len(cases)))]
-    groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    longest = sorted({case.program.streams for case in cases}, key=len, reverse=True)
+    home = {
+        streams: next(one for one in longest if one[: len(streams)] == streams and (len(one) > 1) == (len(streams) > 1))
+        for streams in longest
+    }
+    groups: dict[tuple[str, ...], list[int]] = {}
     for index, case in enumerate(cases):
-        groups.setdefault((len(case.program.arenas), case.program.streams), []).append(index)
+        groups.setdefault(home[case.program.streams], []).append(index)
     return [(join([cases[index].program for index in members]), members) for members in groups.values()]
 
 

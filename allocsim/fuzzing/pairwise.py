@@ -91,6 +91,7 @@ def _of_programs(batch: Batch, case: FuzzCase) -> dict[str, dict[str, Bools]]:
     streams = np.zeros(count, dtype=np.int64)
     np.maximum.at(streams, owner, program.ops.stream.astype(np.int64))
     told = _told(case)
+    arenas = np.array([many for many, _ in batch.own] or [batch.arenas] * count)
     return {
         "told": {name: some(rows) for name, rows in told.items()}
         | {"nothing": every & (case.kind in {"plain", "free"})},
@@ -107,7 +108,7 @@ def _of_programs(batch: Batch, case: FuzzCase) -> dict[str, dict[str, Bools]]:
             "no power of two": some(buffers.alignment & (buffers.alignment - 1) > 0),
             "above 4,096": alignment > 4096,
         },
-        "arenas": {str(number): every & (batch.arenas == number) for number in (1, 2, 3)},
+        "arenas": {str(number): arenas == number for number in (1, 2, 3)},
         "end": {"none": ~ends, "some": ends & ~squeezed, "by reuse alone": squeezed},
         "streams": {str(number): streams == number - 1 for number in (1, 2, 3)},
         "waits": {"for the op before": every & (not case.free), "as values need": every & case.free},

@@ -205,13 +205,13 @@ def test_runnable_programs_run_and_a_sound_plan_is_invisible(program):
 
 @st.composite
 def alike(draw):
-    """A few programs of as many arenas and equal streams, each with a plan that may have faults."""
-    count = draw(st.integers(1, 2))
-    streams = draw(st.sampled_from((1, 1, 2)))
+    """A few programs of up to three arenas and streams, each with a plan that may have faults."""
+    most, several = draw(st.integers(1, 3)), draw(st.sampled_from((1, 1, 3)))
     made = []
     for drawn_recipes, planted in draw(
         st.lists(st.tuples(recipes(max_size=6), faults_of(FAULTS, max_size=1)), min_size=1, max_size=4)
     ):
+        count, streams = draw(st.integers(1, most)), draw(st.integers(1, several))
         spaces = [Arena(name="a", alignment=draw(st.sampled_from((1, 8)))) for _ in range(count)]
         program = assemble(drawn_recipes, arenas=spaces, streams=streams)
         plan = ALLOCATORS["greedy_by_size"].plan(in_list_order(program) if streams > 1 else program)
@@ -253,7 +253,7 @@ def test_a_program_cut_out_of_a_batch_is_what_it_was(made):
         mine, cut = plan.program, batch[k]
         assert [replace_name(op) for op in cut.ops] == [replace_name(op) for op in mine.ops]
         assert list(cut.values) == list(mine.values)
-        assert cut.arenas == mine.arenas
+        assert (cut.arenas, cut.streams) == (mine.arenas, mine.streams)
         for column in ("nbytes", "alignment", "arena", "role"):
             assert getattr(cut.buffers, column).tolist() == getattr(mine.buffers, column).tolist()
         replace(cut, name="well-formed")  # checks it
