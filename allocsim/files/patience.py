@@ -11,20 +11,18 @@ What this module does not see: processes that the process itself has begun.
 
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
+
+from allocsim.files.signals import words_of
 
 PATIENCE: Final = 10
 """How much longer than a limit the clock may run, on a busy machine."""
 
 
 def waited_seconds(process: int) -> float:
-    """Return the time a process was ready to run and was not let.
-
-    0 where the system does not say (elsewhere than on Linux, or where the process is gone).
-    """
+    """Return the time a process was ready and was not let run; 0 where the system does not say."""
     try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+        return int(words_of(f"/proc/{process}/schedstat")[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
 

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -80,13 +79,19 @@ def _control() -> Callable[..., Any]:
     return lambda *_: None
 
 
+def words_of(path: str) -> list[bytes]:
+    """Return the words of a file of the system's, in a third of the time of `Path.read_text`."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as it says
+        return file.read().split()
+
+
 def children_of(process: int) -> list[int]:
     """Return the processes whose parent a process is, none where the system does not say."""
     found: list[int] = []
     with contextlib.suppress(OSError):  # it may end at any moment
-        for task in Path(f"/proc/{process}/task").iterdir():
+        for task in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208 - asked after every answer of a target
             with contextlib.suppress(OSError, ValueError):
-                found += map(int, (task / "children").read_text().split())
+                found += map(int, words_of(f"/proc/{process}/task/{task}/children"))
     return found
 
 

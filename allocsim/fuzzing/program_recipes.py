@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from allocsim.fuzzing.batch import trusted
 from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Choices, Sketch, SketchedValue, clear_of, equal_pairs
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, VIEW, Arena, Program, Role
+from allocsim.model.tables import freeze
 from allocsim.programs.builder import ProgramBuilder
 
 Recipe = tuple[str, int, int, int, int, int]
@@ -361,6 +363,8 @@ def assemble(
 ) -> Program:
     """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end.
 
+    Well-formed as it is made, it is not checked alone: a batch of many is.
+
     `after` is shown the sketch after each recipe.
     """
     spaces = tuple(arenas) or (Arena(name="cpu"),)
@@ -374,7 +378,10 @@ def assemble(
         after(sketch)
     for _ in range(pad):
         sketch.buffer(4)
-    return sketch.builder.build()
+    columns = sketch.builder.columns()
+    for table in ("buffers", "values", "ops"):
+        freeze(columns[table])
+    return trusted(Program, **columns)
 
 
 def listed(program: Program) -> Program:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.allocators import pin_reads
-from allocsim.fuzzing.batch import join, starts
+from allocsim.fuzzing.batch import changed, join, starts
 from allocsim.model import HOST_READ, VIEW, Bools, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last
@@ -286,7 +286,7 @@ def in_list_order(program: Program) -> Program:
     counts = np.zeros(len(stream), dtype=np.int64)
     counts[waits + 1] = 1
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return replace(program, ops=replace(program.ops, after_starts=starts, after=waits))
+    return changed(program, ops=changed(program.ops, after_starts=starts, after=waits))
 
 
 def lasting_value(program: Program) -> int | None:

@@ -36,6 +36,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 
 from allocsim.allocators import ALLOCATORS
+from allocsim.fuzzing.batch import changed
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
 from allocsim.fuzzing.program_recipes import ACTIONS, WIDE, Recipe, assemble
 from allocsim.fuzzing.scaling import grown, in_list_order
@@ -329,7 +330,7 @@ def faults_of(names: Sequence[str], *, min_size: int = 0, max_size: int = 2) -> 
 def with_uniform_alignments(program: Program) -> Program:
     """Return the program with every buffer aligned as its arena is."""
     alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
-    return replace(program, buffers=replace(program.buffers, alignment=alignments[program.buffers.arena]))
+    return changed(program, buffers=changed(program.buffers, alignment=alignments[program.buffers.arena]))
 
 
 def lasting(plan: Plan, step: int) -> bool:

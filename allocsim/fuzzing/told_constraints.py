@@ -18,7 +18,6 @@ What this module does not see: planners.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 from zlib import crc32
 
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.allocators import pin_all, pin_reads
+from allocsim.fuzzing.batch import changed
 from allocsim.fuzzing.fuzz_case import FuzzCase
 from allocsim.model import VIEW, Bools, Problem, Program
 from allocsim.model.layout import LIMIT, Int64s
@@ -39,6 +39,8 @@ APART: Final = 0.2
 """Share of the buffers that an op touches, and are no parameters or states, told to lie in memory
 of their own.
 """
+
+EMPTY: Final = ProgramBuilder("empty").build()
 
 BACK: Final = 0.4
 """Share of the parameters and states that are told to lie in their arena."""
@@ -138,8 +140,7 @@ def gapped(program: Program, origin: "Int64s | int" = 0) -> FuzzCase:
         chance[5] < CROSSING,
     )
     pairs = _meeting(program, start, stop, lives & ~pinned & (chance[6] < PAIRED))
-    empty = ProgramBuilder("empty").build()
-    bare = replace(program, ops=empty.ops, values=empty.values)
+    bare = changed(program, ops=EMPTY.ops, values=EMPTY.values)
     believed = Problem.of(bare, start=start, stop=stop, gaps=gaps, pinned=pinned, fixed=fixed, may_share=pairs)
     return FuzzCase(program=bare, believed=believed)
 

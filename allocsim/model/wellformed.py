@@ -16,7 +16,7 @@ import numpy as np
 
 from allocsim.errors import ModelError
 from allocsim.model.dtypes import DTYPES, FIRST_OF_VERSION_2
-from allocsim.model.guards import Column, first_bad, in_range, row_starts, same_length, sizes
+from allocsim.model.guards import Column, counts, first_bad, in_range, row_starts, same_length, sizes
 from allocsim.model.layout import LIMIT, MAX_RANK, PACKED_LIMIT, overlaps_itself
 from allocsim.model.tables import EXACT, HOST_READ, HOST_WRITE, STRENGTHS, VIEW, Arena, Buffers, Ops, Role, Values
 
@@ -50,7 +50,7 @@ def check_same(values: Values, ops: Ops, chosen: Column) -> None:
     steps = np.flatnonzero(chosen)
     if not steps.size:
         return
-    operand_counts, result_counts = np.diff(ops.operand_starts)[steps], np.diff(ops.result_starts)[steps]
+    operand_counts, result_counts = counts(ops.operand_starts)[steps], counts(ops.result_starts)[steps]
     first_bad(
         operand_counts != result_counts,
         lambda i: f"ops[{steps[i]}]",
@@ -63,9 +63,9 @@ def check_same(values: Values, ops: Ops, chosen: Column) -> None:
     # leaves 64 bits
     units = [np.log2(values.width[side]).astype(np.int64) for side in (one, other)]
     ups = [np.maximum(units[1] - units[0], 0), np.maximum(units[0] - units[1], 0)]
-    counts = [values.counts[one], values.counts[other]]
-    unequal = (counts[0] >> ups[0] != counts[1] >> ups[1]) | (counts[0] & ((1 << ups[0]) - 1) != 0)
-    unequal |= counts[1] & ((1 << ups[1]) - 1) != 0
+    many = [values.counts[one], values.counts[other]]
+    unequal = (many[0] >> ups[0] != many[1] >> ups[1]) | (many[0] & ((1 << ups[0]) - 1) != 0)
+    unequal |= many[1] & ((1 << ups[1]) - 1) != 0
     first_bad(
         unequal,
         lambda k: f"ops[{owner[k]}].results[{place[k]}]",
@@ -152,11 +152,12 @@ def _check_values(values: Values, buffers: int) -> None:
     row_starts(values.dim_starts, count, len(values.shape), "values")
     if len(values.shape) != len(values.strides):
         raise ModelError("values", f"{len(values.shape)} dimensions have {len(values.strides)} strides")
-    owner = np.repeat(np.arange(count), np.diff(values.dim_starts))
+    ranks = counts(values.dim_starts)
+    owner = np.repeat(np.arange(count), ranks)
     first_bad(
-        np.diff(values.dim_starts) > MAX_RANK,
+        ranks > MAX_RANK,
         "values[{}].shape",
-        lambda i: f"has {np.diff(values.dim_starts)[i]} dimensions; at most {MAX_RANK} are supported",
+        lambda i: f"has {ranks[i]} dimensions; at most {MAX_RANK} are supported",
     )
 
     def at(name: str) -> "Any":
@@ -192,7 +193,7 @@ def _check_packed(values: Values, reach: Column) -> None:
         "values[{}].bit_offset",
         lambda i: f"{bits[i]} is no multiple of {values.width[i]}, the width of {values[i].dtype}, below 8",
     )
-    with_rows = np.flatnonzero(values.packed & (np.diff(values.dim_starts) > 0))
+    with_rows = np.flatnonzero(values.packed & (counts(values.dim_starts) > 0))
     last = values.dim_starts[with_rows + 1] - 1
     first_bad(
         values.strides[last] != 0,
@@ -216,10 +217,11 @@ def _check_ops(ops: Ops, values: int, streams: int) -> None:
     row_starts(ops.in_place_starts, count, len(ops.in_place), "ops")
     row_starts(ops.after_starts, count, len(ops.after), "ops")
     steps = np.arange(count)
-    reader = np.repeat(steps, np.diff(ops.operand_starts))
-    writer = np.repeat(steps, np.diff(ops.result_starts))
-    pair_op = np.repeat(steps, np.diff(ops.in_place_starts))
-    waiter = np.repeat(steps, np.diff(ops.after_starts))
+    reader, writer, pair_op, waiter = (
+        np.repeat(steps, counts(starts))
+        for starts in (ops.operand_starts, ops.result_starts, ops.in_place_starts, ops.after_starts)
+    )
+    operand_counts, result_counts = counts(ops.operand_starts)[pair_op], counts(ops.result_starts)[pair_op]
 
     def at(owner: Column, starts: Column, name: str) -> "Any":
         return lambda k: f"ops[{owner[k]}].{name}[{k - starts[owner[k]]}]"
@@ -235,18 +237,14 @@ def _check_ops(ops: Ops, values: int, streams: int) -> None:
     in_range(ops.after, count, after_at, "op")
     first_bad(ops.after >= waiter, after_at, lambda k: f"op {ops.after[k]} is not earlier than op {waiter[k]}")
     first_bad(
-        (ops.in_place[:, 0] < 0) | (ops.in_place[:, 0] >= np.diff(ops.operand_starts)[pair_op]),
+        (ops.in_place[:, 0] < 0) | (ops.in_place[:, 0] >= operand_counts),
         pair_at,
-        lambda k: (
-            f"operand position {ops.in_place[k, 0]} does not exist; there are {np.diff(ops.operand_starts)[pair_op[k]]}"
-        ),
+        lambda k: f"operand position {ops.in_place[k, 0]} does not exist; there are {operand_counts[k]}",
     )
     first_bad(
-        (ops.in_place[:, 1] < 0) | (ops.in_place[:, 1] >= np.diff(ops.result_starts)[pair_op]),
+        (ops.in_place[:, 1] < 0) | (ops.in_place[:, 1] >= result_counts),
         pair_at,
-        lambda k: (
-            f"result position {ops.in_place[k, 1]} does not exist; there are {np.diff(ops.result_starts)[pair_op[k]]}"
-        ),
+        lambda k: f"result position {ops.in_place[k, 1]} does not exist; there are {result_counts[k]}",
     )
     in_range(ops.in_place_strength, len(STRENGTHS), pair_at, "strength")
     made_by = np.full(values, -1, dtype=np.int64)
@@ -264,7 +262,7 @@ def _check_ops(ops: Ops, values: int, streams: int) -> None:
 
 
 def _check_kinds(values: Values, ops: Ops) -> None:
-    operand_counts, result_counts = np.diff(ops.operand_starts), np.diff(ops.result_starts)
+    operand_counts, result_counts = counts(ops.operand_starts), counts(ops.result_starts)
     host_write, host_read, view = (ops.is_kind(kind) for kind in (HOST_WRITE, HOST_READ, VIEW))
     first_bad(host_write & (operand_counts > 0), "ops[{}].operands", "a host.write has results only")
     first_bad(host_read & (result_counts > 0), "ops[{}].results", "a host.read has operands only")
@@ -284,13 +282,9 @@ def _check_kinds(values: Values, ops: Ops) -> None:
 
 def _check_results(values: Values, ops: Ops) -> None:
     """Refuse results, other than those of a `view`, whose own elements overlap."""
-    written = ops.results[~np.repeat(ops.is_kind(VIEW), np.diff(ops.result_starts))]
-    numbers = np.zeros(len(values))
-    owner = np.repeat(np.arange(len(values)), np.diff(values.dim_starts))
-    np.add.at(numbers, owner, np.log2(np.maximum(values.shape, 1).astype(np.float64)))
-    hull_bytes = values.hulls[:, 1] - values.hulls[:, 0]
-    bits = 8.0 * hull_bytes
-    full = np.abs(np.exp2(numbers) * values.width - bits) <= 1e-8 + 1e-5 * bits
+    written = ops.results[~np.repeat(ops.is_kind(VIEW), counts(ops.result_starts))]
+    bits = 8.0 * (values.hulls[:, 1] - values.hulls[:, 0])
+    full = (values.counts > 0) & (np.abs(1.0 * values.counts * values.width - bits) <= 1e-8 + 1e-5 * bits)
     # a dense row-major or permuted result fills its hull with as many bytes as it has; only the
     # others need a closer look, and packed ones, of which two half filled rows may fill one byte
     simple = values.dense & full & ~values.packed
@@ -320,7 +314,7 @@ def _nested(values: Values, chosen: Column) -> Column:
     Packed values are counted in bits, and their last dimension steps from element to element; all
     others in bytes.
     """
-    ranks = np.diff(values.dim_starts)[chosen]
+    ranks = counts(values.dim_starts)[chosen]
     inside = np.arange(int(ranks.max(initial=0))) < ranks[:, None]
     dims = (values.dim_starts[chosen][:, None] + np.arange(inside.shape[1]))[inside]
     stride, count = np.zeros(inside.shape, dtype=np.int64), np.ones(inside.shape, dtype=np.int64)

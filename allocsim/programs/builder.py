@@ -265,23 +265,24 @@ class ProgramBuilder:
     def build(self) -> Program:
         """Return the program; raise ModelError at the first row that breaks a rule."""
         try:
-            return self._program()
+            return Program(**self.columns())
         except ModelError as error:
             found = re.match(r"ops\[(\d+)\]", error.place)
             if found is None:
                 raise
             raise ModelError(error.place, f"{error.rule} (op {self._ops[int(found[1])][0]!r})") from None
 
-    def _program(self) -> Program:
+    def columns(self) -> dict[str, Any]:
+        """Return what the program is made of, unchecked."""
         buffers, values, ops = self._buffers, self._values, self._ops
-        return Program(
-            name=self._name,
-            arenas=self._arenas,
-            streams=self._streams,
-            version=self._version,
-            path=self._path,
-            meta=self._meta,
-            buffers=Buffers(
+        return {
+            "name": self._name,
+            "arenas": self._arenas,
+            "streams": self._streams,
+            "version": self._version,
+            "path": self._path,
+            "meta": self._meta,
+            "buffers": Buffers(
                 names=tuple(row[0] for row in buffers),
                 nbytes=_column(buffers, 1, np.int64),
                 alignment=_column(buffers, 2, np.int64),
@@ -291,7 +292,7 @@ class ProgramBuilder:
                 nbytes_range=self._ranges,
                 meta=self._row_meta["buffers"],
             ),
-            values=Values(
+            "values": Values(
                 names=tuple(row[0] for row in values),
                 buffer=_column(values, 1, np.int32, "values[{}].buffer"),
                 dtype=_column(values, 2, np.int8),
@@ -302,7 +303,7 @@ class ProgramBuilder:
                 bit_offset=_column(values, 6, np.uint8),
                 meta=self._row_meta["values"],
             ),
-            ops=Ops(
+            "ops": Ops(
                 names=tuple(row[0] for row in ops),
                 kinds=tuple(self._kinds),
                 kind=_column(ops, 1, np.int32),
@@ -319,7 +320,7 @@ class ProgramBuilder:
                 after=_indices(ops, 6, "after"),
                 meta=self._row_meta["ops"],
             ),
-        )
+        }
 
     def _remember(self, table: str, index: int, meta: Meta | None) -> None:
         if meta:
