@@ -47,7 +47,7 @@ from engine.ops.rule import Shape
 from engine.ops.views import contiguous, reshaped
 from engine.sharding.rank_parts import EXPERTS
 from engine.sharding.split_rules import WHOLE, Layout, held, ways
-from engine.sharding.tensor_parallel import SplitGraph
+from engine.sharding.tensor_parallel import SplitGraph, as_it_lay
 
 _PRODUCTS: Final = ("mul_mat", "out_prod")
 
@@ -57,6 +57,9 @@ class _Axes(NamedTuple):
 
     experts: Layout
     slots: Layout
+
+
+_HOME: Final = _Axes(WHOLE, WHOLE)
 
 
 def expert_parallel(graph: Graph, loss: Tensor, *, ranks: int, reads: Iterable[Tensor] = ()) -> SplitGraph:
@@ -96,21 +99,19 @@ class _Recorder:
 
     def add(self, node: Tensor) -> None:
         """Record a node, where it is done."""
-        found = next(self._ways(node), None)
-        if found is None:
-            sources = [self.home(source) for source in node.sources]
-        else:
-            sources = [self._given(source, axes) for source, axes in zip(node.sources, found[1], strict=True)]
-        params = dict(node.params)
-        if found is not None and "shape" in params:
-            params["shape"] = self._shape(node.shape, found[0])
+        axes, wanted = next(self._ways(node), (_HOME, [_HOME] * len(node.sources)))
+        sources = [self._given(source, want) for source, want in zip(node.sources, wanted, strict=True)]
+        params, home = dict(node.params), axes == _HOME
+        if node.kind == "view":
+            as_it_lay(node, sources[0])
+        if not home and "shape" in params:
+            params["shape"] = self._shape(node.shape, axes)
         with self.graph.scope(layer=node.layer, stage=node.stage):
-            name = node.name if found is None else f"{node.name}.there"
-            made = self.graph.op(str(node.kind), *sources, name=name, **params)
-        if found is None:
+            made = self.graph.op(str(node.kind), *sources, name=node.name if home else f"{node.name}.there", **params)
+        if home:
             self._home[node] = made
         else:
-            self._there[node] = (made, found[0])
+            self._there[node] = (made, axes)
         self.graph.expand(made)
 
     def home(self, tensor: Tensor) -> Tensor:
@@ -129,7 +130,7 @@ class _Recorder:
             return
         for by_experts, by_slots in product(ways(node, self.ranks), ways(node, 1)):
             found = _Axes(by_experts.result, by_slots.result)
-            sources = list(map(_Axes, by_experts.sources, by_slots.sources))
+            sources = list(map(_axes, node.sources, by_experts.sources, by_slots.sources))
             batches = WHOLE not in by_experts.sources and found.experts < len(node.shape) - 2
             apart = min(found) >= 0 and found.experts != found.slots
             if apart and (stays or batches) and all(map(self._fits, node.sources, sources)):
@@ -143,7 +144,7 @@ class _Recorder:
 
     def _given(self, source: Tensor, axes: _Axes) -> Tensor:
         """Return a source with these axes."""
-        if axes == (WHOLE, WHOLE):
+        if axes == _HOME:
             return self.home(source)
         if source not in self._there:
             if not _is_weight(source):
@@ -183,7 +184,13 @@ class _Recorder:
                 apart = op("reshape", front, shape=(experts // ranks, ranks, slots, *more))
                 made = op("all_to_all", reshaped(op("permute", apart, axes=turn), (experts, slots, *more)), **group)
             back = tuple(sorted(every, key=first.__getitem__))
-            return made if first == (*every,) else op("permute", made, axes=back)
+            return made if first == (*every,) else contiguous(op("permute", made, axes=back))
+
+
+def _axes(source: Tensor, experts: Layout, slots: Layout) -> _Axes:
+    """Return the axes of a source: what a weight has once is for all slots."""
+    repeated = slots >= 0 and _is_weight(source) and source.shape[slots] == 1
+    return _Axes(experts, WHOLE if repeated else slots)
 
 
 def _is_weight(tensor: Tensor) -> bool:

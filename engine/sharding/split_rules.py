@@ -81,9 +81,9 @@ def _aligned(source: Tensor, node: Tensor, axis: int) -> Layout | None:
     along it.
     """
     place = axis - len(node.shape) + len(source.shape)
-    if place < 0 or source.shape[place] == 1:
-        return WHOLE
-    return place if source.shape[place] == node.shape[axis] else None
+    if place >= 0 and source.shape[place] == node.shape[axis]:
+        return place
+    return WHOLE if place < 0 or source.shape[place] == 1 else None
 
 
 def _elements(node: Tensor) -> Iterator[SplitWay]:

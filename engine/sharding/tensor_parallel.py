@@ -173,7 +173,7 @@ class _Recorder:
         pairs = zip(node.sources, way.sources, strict=True)
         sources = [self.given(source, layout) for source, layout in pairs]
         if node.kind == "view":
-            self._as_it_lay(node, sources[0])
+            as_it_lay(node, sources[0])
         params = dict(node.params)
         if way.result >= 0 and "shape" in params:
             params["shape"] = held(node.shape, way.result, self.ranks)
@@ -228,11 +228,14 @@ class _Recorder:
             return graph.op("reshape", mine, shape=held(shape, want, ranks), name=graph.unused(f"{name}.split"))
         return graph.op("reshape" if not axis else "cont", back, shape=shape, name=name)
 
-    def _as_it_lay(self, node: Tensor, x: Tensor) -> None:
-        """Raise EngineError where strides of a view would find other elements."""
-        (source,) = node.sources
-        if (x.strides, *x.place) != (source.strides, *source.place):
-            raise EngineError(f"{node} sees {source} by strides, which lies otherwise where tensors are split")
+
+def as_it_lay(node: Tensor, x: Tensor) -> None:
+    """Raise EngineError where a view by strides would find other elements in what stands for its
+    source.
+    """
+    (source,) = node.sources
+    if (x.strides, *x.place) != (source.strides, *source.place):
+        raise EngineError(f"{node} sees {source} by strides, which lies otherwise where it is split over ranks")
 
 
-__all__ = ["COURSES", "SplitGraph", "tensor_parallel"]
+__all__ = ["COURSES", "SplitGraph", "as_it_lay", "tensor_parallel"]

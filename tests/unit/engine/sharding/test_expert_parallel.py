@@ -183,6 +183,26 @@ def test_activations_biases_and_adapters_stay_with_their_experts():
     assert traffic(step)[0].sent["all_to_all"] == 8 * 4 * 3 * 8 * 8 // 2
 
 
+def test_one_slot_an_expert_is_carried_as_often_as_more():
+    """A length of 1 is no repetition, but for a bias, which all slots share."""
+    recorded = layer(2, room=1)
+    split = expert_parallel(*recorded.forward(), ranks=2)
+    assert [node.kind for node in split.graph.nodes].count("all_to_all") == 2
+    assert split.axes.keys() == {"up", "down", "shift"}
+
+
+def test_strides_that_would_find_other_elements_are_refused():
+    """A view of what lay turned, and comes back from its experts in the order of its axes."""
+    graph = Graph("strided")
+    x = graph.input("x", (4, 3, 6))
+    made = graph.op("mul_mat", graph.parameter("w", (4, 5, 6), trainable=True), x, name="made")
+    seen = graph.op("view", graph.op("permute", made, axes=(1, 0, 2)), shape=(3, 20), strides=(5, 1), offset=0)
+    loss = graph.op("sum", seen)
+    graph.expand(loss)
+    with pytest.raises(EngineError, match="by strides"):
+        shard(graph, loss, zero=0, ranks=2, experts=2)
+
+
 def turned(experts=2, slots=3):
     """Experts on the second axis of what is sent, their slots on the first, read again at home."""
     graph = Graph("turned")
