@@ -81,6 +81,8 @@ class KernelWalk:
     """The ops of each block that may do something, by its line; the first walk there finds them."""
     beside: Actor = field(default_factory=lambda: Actor("another block", 4))
     """Of the same cluster: it runs the same text, and meets this one in cluster barriers."""
+    not_made: set[SharedView] = field(default_factory=set)
+    """Sums of products whose predicate was false."""
     left: int = MOST_OPS
     branches: int = 0
     turns: Counter[int] = field(default_factory=Counter)

@@ -274,8 +274,9 @@ def tensor_memory(
 
 
 def tensor_load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Read tensor memory."""
-    tensor_memory(walk, frame, op, tuple(walk.views(frame, op)), ())
+    """Read tensor memory; what a product without its predicate did not make is used by nobody."""
+    made = {view for step in walk.threads.ops for view in step.writes} if walk.not_made else set()
+    tensor_memory(walk, frame, op, tuple(v for v in walk.views(frame, op) if v in made or v not in walk.not_made), ())
 
 
 def tensor_store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
@@ -294,6 +295,7 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     if len(parts) < len(found):
         meet(walk, actor, label)
     if flags[1:2] == [0]:
+        walk.not_made.update(view for view in parts if view.in_tensor_memory and view is listed[2])
         return
     sum_ = listed[2] if len(listed) > 2 else None
     target = [sum_] if isinstance(sum_, SharedView) else []

@@ -170,6 +170,17 @@ def test_a_reduction_over_blocks_of_a_cluster_meets_in_cluster_barriers():
     assert kinds("\n".join(line for line in lines if "ttng.cluster_barrier" not in line).encode()) == {"Race"}
 
 
+def test_commits_that_nobody_waits_for_race_with_the_end_of_their_mbarriers():
+    """What the default group yields is the phase that is waited for behind the groups."""
+    document = loads(text("attention_groups_sm100").encode(), "kernel")
+    found = {
+        tuple(document.programs[row.program].ops[op].name for op in (row.other_op, row.op))
+        for row in check(document).violations
+    }
+    kinds_of = {(first.partition(",")[0], then.partition(",")[0]) for first, then in found}
+    assert (len(found), kinds_of) == (3, {("ttng.tc_gen5_commit", "ttng.inval_barrier")})
+
+
 def test_blocks_of_a_cluster_are_named_as_not_examined():
     document = loads(changed("descriptors_sm90", '"ttg.num-ctas" = 1', '"ttg.num-ctas" = 2'), "kernel")
     (said,) = systems.remarks_on(document)["not examined"]
@@ -240,6 +251,30 @@ def test_stores_to_another_blocks_memory_are_refused_by_name():
         DocumentError, match=r"ttng\.map_to_remote_buffer touches shared memory, and what it does is not"
     ):
         loads(MULTICAST.replace(b"tt.return", remote), "kernel")
+
+
+SKIPPED = b"""#s = #ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>
+#t = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 1>
+#l = #ttg.linear<{register = [[0, 1]], lane = [[1, 0]], warp = [[32, 0], [64, 0]], block = []}>
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.shared = 24576 : i32, ttg.tensor_memory_size = 64 : i32} {
+  tt.func public @skips(%x: tensor<128x64xf16, #b>) {
+    %false = arith.constant false
+    %a = ttg.local_alloc %x {allocation.offset = 0 : i32} : (tensor<128x64xf16, #b>) -> !ttg.memdesc<128x64xf16, #s, #ttg.shared_memory>
+    %b = ttg.local_alloc %x {allocation.offset = 16384 : i32} : (tensor<64x64xf16, #b>) -> !ttg.memdesc<64x64xf16, #s, #ttg.shared_memory>
+    %sum = ttng.tmem_alloc {tensor_memory_col_offset = 0 : i32, tensor_memory_row_offset = 0 : i32} : () -> !ttg.memdesc<128x64xf32, #t, #ttng.tensor_memory, mutable>
+    ttng.tc_gen5_mma %a, %b, %sum, %false, %false : !ttg.memdesc<128x64xf16, #s, #ttg.shared_memory>, !ttg.memdesc<64x64xf16, #s, #ttg.shared_memory>, !ttg.memdesc<128x64xf32, #t, #ttng.tensor_memory, mutable>
+    %y = ttng.tmem_load %sum : !ttg.memdesc<128x64xf32, #t, #ttng.tensor_memory, mutable> -> tensor<128x64xf32, #l>
+    tt.return
+  }
+}
+"""
+
+
+def test_what_a_product_without_its_predicate_did_not_make_may_be_loaded():
+    """A loop of no turn, its first product taken out: the load stays, and nobody uses what it gives."""
+    assert kinds(SKIPPED) == set()
+    lines = [line for line in SKIPPED.splitlines() if b"tc_gen5_mma" not in line]
+    assert kinds(b"\n".join(lines)) == {"UninitialisedRead"}
 
 
 GATHER = b"""#b = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
