@@ -54,7 +54,9 @@ RACE_REPEATS: Final = 1000
 """The same, where a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
-"""Sets of elements: the first given, or as their readers mean them, the second normal where it may be."""
+"""Sets of elements: the first as given, or as their readers mean them, the second normal where it
+may be.
+"""
 
 MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
 """Ops that write into memory of another tensor by what they mean: apart from it they compute
