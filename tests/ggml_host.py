@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from allocsim.document import dumps
-from allocsim.files import preloaded
 from allocsim.model import Document
 from allocsim.outcomes import Outcome, outcome_of
 from allocsim.systems.ggml.access.library import find
@@ -38,12 +37,10 @@ def programs(folder: Path) -> Path:
     return folder
 
 
-def recorded(built: Path, tmp_path: Path, command: list[str]) -> list[Document]:
-    """Run a program under the recorder that was built in a folder, and return what its log says."""
+def recorded(tmp_path: Path, command: list[str]) -> list[Document]:
+    """Run a program under the recorder, and return what its log says."""
     log = tmp_path / "log.jsonl"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preloaded, "built", lambda *_: built / "allocsim_record.so")
-        host_recorder.record(command, log)
+    host_recorder.record(command, log)
     return [document for path in host_recorder.logs_of(log) for document in documents_of(read_log(path))]
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from allocsim.model import Document
 from allocsim.systems.ggml.ggml_dump import AT_ONCE
-from allocsim.systems.ggml.host_record import host_recorder as recorder
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 from allocsim.systems.ggml.remarks import remarks_on
@@ -34,10 +33,8 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C programs and the recorder."""
-    folder = programs(tmp_path_factory.mktemp("host"))
-    recorder.build(folder)
-    return folder
+    """The C programs."""
+    return programs(tmp_path_factory.mktemp("host"))
 
 
 def _at_once(documents: list[Document]) -> list[Document]:
@@ -51,7 +48,7 @@ def test_missing_wait_is_named_and_the_twin_is_clean(name: str, built: Path, tmp
     for which in ("wrong", "right"):
         folder = tmp_path / which
         folder.mkdir()
-        documents = recorded(built, folder, [program, name, which])
+        documents = recorded(folder, [program, name, which])
         printed = subprocess.run([program, name, which], check=True, capture_output=True, text=True).stdout
         outcomes = judged(documents)
         expected = {("C09", "schedule")} if which == "wrong" else set()
@@ -87,7 +84,7 @@ def test_copy_that_does_not_wait_for_its_event(
     """Of four copies in turn the fifth run takes the first one: by the destination, or by the host for its input, while
     the first run may still read it.
     """
-    recorded(built, tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "right"])
+    recorded(tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "right"])
     documents = _edited(tmp_path / "log.jsonl", lambda events: [one for one in events if not _is_wait(one, by_backend)])
     outcomes = judged(documents)
     assert named(outcomes) == {("C09", "schedule")}
@@ -97,7 +94,7 @@ def test_copy_that_does_not_wait_for_its_event(
 
 def test_backends_that_do_not_queue_are_done_when_they_come_back(built: Path, tmp_path: Path) -> None:
     """Two CPU backends, four copies in turn: nobody has to wait for them."""
-    documents = recorded(built, tmp_path, [str(built / "host_programs"), "pipelined"])
+    documents = recorded(tmp_path, [str(built / "host_programs"), "pipelined"])
     (document,) = _at_once(documents)
     assert document.programs[0].streams == ("host", "CPU 0")
     assert named(judged(documents)) == set()
@@ -105,7 +102,7 @@ def test_backends_that_do_not_queue_are_done_when_they_come_back(built: Path, tm
 
 def test_backend_of_an_unknown_layout_is_said(built: Path, tmp_path: Path) -> None:
     """No order is made up for it: what the scheduler did is assumed to be right, and the answer says so."""
-    recorded(built, tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "wrong"])
+    recorded(tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "wrong"])
 
     def hidden(events: list[Event]) -> list[Event]:
         seen = [one for one in events if one["e"] != "inside"]

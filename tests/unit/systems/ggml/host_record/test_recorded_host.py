@@ -109,10 +109,8 @@ SOUND = (
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C programs and the recorder."""
-    folder = programs(tmp_path_factory.mktemp("host"))
-    recorder.build(folder)
-    return folder
+    """The C programs."""
+    return programs(tmp_path_factory.mktemp("host"))
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -122,7 +120,7 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     wrong, right = (tmp_path / which for which in ("wrong", "right"))
     wrong.mkdir()
     right.mkdir()
-    outcomes = judged(recorded(built, wrong, [program, name, "wrong"]))
+    outcomes = judged(recorded(wrong, [program, name, "wrong"]))
     assert named(outcomes) == {FAULTS[name]}
     assert named(judged_as_it_came(wrong / "log.jsonl")) == {FAULTS[name]}
     (said,) = {text for one in outcomes for text in remarks_on(one.document, one.causes).get("in ggml", ())}
@@ -130,7 +128,7 @@ def test_fault_is_named_and_its_twin_is_clean(name: str, built: Path, tmp_path: 
     assert ("ggml_backend_buffer_free" in said) == (name in GONE)
     if name in CURES:
         assert {cause.cure.words for one in outcomes for cause in one.causes if cause.cure} == {(CURES[name],)}
-    twin = judged(recorded(built, right, [program, name, "right"]))
+    twin = judged(recorded(right, [program, name, "right"]))
     assert not named(judged_as_it_came(right / "log.jsonl"))
     assert twin
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in twin)
@@ -173,7 +171,7 @@ def test_linked_recorder_writes_nothing_where_no_log_is_named(linked: Path, tmp_
 @pytest.mark.parametrize("name", SOUND)
 def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) -> None:
     """A state that is carried, a leaf that keeps its bytes, an upload by pointer: nothing, and no lifetime is too long."""
-    outcomes = judged(recorded(built, tmp_path, [str(built / "host_programs"), name]))
+    outcomes = judged(recorded(tmp_path, [str(built / "host_programs"), name]))
     assert not named(judged_as_it_came(tmp_path / "log.jsonl"))
     assert outcomes
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in outcomes)
@@ -181,7 +179,7 @@ def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) ->
 
 def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Path) -> None:
     """Three tensors of 256 bytes, all needed when the first op runs, in a buffer of just as many."""
-    (document,) = recorded(built, tmp_path, [str(built / "host_programs"), "weights_in_the_plan"])
+    (document,) = recorded(tmp_path, [str(built / "host_programs"), "weights_in_the_plan"])
     (row,) = memory_answer(document)
     assert (row.asked, row.used, row.least) == (768, 768, 768)
     assert [name for name, _ in row.needed] == ["w", "x", "node_0"]
@@ -189,7 +187,7 @@ def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Pat
 
 def test_a_record_says_where_what_was_reserved_was_too_little(built: Path, tmp_path: Path) -> None:
     """Room for tensors of 256 bytes is reserved; behind the first graph comes one that needs four times as much."""
-    documents = recorded(built, tmp_path, [str(built / "host_programs"), "reserved_then_more"])
+    documents = recorded(tmp_path, [str(built / "host_programs"), "reserved_then_more"])
     rows = [row for document in documents for row in memory_answer(document)]
     assert [(row.asked, row.outgrown) for row in rows] == [(512, None), (2048, 512)]
     assert any("512 B reserved before were too few for a graph" in text for text in rows[1].sentences())
@@ -197,7 +195,7 @@ def test_a_record_says_where_what_was_reserved_was_too_little(built: Path, tmp_p
 
 def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
     """Which step of ggml_opt a run is part of stands beside its number, and is said as it comes."""
-    recorded(built, tmp_path, [str(built / "host_programs"), "trained_without_new_labels", "wrong"])
+    recorded(tmp_path, [str(built / "host_programs"), "trained_without_new_labels", "wrong"])
     (outcome,) = judged(documents_of(read_log(tmp_path / "log.jsonl")))
     assert outcome.document is not None
     assert outcome.document.meta["ggml"]["host"]["evaluations"] == [1, 2]
@@ -206,20 +204,20 @@ def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
 
 def test_a_record_tells_which_copy_a_pipelined_run_uses(built: Path, tmp_path: Path) -> None:
     """Four in turn; those of the other runs are no leafs that the host would have to fill."""
-    document, _ = recorded(built, tmp_path, [str(built / "host_programs"), "pipelined"])
+    document, _ = recorded(tmp_path, [str(built / "host_programs"), "pipelined"])
     assert document.meta["ggml"]["host"]["copies"] == [0, 1, 2, 3, 0]
     assert document.meta["ggml"]["host"]["assumed"] == []
 
 
 def test_two_contexts_of_one_shape_are_two_sessions(built: Path, tmp_path: Path) -> None:
     """Equal names and shapes in memory of their own: the fault is found in the second session alone."""
-    outcomes = judged(recorded(built, tmp_path, [str(built / "host_programs"), "second_context_unflagged", "wrong"]))
+    outcomes = judged(recorded(tmp_path, [str(built / "host_programs"), "second_context_unflagged", "wrong"]))
     assert [len(outcome.causes) for outcome in outcomes] == [0, 1]
 
 
 def test_killed_program_leaves_what_it_did(built: Path, tmp_path: Path) -> None:
     """A program that aborts is judged up to there, and so is its log cut within a line."""
-    documents = recorded(built, tmp_path, [str(built / "host_programs"), "killed"])
+    documents = recorded(tmp_path, [str(built / "host_programs"), "killed"])
     assert named(judged(documents)) == {("C06", "caller")}
     log = tmp_path / "log.jsonl"
     log.write_bytes(log.read_bytes()[:-20])
@@ -231,7 +229,7 @@ def test_host_that_waits_for_an_event_waits_for_what_was_there(
     at: str, found: set[str], built: Path, tmp_path: Path
 ) -> None:
     """An event behind the run, waited for before the read, is a wait; recorded behind the read it is none."""
-    recorded(built, tmp_path, [str(built / "host_programs"), "read_while_computing", "wrong"])
+    recorded(tmp_path, [str(built / "host_programs"), "read_while_computing", "wrong"])
     log = tmp_path / "log.jsonl"
     events = [json.loads(line) for line in log.read_text().splitlines()]
     run = next(place for place, event in enumerate(events) if event["e"] == "run")
@@ -245,14 +243,14 @@ def test_host_that_waits_for_an_event_waits_for_what_was_there(
 
 def test_read_behind_an_op_in_place_is_a_hint(built: Path, tmp_path: Path) -> None:
     """`a` read after `scale_inplace(a)` is legal and rarely meant."""
-    (document,) = recorded(built, tmp_path, [str(built / "host_programs"), "read_after_scale_inplace"])
+    (document,) = recorded(tmp_path, [str(built / "host_programs"), "read_after_scale_inplace"])
     (hint,) = remarks_on(document)["hints"]
     assert "'node_1' reads 'a' after 'a (view)' wrote over it in place" in hint
 
 
 def test_upload_by_pointer_is_said_to_be_assumed(built: Path, tmp_path: Path) -> None:
     """What no call wrote is assumed, and the answer says so."""
-    (document,) = recorded(built, tmp_path, [str(built / "host_programs"), "written_by_pointer"])
+    (document,) = recorded(tmp_path, [str(built / "host_programs"), "written_by_pointer"])
     assert remarks_on(document) == {"assumed": ["'x' uploaded by pointer before its first run: no call wrote it"]}
 
 
@@ -263,14 +261,14 @@ def test_python_program_by_ctypes(
 ) -> None:
     """Handles that ctypes asks of the loader are recorded, and what a library calls of itself by no name."""
     script = [sys.executable, str(PROGRAMS / "ctypes_host.py"), str(find("before")), which, calls]
-    outcomes = judged(recorded(built, tmp_path, script))
+    outcomes = judged(recorded(tmp_path, script))
     assert outcomes
     assert named(outcomes) == found
 
 
 def test_damaged_logs_are_refused_in_one_line(built: Path, tmp_path: Path) -> None:
     """Lines left out, doubled, moved, and numbers that lie: a DocumentError, or an answer."""
-    recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
+    recorded(tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     refused = 0
     for seed in range(60):
@@ -324,7 +322,7 @@ def test_view_of_before_a_reset_whose_root_is_laid_elsewhere_is_named() -> None:
 @pytest.mark.parametrize("graph", ["kept", "anew"])
 def test_steps_that_are_alike_are_judged_once(graph: str, built: Path, tmp_path: Path) -> None:
     """Of 12 steps of 30 layers, in one graph or in one made anew each time, those after the third are no news."""
-    recorded(built, tmp_path, [str(built / "thirty_layers"), "12", "8", "4", graph, "wrong"])
+    recorded(tmp_path, [str(built / "thirty_layers"), "12", "8", "4", graph, "wrong"])
     outcomes = judged_as_it_came(tmp_path / "log.jsonl")
     assert named(outcomes) == {("C06", "caller")}
     assert max(len(outcome.document.session) for outcome in outcomes if outcome.document) <= 4
@@ -333,7 +331,7 @@ def test_steps_that_are_alike_are_judged_once(graph: str, built: Path, tmp_path:
 
 def test_log_that_grows_is_read_as_one_that_is_whole(built: Path, tmp_path: Path) -> None:
     """Pieces of any length, lines of two threads in the wrong order, a last line without its end: the same documents."""
-    whole = recorded(built, tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
+    whole = recorded(tmp_path, [str(built / "host_programs"), "planned_over_then_read", "wrong"])
     data, drawn = (tmp_path / "log.jsonl").read_bytes(), random.Random(7)
     lines = data.splitlines(keepends=True)
     for place in drawn.sample(range(1, len(lines) - 1), 20):
