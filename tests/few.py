@@ -4,7 +4,6 @@ import pytest
 
 
 def few_of(cases, number):
-    """Return cases as parameters: the first `number` of them always, the others in a campaign."""
-    return [
-        case if place < number else pytest.param(case, marks=pytest.mark.campaign) for place, case in enumerate(cases)
-    ]
+    """Return cases, each a value or a tuple of values, as parameters: the first `number` of them always, the others in a campaign."""
+    columns = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*row, marks=pytest.mark.campaign if n >= number else ()) for n, row in enumerate(columns)]

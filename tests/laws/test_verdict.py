@@ -7,6 +7,7 @@ import sys
 import pytest
 from columns import difference
 from evidences import lost
+from few import few_of
 from hypothesis import given
 from hypothesis import strategies as st
 from renumbering import shuffled
@@ -81,7 +82,7 @@ def test_sound_documents_have_a_sound_verdict(drawn):
     assert verdict.sound, verdict.text
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", few_of([1, 2], 1))
 def test_names_and_numbers_do_not_matter_to_scenarios(result, seed):
     other = judge(shuffled(result.evidence, seed))
     assert essence(other) == essence(result.verdict)

@@ -1,4 +1,4 @@
-"""Nothing sound is accused: a hundred thousand programs with plans, beliefs and sessions that no planner of ours has made."""
+"""Nothing sound is accused: twenty thousand programs, a hundred thousand in a campaign, with plans, beliefs and sessions that no planner of ours has made."""
 
 from itertools import combinations
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from facts import permitted as permitted_by_definition
 from facts import persistent, planned
+from few import few_of
 from generation import lot
 from oracle import judge as oracle
 from power.accusations import accusations
@@ -15,8 +16,8 @@ BLOCKS, LOTS, PROGRAMS = 10, 10, 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_a_hundred_thousand_sound_programs_are_accused_of_nothing(block: int):
+@pytest.mark.parametrize("block", few_of(range(BLOCKS), 2))
+def test_thousands_of_sound_programs_are_accused_of_nothing(block: int):
     """Seeds are fixed. At least a fifth of each block with a legal in-place pair in use and in sessions, a tenth on several streams."""
     made = [lot(LOTS * block + number, count=PROGRAMS, ops=4) for number in range(LOTS)]
     for number, one in enumerate(made):
