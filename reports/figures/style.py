@@ -225,8 +225,8 @@ def _settle(figure: Figure) -> None:
 
     The solver behind constrained layout adds in the order of addresses in memory, so its last
     digits vary from run to run, and laying out again starts from where it is: without this, equal
-    figures would not give equal bytes. No engine is left: one that does nothing would still have the
-    figure drawn once more in front of each file.
+    figures would not give equal bytes. The engine goes too: matplotlib draws a figure that has one
+    twice for each file.
     """
     _lay_out(figure)
     figure.set_layout_engine(None)
