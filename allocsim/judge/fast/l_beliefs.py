@@ -216,10 +216,9 @@ def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | 
     accesses, live = hand_overs.accesses, hand_overs.live
     if not (len(live.of(donor)) and len(live.of(recipient))):
         return "unaccessed", None
-    gives = np.flatnonzero((accesses.read_buffer == donor) & (live.ending(accesses.read_buffer, accesses.read_op) >= 0))
-    takes = np.flatnonzero(
-        (accesses.write_buffer == recipient) & (live.beginning(accesses.write_buffer, accesses.write_op) >= 0)
-    )
+    reads, writes = np.flatnonzero(accesses.read_buffer == donor), np.flatnonzero(accesses.write_buffer == recipient)
+    gives = reads[live.ending(accesses.read_buffer[reads], accesses.read_op[reads]) >= 0]
+    takes = writes[live.beginning(accesses.write_buffer[writes], accesses.write_op[writes]) >= 0]
     meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
     if not len(meeting):
         return "apart", None
