@@ -107,7 +107,7 @@ def test_a_fault_that_raises_ends_at_the_fewest_ops_that_raise():
 
 
 def test_a_lost_view_is_found_and_made_small(tmp_path):
-    result = campaign(asked("forgets_views", seed=8, examples=120, reduce_seconds=600.0), corpus=tmp_path)
+    result = campaign(asked("forgets_views", seed=8, examples=60, reduce_seconds=600.0), corpus=tmp_path)
     stale = [f for f in result.findings if f.cause.startswith("StaleRead") and f.breaks == "sound"]
 
     assert stale
@@ -120,7 +120,7 @@ def test_a_lost_view_is_found_and_made_small(tmp_path):
 
 @pytest.mark.parametrize("source", ["hypothesis", "bulk"])
 def test_the_same_seed_finds_the_same(source):
-    one, other = (campaign(asked("overlaps", source=source, examples=100)) for _ in range(2))
+    one, other = (campaign(asked("overlaps", source=source, examples=40)) for _ in range(2))
 
     assert found(one) == found(other)
     assert one.tally.features == other.tally.features
@@ -129,8 +129,8 @@ def test_the_same_seed_finds_the_same(source):
 
 @pytest.mark.slow
 def test_several_processes_find_what_one_does(tmp_path, chunks_of):
-    chunks_of(20)
-    what = asked("overlaps", examples=120)
+    chunks_of(10)
+    what = asked("overlaps", examples=40)
     one, other = campaign(what), campaign(what, jobs=2, corpus=tmp_path)
 
     assert found(one) == found(other)

@@ -9,11 +9,11 @@ import pytest
 import allocsim
 
 FAILING = """
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from allocsim.fuzzing import strategies
 
 @given(strategies.{drawn})
-@settings(max_examples=30, database=None, derandomize=True)
+@settings(max_examples=30, database=None, derandomize=True, phases=[Phase.generate])
 def test_nothing_is_ever_made(drawn):
     program = getattr(drawn, "program", drawn)
     assert not len(program.ops)
