@@ -4,8 +4,8 @@
     findings = examiner.examine(cases)                      # or one by one: hold(case), and judge_held() in the end
 
 Judging is done on all answers at once, as one batch of those on one stream and one of those on
-several; only suspects are looked at one by one. Every finding has been decided by `Property.broken` on the very
-case it shows.
+several; only suspects are looked at one by one. Every finding has been decided by `Property.broken`
+on the very case it shows.
 
 What this module does not see: where cases come from, and what becomes of findings.
 """
