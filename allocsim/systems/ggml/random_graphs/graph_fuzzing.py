@@ -21,6 +21,7 @@ What this module does not see: graphs the generator does not make.
 
 import json
 import pickle
+import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.capture_evidence import captured_plans, examine
-from allocsim.systems.ggml.guarded_evidence import guarded
+from allocsim.systems.ggml.guarded_evidence import INCIDENTS, guarded
 from allocsim.systems.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
 from allocsim.systems.ggml.random_graphs.graph_generator import generate, reachable
@@ -51,7 +52,7 @@ from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecip
 from allocsim.systems.ggml.random_graphs.graph_trials import PINNED, Draw, TriedGraph, first_differing, try_all, try_one
 from allocsim.systems.ggml.random_graphs.joined_graphs import joined
 from allocsim.systems.ggml.random_graphs.recipe_shrinking import Shapes, shrink
-from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
+from allocsim.systems.ggml.random_graphs.recipe_tasks import guard_planned, plan_rows
 from allocsim.systems.ggml.random_graphs.split_graphs import SplitRun
 from allocsim.verdict import judge as judged
 from allocsim.verdict.naming import MEASURED_NAMES
@@ -97,6 +98,9 @@ OLD_COPY: Final = "a copy between backends is older than what lies in its origin
 
 UNNAMED: Final = "no detector names a cause"
 
+SAYS: Final = "it says: {}"
+"""Cause of the end of a process that no kernel of the graph explains."""
+
 
 def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, **options: Any) -> Iterator[FuzzedFault]:
     """Yield a finding for every seed that has one; `options` are those of `generate`.
@@ -137,7 +141,10 @@ def _fault(
     unsound.
     """
     if isinstance(tried, str):
-        told = _crash(child, draw(), tried)
+        recipe = draw()
+        if (again := _crashed_again(child, recipe, tried, known)) is not None:
+            return FuzzedFault(seed=recipe.seed, kind=CRASH, words=tried, recipe=recipe, cause=again)
+        told = _crash(child, recipe, tried)
         alone = None if told.cause in known else judge(child, told.recipe)
         return alone if alone is not None and alone.cause == told.cause else told
     if tried.explained:
@@ -237,7 +244,23 @@ def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
         for one in incidents
         if one.op is not None and one.kind in WRITES
     ]  # fmt: skip
-    return FuzzedFault(seed=recipe.seed, kind=CRASH, words=said, recipe=recipe, cause=names[0] if names else f"it says: {said}")  # fmt: skip
+    return FuzzedFault(seed=recipe.seed, kind=CRASH, words=said, recipe=recipe, cause=names[0] if names else SAYS.format(said))  # fmt: skip
+
+
+def _crashed_again(child: Child, recipe: GraphRecipe, said: str, known: Collection[str]) -> str | None:
+    """Return the known cause of the end of a process: that of a kernel of the graph that writes
+    outside its results again, else that of the same assertion; None where it is neither.
+    """
+    named = {match[1] for cause in known if (match := re.fullmatch(r"C\d+ kernel: (\w+): .*", cause))}
+    try:
+        did = child.call(guard_planned, recipe, named, threads=range(2, recipe.threads + 1)) if named else []
+    except EngineError:
+        return None
+    kinds = ((op, INCIDENTS.get(misdeed.kind)) for op, found in did for misdeed in found.misdeeds)
+    names = [(op, MEASURED_NAMES[kind]) for op, kind in kinds if kind in WRITES]
+    written = (_misdeed_name(row.class_, op, row.evidence) for op, row in names)
+    asserted = [SAYS.format(said)] if "GGML_ASSERT" in said else []
+    return next((name for name in (*written, *asserted) if name in known), None)
 
 
 def _misdeed_name(class_: str, kind: str | None, evidence: str) -> str:
@@ -289,14 +312,20 @@ def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Co
 
 
 def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: bool = True) -> str:
-    """Name a cause of the verdict on a planned graph: the first that is not known, else the first.
+    """Name a cause of the verdict on a planned graph: the first that is not known, else the first;
+    P, which runs every op of it, is asked where K and D know no new one.
 
     A kernel is no cause where all `numbers` were right.
     """
-    evidence, _, _ = examine(planned, child=child)
-    causes = [one for one in judged(evidence, cures=False).causes if numbers or one.party != "kernel"]
-    names = [_name(cause, evidence.document) for cause in causes]
-    return next((name for name in names if name not in known), names[0] if names else UNNAMED)
+    names: list[str] = []
+    for guards in (False, True):
+        evidence, _, _ = examine(planned, child=child, guards=guards)
+        causes = [one for one in judged(evidence, cures=False).causes if numbers or one.party != "kernel"]
+        names = [_name(cause, evidence.document) for cause in causes]
+        told = zip(names, causes, strict=True)
+        if fresh := [name for name, one in told if name not in known and (guards or one.party != "unknown")]:
+            return fresh[0]
+    return names[0] if names else UNNAMED
 
 
 def _name(cause: Cause, planned: Document) -> str:

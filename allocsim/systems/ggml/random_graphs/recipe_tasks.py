@@ -7,6 +7,7 @@ Contract: every function takes the library first and returns plain data or array
 What this module does not see: judgement. It fetches evidence.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
+from allocsim.systems.ggml.k_audit.guarded_kernels import Guarded, guard, single_ops
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, place, run
 
 
@@ -31,3 +33,12 @@ def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", p
         built = build(ws, recipe)
         place(ws, built, mode=mode, planner=planner)
         return walk(library, built.graph, known=True, meta={"name": recipe.name, "mode": mode})
+
+
+def guard_planned(
+    library: Library, recipe: GraphRecipe, names: Collection[str], *, threads: Sequence[int]
+) -> list[tuple[str, Guarded]]:
+    """Run the ops of these names of a planned recipe alone and guarded; return what each did."""
+    ops = [one for one in single_ops(plan_rows(library, recipe)) if one.op in names]
+    found = guard(library, ops, seed=recipe.seed, threads=threads, reads=False)
+    return [(one.op, did) for one, did in zip(ops, found, strict=True)]

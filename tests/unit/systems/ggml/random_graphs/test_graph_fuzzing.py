@@ -9,6 +9,7 @@ from ggml_live import BOTH, live
 from allocsim.errors import EngineError
 from allocsim.systems.ggml import dump_document as dumps
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
+from allocsim.systems.ggml.k_audit.guarded_kernels import Guarded, Misdeed
 from allocsim.systems.ggml.k_audit.library_cases import QUANTISED
 from allocsim.systems.ggml.random_graphs import graph_fuzzing
 from allocsim.systems.ggml.random_graphs.graph_generator import (
@@ -326,3 +327,30 @@ def test_a_smaller_graph_that_the_library_refuses_does_not_fail_as_the_larger_di
 
     monkeypatch.setattr(graph_fuzzing, "judge", judged)
     assert graph_fuzzing.minimise(live("before"), finding) == finding
+
+
+ASSERTED = "ggml-alloc.c:624: GGML_ASSERT(buffer_id >= 0) failed"
+OUTSIDE = "C12 kernel: RWKV_WKV7: a kernel wrote outside its results"
+
+
+@pytest.mark.parametrize(
+    ("known", "misdeed", "said", "cause"),
+    [
+        ((), "Overrun", "it said nothing", None),
+        ((OUTSIDE,), "Overrun", "it said nothing", OUTSIDE),
+        ((OUTSIDE,), "Overrun", ASSERTED, OUTSIDE),
+        ((OUTSIDE,), "Overrun", "it said nothing, and by another cause", OUTSIDE),
+        ((OUTSIDE,), "OldRead", "it said nothing", None),
+        ((OUTSIDE, f"it says: {ASSERTED}"), "OldRead", ASSERTED, f"it says: {ASSERTED}"),
+        (("it says: it said nothing",), "OldRead", "it said nothing", None),
+    ],
+)
+def test_an_end_by_a_known_cause_is_named_by_the_ops_of_that_cause_alone(known, misdeed, said, cause):
+    """A kernel that writes outside its results again is the cause, else the same assertion; what said nothing is none."""
+
+    class Ran:
+        def call(self, _, __, names, *, threads):
+            assert (names, [*threads]) == ({"RWKV_WKV7"}, [])
+            return [("RWKV_WKV7", Guarded(misdeeds=(Misdeed(kind=misdeed),)))]
+
+    assert graph_fuzzing._crashed_again(Ran(), replace(generate(3), threads=1), said, known) == cause
