@@ -1,11 +1,11 @@
-// Programs of a backend scheduler whose backends really work behind the call: `scheduled_programs NAME wrong|right`.
+// Programs of a backend scheduler whose backends really work behind the call: `scheduled_programs NAME wrong|right [SEED]`.
 //
 // A stand-in for a device is the CPU backend with a queue: what it is asked to copy, compute, record and wait for is done
 // when somebody waits for it, at the latest moment that is allowed, so that a wait that is missing shows in the numbers
 // every time. Its memory is of a kind of its own, so that the scheduler copies tensors to it and from it.
 #include "ggml_api.h"
 
-enum { N = 64, NODES = 256, RUNS = 6, WORDS = 20, TENSOR = 336 };
+enum { N = 64, NODES = 256, RUNS = 6, WORDS = 20, TENSOR = 336, OP = 80, SRC = 152 };
 enum { NAME = 1, COPY = 7, SYNC = 8, COMPUTE = 13, RECORD = 14, WAIT = 15, OPTIMIZE = 16, DEVICE = 17, CONTEXT = 18 }; // of a backend
 enum { TAKES = 10, EVENT_NEW = 12, EVENT_FREE = 13, EVENT_WAIT = 14 };                                   // of a device
 
@@ -26,7 +26,7 @@ struct stand_in {
     bool shares; // its memory is the CPU's
 };
 
-static bool wrong;
+static bool wrong, declines; // copies from a backend that does not queue
 static backend * cpu;
 static int (* cpu_compute)(backend *, graph *);
 
@@ -59,6 +59,9 @@ static tensor * kept(const tensor * t) { // as it is now: the scheduler makes it
 // Behind all that either was given, and before all that it will be: in the order of the source, if that has one.
 static bool copy(void * from_backend, void * to_backend, const tensor * from, tensor * to) {
     stand_in * source = of(from_backend), * target = of(to_backend), * at = source ? source : target;
+    if (!source && declines) {
+        return false;
+    }
     if (at != target) {
         give(at, (struct job) { .what = WAIT, .other = target, .until = target->given });
     }
@@ -71,8 +74,16 @@ static bool copy(void * from_backend, void * to_backend, const tensor * from, te
 
 static void synchronize(void * one) { work(of(one), of(one)->given); }
 
+static tensor * given(const tensor * t) { // what others made, or nobody
+    tensor * same = kept(t);
+    if (same) {
+        memset((char *) same + OP, 0, sizeof(int));
+        memset((char *) same + SRC, 0, 10 * sizeof(tensor *));
+    }
+    return same;
+}
+
 static int compute(void * one, graph * g) {
-    enum { SRC = 152 }; // of a tensor: its sources
     context * room = ggml_init((struct ggml_init_params) { ggml_graph_overhead_custom(NODES, false), NULL, true });
     graph * same = ggml_new_graph_custom(room, NODES, false);
     tensor * old[NODES], * made[NODES];
@@ -86,7 +97,7 @@ static int compute(void * one, graph * g) {
             for (int earlier = 0; earlier < k; earlier++) {
                 sources[s] = old[earlier] == source ? made[earlier] : sources[s];
             }
-            sources[s] = sources[s] ? sources[s] : kept(source);
+            sources[s] = sources[s] ? sources[s] : given(source);
         }
         ggml_build_forward_expand(same, made[k]);
     }
@@ -238,13 +249,78 @@ static void overwritten_before_it_was_read(void) { stages(stand_in_new(false), s
 // A backend that takes the memory in which the host lays its inputs gets no copy, and the scheduler waits for nobody.
 static void read_where_the_host_laid_it(void) { stages(stand_in_new(wrong), stand_in_new(wrong), flagged); }
 
+static uint64_t state;
+
+static uint32_t drawn(uint32_t below) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t) (state >> 33) % below;
+}
+
+// A program drawn from its seed: ops of two inputs on three backends, run after run, with a wait here and there; `wrong`
+// has the numbers that the CPU alone gives. It is right where the backends decline what they cannot put in order: this
+// scheduler lets the CPU go on while they copy of its memory.
+static void drawn_stages(void) {
+    stand_in * one = stand_in_new(false), * two = stand_in_new(false);
+    context * last = room();
+    tensor * sum = named(ggml_new_tensor_1d(last, F32, N), "sum");
+    ggml_backend_alloc_ctx_tensors_from_buft(last, wrong ? ggml_backend_cpu_buffer_type() : (kind *) two->kind);
+    upload(sum, 0);
+    backend * all[] = { (backend *) one->words, (backend *) two->words, cpu };
+    kind * kinds[] = { (kind *) one->kind, (kind *) two->kind, ggml_backend_cpu_buffer_type() };
+    sched * s = ggml_backend_sched_new(all + 2 * wrong, kinds + 2 * wrong, wrong ? 1 : 3, NODES, drawn(4) > 0, drawn(2));
+    const uint64_t apart = drawn(2);
+    declines = drawn(2);
+    const uint64_t shape = state;
+    for (int run = 0; run < 3 + 2 * RUNS; run++) {
+        const uint64_t now = state;
+        state = apart ? shape : now; // the same graph anew, or another
+        context * ctx = room();
+        tensor * made[24] = { ggml_new_tensor_1d(ctx, F32, N), ggml_new_tensor_1d(ctx, F32, N) };
+        backend * where[24];
+        const int count = 4 + (int) drawn(12);
+        for (int k = 0; k < 2; k++) {
+            ggml_set_input(named(made[k], k ? "y" : "x"));
+        }
+        for (int k = 2; k < count; k++) {
+            tensor * left = made[drawn((uint32_t) k)], * right = made[k - 1];
+            const uint32_t what = drawn(3);
+            made[k] = what == 0 ? ggml_add(ctx, left, right) : what == 1 ? ggml_scale(ctx, right, 0.75f) : ggml_cont(ctx, left);
+            where[k] = all[drawn(3)];
+        }
+        tensor * all_of_it = made[0];
+        for (int k = 1; k < count; k++) {
+            all_of_it = ggml_add(ctx, all_of_it, made[k]);
+        }
+        graph * g = ggml_new_graph_custom(ctx, NODES, false);
+        ggml_build_forward_expand(g, ggml_cpy(ctx, ggml_add(ctx, ggml_scale(ctx, sum, 0.5f), all_of_it), sum));
+        ggml_backend_sched_reset(s);
+        for (int k = 2; k < count && !wrong; k++) {
+            ggml_backend_sched_set_tensor_backend(s, made[k], where[k]);
+        }
+        ggml_backend_sched_alloc_graph(s, g);
+        state = apart ? now + 1 : state;
+        upload(made[0], (float) run + 1);
+        upload(made[1], (float) drawn(5));
+        ggml_backend_sched_graph_compute_async(s, g);
+        if (drawn(4) == 0) {
+            ggml_backend_sched_synchronize(s);
+        }
+    }
+    ggml_backend_sched_synchronize(s);
+    float found[N];
+    ggml_backend_tensor_get(sum, found, 0, sizeof(found));
+    printf("sum %.9g\n", found[0]);
+}
+
 #define ROW(name) { #name, name }
 static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(overwritten_before_it_was_copied), ROW(overwritten_before_it_was_read), ROW(read_where_the_host_laid_it),
+    ROW(drawn_stages),
 };
 
 int main(int count, char ** words) {
     wrong = count > 2 && !strcmp(words[2], "wrong");
+    state = count > 3 ? strtoull(words[3], NULL, 10) : 0;
     cpu = ggml_backend_cpu_init();
     memcpy(&cpu_compute, (void **) cpu + COMPUTE, sizeof(cpu_compute));
     for (size_t k = 0; count > 1 && k < sizeof(PROGRAMS) / sizeof(*PROGRAMS); k++) {

@@ -61,6 +61,22 @@ def test_missing_wait_is_named_and_the_twin_is_clean(name: str, built: Path, tmp
         assert not expected or FAULTS[name] in cures[0][0]
 
 
+def test_drawn_programs_are_accused_where_their_numbers_are_wrong(built: Path, tmp_path: Path) -> None:
+    """Ops on three backends by a drawn choice: those that the CPU alone gives other numbers are convicted, no other."""
+    program, wrong = str(built / "scheduled_programs"), 0
+    for seed in range(1, 9):
+        printed = [
+            subprocess.run([program, "drawn_stages", which, str(seed)], check=True, capture_output=True).stdout
+            for which in ("right", "wrong")
+        ]
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        found = named(judged(recorded(folder, [program, "drawn_stages", "right", str(seed)])))
+        assert found == (set() if printed[0] == printed[1] else {("C09", "schedule")}), f"seed {seed}"
+        wrong += bool(found)
+    assert 0 < wrong < 8
+
+
 def _edited(log: Path, change: Callable[[list[Event]], list[Event]]) -> list[Document]:
     events = [json.loads(line) for line in log.read_text().splitlines()]
     log.write_text("".join(json.dumps({**event, "n": n}) + "\n" for n, event in enumerate(change(events))))
