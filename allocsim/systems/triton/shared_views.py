@@ -122,10 +122,7 @@ class SharedView:
         return self.offset, (*(size for _, size in rows), width), (*(step * width for step, _ in rows), 1)
 
 
-# Walks ask for the same parts again and again: what is remembered hangs on arguments alone.
-
-
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # walks ask for the same parts again and again
 def _layout(text: str) -> str:
     found = TYPE.search(text)
     return (found[3] or "") if found else ""

@@ -124,11 +124,12 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
         short = size == SIZES[-1] and any(count > most[line] for line, count in turns.items())
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns
-        if min(most.values(), default=0) > period + 2 and not (first and undecided):
-            wanted = size * (2 * period + 3) // min(most.values())
+        met = [most[line] for line in turns]  # others end at this size: larger ones bring them no turns
+        if min(met, default=0) > period + 2 and not (first and undecided):
+            wanted = size * (2 * period + 3) // min(met)
         if not turns or grown or not kept:
             kept.setdefault(tuple(walk.path), walk)
-        if max(most.values(), default=0) > 2 * period + 2 and min(most.values()) > TURNS_OUTSIDE:
+        if max(met, default=0) > 2 * period + 2 and min(met) > TURNS_OUTSIDE:
             break
     else:
         short = short or bool(endless)

@@ -323,3 +323,31 @@ def test_a_loop_of_which_no_walk_comes_to_its_end_is_named_as_not_examined():
     """The walk without a turn ends, those with turns do not: what they would show was not seen."""
     said = systems.remarks_on(loads(LOOP, "kernel"))["not examined"]
     assert said == ["more turns of a loop than were walked"]
+
+
+BESIDE = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, %n: i32)").replace(
+    b"    ttg.local_store",
+    b"""    %zero = arith.constant 0 : i32
+    %step = arith.constant 16 : i32
+    %none = arith.cmpi eq, %n, %zero : i32
+    cf.cond_br %none, ^bb1(%zero : i32), ^bb3(%zero : i32)
+  ^bb1(%i: i32):
+    %once = arith.cmpi slt, %i, %step : i32
+    cf.cond_br %once, ^bb2, ^bb5
+  ^bb2:
+    %after = arith.addi %i, %step : i32
+    cf.br ^bb1(%after : i32)
+  ^bb3(%j: i32):
+    %more = arith.cmpi slt, %j, %n : i32
+    cf.cond_br %more, ^bb4, ^bb5
+  ^bb4:
+    %next = arith.addi %j, %step : i32
+    cf.br ^bb3(%next : i32)
+  ^bb5:
+    ttg.local_store""",
+)
+
+
+def test_a_loop_that_only_an_empty_launch_enters_keeps_no_other_from_its_end():
+    """A flattened loop of loops has one of those that are empty beside it."""
+    assert systems.remarks_on(loads(BESIDE, "kernel")) == {}
