@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import msgspec
 
@@ -233,13 +233,16 @@ def stream_content(stream: IO[bytes], source: str, most: int = CEILINGS["documen
 def zipped(data: bytes, source: str, ends: str, *, refusal: Refusal = DocumentError) -> bytes:
     """Return the one member of a zip archive whose name ends like this, up to `INFLATED` bytes.
 
-    Raises the refusal where there is none or are several, it is larger, or the archive is damaged.
+    Raises the refusal where there is none or are several, it is larger or compressed by another
+    method than deflate, or the archive is damaged.
     """
     try:
         with ZipFile(BytesIO(data)) as archive:
             found = [name for name in archive.namelist() if name.endswith(ends)]
             if len(found) != 1:
                 raise refusal(source, "", f"an archive with {len(found)} files *{ends}; one is read")
+            if archive.getinfo(found[0]).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise refusal(source, "", f"{found[0]} is compressed by a method that is not read")
             with archive.open(found[0]) as member:
                 return bounded(member.read(INFLATED + 1), source, INFLATED, refusal=refusal)
     except (BadZipFile, NotImplementedError, RuntimeError, *UNREADABLE) as error:

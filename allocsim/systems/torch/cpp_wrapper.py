@@ -51,10 +51,10 @@ WRAPPER: Final = ".wrapper.cpp"
 """How the name of the text ends in a package."""
 
 _ENTRY: Final = re.compile(r"void (?:AOTInductorModel::run_impl|inductor_entry_impl)\(")
-_KERNEL: Final = re.compile(r'extern "C"\s+void\s+(\w+)(\([^)]*\));')
-_CONSTANT: Final = re.compile(r"constants_info_\[(\d+)\]\.(name|dtype|shape|stride) = (.*);$", re.MULTILINE)
-_ASSERTED: Final = re.compile(r'assert_size_stride\((\w+), (\{[^}]*\}), (\{[^}]*\}), "input"\)')
-_DTYPE: Final = re.compile(r"(\w+)_expected_dtype = aoti_torch_dtype_(\w+)\(\)")
+_KERNEL: Final = re.compile(r'extern "C"\s+void\s+(\w+)(\([^()]*\));')
+_CONSTANT: Final = re.compile(r"^ *constants_info_\[(\d+)\]\.(name|dtype|shape|stride) = (.*);$", re.MULTILINE)
+_ASSERTED: Final = re.compile(r'assert_size_stride\((\w+), (\{[^{}]*\}), (\{[^{}]*\}), "input"\)')
+_DTYPE: Final = re.compile(r"\b(\w+)_expected_dtype = aoti_torch_dtype_(\w+)\(\)")
 _GIVEN: Final = re.compile(r"^ +(\w+ = rand_strided\(.*\))$", re.MULTILINE)
 _SIZES: Final = re.compile(r"(?:static constexpr|const) int64_t (?:(\w+)\[\] = (\{.*\})|\*(\w+)=nullptr)$")
 _INPUT: Final = re.compile(

@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from io import BytesIO
 
 import pytest
 from plan_laws import PLANS, causes, law_of_damage
@@ -10,6 +11,7 @@ from allocsim import systems
 from allocsim.cli import main
 from allocsim.document import dumps
 from allocsim.errors import DocumentError
+from allocsim.files.gate import INFLATED
 from allocsim.judge.fast import check
 from allocsim.systems.torch.cpp_wrapper import _Rewritten, loads
 
@@ -127,6 +129,13 @@ def changed(old, new):
     return POOLED.replace(old, new).encode()
 
 
+def packed(method, text=POOLED):
+    data = BytesIO()
+    with zipfile.ZipFile(data, "w", method) as archive:
+        archive.writestr("m/data/aotinductor/model/a.wrapper.cpp", text)
+    return data.getvalue()
+
+
 @pytest.mark.parametrize(
     ("data", "place", "rule"),
     [
@@ -142,6 +151,8 @@ def changed(old, new):
         (changed("arg5_1_expected_dtype = aoti", "arg5_1_expected = aoti"), "line", "nothing says how large input arg5_1"),
         (b"\xff", "", "is no text"),
         (b"PK\x03\x04 and no more", "", "cannot be read"),
+        (packed(zipfile.ZIP_LZMA), "", "by a method that is not read"),
+        (packed(zipfile.ZIP_DEFLATED, b" " * (INFLATED + 1)), "", "larger than 64 MiB"),
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_with_its_line(data, place, rule):
@@ -150,6 +161,15 @@ def test_what_is_not_known_is_refused_with_its_line(data, place, rule):
     line = next((n for n, row in enumerate(POOLED.splitlines(), 1) if row.strip() == "arg5_1.reset();"), 0)
     assert rule in str(refused.value)
     assert place.replace("399", str(line)) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "begun", ["a", "assert_size_stride(a, {", 'extern "C" void f(', " a = rand_strided(", "constants_info_[0].name = "]
+)
+def test_what_begins_and_does_not_end_is_passed_over_in_one_pass(begun):
+    """With a pass for each beginning these are billions of steps."""
+    text = f"torch/csrc/inductor/aoti_include/\n{begun * 60_000}\nvoid inductor_entry_impl(\n) {{\n}}\n"
+    assert len(loads(text.encode()).programs) == 1
 
 
 def test_a_package_without_a_wrapper_is_told(tmp_path, capsys):
