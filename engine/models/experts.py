@@ -56,7 +56,7 @@ def slots(rows: int, *, experts: int, active: int, factor: float) -> int:
     """Return the slots of each expert: its even share of all choices times a factor, rounded up;
     never more than there are rows, nor fewer than one.
     """
-    return max(1, min(rows, ceil(active * rows * factor / experts)))
+    return max(1, ceil(min(rows, active * rows * factor / experts)))  # a factor may be too large for a whole number
 
 
 def mixture(x: Tensor, scores: Tensor, *, active: int, slots: int, expert: Callable[[Tensor], Tensor]) -> Mixture:

@@ -142,10 +142,11 @@ class LlamaConfig:
             raise EngineError(f"glu {self.glu!r} or dtype {self.dtype!r} is unknown")
         if self.attention not in ("parts", "fused"):
             raise EngineError(f"attention {self.attention!r} is none of parts, fused")
-        if self.experts and not (0 < self.active <= self.experts and 0 < self.capacity < inf and self.balance >= 0):
+        finite = 0 < self.capacity < inf and 0 <= self.balance < inf
+        if self.experts and not (finite and 0 < self.active <= self.experts):
             said = f"active {self.active}, capacity {self.capacity}, balance {self.balance}"
             raise EngineError(
-                f"{self.experts} experts with {said}: 1 to all active, a capacity above 0, no negative balance"
+                f"{self.experts} experts with {said}: 1 to all active, a finite capacity above 0, a finite balance from 0"
             )
 
     @property

@@ -1,5 +1,7 @@
 """A mixture of experts: the arithmetic of one-hot masks, its derivatives, and a transformer with it."""
 
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,7 @@ def test_slots_are_an_even_share_times_a_factor():
     assert slots(10, experts=8, active=1, factor=1.0) == 2
     assert slots(3, experts=2, active=2, factor=9.0) == 3
     assert slots(1, experts=8, active=1, factor=0.1) == 1
+    assert slots(4, experts=8, active=2, factor=1e308) == 4
 
 
 def test_what_does_not_fit_is_refused_in_a_line():
@@ -111,7 +114,7 @@ def test_what_does_not_fit_is_refused_in_a_line():
             mixture(x, scores, expert=lambda rows: rows, **how)
     with pytest.raises(EngineError, match="a row for each of theirs"):
         mixture(x, scores, active=1, slots=2, expert=lambda rows: graph.op("reshape", rows, shape=(4, 3)))
-    for wrong in ({"active": 5}, {"active": 0}, {"capacity": 0.0}, {"balance": -1.0}):
+    for wrong in ({"active": 5}, {"active": 0}, {"capacity": 0.0}, {"balance": -1.0}, {"balance": inf}):
         with pytest.raises(EngineError, match="4 experts with active"):
             LlamaConfig(experts=4, **wrong)
 
