@@ -51,8 +51,10 @@ import ctypes
 import os
 import sys
 import weakref
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -64,6 +66,7 @@ from allocsim.programs.rank_meetings import in_meta
 from allocsim.systems.torch.device_streams import CudaStreams, DeviceStreams, Listening
 from allocsim.systems.torch.ledger import HOST, Block, Extent, Ledger, Pair, Touched
 from allocsim.systems.torch.operators import (
+    BARRIER,
     COLLECTIVES,
     COPYING,
     LOOKING,
@@ -117,7 +120,11 @@ class EagerRecording:
         self._mode: Any = None
         self._streams = streams
         self._listening: Listening | None = None
-        self._watched: dict[int, weakref.ref[Any]] = {}
+        self._watched: dict[object, weakref.ref[Any]] = {}
+        self._thread = get_ident()
+        """That of the operator before."""
+        self._returned: deque[int] = deque()
+        """Storages that other threads gave back, which the ledger has not heard of yet."""
         self._gradients: set[int] = set()
         """Blocks that a backward pass made."""
         self._pending = PendingCollectives(self._ledger, self._current)
@@ -159,6 +166,7 @@ class EagerRecording:
         self._pending.end()
         names = self._names()
         self._watched.clear()
+        self._take_back()
         told = self._groups and not self._uneven
         self._document = self._ledger.document(names, {"ranks": in_meta(world(), self._groups)} if told else None)
 
@@ -183,6 +191,8 @@ class EagerRecording:
         """Run an operator and write it down."""
         import torch  # noqa: PLC0415 - optional
 
+        self._thread = get_ident()
+        self._take_back()
         schema = func._schema  # noqa: SLF001 - the one place where schemas are
         name = schema.name.rpartition("::")[2]
         given = [tensor for _, tensor in _operands(schema, args, kwargs)]
@@ -200,6 +210,7 @@ class EagerRecording:
         reads, written = self._accesses(name, schema, args, kwargs)
         met = meeting_of(schema, args, kwargs)
         result = func(*args, **kwargs)
+        self._take_back()
         leaves = list(_leaves(result))
         crossing = self._go_to([*given, *leaves])
         fresh = [t for t in leaves if self._key(t) is not None and self._key(t) not in self._ledger.alive]
@@ -234,7 +245,7 @@ class EagerRecording:
         """Return what an operator reads, and the tensors that it writes, each with its position."""
         reads: list[tuple[Touched, int]] = []
         written: list[tuple[torch.Tensor, int]] = []
-        for position, (argument, tensor) in enumerate(_operands(schema, args, kwargs)):
+        for position, (argument, tensor) in enumerate(() if name == BARRIER else _operands(schema, args, kwargs)):
             touched = self._touched(tensor, name)
             if touched is None:
                 continue
@@ -406,11 +417,13 @@ class EagerRecording:
         """Return what tells a storage from others, None for a tensor that has none."""
         try:
             storage = tensor.untyped_storage()
+            if "meta" in (tensor.device.type, storage.device.type):  # the second: a fake one
+                return None
             storage.data_ptr()
             key: int = storage._cdata  # noqa: SLF001 - as above
         except (NotImplementedError, RuntimeError):
             return None
-        return None if tensor.device.type == "meta" else key
+        return key
 
     def _touched(self, tensor: "torch.Tensor", name: str) -> Touched | None:
         """Return block and part of an operand."""
@@ -443,7 +456,8 @@ class EagerRecording:
         while ranges:
             low = (here := ranges.pop()).data_ptr()
             for key, block in self._ledger.over(device, low, low + here.nbytes()):
-                its = self._watched[key]() if key in self._watched and key not in stale else None
+                watched = None if key in stale else self._watched.get(key)
+                its = None if watched is None else watched()
                 if its is not None and _left(block, its):
                     stale[key] = its
                     ranges.append(its)
@@ -474,10 +488,19 @@ class EagerRecording:
         ledger, watched = self._ledger, self._watched
 
         def gone(_: object) -> None:
-            if watched.pop(key, None) is not None:
+            if watched.pop(key, None) is None:
+                return
+            if get_ident() == self._thread:
                 ledger.free(key)
+            else:  # a thread of gloo, which had the last hold of it
+                self._returned.append(key)
 
         watched[key] = weakref.ref(storage, gone)
+
+    def _take_back(self) -> None:
+        """Tell the ledger of what other threads gave back."""
+        while self._returned:
+            self._ledger.free(self._returned.popleft())
 
     def _part(self, tensor: "torch.Tensor", block: Block) -> Extent:
         """Return the elements of a tensor in its block."""

@@ -55,8 +55,11 @@ COLLECTIVES: Final = frozenset(
 )  # fmt: skip
 """Operators of `c10d` in which ranks meet. Source: torch/csrc/distributed/c10d/Ops.cpp."""
 
+BARRIER: Final = "barrier"
+"""The one whose tensor says on which device it is, and is memory that nobody wrote."""
+
 UNMARKED: Final[dict[str, tuple[str, ...]]] = {
-    **dict.fromkeys(COLLECTIVES - {"send", "barrier"}, ("output", "tensors")),
+    **dict.fromkeys(COLLECTIVES - {"send", BARRIER}, ("output", "tensors")),
     "all_gather_copy_in": ("all_gather_output",),
 }
 """Operator -> how the arguments begin that it writes, though its schema does not say so.
@@ -71,6 +74,7 @@ UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "ga
 """Those in which ranks bring different sizes, or not all of a group take part."""
 
 __all__ = [
+    "BARRIER",
     "COLLECTIVES",
     "COPYING",
     "LOOKING",

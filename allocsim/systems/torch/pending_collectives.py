@@ -19,13 +19,16 @@ when the program waits for it.
 
 A group of gloo has several threads, so that two of its collectives that nobody waited for are in no
 order; those of other libraries are in the order in which they were called (NCCL: one stream a
-group). A collective comes after what its caller's stream was given before.
+group; another for each further group of the same ranks). A collective comes after what its caller's
+stream was given before. A stream of gloo takes the next one where all that it was given comes
+before: it was waited for, or the allocator gave its memory out again.
 
 A `Work` is told from others by identity: the Python object of the one that an operator returned is
 made here, and kept until the next operator, so that the caller's is the same.
 
 What this module does not see: what a future's callbacks do; when a collective whose `Work` was
-dropped is done, but by its memory, which the allocator has again only then.
+dropped is done, but by its memory, which the allocator has again only then; which thread of the
+host waits: all are taken as one.
 """
 
 import os
@@ -83,7 +86,8 @@ class PendingCollectives:
         self._works: weakref.WeakKeyDictionary[Any, PendingCollective] = weakref.WeakKeyDictionary()
         self._results: dict[int, PendingCollective] = {}
         """Block of what a functional one returned -> it."""
-        self._busy: set[Hashable] = set()
+        self._groups: dict[Hashable, str] = {}
+        """Stream -> the process group whose it is."""
         self._count = 0
         self._kept: Any = None
         """The `Work` of the operator before."""
@@ -106,13 +110,16 @@ class PendingCollectives:
             yield None
             return
         ledger, order = self._ledger, self._ledger.order
-        caller, stream = ledger.stream, self._free_stream(met)
+        caller = ledger.stream
+        stream = self._free_stream(met, device, order.stream(caller))
         if caller != HOST:
             order.join([order.stream(stream)], behind=[order.stream(caller)])
         self._count += 1
         ledger.stream = stream
-        yield PendingCollective(("collective", self._count), stream, device)
-        ledger.stream = caller
+        try:
+            yield PendingCollective(("collective", self._count), stream, device)
+        finally:
+            ledger.stream = caller
         order.record(("collective", self._count), order.stream(stream))
 
     def begun(
@@ -121,7 +128,6 @@ class PendingCollectives:
         """Note that a collective was written down: `result` is what its operator returned,
         `returned` the blocks of that.
         """
-        self._busy.add(collective.stream)
         for block in touched:
             self._ledger.lend(block, collective.stream)
         work = _work_of(result)
@@ -130,7 +136,6 @@ class PendingCollectives:
             return
         self._hear(type(work))
         self._works[work] = collective
-        weakref.finalize(work, self._busy.discard, collective.stream)
         self._kept = work
 
     def waited_for(self, blocks: Iterable[Block]) -> None:
@@ -140,24 +145,33 @@ class PendingCollectives:
             if collective is not None:
                 self._wait(collective)
 
-    def _free_stream(self, met: GroupMeeting) -> Hashable:
-        """Return a stream of a group on which nothing runs, its only one where all run in order."""
+    def _free_stream(self, met: GroupMeeting, device: "torch.device | None", caller: int) -> Hashable:
+        """Return a stream of a process group on which nothing runs that its caller is not behind,
+        or its only one where all run in order.
+        """
         number, name = 1, f"collectives of {met.group}"
-        while met.library in UNORDERED and name in self._busy:
+        ordered = met.library(device) not in UNORDERED
+        while not (self._groups.setdefault(name, met.name) == met.name and (ordered or self._is_done(name, caller))):
             number += 1
             name = f"collectives of {met.group} ({number})"
         return name
 
+    def _is_done(self, name: Hashable, caller: int) -> bool:
+        """Return whether all that a stream was given comes before what its caller is given next."""
+        order = self._ledger.order
+        stream = order.stream(name)
+        last = order.front(stream).get(stream, -1)
+        return max(order.known.all.get(stream, -1), order.before(caller).get(stream, -1)) >= last
+
     def _wait(self, collective: PendingCollective) -> None:
         order, current = self._ledger.order, self._current(collective.device)
         if current == HOST:
-            self._know(collective)
+            order.synchronize_mark(collective.mark)
         else:
             order.wait(collective.mark, order.stream(current))
 
     def _know(self, collective: PendingCollective) -> None:
         self._ledger.order.synchronize_mark(collective.mark)
-        self._busy.discard(collective.stream)
 
     def _hear(self, kind: type) -> None:
         """Let a kind of `Work` tell of waits."""
@@ -204,7 +218,7 @@ def _is_behind() -> bool:
             continue
         if code.co_name in TOGETHER:
             return False
-        behind = behind or code.co_name in ALWAYS_BEHIND or values().get("async_op") is True
+        behind = behind or code.co_name in ALWAYS_BEHIND or bool(values().get("async_op"))
     return behind
 
 

@@ -32,10 +32,16 @@ class GroupMeeting:
     """Of this rank among them."""
     even: bool
     """Whether all of them bring as many bytes."""
-    library: str
-    """What carries it, `gloo`."""
+    name: str
+    """What torch calls the process group: several may be of the same ranks."""
+    libraries: Mapping[str, str]
+    """Kind of a device -> what carries its tensors, `gloo`."""
     functional: bool
     """Whether what it returns is waited for by an operator of its own."""
+
+    def library(self, device: Any) -> str:
+        """Return what carries tensors of a device, "" where nobody says."""
+        return "" if device is None else self.libraries.get(device.type, "")
 
     @property
     def group(self) -> str:
@@ -67,9 +73,15 @@ def meeting_of(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         ranks=tuple(dist.get_process_group_ranks(group)),
         place=dist.get_rank(group),
         even=even,
-        library=str(dist.get_backend(group)),
+        name=str(group.group_name),
+        libraries=_libraries(dist.get_backend_config(group)),
         functional=space == FUNCTIONAL,
     )
+
+
+def _libraries(said: str) -> dict[str, str]:
+    """Return `cpu:gloo,cuda:nccl` as a mapping."""
+    return dict(pair.split(":", 1) for pair in said.split(",") if ":" in pair)
 
 
 def world() -> int:

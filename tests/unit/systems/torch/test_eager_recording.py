@@ -221,6 +221,18 @@ def test_a_recording_records_once_and_an_error_of_the_program_passes_through():
         allocsim.systems.torch.record(3)
 
 
+def test_a_fake_tensor_is_one_without_a_storage():
+    """Its device says `cpu`; FSDP2 makes such ones where it wraps a module, to ask what shape a result has."""
+    fake = pytest.importorskip("torch._subclasses.fake_tensor")
+    with allocsim.systems.torch.record() as r:
+        with fake.FakeTensorMode():
+            _ = torch.empty(4) + 1
+        _ = torch.ones(2) + 1
+
+    assert [buffer for buffer in r.document.programs[0].buffers.names if "empty" in buffer] == []
+    assert check(r.document).violations == ()
+
+
 def test_tensors_without_a_storage_are_counted_and_do_no_harm():
     with allocsim.systems.torch.record() as r:
         _ = torch.ones(2, device="meta") + 1

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread, get_ident
 
 import pytest
 
@@ -15,6 +16,7 @@ from allocsim.cli import main  # noqa: E402 - what is optional comes first
 from allocsim.diagnostics import check  # noqa: E402
 from allocsim.programs.rank_meetings import collectives  # noqa: E402
 from allocsim.systems.torch import record  # noqa: E402
+from allocsim.systems.torch.ledger import Ledger  # noqa: E402
 from allocsim.verdict import judge  # noqa: E402
 from allocsim.verdict.evidence import Evidence  # noqa: E402
 from tests.unit.systems.torch.test_eager_streams import MAIN, SIDE, Given  # noqa: E402
@@ -311,6 +313,28 @@ def never_waited_for():
     return x + 1
 
 
+def let_go_of_twice():
+    x = torch.ones(8)
+    begun(x)
+    begun(x)
+    return x
+
+
+def asked_for_by_a_number():
+    x = torch.ones(8)
+    work = dist.all_reduce(x, async_op=1)
+    y = x + 1
+    work.wait()
+    return y
+
+
+def in_two_groups_of_the_same_ranks():
+    x = torch.ones(8)
+    for work in [dist.all_reduce(x, group=group, async_op=True) for group in (dist.group.WORLD, dist.new_group([0]))]:
+        work.wait()
+    return x + 1
+
+
 def functional_and_read_at_once():
     made = torch.ops._c10d_functional.all_reduce(torch.ones(8), "sum", dist.group.WORLD.group_name)
     read = made + 1
@@ -320,13 +344,52 @@ def functional_and_read_at_once():
 
 UNORDERED = (
     read_before_it_is_waited_for, overwritten_before_it_is_waited_for, two_at_once, the_other_waited_for,
-    never_waited_for, functional_and_read_at_once,
+    never_waited_for, functional_and_read_at_once, let_go_of_twice, asked_for_by_a_number,
+    in_two_groups_of_the_same_ranks,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("step", UNORDERED, ids=lambda step: step.__name__)
 def test_what_is_touched_while_a_collective_may_run_is_the_schedules_fault(step, alone):
     assert causes(recorded(step)) == [("C09", "schedule")]
+
+
+@pytest.mark.parametrize("backend", [None, "cpu:gloo,cuda:gloo"], ids=["unsaid", "by device"])
+def test_the_library_is_that_of_the_tensors_device(backend):
+    """`dist.get_backend` says "undefined" where a program names none, and all of them where it names several."""
+    dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())
+    try:
+        assert causes(recorded(two_at_once)) == [("C09", "schedule")]
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_nobody_reads_the_memory_by_which_a_barrier_tells_its_device(behind, alone):
+    def step():
+        work = dist.barrier(async_op=behind)
+        if behind:
+            work.wait()
+        return torch.ones(2) + 1
+
+    assert causes(recorded(step)) == []
+
+
+def test_what_another_thread_gives_back_is_written_down_by_the_one_that_records(monkeypatch):
+    """Threads of gloo have the last hold of the tensors of a collective that was let go of."""
+    threads, free = [], Ledger.free
+    monkeypatch.setattr(Ledger, "free", lambda ledger, key: (threads.append(get_ident()), free(ledger, key)))
+
+    def step():
+        held = [torch.ones(1 << 12)]
+        thread = Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        return torch.zeros(1 << 12) + 1
+
+    assert causes(recorded(step)) == []
+    assert threads
+    assert set(threads) == {get_ident()}
 
 
 def test_a_library_that_keeps_the_order_of_calls_needs_one_wait_for_two(rank):
