@@ -45,7 +45,8 @@ def assumptions_of(document: Document) -> list[str]:
     found = [f"{listed} uploaded by pointer before its first run: no call wrote it"] if names else []
     if hidden := ", ".join(map(repr, host.get("unseen", ()))):
         found.append(
-            f"a scheduler waits wherever it has to: what it asks of {hidden} does not lie where it is known to"
+            f"a scheduler waits wherever it has to: what it asks of {hidden} does not lie where it is known to, or the "
+            "program puts functions of its own before it"
         )
     return found if host.get("reads") else [text for text in (*found, _reads(document)) if text]
 

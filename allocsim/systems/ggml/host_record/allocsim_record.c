@@ -306,6 +306,7 @@ static size_t nbytes_of(const tensor * t) { return ASK(size_t, ggml_nbytes, (con
 enum { FREE = 0, MEMSET = 3, SET = 4, GET = 5, BEHIND_COPY = 3, KEPT_COPY = 11, MOST_FUNCTIONS = 12 };
 
 static table originals; // by buffer; `more`: its functions as they were
+static table backends;  // and devices; `more`: their functions as they were, where ours stand; `hash`: what was said
 
 static bool seen_inside(void);
 static void inside(const char * word, const void * by, const void * other, const void * first, const void * last, int count);
@@ -663,6 +664,10 @@ static void ended(const void * by) { // what comes to lie at its address is anot
             known->more = 0;
         }
         enter(&held, by)->more = 0;
+        entry * seen = find(&backends, by);
+        if (seen) {
+            seen->hash = 0; // its functions are asked for until it is gone
+        }
         open_event("ended");
         say(",\"by\":%llu}\n", (unsigned long long) (uintptr_t) by);
         flush();
@@ -867,12 +872,12 @@ static void run_ended(const void * by) {
 // registry. A scheduler asks them by no name. Functions that give back nothing may give back something in other versions.
 
 enum { COPY, SYNC, COMPUTE, RECORD, WAIT, CALLS, DEVICE_CALLS = 15, MOST_WORDS = 18 };
+enum { UNTOLD, SEEN, UNSEEN }; // what was said of a backend
 
 static const int PLACES[CALLS] = { 0, 1, 6, 7, 8 }; // among the words of a backend, from the copy on
 
 typedef struct { const void * head; void * call[CALLS]; } standing;
 
-static table backends; // and devices; `more`: their functions as they were, 0 where they are not where they are known to be
 
 static const standing * standing_of(void * object) {
     const entry * known = find(&backends, object);
@@ -986,43 +991,58 @@ static void stand_before(void * object, const standing * as_they_were) {
     row->more = (int64_t) (uintptr_t) kept;
 }
 
-static void know_device(void * device) {
+// Whether the wait of a device, where it has one, is seen: or what the host waits for would not be known.
+static bool know_device(void * device) {
     void ** words = device;
     void ** wait = &words[DEVICE_CALLS - 1];
-    if (words[DEVICE_CALLS] == ASK(void *, ggml_backend_dev_backend_reg, (void *), device) && *wait && *wait != (void *) device_wait) {
+    if (words[DEVICE_CALLS] != ASK(void *, ggml_backend_dev_backend_reg, (void *), device)) {
+        return false;
+    }
+    if (*wait && *wait != (void *) device_wait) {
+        if (find(&backends, device)) { // somebody else's stands before ours by now
+            return false;
+        }
         stand_before(device, &(standing) { words[0], { [WAIT] = *wait } });
         *wait = (void *) device_wait;
     }
+    return true;
 }
 
-// Says a backend, unless it was told, and whether ours stand before its functions now.
+// Says a backend, unless it was told, and whether ours stand before its functions now. Where a program has put functions of
+// its own before ours, which may go on to them, ours are not put before those: they would ask each other without end.
 static bool know_backend(void * backend) {
     void * ours[CALLS] = { (void *) backend_copy, (void *) backend_sync, (void *) backend_compute, (void *) backend_record,
                            (void *) backend_wait };
     void ** words = backend, * device = ASK(void *, ggml_backend_get_device, (void *), backend);
-    const bool known = find(&backends, backend);
+    const entry * row = find(&backends, backend);
+    const uint64_t told = row ? row->hash : UNTOLD;
+    if (told == UNSEEN) {
+        return false;
+    }
     const standing * before = standing_of(backend);
     int at = 1;
     while (at < MOST_WORDS && words[at] != device) {
         at++;
     }
     void ** functions = at == 17 ? &words[7] : at == 14 || at == 15 ? &words[5] : NULL;
-    const bool there = device && functions && functions[PLACES[COMPUTE]];
-    if (known && (!there || functions[PLACES[COMPUTE]] == ours[COMPUTE])) {
-        return there;
-    }
+    bool there = device && functions && functions[PLACES[COMPUTE]] && know_device(device);
     standing were = { .head = words[0] };
     for (int k = 0; there && k < CALLS; k++) {
         void ** function = &functions[PLACES[k]];
+        if (told == SEEN) {
+            there = !*function || *function == ours[k];
+            continue;
+        }
         were.call[k] = *function != ours[k] ? *function : before ? before->call[k] : NULL;
         *function = were.call[k] || k == SYNC ? ours[k] : NULL;
     }
-    if (there) {
-        know_device(device);
-        stand_before(backend, &were);
-    } else {
-        enter(&backends, backend)->more = 0;
+    if (told == SEEN && there) {
+        return true;
     }
+    if (there) {
+        stand_before(backend, &were);
+    }
+    enter(&backends, backend)->hash = there ? SEEN : UNSEEN;
     open_event("backend");
     say(",\"at\":%llu,\"seen\":%s,\"queues\":%s,\"name\":", (unsigned long long) (uintptr_t) backend,
         there ? "true" : "false", !there || were.call[SYNC] ? "true" : "false");

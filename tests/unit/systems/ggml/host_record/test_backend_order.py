@@ -126,3 +126,12 @@ def test_backend_of_an_unknown_layout_is_said(built: Path, tmp_path: Path) -> No
 
     (document,) = _edited(tmp_path / "log.jsonl", hidden)
     assert "does not lie where it is known to" in remarks_on(document)["assumed"][-1]
+
+
+def test_program_that_stands_before_its_backends_itself_goes_on(built: Path, tmp_path: Path) -> None:
+    """Its functions go on to the recorder's: those are not put before them again, or each would ask the other for ever."""
+    program = [str(built / "scheduled_programs"), "hooked_by_the_program_too", "right"]
+    (document,) = recorded(tmp_path, program)
+    assert named(judged([document])) == set()
+    assert "the program puts functions of its own before it" in remarks_on(document)["assumed"][-1]
+    assert read_log(tmp_path / "log.jsonl").runs[-1].number == 6
