@@ -11,7 +11,9 @@ when the program waits for it.
 | the program | what becomes of it |
 |---|---|
 | a function of `torch.distributed` with `async_op=True`, `isend`, `irecv` | on a stream of its group, until a method of its `Work` waits |
-| `Work.wait`, `synchronize`, `result`, `block_current_stream` | what comes next on the caller's stream comes after it |
+| `Work.wait` | what comes next on the caller's stream comes after it |
+| `synchronize`, `block_current_stream` | the same on a device; the host itself does not wait |
+| `result` | the host knows it to be done; on a device nothing |
 | `Work.is_completed`, `is_success` that say yes | the host knows it to be done |
 | `Work.get_future` | the same: whom a future tells is not followed |
 | an operator of `_c10d_functional` | on a stream of its group, until `wait_tensor` of what it returned |
@@ -48,8 +50,15 @@ from allocsim.systems.torch.process_groups import GroupMeeting
 if TYPE_CHECKING:
     import torch
 
-WAITING: Final = ("wait", "synchronize", "result", "block_current_stream")
-"""Methods of a `Work` after which the caller's stream comes after it."""
+ORDERING: Final = ("synchronize", "block_current_stream")
+"""Methods of a `Work` after which a stream of a device comes after it. Gloo's on the CPU return at
+once.
+"""
+
+TAKING: Final = ("result",)
+"""Those that give out what it brought: gloo's raises before that is there, others wait for
+nothing.
+"""
 
 KNOWING: Final = ("is_completed", "is_success", "get_future")
 """Methods after whose yes the host takes it as done."""
@@ -163,10 +172,15 @@ class PendingCollectives:
         last = order.front(stream).get(stream, -1)
         return max(order.known.all.get(stream, -1), order.before(caller).get(stream, -1)) >= last
 
-    def _wait(self, collective: PendingCollective) -> None:
+    def _wait(self, collective: PendingCollective, *, host: bool | None = None) -> None:
+        """Put what comes next behind a collective, if it comes on the host or on a device, as
+        said.
+        """
         order, current = self._ledger.order, self._current(collective.device)
+        if host == (current != HOST):
+            return
         if current == HOST:
-            order.synchronize_mark(collective.mark)
+            self._know(collective)
         else:
             order.wait(collective.mark, order.stream(current))
 
@@ -175,7 +189,8 @@ class PendingCollectives:
 
     def _hear(self, kind: type) -> None:
         """Let a kind of `Work` tell of waits."""
-        for names, tell in ((WAITING, self._wait), (KNOWING, self._know)):
+        host, device = partial(self._wait, host=True), partial(self._wait, host=False)
+        for names, tell in ((("wait",), self._wait), (ORDERING, device), (TAKING, host), (KNOWING, self._know)):
             for name in names:
                 owner = next((base for base in kind.__mro__ if name in vars(base)), None)
                 if owner is not None and not any(one[:2] == (owner, name) for one in self._replaced):

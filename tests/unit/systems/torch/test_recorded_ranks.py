@@ -320,6 +320,16 @@ def let_go_of_twice():
     return x
 
 
+def synchronized_alone():
+    """On the CPU that returns before the other ranks have come."""
+    x = torch.ones(8)
+    work = begun(x)
+    work.synchronize()
+    y = x + 1
+    work.wait()
+    return y
+
+
 def asked_for_by_a_number():
     x = torch.ones(8)
     work = dist.all_reduce(x, async_op=1)
@@ -344,8 +354,8 @@ def functional_and_read_at_once():
 
 UNORDERED = (
     read_before_it_is_waited_for, overwritten_before_it_is_waited_for, two_at_once, the_other_waited_for,
-    never_waited_for, functional_and_read_at_once, let_go_of_twice, asked_for_by_a_number,
-    in_two_groups_of_the_same_ranks,
+    never_waited_for, functional_and_read_at_once, let_go_of_twice, synchronized_alone,
+    asked_for_by_a_number, in_two_groups_of_the_same_ranks,
 )  # fmt: skip
 
 
