@@ -795,12 +795,11 @@ static void say_backends(void * sched) {
     }
 }
 
-// Elements of leafs of up to ALLOCSIM_RECORD_ELEMENTS bytes, where they are other than those last told to lie there.
-static void say_elements(const tensor * t) {
+// Elements of a leaf of up to so many bytes, where they are other than those last told to lie there.
+static void say_elements(const tensor * t, size_t most) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     static table told;
-    const char * asked_for = getenv("ALLOCSIM_RECORD_ELEMENTS");
-    const size_t most = asked_for ? strtoull(asked_for, NULL, 10) : 0, nbytes = t && most ? nbytes_of(t) : 0;
+    const size_t nbytes = t ? nbytes_of(t) : 0;
     if (!nbytes || nbytes > most || t->view_src || strcmp(ASK(const char *, ggml_op_name, (int), t->op), "NONE") || !t->data ||
         !t->buffer || !buffer_lives(t->buffer) || !ASK(bool, ggml_backend_buffer_is_host, (void *), t->buffer)) {
         return;
@@ -824,13 +823,15 @@ static void say_elements(const tensor * t) {
 }
 
 static void say_all_elements(const void * graph) {
+    const char * asked_for = getenv("ALLOCSIM_RECORD_ELEMENTS");
+    const size_t most = asked_for ? strtoull(asked_for, NULL, 10) : 0;
     graph_head head;
-    if (!getenv("ALLOCSIM_RECORD_ELEMENTS") || !read_head(graph, &head)) {
+    if (!most || !read_head(graph, &head)) { // no look at a tensor of any run where nothing is asked for
         return;
     }
     for (int k = 0; k < head.n_leafs + head.n_nodes; k++) {
         const tensor * t = k < head.n_leafs ? head.leafs[k] : head.nodes[k - head.n_leafs];
-        say_elements(t->view_src ? t->view_src : t);
+        say_elements(t->view_src ? t->view_src : t, most);
     }
 }
 
