@@ -11,7 +11,8 @@ What orders besides barriers. (1) Ops that one fixed thread or warp issues (`iss
 other. (2) A store and a load of one type of tensor and one view touch each element in the thread
 that holds it, so what a thread loads there it has stored itself. (3) A wait that every thread makes
 itself until others have ended (`ordering`: mbarriers, `warp_group_dot_wait` in one warp group)
-orders all later ops of the actor. A wait for copies that each thread makes for its own
+orders all later ops of the actor behind what it is for, not behind the looks of other warps at an
+mbarrier: one is not to be invalidated before the next barrier. A wait for copies that each thread makes for its own
 (`async_wait`, `async_tma_store_wait`) orders none before the next barrier, since other threads may
 not have waited yet. (4) What a copy engine or tensor core does (`engine`) happens at some time
 behind what was ordered before the op that starts it; a barrier does not wait for it, only its wait
@@ -241,11 +242,14 @@ class BlockThreads:
         return phase < len(self.mbarriers[view.home, view.offset].phases)
 
     def wait_phase(self, actor: Actor, label: str, view: SharedView, phase: int) -> None:
-        """Every thread waits itself for a phase that has ended."""
+        """Every thread waits itself for a phase that has ended: of several warps others may still
+        look at the mbarrier when one goes on.
+        """
         found = self.mbarriers[view.home, view.offset]
         found.waited[actor.name] = phase
-        ended = found.phases[phase : phase + 1] if phase >= 0 else ()
-        actor.base.append(self.op(actor, label, (view,), after=ended))
+        ended = found.phases[phase : phase + 1] if phase >= 0 else []
+        looked = self.op(actor, label, (view,), after=ended)
+        actor.base += ended if actor.warps > 1 else [looked]
 
 
 __all__ = ["Actor", "BlockThreads", "Mbarrier"]

@@ -108,6 +108,13 @@ def test_a_wait_for_less_is_convicted(name, old, new):
     assert "Race" in kinds(found.replace(old, new).encode())
 
 
+def test_an_mbarrier_is_not_invalidated_while_other_warps_may_look_at_it():
+    """Thread 0 invalidates it when its own wait has ended; the barrier between is what others wait in."""
+    wait = "    ttng.wait_barrier %33, %c0_i32, %true : !ttg.memdesc<1xi64, #shared1, #smem, mutable>\n"
+    without = changed("matmul_sm100", wait + "    ttg.barrier local\n", wait)
+    assert kinds(without) == {"Race"}
+
+
 def test_an_allocation_laid_over_another_that_is_needed_is_convicted():
     """Of the plan: two products of one turn share bytes."""
     found = changed("matmul_gfx942", "allocation.offset = 4096", "allocation.offset = 2048")
