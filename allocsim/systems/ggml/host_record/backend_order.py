@@ -286,7 +286,8 @@ def _accesses(node: PlacedTensor, tensors: Mapping[RecordedTensor, PlacedTensor]
 
 def _document(log: RecordLog, order: _Order, window: Iterable[tuple[Hashable, list[Happened]]]) -> Document:
     actors = list(dict.fromkeys((HOST, *(op.actor for op in order.ops))))
-    names = ["host", *(f"{log.backends[by].name} {n}" if by in log.backends else "" for n, by in enumerate(actors[1:]))]
+    told = [log.backends[by].name if by in log.backends else "another backend" for by in actors[1:]]
+    names = ["host", *(f"{name} {n}" for n, name in enumerate(told))]
     builder = ProgramBuilder("runs of a scheduler", streams=names)
     buffers = _buffers(builder, [each for op in order.ops for each in (*op.reads, *op.writes)])
     lying: dict[_Bytes, int] = {}

@@ -128,6 +128,20 @@ def test_backend_of_an_unknown_layout_is_said(built: Path, tmp_path: Path) -> No
     assert "does not lie where it is known to" in remarks_on(document)["assumed"][-1]
 
 
+def test_backend_that_is_of_no_scheduler_has_a_name(built: Path, tmp_path: Path) -> None:
+    """Uploads by two others are on streams of their own, and each is named."""
+    recorded(tmp_path, [str(built / "scheduled_programs"), "overwritten_before_it_was_copied", "right"])
+
+    def by_others(events: list[Event]) -> list[Event]:
+        uploads = [one["n"] for one in events if one["e"] == "set"]
+        return [{**one, "by": one["n"] % 2 + 8} if one.get("n") in uploads[-4:] else one for one in events]
+
+    (document,) = _at_once(_edited(tmp_path / "log.jsonl", by_others))
+    others = [name for name in document.programs[0].streams if name.startswith("another backend ")]
+    assert len({*others}) == len(others) == 2
+    assert all(document.programs[0].streams)
+
+
 def test_program_that_stands_before_its_backends_itself_goes_on(built: Path, tmp_path: Path) -> None:
     """Its functions go on to the recorder's: those are not put before them again, or each would ask the other for ever."""
     program = [str(built / "scheduled_programs"), "hooked_by_the_program_too", "right"]
