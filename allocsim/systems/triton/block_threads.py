@@ -12,11 +12,11 @@ other. (2) A store and a load of one type of tensor and one view touch each elem
 that holds it, so what a thread loads there it has stored itself. (3) A wait that every thread makes
 itself until others have ended (`ordering`: mbarriers, `warp_group_dot_wait` in one warp group)
 orders all later ops of the actor behind what it is for, not behind the looks of other warps at an
-mbarrier: one is not to be invalidated before the next barrier. A wait for copies that each thread makes for its own
-(`async_wait`, `async_tma_store_wait`) orders none before the next barrier, since other threads may
-not have waited yet. (4) What a copy engine or tensor core does (`engine`) happens at some time
-behind what was ordered before the op that starts it; a barrier does not wait for it, only its wait
-or its mbarrier does.
+mbarrier: one is not to be invalidated before the next barrier. A wait for copies that each thread
+makes for its own (`async_wait`, `async_tma_store_wait`) orders none before the next barrier, since
+other threads may not have waited yet. (4) What a copy engine or tensor core does (`engine`) happens
+at some time behind what was ordered before the op that starts it; a barrier does not wait for it,
+only its wait or its mbarrier does.
 
 Mbarriers. Arrivals and bytes are counted as the hardware does; when both are there the phase ends,
 which is an op that waits for its arrivals and for the phase before. A wait of an actor is for the
