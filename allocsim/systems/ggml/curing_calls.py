@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from allocsim.cure.changes import Change, program_of
 from allocsim.model import GIVEN_BACK, HOST_READ, HOST_WRITE, Document
-from allocsim.systems.ggml.ggml_dump import NOT_COMPUTED
+from allocsim.systems.ggml.ggml_dump import NOT_COMPUTED, HostTold, host_told
 
 if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
@@ -51,7 +51,8 @@ def _form(document: Document, cause: "Cause", change: Change) -> str:
     where the host gave its memory back before the run that lacks an upload, which then would write
     into what is no more, or before a late look.
     """
-    if change.kind == "unwritten" and document.meta["ggml"].get("host", {}).get("of") == NOT_COMPUTED:
+    host = host_told(document.meta)
+    if change.kind == "unwritten" and host is not None and host.of == NOT_COMPUTED:
         return NOT_COMPUTED
     program, last = program_of(change, document), cause.first.run if change.kind == "upload" else None
     if change.kind not in {"upload", "late"}:
@@ -77,11 +78,11 @@ def _uploaded(change: Change, document: Document) -> list[str]:
 def _upload(change: Change, document: Document) -> str:
     names, program = _uploaded(change, document), program_of(change, document)
     calls = ", ".join(f"ggml_backend_tensor_set({name}, ...)" for name in names)
-    host = document.meta["ggml"].get("host", {})
-    for place, taken in enumerate(host.get("taken", ())):
+    host = host_told(document.meta) or HostTold()
+    for run, compute, taken in zip(document.runs, host.computes, host.taken, strict=False):
         takers = [taken[name] for name in names if name in taken]
-        if takers and document.runs[place].program is program:
-            return f"{calls} before compute {host['computes'][place]}, behind {takers[0]}, which takes its bytes"
+        if takers and run.program is program:
+            return f"{calls} before compute {compute}, behind {takers[0]}, which takes its bytes"
     return f"{calls} before this run, behind ggml_gallocr_alloc_graph and every run that takes its bytes"
 
 

@@ -8,7 +8,7 @@ What this module does not see: what the graph means; `allocsim.systems.ggml.dump
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -40,6 +40,30 @@ NOT_COMPUTED: Final = "graphs not computed"
 
 AT_ONCE: Final = "what backends do at once"
 """What a part of a record is of in which each backend is a stream."""
+
+
+class HostTold(msgspec.Struct, frozen=True):
+    """What a record says of its host, under `meta.ggml.host`."""
+
+    uploads: int = 0
+    reads: int = 0
+    assumed: tuple[str, ...] = ()
+    of: str = ""
+    computes: tuple[int, ...] = ()
+    taken: tuple[dict[str, str], ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+def host_told(meta: Mapping[str, Any]) -> HostTold | None:
+    """Return what the meta of a document says of its host, None where it says nothing that can be
+    read.
+    """
+    about = meta.get("ggml")
+    try:
+        return msgspec.convert(about.get("host"), HostTold) if isinstance(about, dict) else None
+    except msgspec.ValidationError:
+        return None
+
 
 GRAPH: Final = "graph"
 """Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have

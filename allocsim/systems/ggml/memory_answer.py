@@ -26,6 +26,7 @@ import numpy as np
 from allocsim.files.sizes import in_bytes
 from allocsim.liveness import Peak, least_bytes, lifetimes, peak
 from allocsim.model import Bools, Document, Run
+from allocsim.systems.ggml.ggml_dump import HostTold, host_told
 
 MOST_NAMED: Final = 5
 """Tensors that a sentence names."""
@@ -69,10 +70,10 @@ class BufferAnswer:
 
 def memory_answer(document: Document) -> list[BufferAnswer]:
     """Return what each compute buffer of a ggml document is needed for."""
-    about = document.meta.get("ggml")
-    if not isinstance(about, dict) or not document.plans or (about.get("host") or {}).get("of"):
+    host = host_told(document.meta) or HostTold()
+    if not isinstance(document.meta.get("ggml"), dict) or not document.plans or host.of:
         return []
-    computes = (about.get("host") or {}).get("computes") or [1] * len(document.runs)
+    computes = host.computes if len(host.computes) == len(document.runs) else [1] * len(document.runs)
     runs: dict[Hashable, tuple[int, Run]] = {}
     for number, (run, compute) in enumerate(zip(document.runs, computes, strict=True)):
         if compute:  # else a buffer is given back

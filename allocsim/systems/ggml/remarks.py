@@ -10,6 +10,7 @@ that it saw under `meta.ggml.host`. What this module does not see: whether it is
 from typing import TYPE_CHECKING
 
 from allocsim.model import HOST_READ, HOST_WRITE, Document
+from allocsim.systems.ggml.ggml_dump import host_told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,22 +34,21 @@ def remarks_on(document: Document, causes: "Sequence[Cause]" = ()) -> dict[str, 
 
 def assumptions_of(document: Document) -> list[str]:
     """Return what is assumed of the host of a ggml document."""
-    about = document.meta.get("ggml")
-    if not isinstance(about, dict):
+    if "ggml" not in document.meta:
         return []
-    host = about.get("host")
-    if not isinstance(host, dict):
+    host = host_told(document.meta)
+    if host is None:
         return [text for text in (_uploads(document), _reads(document)) if text]
-    names = [str(name) for name in host.get("assumed", ())]
+    names = host.assumed
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     listed = ", ".join(map(repr, names[:MOST_NAMED])) + more
     found = [f"{listed} uploaded by pointer before its first run: no call wrote it"] if names else []
-    if hidden := ", ".join(map(repr, host.get("unseen", ()))):
+    if hidden := ", ".join(map(repr, host.unseen)):
         found.append(
             f"a scheduler waits wherever it has to: what it asks of {hidden} does not lie where it is known to, or the "
             "program puts functions of its own before it"
         )
-    return found if host.get("reads") else [text for text in (*found, _reads(document)) if text]
+    return found if host.reads else [text for text in (*found, _reads(document)) if text]
 
 
 def _uploads(document: Document) -> str:

@@ -12,7 +12,7 @@ from allocsim.systems.ggml.capture.graph_document import graphs_of
 from allocsim.systems.ggml.capture.graph_rebuilding import roots_of, sources_of
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.capture.stale_copies import stale_copies
-from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT
+from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, host_told
 
 MOST_COPIES = 3
 """Reads of old copies, or behind an op in place, that are named."""
@@ -37,8 +37,8 @@ def _hints(document: Document) -> Iterator[str]:
         yield f"so do {len(old) - MOST_COPIES} more reads"
     for reader, read, writer in [one for graph in graphs_of(document) for one in read_behind(graph)][:MOST_COPIES]:
         yield f"{reader!r} reads {read!r} after {writer!r} wrote over it in place: it gets what {writer!r} made"
-    host = document.meta["ggml"].get("host")
-    if isinstance(host, dict) and host.get("reads"):
+    host = host_told(document.meta)
+    if host is not None and host.reads:
         return
     for program in document.programs:
         if not len(program.ops):

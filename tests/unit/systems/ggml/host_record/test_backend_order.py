@@ -7,6 +7,7 @@ allowed, so that what they print says whether a wait is missing.
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from allocsim.model import Document
 from allocsim.systems.ggml.ggml_dump import AT_ONCE
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
+from allocsim.systems.ggml.memory_answer import memory_answer
 from allocsim.systems.ggml.remarks import remarks_on
 from tests.ggml_host import judged, judged_as_it_came, named, programs, recorded
 
@@ -149,3 +151,19 @@ def test_program_that_stands_before_its_backends_itself_goes_on(built: Path, tmp
     assert named(judged([document])) == set()
     assert "the program puts functions of its own before it" in remarks_on(document)["assumed"][-1]
     assert read_log(tmp_path / "log.jsonl").runs[-1].number == 6
+
+
+@pytest.mark.parametrize(
+    "host", [None, 7, {"computes": []}, {"taken": 7}, {"taken": "x"}, {"assumed": None}, {"unseen": [1]}]
+)
+def test_what_is_said_of_a_host_may_be_anything(host: Any, built: Path, tmp_path: Path) -> None:
+    """A document is anybody's: what cannot be read of its host is not said, and the verdict is the same."""
+    (document,) = recorded(tmp_path, [str(built / "host_programs"), "input_once", "wrong"])
+    about = document.meta["ggml"]
+    changed = {**about["host"], **host} if isinstance(host, dict) else host
+    other = replace(document, meta={**document.meta, "ggml": {**about, "host": changed}})
+    (outcome,) = judged([other])
+    assert named([outcome]) == {("C06", "caller")}
+    (call,) = remarks_on(other, outcome.causes)["in ggml"]
+    assert call.startswith("cause 1: ggml_backend_tensor_set(x, ...) before this run")
+    assert memory_answer(other)
