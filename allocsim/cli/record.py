@@ -73,7 +73,8 @@ def ggml(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="With --object: over files that are no recorder.")] = False,
     elements: Annotated[
-        int, typer.Option("--elements", metavar="BYTES", min=0, help="Keep those of leafs up to this, for K and D.")
+        int,
+        typer.Option("--elements", metavar="BYTES", min=0, help="Log what leafs up to this size hold, for K and D."),
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:

@@ -16,6 +16,10 @@ from allocsim.model import Document, Program
 RUN: Final = 150
 """Steps that a run costs to judge besides its ops: what is done once for each."""
 
+STREAMS: Final = 3
+"""Streams beside its own two for which a listed race costs a step: what each of them knows is told.
+"""
+
 FEW: Final = 1000
 """Listed violations of which each costs no more than half a step."""
 
@@ -65,13 +69,14 @@ class Effort:
 
 def steps_of_a_judgement(document: Document, report: Report | None = None) -> int:
     """Return what judging a document costs: `RUN` and the ops of each run, `PART` for each plan and
-    belief, an eighth for each of the buffers and operands, and half of what is listed: all but
-    `FEW`, where that is more.
+    belief, an eighth for each of the buffers and operands, half of what is listed, or all but `FEW`
+    where that is more, and a step for each race and `STREAMS` streams.
 
     An op with many results costs as many ops, one with many operands half as many. Without a
     report nothing is listed.
     """
-    listed = 0 if report is None else len(report.violations)
+    listed = () if report is None else report.violations
+    races = sum(violation.kind == "Race" for violation in listed)
     runs = document.runs
     programs = {id(run.program): run.program for run in runs}
     ops = {at: _steps_of_ops(program) for at, program in programs.items()}
@@ -79,7 +84,8 @@ def steps_of_a_judgement(document: Document, report: Report | None = None) -> in
         sum(RUN + ops[id(run.program)] for run in runs)
         + sum(len(program.buffers) + len(program.ops.operands) for program in programs.values()) // 8
         + PART * (len(document.plans) + len(document.problems))
-        + max(listed // 2, listed - FEW)
+        + max(len(listed) // 2, len(listed) - FEW)
+        + races * max((len(program.streams) - 2 for program in programs.values()), default=0) // STREAMS
     )
 
 
@@ -92,4 +98,15 @@ def steps_of_a_move(document: Document) -> int:
     return DRAFT + sum(len(plan.arena) for plan in document.plans) // 32
 
 
-__all__ = ["DRAFT", "FEW", "LARGE", "PART", "RUN", "Effort", "SpentError", "steps_of_a_judgement", "steps_of_a_move"]
+__all__ = [
+    "DRAFT",
+    "FEW",
+    "LARGE",
+    "PART",
+    "RUN",
+    "STREAMS",
+    "Effort",
+    "SpentError",
+    "steps_of_a_judgement",
+    "steps_of_a_move",
+]
