@@ -329,6 +329,21 @@ def keeps_memory(program, constraints):
     return SHELF.plan(program, constraints)
 
 
+def keeps_all(program, constraints):
+    """Sound; every call keeps sixteen megabytes for ever, so that it soon has no more memory."""
+    HELD.append(np.ones(1 << 21))
+    return SHELF.plan(program, constraints)
+
+
+def starves_once_asked(program, constraints):
+    """Keeps nothing, and has no memory for any other program after it was asked for one of five ops."""
+    if HELD and len(program.ops) != 5:
+        raise MemoryError
+    if len(program.ops) == 5:
+        HELD.append(None)
+    return SHELF.plan(program, constraints)
+
+
 def writes_files(program, constraints):
     """Sound; every call leaves a file where it is run."""
     ASKED[0] += 1

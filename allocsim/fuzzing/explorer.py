@@ -28,6 +28,7 @@ from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
 from allocsim.fuzzing.target import Asker, Target
+from allocsim.fuzzing.worker import KEEPS
 from allocsim.judge.violations import KINDS
 
 LATE: Final = "did not answer in time once, and did when it was asked again"
@@ -209,7 +210,9 @@ def of_history(
 
     Where no sequence of questions shows another answer than alone, the finding says so; and where
     the time was up (`until`) before all were tried. An answer that came late once and is not late
-    again is no finding but something noted (`LATE`): the planner may have compiled itself.
+    again is no finding but something noted (`LATE`): the planner may have compiled itself. So is an
+    answer for which a target had no more memory that keeps more at every call (`KEEPS`): how soon
+    it has none is a limit of the campaign's, and alone it answers.
     """
     before = until_case(examiner.histories, finding.case)
     late = finding.cause == HANGS
@@ -229,6 +232,8 @@ def of_history(
         asker.renew()
         if examiner.find(finding.case, finding.breaks) is not None:
             return finding
+    if finding.cause == "memory" and (KEEPS in asker.noted or any(other.cause == KEEPS for other in known)):
+        return finding_of(NOTED, (KEEPS, f"the target {KEEPS}, until it had no more"), finding.case, Answer())
     joined = next((other for other in known if other.cause == HISTORY), None)
     if joined is not None:
         return joined

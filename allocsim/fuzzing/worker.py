@@ -235,7 +235,9 @@ def _serve(planner: Any, replies: BinaryIO, tracer: Any, clock: Any) -> None:
                 os._exit(0)  # a copy that the target made of its process; the first one answers
             if tracer is not None and left == 0:
                 send(replies, (number, "seen", tracer.news()))
-            send(replies, (number, seen.since(me, seconds=_seconds(case, answer, again=again)), answer))
+            starved = answer[:2] == ("failure", "memory")
+            noted = seen.since(me, seconds=_seconds(case, answer, again=again), starved=starved)
+            send(replies, (number, noted, answer))
             number += 1
 
 
@@ -246,12 +248,14 @@ class _Seen:
         self.planner = planner
         self.written, self.begun, self.changed = os.fstat(2).st_size, 0, Path().stat().st_mtime_ns
         self.calls, self.next_look, self.resident, self.grew = 0, CALLS, 0, False
+        self.room = _room()
         self.pace = Pace()
 
-    def since(self, me: int, *, seconds: float | None) -> tuple[str, ...]:
+    def since(self, me: int, *, seconds: float | None, starved: bool) -> tuple[str, ...]:
         """Return what is to be noted since the last look; of too many processes the rest end.
 
-        `seconds` are those that a small program took; None for any other.
+        `seconds` are those that a small program took; None for any other. `starved` says whether it
+        had no more memory for the answer: then what it keeps is looked at whatever the calls.
         """
         size, there = os.fstat(2).st_size, len(children_of(me)) - getattr(self.planner, "processes", 0)
         changed = os.stat(".").st_mtime_ns  # noqa: PTH116 - after every answer
@@ -259,7 +263,7 @@ class _Seen:
             WRITES: size > self.written,
             LEAVES: there > self.begun,
             FILES: changed != self.changed,
-            KEEPS: self._grows(),
+            KEEPS: self._grows() or (starved and _room() < self.room // 2),
             SLOWS: self.pace.slows(seconds),
         }
         self.written, self.begun, self.changed = size, there, changed
@@ -318,12 +322,21 @@ def _seconds(case: Any, answer: tuple[Any, ...], *, again: bool) -> float | None
     return float(answer[-1]) / (1 + again)
 
 
-def resident(process: int | str = "self") -> int:
-    """Return the bytes of memory that a process has in use, 0 where the system does not say."""
+def resident(process: int | str = "self", *, field: int = 1) -> int:
+    """Return the bytes of memory that a process has in use, 0 where the system does not say.
+
+    With `field` 0, those that it has mapped.
+    """
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path(f"/proc/{process}/statm").read_text().split()[field]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _room() -> int:
+    """Return the bytes that this process may still map, 0 where that has no limit."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return max(most - resident(field=0), 0) if most != resource.RLIM_INFINITY else 0
 
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from allocsim.errors import AllocsimError
 from allocsim.fuzzing import CampaignSpec, FuzzCase, Target, campaign, worker
 from allocsim.fuzzing import target as targets
 from allocsim.fuzzing.fuzz_case import same_plan
+from allocsim.fuzzing.history import HISTORY
 from allocsim.model import Arena
 from allocsim.programs.builder import ProgramBuilder
 
@@ -186,6 +187,26 @@ def test_what_a_target_does_beside_its_answers_is_noted_with_its_case(name, what
     assert result.tally.noted[what] > 0
     assert [note.cause for note in result.notes] == [what]
     assert list(tmp_path.iterdir()) == []  # its working directory was another, which is gone
+
+
+@pytest.mark.parametrize(
+    ("name", "accused", "noted"),
+    [
+        ("keeps_all", set(), ["keeps more memory after every call"]),
+        ("starves_once_asked", {("deterministic", HISTORY)}, []),
+    ],
+)
+def test_memory_that_calls_used_up_is_noted_and_memory_refused_for_what_was_asked_is_a_fault(name, accused, noted):
+    asked = CampaignSpec(
+        target=Target(name=f"planted_planners:{name}", memory=1 << 29),
+        source="hypothesis",
+        examples=15,
+        reduce_seconds=0.0,
+    )
+    result = campaign(asked)
+
+    assert {(finding.breaks, finding.cause) for finding in result.findings} == accused
+    assert [note.cause for note in result.notes] == noted
 
 
 def test_processes_without_end_are_stopped_within_the_call():
