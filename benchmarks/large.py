@@ -1,6 +1,6 @@
 """The shelf at scale: 100,000 and 1,000,000 buffers, on named instances that this script makes.
 
-    python benchmarks/large.py [--counts N ...] [--instances NAME ...] [--planners NAME ...] [--rounds N] [--out FILE]
+    python benchmarks/large.py [--counts N ...] [--instances NAME ...] [--planners NAME ...] [--rounds N] [--beside NAME] [--out FILE]
 
 | instance | lives |
 |---|---|
@@ -14,6 +14,9 @@ ones. All is drawn from one seed, so that an instance is the same everywhere. A 
 thread for planning alone (`Allocator.place`), the least of the rounds, after a call that compiles. Every plan is
 judged: no two buffers that live at once share a byte. Ratios are the peak over the most bytes that live at once.
 Figures of what is not asked stay as they were; beside the JSON a table for people is written.
+
+On a machine whose speed changes, `--beside NAME` measures each planner in turns with one whose row stands: seconds are those
+of that row times the median ratio of the rounds, so that the machine's speed cancels. The row says `beside` whom, and the ratios.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -125,6 +129,17 @@ def measured(problem: Problem, planner: str, rounds: int) -> tuple[Plan, float]:
     return plan, best
 
 
+def beside(problem: Problem, planner: str, other: str, rounds: int) -> tuple[Plan, list[float]]:
+    """Return the plan, and for each round the planner's processor time over that of another one just before it."""
+    ratios = []
+    for _ in range(rounds):
+        _, unit = measured(problem, other, 1)
+        plan, seconds = measured(problem, planner, 1)
+        ratios.append(round(seconds / unit, 3))
+        print(f"{planner} {seconds:.2f} s beside {unit:.2f} s", flush=True)
+    return plan, ratios
+
+
 def key(row: dict[str, Any]) -> Asked:
     """Return what a row is of."""
     return row["buffers"], row["instance"], row["planner"]
@@ -158,9 +173,10 @@ def main() -> int:
     parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=["mixed", "wide"])
     parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=PLANNERS)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--beside", choices=PLANNERS, help="a planner whose rows stand, to measure in turns with")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "large.json")
     options = parser.parse_args()
-    for name in options.planners:
+    for name in {*options.planners, options.beside} - {None}:
         ALLOCATORS[name].place(instance("inference", 100))
     rows: dict[Asked, dict[str, Any]] = {}
     if options.out.exists():
@@ -171,7 +187,13 @@ def main() -> int:
             problem = instance(name, count)
             bound = most_live(problem)
             for planner in options.planners:
-                plan, seconds = measured(problem, planner, options.rounds)
+                how: dict[str, Any] = {}
+                if options.beside:
+                    plan, ratios = beside(problem, planner, options.beside, options.rounds)
+                    seconds = median(ratios) * rows[count, name, options.beside]["seconds"]
+                    how = {"beside": options.beside, "times": ratios}
+                else:
+                    plan, seconds = measured(problem, planner, options.rounds)
                 judge(plan)
                 ratio = round(plan.peak_bytes / bound, 4)
                 aim = AIMS.get(count)
@@ -182,7 +204,7 @@ def main() -> int:
                     "seconds": round(seconds, 2),
                     "ratio": ratio,
                 }
-                rows[key(row)] = {**row, "aim": aim}
+                rows[key(row)] = {**row, "aim": aim, **how}
                 missed += aim is not None and seconds > aim
                 write(options.out, rows)
                 print(f"{count:>9,}  {name:10} {planner:19} {seconds:6.2f} s  {ratio:.4f}", flush=True)

@@ -1,12 +1,13 @@
 """Programs a CPU second by source, against another tree, for programs of the size that both draw.
 
-    python benchmarks/sources.py FOLDER [--rounds N] [--out FILE]
+    python benchmarks/sources.py FOLDER [--sources NAME,...] [--rounds N] [--programs N] [--out FILE]
 
 FOLDER is a checkout of an earlier version. Both trees are run in turn, each in a process of its own, with
 `greedy_by_size` as the target: programs as Hypothesis drew them before there were large ones (`programs()`),
 batches of the bulk source without those of real sizes, and the exhaustive source. CPU seconds are those of the
 campaign and of all the target's processes, also of one whose nursery ended first; the figure is the median ratio of
-the rounds. What every campaign takes to begin (a process that imports the target) is in it.
+the rounds. What every campaign takes to begin (a process that imports the target) is in it. With `--programs` the
+first N of each source alone are asked. Rows of sources that are not asked stay.
 """
 
 import json
@@ -18,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from harness import ROOT, Found, run
+from harness import ROOT, Found, kept, loop_ns, run
 
 ASKED: Final = {
     "hypothesis": {"examples": 2000, "options": {"strategy": "allocsim.fuzzing.strategies:programs"}},
@@ -55,29 +56,35 @@ print(json.dumps([programs, spent() - begun]))
 """One campaign, after a small one that compiles; prints its programs and CPU seconds."""
 
 
-def rate(tree: Path, source: str) -> float:
-    """Return the programs a CPU second of a source in a tree."""
+def rate(tree: Path, source: str, programs: int) -> float:
+    """Return the programs a CPU second of a source in a tree, of the first ones where a number is given."""
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    command = [sys.executable, "-c", RUN, json.dumps([source, ASKED[source]])]
+    asked = ASKED[source] | ({"examples": programs} if programs else {})
+    command = [sys.executable, "-c", RUN, json.dumps([source, asked])]
     said = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True).stdout
     programs, seconds = json.loads(said.splitlines()[-1])
     return float(programs / seconds)
 
 
-def measure(against: str, *, rounds: int = 3) -> Iterator[Found]:
+def measure(
+    against: str, *, sources: tuple[str, ...] = tuple(ASKED), rounds: int = 3, programs: int = 0, out: Path
+) -> Iterator[Found]:
     """Measure both trees in turn."""
-    results: Found = {}
-    for source in ASKED:
-        pairs = [(rate(Path(against), source), rate(ROOT, source)) for _ in range(rounds)]
+    results: Found = kept(out).get("sources", {})
+    for source in sources:
+        begun = loop_ns()
+        pairs = [(rate(Path(against), source, programs), rate(ROOT, source, programs)) for _ in range(rounds)]
         results[source] = {
+            "rounds": rounds,
+            "programs": programs or ASKED[source]["examples"],
+            "loop_ns": [begun, loop_ns()],
             "before": round(median(before for before, _ in pairs), 1),
             "now": round(median(now for _, now in pairs), 1),
             "ratio": round(median(now / before for before, now in pairs), 3),
         }
         print(source, results[source], flush=True)
         slower = [name for name, row in results.items() if row["ratio"] < 1]
-        unit = "programs a CPU second, the median of the rounds"
-        yield {"unit": unit, "rounds": rounds, "sources": results, "slower": slower}
+        yield {"unit": "programs a CPU second, the median of the rounds", "sources": results, "slower": slower}
 
 
 if __name__ == "__main__":
