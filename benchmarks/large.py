@@ -152,7 +152,9 @@ def write(out: Path, rows: dict[Asked, dict[str, Any]]) -> None:
     out.write_text(json.dumps(record)[:-1] + ', "rows": [\n' + lines + "\n]}\n")
     columns = sorted({(row["buffers"], row["instance"]) for row in rows.values()})
     heads = " | ".join(f"{count:,} `{name}`, s | ratio" for count, name in columns)
-    planners = sorted({row["planner"] for row in rows.values()}, key=lambda name: _ratio(rows, columns, name))
+    planners = sorted(
+        dict.fromkeys(row["planner"] for row in rows.values()), key=lambda name: _ratio(rows, columns, name)
+    )
     table = [f"| planner | {heads} |", "|---" * (1 + 2 * len(columns)) + "|"]
     for planner in planners:
         found = [rows.get((*column, planner)) for column in columns]
