@@ -258,14 +258,24 @@ class _Answered:
         }
         return frozenset(name for name, so in holds.items() if so)
 
+    def _in_the_way(self, moved: list[int]) -> list[int]:
+        """Return who lies over a moved buffer that stays, since its offset is decided."""
+        plan, nbytes, fixed = self.plan, self.program.buffers.nbytes, self.told.fixed
+        found = set[int]()
+        for buffer in set(moved) & set(fixed):
+            low, high = fixed[buffer], fixed[buffer] + int(nbytes[buffer])
+            over = (plan.offset < high) & (plan.offset + nbytes > low) & (plan.arena == plan.arena[buffer])
+            found |= {*np.flatnonzero(over & (plan.arena >= 0)).tolist()}
+        return sorted(found - set(moved) - set(fixed))
+
     def clean_apart(self, moved: list[int]) -> bool:
         """Return whether the answer is clean once some buffers lie by themselves, where they were
-        told to, with their belief set right.
+        told to, with their belief set right. Who lies over one that was told its offset gives way.
         """
         plan, buffers = self.plan, self.program.buffers
         arena, offset, nbytes = plan.arena.copy(), plan.offset.copy(), plan.nbytes.copy()
         top = int((plan.offset + buffers.nbytes).max(initial=0)) + sum(self.told.fixed.values())
-        for buffer in moved:
+        for buffer in (*moved, *self._in_the_way(moved)):
             if self.told.own[buffer]:
                 arena[buffer], offset[buffer], nbytes[buffer] = OWN, 0, 0
                 continue
