@@ -61,7 +61,6 @@ ELSEWHERE = {
     "allocsim/allocators/asking.py": "a pipe to the process that asks",
     "allocsim/systems/xla/ask_xla.py": "what the compiler in this process has just written into a folder of its own",
     "allocsim/recordings/malloc_log.py": "copies, piece by piece, what our recorder has just written",
-    "allocsim/files/patience.py": "the kernel's numbers of a process of ours",
     "allocsim/systems/ggml/access/call_slots.py": "the kernel's map of this process",
     "allocsim/fuzzing/campaigns.py": "no file: a target is opened",
     "allocsim/fuzzing/explorer.py": "no file: a target is opened",
