@@ -16,8 +16,9 @@ from allocsim.model import Document, Program
 RUN: Final = 150
 """Steps that a run costs to judge besides its ops: what is done once for each."""
 
-STREAMS: Final = 3
-"""Streams beside its own two for which a listed race costs a step: what each of them knows is told.
+STREAMS: Final = 8
+"""Streams up to which a listed race costs what any violation does. What each stream knows is told of
+it: three more cost a step.
 """
 
 FEW: Final = 1000
@@ -70,7 +71,7 @@ class Effort:
 def steps_of_a_judgement(document: Document, report: Report | None = None) -> int:
     """Return what judging a document costs: `RUN` and the ops of each run, `PART` for each plan and
     belief, an eighth for each of the buffers and operands, half of what is listed, or all but `FEW`
-    where that is more, and a step for each race and `STREAMS` streams.
+    where that is more, and a step for each race and three streams beyond `STREAMS`.
 
     An op with many results costs as many ops, one with many operands half as many. Without a
     report nothing is listed.
@@ -80,12 +81,13 @@ def steps_of_a_judgement(document: Document, report: Report | None = None) -> in
     runs = document.runs
     programs = {id(run.program): run.program for run in runs}
     ops = {at: _steps_of_ops(program) for at, program in programs.items()}
+    wide = max((len(program.streams) for program in programs.values()), default=0)
     return (
         sum(RUN + ops[id(run.program)] for run in runs)
         + sum(len(program.buffers) + len(program.ops.operands) for program in programs.values()) // 8
         + PART * (len(document.plans) + len(document.problems))
         + max(len(listed) // 2, len(listed) - FEW)
-        + races * max((len(program.streams) - 2 for program in programs.values()), default=0) // STREAMS
+        + races * max(wide - STREAMS, 0) // 3
     )
 
 

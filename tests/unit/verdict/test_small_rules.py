@@ -37,16 +37,17 @@ def test_a_judgement_costs_its_ops_and_for_each_run_and_plan_an_eighth_of_its_pa
         assert steps_of_a_judgement(document, many) - without == steps
 
 
-def test_a_race_costs_a_step_for_so_many_streams_beside_its_two():
-    document = Document.of(Run.of(plan(program(STREAMS), "x=0 a=64 b=128 c=192 d=256")))
-    streams = len(document.programs[0].streams)
+@pytest.mark.parametrize(("streams", "steps"), [(3, 0), (8, 0), (12, 60 * 4 // 3)])
+def test_a_race_costs_a_step_for_three_streams_beyond_the_first(streams, steps):
+    text = "; ".join(("x = host.write", *(f"a{at} = f x ~{at} ^0" for at in range(1, streams)), "host.read a1 ^1"))
+    document = Document.of(Run.of(plan(program(text), "x=0")))
     found = check(Document.of(Run.of(plan(MADE, "x=0 a=64 b=64 c=192"))))
-    other, raced = (
-        replace(found, violations=(replace(found.violations[0], kind=kind),) * 60) for kind in ("Overlap", "Race")
-    )
-    costs = [steps_of_a_judgement(document, report) for report in (other, raced)]
-    assert streams == 3
-    assert costs[1] - costs[0] == 60 * (streams - 2) // effort.STREAMS
+    costs = [
+        steps_of_a_judgement(document, replace(found, violations=(replace(found.violations[0], kind=kind),) * 60))
+        for kind in ("Overlap", "Race")
+    ]
+    assert len(document.programs[0].streams) == streams
+    assert costs[1] - costs[0] == steps
 
 
 def test_an_op_with_many_results_costs_as_many_ops():
