@@ -17,8 +17,8 @@ RUN: Final = 150
 """Steps that a run costs to judge besides its ops: what is done once for each."""
 
 STREAMS: Final = 8
-"""Streams up to which a listed race costs what any violation does. What each stream knows is told of
-it: three more cost a step.
+"""Streams up to which a listed race costs what any violation does. What each stream knows is told
+of it: three more cost a step.
 """
 
 FEW: Final = 1000
