@@ -26,7 +26,6 @@ touch less than their tensors, parts of experts that a scheduler copies by thems
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
@@ -34,6 +33,7 @@ from typing import Final
 
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
+from allocsim.programs.host_order import HostMark, HostOrder
 from allocsim.systems.ggml.dump_document import NOT_READ, SIDE_EFFECTS, layout_of
 from allocsim.systems.ggml.ggml_dump import AT_ONCE, COMPUTE, NONE, ROOTS_KEPT
 from allocsim.systems.ggml.host_record.record_events import EventRecorded, EventWaited, SchedulerAsked, Waited
@@ -52,9 +52,6 @@ MOST_RUNS: Final = 16
 """Runs in a document."""
 
 HOST: Final = 0
-
-Behind = dict[int, int]
-"""Actor -> the last of its ops that something comes behind."""
 
 Happened = RecordedRun | Touch | Waited | EventRecorded | EventWaited
 
@@ -75,7 +72,8 @@ class _Op:
     actor: int
     kind: str
     name: str
-    behind: Behind
+    after: Sequence[int]
+    """Ops of other actors that it waits for."""
     reads: Sequence[_Bytes]
     writes: Sequence[_Bytes]
 
@@ -138,19 +136,35 @@ def _form(one: Happened) -> Hashable:
     return type(one), one.by, *(one.backends if isinstance(one, Waited) else (one.other,))
 
 
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """What all splits of a run look up."""
+
+    places: Mapping[int, int]
+    """Address of a node -> its place among them."""
+    tensors: Mapping[RecordedTensor, PlacedTensor]
+    flagged: bool
+    """Whether some node says that it is to be computed: then the others are not."""
+
+    @classmethod
+    def of(cls, run: RecordedRun, tensors: Iterable[PlacedTensor]) -> "_Nodes":
+        return cls(
+            places={node.told.at: place for place, node in enumerate(run.nodes)},
+            tensors={tensor.tensor: tensor for tensor in tensors},
+            flagged=any(node.told.flags & COMPUTE for node in run.nodes),
+        )
+
+
 @dataclass(slots=True)
 class _Order:
     """Ops as far as what happened has been followed."""
 
     log: RecordLog
     ops: list[_Op] = field(default_factory=list)
-    last: Behind = field(default_factory=dict)
-    """Actor -> its last op."""
-    awaited: defaultdict[int, Behind] = field(default_factory=lambda: defaultdict(dict))
-    """By actor, what its next op comes behind."""
-    by_events: defaultdict[int, Behind] = field(default_factory=lambda: defaultdict(dict))
-    """By backend, what events told it to wait for."""
-    events: dict[int, Behind] = field(default_factory=dict)
+    order: HostOrder = field(default_factory=HostOrder)
+    """What waits for what: its streams are actors, its marks are events, and what events together
+    told a backend to wait for.
+    """
     known: bool = True
     """Whether all that was asked of a backend is known."""
 
@@ -159,8 +173,9 @@ class _Order:
         match one:
             case RecordedRun():
                 tensors = {tensor.told.at: tensor for tensor in placed(one)}
+                nodes = _Nodes.of(one, tensors.values())
                 for each in one.asked:
-                    self._asked(one, each, tensors)
+                    self._asked(one, each, tensors, nodes)
             case Touch() if one.memory is not None:
                 part = (_part(one.told.name, one.memory, one.told.data + one.start, one.stop - one.start),)
                 kind, name = (HOST_WRITE, "write") if one.writes else (HOST_READ, "read")
@@ -168,70 +183,66 @@ class _Order:
                 self._give(one.by, what, () if one.writes else part, part if one.writes else ())
             case Waited():
                 for by in one.backends:
-                    _join(self.awaited[HOST], self._given(by))
+                    self.order.synchronize(self.order.stream(by))
             case EventRecorded():
-                self.events[one.by] = self._given(one.other)
+                self.order.record(one.by, self.order.stream(one.other))
             case EventWaited():
                 self._wait(one.other, one.by)
 
-    def _asked(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
+    def _asked(
+        self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor], nodes: "_Nodes"
+    ) -> None:
         match one.word:
             case "split":
-                self._split(run, one)
+                self._split(run, one, nodes)
             case "record":
-                self.events[one.by] = self._given(one.other)
+                self.order.record(one.by, self.order.stream(one.other))
             case "wait":
                 self._wait(one.other, one.by)
             case "sync":
-                _join(self.awaited[HOST], self._given(one.by))
+                self.order.synchronize(self.order.stream(one.by))
             case "copy":
                 self._copy(run, one, tensors)
             case "copied" | "got":
                 self._moved(run, one, tensors)
 
-    def _given(self, actor: int) -> Behind:
-        """Return what is behind all that an actor was given."""
-        return {**self.awaited[actor], **({actor: self.last[actor]} if actor in self.last else {})}
-
     def _wait(self, actor: int, event: int) -> None:
-        for those in (self.awaited[actor], self.by_events[actor]):
-            _join(those, self.events.get(event, {}))
+        order, told = self.order, _told(actor)
+        if event not in order.marks:
+            return
+        if actor == HOST:
+            order.synchronize_mark(event)
+        order.wait(event, order.stream(actor))
+        order.marks[told] = order.marks.get(told, HostMark({}, {})).with_(order.marks[event])
 
-    def _give(
-        self, actor: int, what: tuple[str, str], reads: Sequence[_Bytes], writes: Sequence[_Bytes], *more: Behind
-    ) -> int:
+    def _give(self, actor: int, what: tuple[str, str], reads: Sequence[_Bytes], writes: Sequence[_Bytes]) -> None:
         """Add an op of a kind and a name to what an actor was given."""
-        behind: Behind = {}
-        for those in (self._given(HOST), self.awaited.pop(actor, {}), *more):
-            _join(behind, those)
-        place = self.last[actor] = len(self.ops)
-        self.ops.append(_Op(actor, *what, behind, reads, writes))
-        if actor != HOST and not self._queues(actor):
-            _join(self.awaited[HOST], {actor: place})
-        return place
+        stream = self.order.stream(actor)
+        self.ops.append(_Op(actor, *what, self.order.put(stream, len(self.ops)), reads, writes))
+        if not self._queues(actor):
+            self.order.synchronize(stream)
 
-    def _queues(self, backend: int) -> bool:
-        return backend in self.log.backends and self.log.backends[backend].queues
+    def _queues(self, actor: int) -> bool:
+        return actor in self.log.backends and self.log.backends[actor].queues
 
-    def _split(self, run: RecordedRun, one: SchedulerAsked) -> None:
-        at = {node.told.at: place for place, node in enumerate(run.nodes)}
-        first, last = at.get(one.first, 0), at.get(one.last, -1)
+    def _split(self, run: RecordedRun, one: SchedulerAsked, nodes: "_Nodes") -> None:
+        first, last = nodes.places.get(one.first, 0), nodes.places.get(one.last, -1)
         self.known &= last - first + 1 == one.count
-        flagged = any(node.told.flags & COMPUTE for node in run.nodes)
-        tensors = {tensor.tensor: tensor for tensor in placed(run)}
         for node in run.nodes[first : last + 1]:
-            if node.told.op not in (NONE, *ROOTS_KEPT) and (node.told.flags & COMPUTE or not flagged):
-                self._give(one.by, (node.told.op.lower(), _of_run(node, run)), *_accesses(node, tensors))
+            if node.told.op not in (NONE, *ROOTS_KEPT) and (node.told.flags & COMPUTE or not nodes.flagged):
+                self._give(one.by, (node.told.op.lower(), _of_run(node, run)), *_accesses(node, nodes.tensors))
 
     def _copy(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
         source, made = tensors.get(one.first), tensors.get(one.last)
         if source is None or made is None:
             self.known = False
             return
-        actor = one.other if self._queues(one.other) else one.by
-        behind = self._given(one.other), self.by_events[one.by]
-        copied = self._give(actor, ("copy", _of_run(made, run)), _whole(source), _whole(made), *behind)
-        _join(self.awaited[one.by], {actor: copied})
+        actor, order = one.other if self._queues(one.other) else one.by, self.order
+        copying, target = order.stream(actor), order.stream(one.by)
+        order.join([copying], behind=[order.stream(one.other)])
+        order.wait(_told(one.by), copying)
+        self._give(actor, ("copy", _of_run(made, run)), _whole(source), _whole(made))
+        order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
         """Take in what the host copied into a tensor, or got from one, maybe into a copy."""
@@ -253,9 +264,9 @@ def _copied(
     return None if source is None else tensors.get(source.told.at)
 
 
-def _join(those: Behind, others: Behind) -> None:
-    for actor, op in others.items():
-        those[actor] = max(op, those.get(actor, op))
+def _told(actor: int) -> tuple[str, int]:
+    """Return the mark of all that events told an actor to wait for."""
+    return "told", actor
 
 
 def _of_run(tensor: PlacedTensor, run: RecordedRun) -> str:
@@ -299,18 +310,19 @@ def _document(log: RecordLog, order: _Order, window: Iterable[tuple[Hashable, li
         return builder.value(of.name, numbers[home], dtype, shape, strides=strides, offset=of.start - starts[home])
 
     for op in order.ops:
-        reads = [
-            lying[each] if each in lying else lying.setdefault(each, value(each)) for each in dict.fromkeys(op.reads)
-        ]
+        reads = [*dict.fromkeys(op.reads)]
+        for each in reads:
+            if each not in lying:
+                lying[each] = value(each)
         over = [
             (place, result, "whole")
-            for place, read in enumerate(dict.fromkeys(op.reads))
+            for place, read in enumerate(reads)
             for result, made in enumerate(op.writes)
             if read.memory is made.memory and read.start < made.stop and made.start < read.stop
         ]
+        operands, results = [lying[each] for each in reads], [*map(value, op.writes)]
         stream = actors.index(op.actor)
-        after = sorted(place for actor, place in op.behind.items() if actor != op.actor)
-        builder.op(op.kind, reads, [*map(value, op.writes)], name=op.name, in_place=over, stream=stream, after=after)
+        builder.op(op.kind, operands, results, name=op.name, in_place=over, stream=stream, after=op.after)
     program = builder.build()
     computes = [one.number for _, part in window for one in part if isinstance(one, RecordedRun)]
     host = {"uploads": log.uploads, "reads": log.reads, "assumed": [], "of": AT_ONCE, "computes": computes[:1]}
