@@ -145,9 +145,10 @@ def check(
         outcome, explored = explored_orders(outcome, orders, seed)
         outcome = replayed(outcome, rules, asked=replay)
         outcomes.append(outcome)
+        if said := outcome.error or (as_json and outcome.failed):
+            print_error(said)
         if outcome.report is None or outcome.document is None:
             entries.append({"file": path, "error": outcome.error})
-            print_error(outcome.error or "")
         elif as_json:
             gates = {} if known is None and most is None else {"new": outcome.new, "passes": outcome.passes}
             entries.append(file_entry(outcome, outcome.document, gates, explored))
@@ -159,8 +160,7 @@ def check(
     for target, dumps in wanted:
         if target is not None and dumps is not None:
             write_atomic(target, dumps(outcomes))
-    if certificate is not None:
-        write_certificate(certificate, outcomes[0])
+    write_certificate(certificate, outcomes[0])
     if github:
         print_line(on)
         print_for_github(outcomes)
@@ -184,8 +184,6 @@ def file_entry(
     outcome: Outcome, document: Document, gates: Mapping[str, Any], explored: list[dict[str, Any]] | None
 ) -> dict[str, Any]:
     """Return a judged file as an entry of `files`, with all that is said of it."""
-    if outcome.failed:
-        print_error(outcome.failed)
     strange = misfits(document)
     return {
         **outcome_entry(outcome),
@@ -207,9 +205,9 @@ def print_judged(outcome: Outcome, document: Document, explored: list[dict[str, 
     print_explained(document, outcome, shown)
 
 
-def write_certificate(target: Path, outcome: Outcome) -> None:
-    """Write what each read of a judged file must find."""
-    if outcome.document is not None:
+def write_certificate(target: Path | None, outcome: Outcome) -> None:
+    """Write what each read of a judged file must find, where a file for that is named."""
+    if target is not None and outcome.document is not None:
         write_atomic(target, certificate_text(certificate_of(terms_of(outcome.document))).encode())
 
 

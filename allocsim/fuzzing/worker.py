@@ -43,7 +43,7 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from allocsim.files.signals import adopt_orphans, children_of, die_with_parent, end_all, end_orphans
+from allocsim.files.signals import adopt_orphans, children_of, die_with_parent, end_all, end_orphans, words_of
 
 HEAD: Final = struct.Struct("<q")
 """Before each frame: its length."""
@@ -197,11 +197,7 @@ def _emptied(folder: Path) -> None:
 
 def _limit(memory: int | None) -> None:
     """Limit what this process and those it begins may take; of memory to map nothing for None."""
-    mapped = (
-        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        if sys.platform == "linux"
-        else 1 << 33
-    )
+    mapped = resident(field=0) or 1 << 33
     with contextlib.suppress(ValueError, OSError):
         if memory is not None:
             resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
@@ -328,7 +324,7 @@ def resident(process: int | str = "self", *, field: int = 1) -> int:
     With `field` 0, those that it has mapped.
     """
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[field]) * resource.getpagesize()
+        return int(words_of(f"/proc/{process}/statm")[field]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -200,10 +200,8 @@ class MpiRank:
         self._leafs = {leaf.name: leaf for leaf in self._lowered.graph.leafs}
         self._groups = {name: self._group(name, world) for name in step.groups}
         hyper = {name: array for name, array in step.hyper(1).items() if name in self._leafs}
-        held, plan = (
-            {**step.held(self.rank, parameters), **hyper},
-            plans if isinstance(plans, Plan) else plans[self.rank],
-        )
+        held = {**step.held(self.rank, parameters), **hyper}
+        plan = plans if isinstance(plans, Plan) else plans[self.rank]
         with communicating(self._groups.__getitem__):
             self.runtime = Runtime(self._lowered, plan, parameters=held, executor=executor, threads=threads)
         self._hyper = {name: self._array(name) for name in hyper}

@@ -12,7 +12,7 @@ a line, and read by `allocsim.systems.torch.inductor`: a refusal names the line 
 | `auto buf1 = std::move(buf0);  // reuse` | `buf1 = buf0; del buf0` |
 | `buf0.reset();` | `del buf0` |
 | `cpp_fused_0((const float*)(buf0.data_ptr()), ..)` | `cpp_fused_0(buf0, ..)` |
-| `aoti_torch_cpu_mm_out(buf1, buf0, ..)` | `extern_kernels.mm_out(buf0, .., out=buf1)` |
+| `aoti_torch_cpu_mm_out(buf1, buf0, ..)` | `extern_kernels.mm(buf0, .., out=buf1)` |
 | `output_handles[0] = buf1.release();` | a part of `return` |
 
 Sizes of inputs are those that the wrapper asserts (of a package) or its `get_args` makes, and of

@@ -29,7 +29,7 @@ ELSEWHERE = {
     "allocsim/files/journal.py": "what it has just encoded itself",
     "allocsim/cure/patch.py": "what it has just encoded itself",
     "allocsim/fuzzing/tracing.py": "a file that coverage has just written into a folder of ours",
-    "allocsim/fuzzing/worker.py": "the kernel's numbers of this process, and a file of its parent's",
+    "allocsim/fuzzing/worker.py": "pipes from and to the process that asks",
     "allocsim/files/signals.py": "the kernel's list of a process's children",
     "allocsim/fuzzing/target.py": "the kernel's numbers of a process of ours",
     "allocsim/fuzzing/pasting.py": "what it has just encoded itself",
