@@ -306,13 +306,13 @@ def operands_of(library: Library, rows: Rows, nodes: Sequence[int], *, seed: int
     with LibraryWorkspace(library) as ws:
         graph, left_out, wanted = rebuild(ws, unsplit(rows), {}), skipped(rows), set(nodes)
         fill(graph, seed)
-        found: dict[int, list[str | None]] = {}
+        readers, found = readers_of(graph), dict[int, list[str | None]]()
         for place in range(graph.leafs, len(graph.tensors)):
             node, op = place - graph.leafs, graph.rows[place]["op"]
             if node in wanted:
                 found[node] = [None if one is None else bytes_of(graph.arrays[one]) for one in graph.sources[place]]
             if op in CALLS_BACK and graph.arrays[place].size:
-                draw(graph, place, readers_of(graph).get(place, []), seed)
+                draw(graph, place, readers.get(place, []), seed)
             elif op not in (*UNEXECUTED, *CALLS_BACK, SPLIT_COPY) and node not in left_out:
                 graph.execute(place)
         return [found[node] for node in nodes]

@@ -92,6 +92,8 @@ class BlockThreads:
 
     def __init__(self) -> None:
         self.ops: list[ThreadOp] = []
+        self.written: set[SharedView] = set()
+        """Views that some op wrote."""
         self.earlier: list[int] = []
         """Of each op the ops that happen before it, as bits."""
         self.last: list[int] = []
@@ -151,6 +153,7 @@ class BlockThreads:
         stream = next((row for row, last in enumerate(self.last) if before >> last & 1), len(self.last))
         self.last[stream : stream + 1] = [number]
         self.earlier.append(before)
+        self.written.update(writes)
         self.ops.append(
             ThreadOp(label, tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)), stream, sorted(waits))
         )

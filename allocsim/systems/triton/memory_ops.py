@@ -275,8 +275,8 @@ def tensor_memory(
 
 def tensor_load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Read tensor memory; what a product without its predicate did not make is used by nobody."""
-    made = {view for step in walk.threads.ops for view in step.writes} if walk.not_made else set()
-    tensor_memory(walk, frame, op, tuple(v for v in walk.views(frame, op) if v in made or v not in walk.not_made), ())
+    absent = walk.not_made - walk.threads.written
+    tensor_memory(walk, frame, op, tuple(view for view in walk.views(frame, op) if view not in absent), ())
 
 
 def tensor_store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
