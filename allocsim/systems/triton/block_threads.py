@@ -153,10 +153,9 @@ class BlockThreads:
         stream = next((row for row, last in enumerate(self.last) if before >> last & 1), len(self.last))
         self.last[stream : stream + 1] = [number]
         self.earlier.append(before)
-        self.written.update(writes)
-        self.ops.append(
-            ThreadOp(label, tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)), stream, sorted(waits))
-        )
+        written = tuple(dict.fromkeys(writes))
+        self.written.update(written)
+        self.ops.append(ThreadOp(label, tuple(dict.fromkeys(reads)), written, stream, sorted(waits)))
         if issuer:
             actor.issued[issuer] = number
         if not engine:
