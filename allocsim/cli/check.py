@@ -49,7 +49,7 @@ from allocsim.files.sizes import bytes_of
 from allocsim.judge.fast.facts import rows_of
 from allocsim.judge.violations import NO_MORE, Report, Violation
 from allocsim.model import Document
-from allocsim.outcomes import JudgeRules, Outcome, baseline, cause_table, judge_file, junit, replayed, sarif
+from allocsim.outcomes import JudgeRules, Outcome, baseline, cause_table, denial, judge_file, junit, replayed, sarif
 from allocsim.outcomes import github as github_lines
 from allocsim.outcomes.description import describe
 from allocsim.outcomes.examined import DETECTORS
@@ -145,8 +145,7 @@ def check(
         outcome, explored = explored_orders(outcome, orders, seed)
         outcome = replayed(outcome, rules, asked=replay)
         outcomes.append(outcome)
-        if said := outcome.error or (as_json and outcome.failed):
-            print_error(said)
+        print_errors(outcome, untold=as_json)
         if outcome.report is None or outcome.document is None:
             entries.append({"file": path, "error": outcome.error})
         elif as_json:
@@ -166,6 +165,13 @@ def check(
         print_for_github(outcomes)
     status = max(outcome.status for outcome in outcomes)
     return status if write_baseline is None or status == BAD_INPUT else 0
+
+
+def print_errors(outcome: Outcome, *, untold: bool) -> None:
+    """Print why a file was not judged; errors of this program too where no text tells them."""
+    told = [outcome.failed, denial(outcome) if outcome.denied else None] if untold else []
+    for error in filter(None, (outcome.error, *told)):
+        print_error(error)
 
 
 def explored_orders(outcome: Outcome, orders: Any, seed: int) -> tuple[Outcome, list[dict[str, Any]] | None]:
@@ -249,6 +255,8 @@ def outcome_entry(outcome: Outcome) -> dict[str, Any]:
         "causes": [cause.as_json(patched=True) for cause in outcome.causes],
         "examined": examined_json(outcome.examined),
         **({"failed": outcome.failed} if outcome.failed else {}),
+        **({} if outcome.confirmation is None else {"confirmed": outcome.confirmation.as_json()}),
+        **({"denied": [record(violation) for violation in outcome.denied]} if outcome.denied else {}),
         **({} if outcome.replay is None else {"replay": outcome.replay.as_json()}),
     }
 

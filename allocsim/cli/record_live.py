@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from allocsim.cli.output import print_error
 from allocsim.files.preloaded import logs_of
 from allocsim.model import Document
-from allocsim.outcomes import outcome_of
+from allocsim.outcomes import JudgeRules, outcome_of
 from allocsim.systems.ggml.host_record.followed_sessions import FollowedSessions
 from allocsim.verdict.records import Cause, Witness
 
@@ -38,6 +38,9 @@ PIECE: Final = 1 << 20
 
 SHARE: Final = 0.5
 """CPU of this process, as a part of the time since the start of the program."""
+
+UNCONFIRMED: Final = JudgeRules(confirm=False)
+"""The program waits for what is said of it; what is said at its end is confirmed."""
 
 PATIENCE: Final = 10.0
 """Seconds that a program has to end, where it is asked to, before it is killed."""
@@ -79,7 +82,7 @@ class LiveJudge:
 
     def _judge(self, path: Path, followed: FollowedSessions) -> None:
         for _, document in followed.news():
-            for cause in outcome_of(str(path), document).causes:
+            for cause in outcome_of(str(path), document, rules=UNCONFIRMED).causes:
                 self._say(cause, document)
 
     def documents(self) -> list[Document]:

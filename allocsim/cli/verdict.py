@@ -17,7 +17,7 @@ import typer
 from allocsim.cli import BAD_INPUT
 from allocsim.cli.check import Kinds, Required, Strict, Unbounded, kinds_table, letters_of, outcome_entry
 from allocsim.cli.output import print_error, print_json, print_line, show_path
-from allocsim.outcomes import JudgeRules, failure, outcome_of, read_evidence, verdict_entry
+from allocsim.outcomes import JudgeRules, denial, failure, outcome_of, read_evidence, verdict_entry
 from allocsim.outcomes.examined import NO_PLAN
 from allocsim.outcomes.telling import examined_lines, headline, lines_of, wrapped
 from allocsim.verdict import judge
@@ -50,6 +50,8 @@ def verdict(
     outcome = outcome_of(
         str(target), evidence, report=found.report, rules=rules, causes=found.causes, required=required
     )
+    if outcome.denied:
+        print_error(denial(outcome))
     if as_json:
         print_json(verdict_entry(found, evidence, patched=True))
         return outcome.status

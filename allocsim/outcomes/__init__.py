@@ -46,7 +46,8 @@ from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
 from allocsim.verdict.records import Cause, Verdict
 
-if TYPE_CHECKING:  # a clean document is neither charged nor cured
+if TYPE_CHECKING:  # a clean document is neither charged, nor cured, nor judged twice
+    from allocsim.outcomes.confirmation import Confirmation
     from allocsim.verdict.attribution import Charge
 
 FINGERPRINT_BYTES = 16
@@ -99,6 +100,8 @@ class Outcome:
     """Why there are no causes though something was found: an error of this program, not of the
     file.
     """
+    confirmation: "Confirmation | None" = None
+    """What the plain judge says of the violations listed; None where it was not asked."""
     max_peak: int | None = None
     """Bytes the plan may need at most."""
     required: str = ""
@@ -156,16 +159,21 @@ class Outcome:
         return self.error is None and self.document is not None and bool(self.document.runs)
 
     @property
+    def denied(self) -> tuple[Violation, ...]:
+        """Violations that the plain judge does not find: an error of this program."""
+        return () if self.confirmation is None else self.confirmation.denied
+
+    @property
     def status(self) -> int:
-        """Exit status: 0 nothing found, 1 found, 2 cannot be judged."""
-        if not self.judged:
+        """Exit status: 0 nothing found, 1 found, 2 cannot be judged, or the judges differ."""
+        if not self.judged or self.denied:
             return 2
         return 1 if not self.passes else 2 if self.unexamined else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRules:
-    """How the judge is asked; the fields are those of `allocsim.judge.fast.check`."""
+    """How the judge is asked; most fields are those of `allocsim.judge.fast.check`."""
 
     limit: int | None = None
     """Violations listed at most; None is the judge's own limit."""
@@ -177,6 +185,8 @@ class JudgeRules:
     """What kernels promise where a document says that nobody knows."""
     unbounded: bool = False
     """Whether the judge looks at everything, however long it takes."""
+    confirm: bool = True
+    """Whether the plain judge is asked for the violations that are listed."""
 
     def report(self, document: Document) -> Report:
         """Return what the judge says of a document."""
@@ -253,11 +263,10 @@ def judge_file(
         return Outcome(file=name, error=str(error))
     except OSError as error:
         return Outcome(file=name, error=os_error_line(error))
+    bare = _outcome(name, evidence, report, max_peak=max_peak, required=required)
     if not causes_too and not _measures(evidence):
-        return _outcome(name, evidence, report, max_peak=max_peak, required=required)
-    return _found(
-        _outcome(name, evidence, report, max_peak=max_peak, required=required), whole, None, rules, known, cures=cures
-    )
+        return _confirmed(bare, rules)
+    return _confirmed(_found(bare, whole, None, rules, known, cures=cures), rules)
 
 
 def replayed(outcome: Outcome, rules: JudgeRules, *, asked: bool = True) -> Outcome:
@@ -319,7 +328,8 @@ def outcome_of(
     evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
     report, whole = rules.reports(evidence.document) if report is None else (report, None)
     bare = _outcome(file, evidence, report, max_peak=max_peak, required=required, whys=whys)
-    return _found(replace(bare, executed_by=executed_by), whole, causes, rules, known, cures=cures)
+    found = _found(replace(bare, executed_by=executed_by), whole, causes, rules, known, cures=cures)
+    return _confirmed(found, rules)
 
 
 def _found(
@@ -355,6 +365,34 @@ def _found(
     charged = causes_by_violation(causes)
     charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
     return replace(bare_outcome, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
+
+
+def _confirmed(outcome: Outcome, rules: JudgeRules) -> Outcome:
+    """Return an outcome with what the plain judge says of its violations; of a large document of
+    those with which each cause, or each kind, begins.
+    """
+    document, report = outcome.document, outcome.report
+    if rules.plain or not rules.confirm or document is None or report is None or not report.violations:
+        return outcome
+    from allocsim.outcomes.confirmation import confirmation  # noqa: PLC0415 - as above
+
+    causes = {id(finding.violation): finding.cause.cause for finding in outcome.findings}
+    first: dict[int | str, Violation] = {}
+    for violation in report.violations:
+        cause = causes.get(id(violation))
+        first.setdefault(violation.kind if cause is None else id(cause), violation)
+    said = confirmation(document, report.violations, first=first.values(), kinds=rules.kinds, strict=rules.strict)
+    return replace(outcome, confirmation=said)
+
+
+def denial(outcome: Outcome) -> str:
+    """Return what is said where the plain judge does not find what the report lists."""
+    what = outcome.denied[0]
+    more = f", and {len(outcome.denied) - 1} more" if outcome.denied[1:] else ""
+    return (
+        f"{outcome.file}: the judges differ: the plain judge does not find {what.kind}: {what.message}{more}. "
+        "That is a fault of allocsim, not of the file: please report it with the file"
+    )
 
 
 def failure(file: str, report: Report, error: Exception) -> str:
@@ -463,6 +501,7 @@ __all__ = [
     "FiledViolation",
     "JudgeRules",
     "Outcome",
+    "denial",
     "failure",
     "fingerprint",
     "judge_file",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from allocsim.files.sizes import in_bytes, in_growth
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Program
-from allocsim.outcomes import FiledViolation, Outcome
+from allocsim.outcomes import FiledViolation, Outcome, denial
 from allocsim.outcomes.examined import (
     CLEAN,
     NO_PLAN,
@@ -41,6 +41,7 @@ from allocsim.verdict.records import Cause, FirstPlace
 
 if TYPE_CHECKING:
     from allocsim.cure import Cure
+    from allocsim.outcomes.confirmation import Confirmation
 
 WIDTH: Final = 80
 
@@ -107,6 +108,10 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         yield from wrapped(NOT_ASKED, "  ", "    ")
     if outcome.failed:
         yield from wrapped(outcome.failed, "", "  ")
+    if outcome.denied:
+        yield from wrapped(denial(outcome), "", "  ")
+    elif outcome.confirmation is not None and not outcome.confirmation.whole:
+        yield from wrapped(_confirmed_in_part(outcome.confirmation), "  ", "    ")
     yield from _size_lines(outcome, outcome.report)
     yield from examined_lines(outcome.examined)
     if outcome.replay is not None:
@@ -118,6 +123,12 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
         yield from wrapped(f"not examined: {what}; the steps set for it are spent (--unbounded)", "  ", "    ")
     if violations:
         yield from _grouped(outcome, outcome.report)
+
+
+def _confirmed_in_part(said: "Confirmation") -> str:
+    """Return how many violations of a large document the plain judge was asked for, and finds."""
+    where = "" if not said.asked else f", each on a cut of the document, and finds {said.found}"
+    return f"the plain judge was asked for {said.asked:,} of {counted(said.listed, 'violation')} listed{where}"
 
 
 def _head_lines(outcome: Outcome) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _says(trial: OnTrial, program: ProgramRecord, op: OpRecord, pair: Pair, *, b
         return UNSAFE
     if promised == "bytes":
         room, needed = (-(-value.nbits // 8) for value in (operand, result))
-        return SAFE if needed <= room and all(len(value.pieces()) == 1 for value in (operand, result)) else UNSAFE
+        return SAFE if needed <= room and operand.in_one_piece() and result.in_one_piece() else UNSAFE
     if not same_layout(operand, result):
         return UNSAFE
     return ASSUMED if promised == "unknown" else SAFE

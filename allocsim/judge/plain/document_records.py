@@ -101,6 +101,16 @@ class ValueRecord:
 
     def pieces(self) -> Ranges:
         """Return the ranges of bits in row-major order of the elements, neighbours joined."""
+        length, outer = self._rows()
+        return tuple((start, start + length) for start in _starts(self.element_0, outer) if length)
+
+    def in_one_piece(self) -> bool:
+        """Return whether `pieces` has one range."""
+        length, outer = self._rows()
+        return length > 0 and prod(count for count, _ in outer) == 1
+
+    def _rows(self) -> tuple[int, list[Range]]:
+        """Return the bits of one piece, and the dimensions that place the pieces."""
         length = self.width
         outer: list[Range] = []
         for count, stride in reversed(self._dims()):
@@ -108,7 +118,7 @@ class ValueRecord:
                 length *= count
             elif count != 1:
                 outer.append((count, stride))
-        return tuple((start, start + length) for start in _starts(self.element_0, outer[::-1]) if length)
+        return length, outer[::-1]
 
     def bits(self) -> Ranges:
         """Return the bits that the array covers."""

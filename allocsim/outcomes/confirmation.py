@@ -1,0 +1,297 @@
+"""Whether the plain judge finds the violations that a report lists.
+
+    said = confirmation(document, report.violations, first=...)
+    said.asked, said.found          # how many were looked for, and how many of them are found
+    said.denied                     # those not in the whole document: a fault of allocsim
+
+A report comes from the columns (`allocsim.judge.fast`). The plain judge (`allocsim.judge.plain`)
+shares no code with them, and is asked for what they list. A document that costs it at most `WHOLE`
+is judged again as it is, and every violation is looked for. Of a larger one the first violation of
+each cause, and then the others, are looked for in a cut: the ops that touch the buffers of the
+violation, those between them that touch bytes which a plan lays over these, and the ops that made
+what all these read. Cuts cost at most `CUT` together. What a cut does not show may hang on what was
+cut away, so it is counted as not found, and not denied.
+
+What this module does not see: sentences, causes and cures.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+
+from allocsim.document import dumps
+from allocsim.errors import ModelError
+from allocsim.judge import plain
+from allocsim.judge.violations import Violation
+from allocsim.model import VIEW, Bools, Document, Program, Value
+from allocsim.reduction.cut import cut, owners
+
+WHOLE: Final = 4_000
+"""Cost (`_cost`) up to which a document is judged again as it is: about 1,000 ops."""
+
+CUT: Final = 4_000
+"""Cost of all cuts of a document together."""
+
+CUTTING: Final = 1_000
+"""Rows that go through a cut in the time in which the plain judge goes through one."""
+
+COMPARED: Final = tuple(each.name for each in fields(Violation) if each.compare)
+PARTIAL: Final = {"bytes", "schedule", "hazards", "ends"}
+"""What a cut, or a bound on the pieces of a read, may change of a violation."""
+
+TABLES: Final = {
+    **dict.fromkeys(("step", "op", "other_op", "want_op"), "ops"),
+    **dict.fromkeys(("buffer", "other_buffer"), "buffers"),
+    "value": "values",
+}
+"""Field of a violation -> the table whose rows it counts, which a cut numbers anew."""
+
+MARK: Final = "number before the cut"
+"""Key of `meta`, into which no judge looks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What the plain judge says of the violations that a report lists."""
+
+    listed: int
+    asked: int
+    found: int
+    denied: tuple[Violation, ...] = ()
+    """Those that it does not find in the whole document."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether each violation that is listed was found."""
+        return self.found == self.listed
+
+    def as_json(self) -> dict[str, int]:
+        """Return the counts, for `--json`."""
+        return {"listed": self.listed, "asked": self.asked, "found": self.found}
+
+
+def confirmation(
+    document: Document,
+    listed: Sequence[Violation],
+    *,
+    first: Iterable[Violation] = (),
+    kinds: Mapping[str, Any] | None = None,
+    strict: bool = False,
+) -> Confirmation:
+    """Look for violations by the plain judge.
+
+    Complexity: that of the plain judge on a document of at most `WHOLE`, or on cuts of at most
+    `CUT` together; O(columns) for each cut.
+
+    Args:
+        document: what was judged.
+        listed: the violations of its report.
+        first: those to look for where the document is large, the most important first.
+        kinds: the table of kinds that it was judged with.
+        strict: whether an alias that nobody vouches for was judged as a violation.
+    """
+
+    def judged(part: Document) -> tuple[Violation, ...]:
+        table = None if kinds is None else dict(kinds)
+        record = plain.read(json.loads(dumps(part)))
+        return plain.judge(record, limit=1 << 62, kinds=table, strict=strict).violations
+
+    if _cost(document, WHOLE) <= WHOLE:
+        known = {_facts(record, partly=partly) for record in judged(document) for partly in (False, True)}
+        denied = tuple(one for one in listed if _facts(one, partly=one.more.partial) not in known)
+        return Confirmation(listed=len(listed), asked=len(listed), found=len(listed) - len(denied), denied=denied)
+    left, asked, found, each_cut = CUT, 0, 0, _cost(document, 0) // CUTTING
+    others = {id(record): record for record in (*first, *listed)}
+    for record in others.values():
+        if left <= 0:
+            break
+        part = _cut(document, record)
+        cost = left + 1 if part is None else _cost(part, left)
+        left -= each_cut
+        if part is None or cost > left + each_cut:
+            continue
+        left -= cost
+        asked += 1
+        numbers = _numbers(part)
+        seen = (_facts(_as_before(one, part, numbers), partly=True) for one in judged(part))
+        found += _facts(record, partly=True) in seen
+    return Confirmation(listed=len(listed), asked=asked, found=found)
+
+
+def _cost(document: Document, most: int) -> int:
+    """Return the rows that the plain judge goes through: ops, accesses, buffers, ranges of values
+    and events, of each run. Where they are more than `most`, a lower bound is enough.
+    """
+    runs = [run.program for run in document.runs]
+    cost = sum(1 + len(one.ops) + len(one.ops.operands) + len(one.ops.results) + len(one.buffers) for one in runs)
+    cost += sum(len(plan.events) for plan in document.plans) + sum(len(each.may_share) for each in document.problems)
+    pieces: dict[int, int] = {}
+    for program in runs if cost <= most else ():
+        if id(program) not in pieces:
+            pieces[id(program)] = _pieces(program, most)
+        cost += pieces[id(program)]
+    return cost
+
+
+def _pieces(program: Program, most: int) -> int:
+    """Return an upper bound of the ranges of bytes that the values of a program have, in order of
+    the elements where a `same` moves them.
+    """
+    values, table = program.values, program.ops
+    moved = np.zeros(len(values), dtype=np.bool_)
+    for column, starts in ((table.operands, table.operand_starts), (table.results, table.result_starts)):
+        moved[column[program.same_ops[owners(starts)]]] = True
+    many = np.flatnonzero(moved | ~values.dense).tolist()
+    return sum(min(_rows(values[value]), most + 1) for value in many)
+
+
+def _rows(value: Value) -> int:
+    """Return how many ranges the elements of a value are, in their order."""
+    packed = value.width < 8 and len(value.shape) > 0  # its last dimension is one range
+    dims = list(zip(value.shape, value.strides, strict=True))[: -1 if packed else None]
+    length, rows = 0 if packed else value.itemsize, 1
+    for count, stride in reversed(dims):
+        length, rows = (length * count, rows) if rows == 1 and stride == length else (length, rows * count)
+    return rows
+
+
+def _facts(record: Violation, *, partly: bool = False) -> tuple[Any, ...]:
+    """Return what two judges must agree on of a violation."""
+    return (partly, *(getattr(record, name) for name in COMPARED if not (partly and name in PARTIAL)))
+
+
+def _cut(document: Document, record: Violation) -> Document | None:
+    """Return the part of a document that decides about a violation; None where it cannot be cut."""
+    about = [_about(program, record) for program in document.programs]
+    near = [_near(document, each) for each in about]
+    named = [
+        [op for op in (record.op, record.other_op, record.want_op) if op is not None and op < len(one.ops)]
+        for one in document.programs
+    ]
+    kept = [_deciding(*each) for each in zip(document.programs, about, near, named, strict=True)]
+    ops, operands, results = zip(*kept, strict=True)
+    marked = {id(each[0]): _marked(*each) for each in zip(document.programs, ops, near, strict=True)}
+    problems = {id(one): replace(one, program=marked[id(one.program)]) for one in document.problems}
+    plans = {
+        id(one): replace(
+            one, program=marked[id(one.program)], problem=None if one.problem is None else problems[id(one.problem)]
+        )
+        for one in document.plans
+    }
+    session = document.session and tuple(
+        replace(run, plan=plans[id(run.plan)], program=marked[id(run.program)]) for run in document.session
+    )
+    whole = replace(
+        document,
+        programs=tuple(marked.values()),
+        problems=tuple(problems.values()),
+        plans=tuple(plans.values()),
+        session=session,
+    )
+    try:
+        return cut(whole, ops=ops, operands=operands, results=results, buffers=_not_idle(document, near))
+    except ModelError:
+        return None
+
+
+def _about(program: Program, record: Violation) -> Bools:
+    """Return which buffers of a program the violation names."""
+    about = np.zeros(len(program.buffers), dtype=np.bool_)
+    about[[one for one in (record.buffer, record.other_buffer) if one is not None and one < len(about)]] = True
+    return about
+
+
+def _near(document: Document, about: Bools) -> Bools:
+    """Return which buffers are among some, or share bytes with one of them in a plan."""
+    near = about.copy()
+    for plan in document.plans:
+        if len(plan.offset) != len(about):
+            continue
+        end = plan.offset + plan.nbytes
+        for one in np.flatnonzero(about & (plan.arena >= 0)):
+            meets = (plan.offset < end[one]) & (plan.offset[one] < end)
+            near |= (plan.arena == plan.arena[one]) & meets
+    return near
+
+
+def _deciding(program: Program, about: Bools, near: Bools, named: Sequence[int]) -> tuple[Bools, Bools, Bools]:
+    """Return which ops decide about some buffers, and which of their operands and results: from
+    the first op that touches one, or is named, to the last, what touches a buffer near them, and
+    what made what is read of these. The first op of all where none does.
+    """
+    table, values = program.ops, program.values
+    reader, writer = owners(table.operand_starts), owners(table.result_starts)
+    whole = program.same_ops | table.is_kind(VIEW)
+    read, written = near[values.buffer[table.operands]], near[values.buffer[table.results]]
+    touching = np.concatenate([
+        reader[about[values.buffer[table.operands]]],
+        writer[about[values.buffer[table.results]]],
+        np.array(named, dtype=np.int64),
+    ])  # fmt: skip
+    ops = np.zeros(len(table), dtype=np.bool_)
+    ops[reader[read]] = True
+    ops[writer[written]] = True
+    ops[: touching.min(initial=len(table))] = False
+    ops[touching.max(initial=-1) + 1 :] = False
+    ops[named] = True
+    if not ops.any():
+        ops[:1] = whole[:1] = True
+    read |= whole[reader]
+    made = program.producer[table.operands[read & ops[reader]]]
+    ops[made[made >= 0]] = True
+    needed = np.zeros(len(values), dtype=np.bool_)
+    needed[table.operands[read & ops[reader]]] = True
+    return ops, read, written | whole[writer] | needed[table.results]
+
+
+def _not_idle(document: Document, near: Sequence[Bools]) -> list[Bools]:
+    """Return, for each program, the buffers that an op of a program with as many touches, or that
+    are near: programs on one plan keep the same.
+    """
+    kept: dict[int, Bools] = {}
+    for program, close in zip(document.programs, near, strict=True):
+        mask = close.copy()
+        mask[program.values.buffer[np.concatenate([program.ops.operands, program.ops.results])]] = True
+        kept[len(mask)] = kept.get(len(mask), mask) | mask
+    return [kept[len(close)] for close in near]
+
+
+def _marked(program: Program, ops: Bools, near: Bools) -> Program:
+    """Return a program with its number beside each op that stays, and the values and buffers that
+    may.
+    """
+    table, buffer = program.ops, program.values.buffer
+    named = np.concatenate([
+        table.operands[ops[owners(table.operand_starts)]],
+        table.results[ops[owners(table.result_starts)]],
+    ])  # fmt: skip
+    kept = near.copy()
+    kept[buffer[named]] = True
+    rows = {"ops": np.flatnonzero(ops), "values": np.unique(named), "buffers": np.flatnonzero(kept)}
+    meta = {name: {row: {MARK: row} for row in found.tolist()} for name, found in rows.items()}
+    return replace(program, **{name: replace(getattr(program, name), meta=meta[name]) for name in rows})
+
+
+def _numbers(part: Document) -> list[dict[str, dict[int, int]]]:
+    """Return, for each program of a cut, the number before of each op, value and buffer."""
+    return [
+        {name: {row: meta[MARK] for row, meta in getattr(program, name).meta.items()} for name in set(TABLES.values())}
+        for program in part.programs
+    ]
+
+
+def _as_before(record: Violation, part: Document, numbers: list[dict[str, dict[int, int]]]) -> Violation:
+    """Return a violation of a cut as the whole document numbers what it names."""
+    programs = {id(program): index for index, program in enumerate(part.programs)}
+    ran = [programs[id(run.program)] for run in part.runs]
+    own = record.program or 0
+    other = own if record.other_run is None else ran[record.other_run]
+    want = own if record.want_run is None else ran[record.want_run]
+    whose = {"other_op": other, "other_buffer": other, "want_op": want}
+    found: dict[str, Any] = {
+        name: numbers[whose.get(name, own)][table].get(getattr(record, name)) for name, table in TABLES.items()
+    }
+    return replace(record, **found)
