@@ -24,7 +24,8 @@ from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import Tensor, composites
 from engine.kernels.binding import Array
-from engine.ops import OPS, views
+from engine.ops import OPS
+from engine.ops.row import contiguous
 from engine.ops.shapes import counts, real, whole
 
 
@@ -381,7 +382,7 @@ def _places(what: str, given: EagerTensor) -> Node:
         raise EngineError(
             f"{what}: whole numbers of 32 bits are needed, not {given.dtype}; state the dtype of the column"
         )
-    found: Node = composed(views.contiguous, node)
+    found: Node = composed(contiguous, node)
     return found
 
 

@@ -25,7 +25,7 @@ from engine.front.record import Eager, Node, apply, composed, constant, tracking
 from engine.front.recording import Recording
 from engine.kernels.binding import Array
 from engine.ops import views
-from engine.ops.views import contiguous
+from engine.ops.row import contiguous
 
 Shape = tuple[int, ...]
 Items = tuple[Any, ...]

@@ -14,8 +14,8 @@ from math import inf, sqrt
 
 from allocsim.errors import EngineError
 from engine.graph import Tensor
+from engine.ops.row import contiguous
 from engine.ops.shapes import axis_of, whole
-from engine.ops.views import contiguous
 
 Pair = tuple[int, int]
 

@@ -39,7 +39,8 @@ from math import ceil
 
 from allocsim.errors import EngineError
 from engine.graph import Tensor
-from engine.ops.views import contiguous, reshaped
+from engine.ops.row import contiguous
+from engine.ops.views import reshaped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +113,3 @@ def _choices(share: Tensor, active: int) -> Tensor:
         left = op("sub", left, op("scale", first, s=2.0))  # below every share
     assert turn is not None
     return turn
-
-
-__all__ = ["Mixture", "mixture", "slots"]

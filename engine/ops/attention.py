@@ -13,9 +13,9 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import checked_shape, floating, indices, like, real, repeats_into, whole
-from engine.ops.views import contiguous
 
 ROPE_MODES = ("normal", "neox")
 
@@ -70,19 +70,6 @@ def _soft_max(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, dtype=floating(*sources))
 
 
-def _get_rows_back_dy(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("get_rows", contiguous(grad), node.sources[1])
-
-
-def _rope_back_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("rope", grad, node.sources[1], **node.params)
-
-
-def _soft_max_back_dy(node: Tensor, grad: Tensor) -> Tensor:
-    """The Jacobian diag(y) - y y^T is symmetric."""
-    return node.graph.op("soft_max_back", grad, node.sources[1], scale=node.params["scale"])
-
-
 def _soft_max_back_parts(node: Tensor, dy: Tensor, y: Tensor) -> Tensor:
     graph = node.graph
     dot = graph.op("sum_axes", graph.op("mul", dy, y), axes=-1, keepdims=True)
@@ -94,63 +81,19 @@ def _get_rows_table(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("get_rows_back", grad, ids, rows=table.shape[0])
 
 
-def _rope_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("rope_back", grad, node.sources[1], **node.params)
-
-
-def _soft_max_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("soft_max_back", grad, node, scale=node.params["scale"])
-
-
-_ROPE_PARAMS = {"base": REQUIRED, "dims": None, "mode": "normal"}
-
 RULES = (
-    Rule(
-        kind="get_rows",
-        arguments=("table", "ids"),
-        shape=_get_rows,
-        derivatives={"table": _get_rows_table},
-        constant=frozenset({"ids"}),
+    row("get_rows(table, ids)", _get_rows, table=_get_rows_table, ids=None),
+    row("get_rows_back(dy, ids, *, rows)", _get_rows_back, dy="get_rows(contiguous(g), ids)", ids=None),
+    row("set_rows(dst, x, ids)", _set_rows, mutates=0),
+    *(
+        row(f"{kind}(x, pos, *, base, dims=None, mode='normal')", _rope, x=f"{other}(g, pos, **params)", pos=None)
+        for kind, other in (("rope", "rope_back"), ("rope_back", "rope"))
     ),
-    Rule(
-        kind="get_rows_back",
-        arguments=("dy", "ids"),
-        params={"rows": REQUIRED},
-        shape=_get_rows_back,
-        derivatives={"dy": _get_rows_back_dy},
-        constant=frozenset({"ids"}),
-    ),
-    Rule(kind="set_rows", arguments=("dst", "x", "ids"), shape=_set_rows, mutates=0),
-    Rule(
-        kind="rope",
-        arguments=("x", "pos"),
-        params=_ROPE_PARAMS,
-        shape=_rope,
-        derivatives={"x": _rope_x},
-        constant=frozenset({"pos"}),
-    ),
-    Rule(
-        kind="rope_back",
-        arguments=("x", "pos"),
-        params=_ROPE_PARAMS,
-        shape=_rope,
-        derivatives={"x": _rope_back_x},
-        constant=frozenset({"pos"}),
-    ),
-    Rule(
-        kind="soft_max",
-        arguments=("x", "mask"),
-        optional=1,
-        params={"scale": 1.0},
-        shape=_soft_max,
-        derivatives={"x": _soft_max_x},
-        constant=frozenset({"mask"}),
-    ),
-    Rule(
-        kind="soft_max_back",
-        arguments=("dy", "y"),
-        params={"scale": 1.0},
-        shape=like("scale"),
-        derivatives={"dy": _soft_max_back_dy, "y": by_parts("y", _soft_max_back_parts)},
+    row("soft_max(x, mask=None, *, scale=1.0)", _soft_max, x="soft_max_back(g, r, scale=scale)", mask=None),
+    row(  # the Jacobian diag(y) - y y^T is symmetric
+        "soft_max_back(dy, y, *, scale=1.0)",
+        like("scale"),
+        dy="soft_max_back(g, y, scale=scale)",
+        y=by_parts("y", _soft_max_back_parts),
     ),
 )

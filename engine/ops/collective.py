@@ -32,7 +32,8 @@ from math import prod
 from typing import Any, Final
 
 from allocsim.errors import EngineError
-from engine.ops.rule import ITEMSIZES, REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ITEMSIZES, ResultLayout, Sources, Tensor
 from engine.ops.shapes import HALVES, checked_shape, floating, whole
 
 WORLD: Final = "world"
@@ -157,27 +158,16 @@ def _send_receive_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("send_receive", grad, **{**node.params, "by": -node.params["by"]})
 
 
-def _row(kind: str, shape: Any, derivative: Any, **params: Any) -> Rule:
-    return Rule(kind=kind, arguments=("x",), params={**_GROUP, **params}, shape=shape, derivatives={"x": derivative})
-
-
 RULES = (
-    _row("all_gather", _gathered, _transposed("reduce_scatter")),
-    _row("reduce_scatter", _scattered, _transposed("all_gather")),
-    _row("all_reduce", _summed, _all_reduce_x, backward="all_reduce"),
-    _row("broadcast", _alike, _transposed("reduce"), root=0),
-    _row("reduce", _summed, _transposed("broadcast"), root=0),
-    _row("all_to_all", _exchanged, _transposed("all_to_all")),
-    _row("send_receive", _alike, _send_receive_x, by=1),
-    Rule(kind="own_part", arguments=("x",), params=_GROUP, shape=_own_part),
-    Rule(
-        kind="all_gather_over",
-        arguments=("x", "dst"),
-        params=_GROUP,
-        shape=_gathered_over,
-        mutates=1,
-        unread=frozenset({"dst"}),
-    ),
-    Rule(kind="send", arguments=("x",), params={**_GROUP, "peer": 0}, shape=_sent),
-    Rule(kind="recv", arguments=(), params={"shape": REQUIRED, "dtype": "f32", **_GROUP, "peer": 0}, shape=_received),
+    row("all_gather(x)", _gathered, params=_GROUP, x=_transposed("reduce_scatter")),
+    row("reduce_scatter(x)", _scattered, params=_GROUP, x=_transposed("all_gather")),
+    row("all_reduce(x)", _summed, params={**_GROUP, "backward": "all_reduce"}, x=_all_reduce_x),
+    row("broadcast(x)", _alike, params={**_GROUP, "root": 0}, x=_transposed("reduce")),
+    row("reduce(x)", _summed, params={**_GROUP, "root": 0}, x=_transposed("broadcast")),
+    row("all_to_all(x)", _exchanged, params=_GROUP, x=_transposed("all_to_all")),
+    row("send_receive(x)", _alike, params={**_GROUP, "by": 1}, x=_send_receive_x),
+    row("own_part(x)", _own_part, params=_GROUP),
+    row("all_gather_over(x, dst)", _gathered_over, params=_GROUP, mutates=1, unread="dst"),
+    row("send(x)", _sent, params={**_GROUP, "peer": 0}),
+    row("recv(*, shape, dtype='f32')", _received, params={**_GROUP, "peer": 0}),
 )

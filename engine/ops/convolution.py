@@ -14,14 +14,10 @@ ggml's CONV_2D; conv_2d_back_x without padding is its CONV_TRANSPOSE_2D.
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources
 from engine.ops.shapes import checked_shape, floating
 from engine.ops.windows import pairs, windows
-
-
-def _four(x: Tensor, axes: str) -> None:
-    if len(x.shape) != 4:
-        raise EngineError(f"{x} must have the axes {axes}")
 
 
 def _result(image: tuple[int, ...], filters: tuple[int, ...], params: dict[str, Any]) -> tuple[int, ...]:
@@ -59,45 +55,26 @@ def _adjoint(sources: Sources, wanted: tuple[int, ...], params: dict[str, Any]) 
     return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _made(kind: str, first: int | None, second: int | None, shape: int | None = None) -> Any:
-    """Return a rule: the op of that kind of two tensors, sources by place, None the gradient.
-
-    Of `shape` if the result has that of a source.
-    """
-
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        operands = [grad if place is None else node.sources[place] for place in (first, second)]
-        words = {name: value for name, value in node.params.items() if name != "shape"}
-        if shape is not None:
-            words["shape"] = node.sources[shape].shape
-        return node.graph.op(kind, *operands, **words)
-
-    return rule
-
-
-_WINDOWS = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
-_SHAPE = {"shape": REQUIRED}
+_WINDOWS = "stride=(1, 1), padding=(0, 0), dilation=(1, 1)"
+_SAME = "stride=stride, padding=padding, dilation=dilation"
 
 RULES = (
-    Rule(
-        kind="conv_2d",
-        arguments=("x", "w"),
-        params=_WINDOWS,
-        shape=_conv,
-        derivatives={"x": _made("conv_2d_back_x", None, 1, 0), "w": _made("conv_2d_back_w", None, 0, 1)},
+    row(
+        f"conv_2d(x, w, *, {_WINDOWS})",
+        _conv,
+        x=f"conv_2d_back_x(g, w, shape=x.shape, {_SAME})",
+        w=f"conv_2d_back_w(g, x, shape=w.shape, {_SAME})",
     ),
-    Rule(
-        kind="conv_2d_back_x",
-        arguments=("dy", "w"),
-        params=_SHAPE | _WINDOWS,
-        shape=_back_x,
-        derivatives={"dy": _made("conv_2d", None, 1), "w": _made("conv_2d_back_w", 0, None, 1)},
+    row(
+        f"conv_2d_back_x(dy, w, *, shape, {_WINDOWS})",
+        _back_x,
+        dy=f"conv_2d(g, w, {_SAME})",
+        w=f"conv_2d_back_w(dy, g, shape=w.shape, {_SAME})",
     ),
-    Rule(
-        kind="conv_2d_back_w",
-        arguments=("dy", "x"),
-        params=_SHAPE | _WINDOWS,
-        shape=_back_w,
-        derivatives={"dy": _made("conv_2d", 1, None), "x": _made("conv_2d_back_x", 0, None, 1)},
+    row(
+        f"conv_2d_back_w(dy, x, *, shape, {_WINDOWS})",
+        _back_w,
+        dy=f"conv_2d(x, g, {_SAME})",
+        x=f"conv_2d_back_x(dy, g, shape=x.shape, {_SAME})",
     ),
 )

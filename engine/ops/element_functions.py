@@ -26,91 +26,11 @@ from math import inf, pi, sqrt
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.elementwise import broadcast, unbroadcast
+from engine.ops.elementwise import broadcast
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Derivative, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import filled, row
+from engine.ops.rule import Derivative, ResultLayout, Sources, Tensor
 from engine.ops.shapes import floating, like, repeats_into, same_shape
-
-
-def _times(kind: str) -> Derivative:
-    """Return the rule grad * kind(x)."""
-
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op("mul", grad, node.graph.op(kind, node.sources[0]))
-
-    return rule
-
-
-def _scaled(s: float) -> Derivative:
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op("scale", grad, s=s)
-
-    return rule
-
-
-def _back(kind: str) -> Derivative:
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op(kind, grad, node.sources[0])
-
-    return rule
-
-
-def _exp_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("mul", grad, node)
-
-
-def _log_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("div", grad, node.sources[0])
-
-
-def _log1p_x(node: Tensor, grad: Tensor) -> Tensor:
-    x = node.sources[0]
-    return node.graph.op("div", grad, node.graph.op("add", x, _full(x, 1.0)))
-
-
-def _atan_x(node: Tensor, grad: Tensor) -> Tensor:
-    x = node.sources[0]
-    return node.graph.op("div", grad, node.graph.op("add", node.graph.op("sqr", x), _full(x, 1.0)))
-
-
-def _erf_x(node: Tensor, grad: Tensor) -> Tensor:
-    """Return grad * 2 / sqrt(pi) * exp(-x^2)."""
-    op = node.graph.op
-    slope = op("scale", op("exp", op("neg", op("sqr", node.sources[0]))), s=2 / sqrt(pi))
-    return op("mul", grad, slope)
-
-
-def _sqrt_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("scale", node.graph.op("div", grad, node), s=0.5)
-
-
-def _sqr_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("scale", node.graph.op("mul", grad, node.sources[0]), s=2.0)
-
-
-def _cos_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("neg", node.graph.op("mul", grad, node.graph.op("sin", node.sources[0])))
-
-
-def _tanh_x(node: Tensor, grad: Tensor) -> Tensor:
-    graph = node.graph
-    return graph.op("sub", grad, graph.op("mul", grad, graph.op("sqr", node)))
-
-
-def _sigmoid_x(node: Tensor, grad: Tensor) -> Tensor:
-    graph = node.graph
-    return graph.op("mul", grad, graph.op("sub", node, graph.op("sqr", node)))
-
-
-def _again(kind: str) -> Derivative:
-    """Return the rule for the gradient argument of a `_back` op that multiplies it element by
-    element.
-    """
-
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op(kind, grad, node.sources[1], **node.params)
-
-    return rule
 
 
 def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
@@ -145,24 +65,11 @@ _LEAST = {"f32": 2.0**-149, "f64": 2.0**-1074}
 """The smallest number above 0."""
 
 
-def _clamp_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("clamp_back", grad, node.sources[0], **node.params)
-
-
 def _pow_x(node: Tensor, grad: Tensor) -> Tensor:
     graph, p = node.graph, node.params["p"]
     if p == 0:
         return graph.op("scale", grad, s=0.0)  # 0 * x^-1 is no number at 0
     return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
-
-
-def _div_a(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("div", grad, node.sources[1])
-
-
-def _div_b(node: Tensor, grad: Tensor) -> Tensor:
-    graph, b = node.graph, node.sources[1]
-    return unbroadcast(graph.op("neg", graph.op("div", graph.op("mul", grad, node), b)), b)
 
 
 def _compared(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -179,44 +86,16 @@ def _compared(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 def _power_a(node: Tensor, grad: Tensor) -> Tensor:
     """Return grad * b * a^(b - 1), and 0 where b is 0."""
     op, (a, b) = node.graph.op, node.sources
-    lower = op("sub", b, op("full", shape=b.shape, dtype=b.dtype, value=1.0))
+    lower = op("sub", b, filled(b, 1.0))
     slope = op("mul", grad, op("mul", b, op("power", a, lower)))
-    return op("where", op("equal", b, _zeros(b)), _zeros(grad), slope)
+    return op("where", op("equal", b, filled(b, 0.0)), filled(grad, 0.0), slope)
 
 
 def _power_b(node: Tensor, grad: Tensor) -> Tensor:
     """Return grad * a^b * log(a), and 0 where a is 0 and b is not negative: the limit there."""
     op, (a, b) = node.graph.op, node.sources
-    flat = op("mul", op("equal", a, _zeros(a)), op("greater_equal", b, _zeros(b)))
-    return op("where", flat, _zeros(grad), op("mul", grad, op("mul", node, op("log", a))))
-
-
-def _zeros(x: Tensor) -> Tensor:
-    return _full(x, 0.0)
-
-
-def _full(x: Tensor, value: float) -> Tensor:
-    """Return `value` in the shape and dtype of x."""
-    return x.graph.op("full", shape=x.shape, dtype=x.dtype, value=value)
-
-
-def _extremum_a(loses: str) -> Derivative:
-    """Return the derivative by a, which is 0 where `a loses b` holds."""
-
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op("where", node.graph.op(loses, *node.sources), _zeros(grad), grad)
-
-    return rule
-
-
-def _extremum_b(loses: str) -> Derivative:
-    """Return the derivative by b, which flows where `a loses b` holds."""
-
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        lost = node.graph.op(loses, *node.sources)
-        return unbroadcast(node.graph.op("where", lost, grad, _zeros(grad)), node.sources[1])
-
-    return rule
+    flat = op("mul", op("equal", a, filled(a, 0.0)), op("greater_equal", b, filled(b, 0.0)))
+    return op("where", flat, filled(grad, 0.0), op("mul", grad, op("mul", node, op("log", a))))
 
 
 def _where(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -226,14 +105,6 @@ def _where(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
 
 
-def _where_a(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("where", node.sources[0], grad, _zeros(grad))
-
-
-def _where_b(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("where", node.sources[0], _zeros(grad), grad)
-
-
 def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     layout = like("low", "high")(sources, params)
     if not params["low"] <= params["high"]:
@@ -241,35 +112,26 @@ def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return layout
 
 
-def _unary(kind: str, derivative: "Derivative | None") -> Rule:
-    if derivative is None:
-        return Rule(kind=kind, arguments=("x",), shape=like(), constant=frozenset({"x"}))
-    return Rule(kind=kind, arguments=("x",), shape=like(), derivatives={"x": derivative})
-
-
-UNARY: dict[str, "Derivative | None"] = {
-    "neg": _scaled(-1.0),
-    "abs": _times("sgn"),
-    "sgn": None,
-    "step": None,
-    "floor": None,
-    "round": None,
+UNARY: dict[str, "Derivative | str | None"] = {
+    "neg": "scale(g, s=-1.0)",
+    "abs": "mul(g, sgn(x))",
+    **dict.fromkeys(("sgn", "step", "floor", "round")),
     "relu": _relu_x,
-    "exp": _exp_x,
-    "expm1": _times("exp"),
-    "log": _log_x,
-    "log1p": _log1p_x,
-    "sqrt": _sqrt_x,
-    "sqr": _sqr_x,
-    "sin": _times("cos"),
-    "cos": _cos_x,
-    "atan": _atan_x,
-    "erf": _erf_x,
-    "tanh": _tanh_x,
-    "sigmoid": _sigmoid_x,
-    "softplus": _times("sigmoid"),
-    "gelu": _back("gelu_back"),
-    "gelu_erf": _back("gelu_erf_back"),
+    "exp": "mul(g, r)",
+    "expm1": "mul(g, exp(x))",
+    "log": "div(g, x)",
+    "log1p": "div(g, add(x, filled(x, 1.0)))",
+    "sqrt": "scale(div(g, r), s=0.5)",
+    "sqr": "scale(mul(g, x), s=2.0)",
+    "sin": "mul(g, cos(x))",
+    "cos": "neg(mul(g, sin(x)))",
+    "atan": "div(g, add(sqr(x), filled(x, 1.0)))",
+    "erf": f"mul(g, scale(exp(neg(sqr(x))), s={2 / sqrt(pi)!r}))",
+    "tanh": "sub(g, mul(g, sqr(r)))",
+    "sigmoid": "mul(g, sub(r, sqr(r)))",
+    "softplus": "mul(g, sigmoid(x))",
+    "gelu": "gelu_back(g, x)",
+    "gelu_erf": "gelu_erf_back(g, x)",
 }
 """Kind -> derivative, None where it is zero by definition."""
 
@@ -281,49 +143,29 @@ COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_e
 _LIMITS = {"low": -inf, "high": inf}
 
 RULES = (
-    *(_unary(kind, derivative) for kind, derivative in UNARY.items()),
-    Rule(
-        kind="gelu_back",
-        arguments=("dy", "x"),
-        shape=like(),
-        derivatives={"dy": _again("gelu_back"), "x": by_parts("x", _gelu_back_parts)},
+    *(row(f"{kind}(x)", like(), x=slope) for kind, slope in UNARY.items()),
+    row("gelu_back(dy, x)", like(), dy="gelu_back(g, x)", x=by_parts("x", _gelu_back_parts)),
+    row("gelu_erf_back(dy, x)", like(), dy="gelu_erf_back(g, x)", x=_gelu_erf_back_x),
+    row("clamp(x)", _bounds, params=_LIMITS, x="clamp_back(g, x, **params)"),
+    row("clamp_back(dy, x)", _bounds, params=_LIMITS, dy="clamp_back(g, x, **params)", x=None),
+    row("pow(x, *, p)", like("p"), x=_pow_x),
+    row("power(a, b)", like(), a=_power_a, b=_power_b),
+    *(row(f"{kind}(a, b)", _compared, a=None, b=None) for kind in COMPARISONS),
+    row("div(a, b)", broadcast, a="div(g, b)", b="summed(neg(div(mul(g, r), b)), b)"),
+    *(
+        row(
+            f"{kind}(a, b)",
+            broadcast,
+            a=f"where({loses}(a, b), filled(g, 0.0), g)",
+            b=f"summed(where({loses}(a, b), g, filled(g, 0.0)), b)",
+        )
+        for kind, loses in (("maximum", "less"), ("minimum", "greater"))
     ),
-    Rule(
-        kind="gelu_erf_back",
-        arguments=("dy", "x"),
-        shape=like(),
-        derivatives={"dy": _again("gelu_erf_back"), "x": _gelu_erf_back_x},
-    ),
-    Rule(kind="clamp", arguments=("x",), params=_LIMITS, shape=_bounds, derivatives={"x": _clamp_x}),
-    Rule(
-        kind="clamp_back",
-        arguments=("dy", "x"),
-        params=_LIMITS,
-        shape=_bounds,
-        derivatives={"dy": _again("clamp_back")},
-        constant=frozenset({"x"}),
-    ),
-    Rule(kind="pow", arguments=("x",), params={"p": REQUIRED}, shape=like("p"), derivatives={"x": _pow_x}),
-    Rule(kind="power", arguments=("a", "b"), shape=like(), derivatives={"a": _power_a, "b": _power_b}),
-    *(Rule(kind=kind, arguments=("a", "b"), shape=_compared, constant=frozenset({"a", "b"})) for kind in COMPARISONS),
-    Rule(kind="div", arguments=("a", "b"), shape=broadcast, derivatives={"a": _div_a, "b": _div_b}),
-    Rule(
-        kind="maximum",
-        arguments=("a", "b"),
-        shape=broadcast,
-        derivatives={"a": _extremum_a("less"), "b": _extremum_b("less")},
-    ),
-    Rule(
-        kind="minimum",
-        arguments=("a", "b"),
-        shape=broadcast,
-        derivatives={"a": _extremum_a("greater"), "b": _extremum_b("greater")},
-    ),
-    Rule(
-        kind="where",
-        arguments=("cond", "a", "b"),
-        shape=_where,
-        derivatives={"a": _where_a, "b": _where_b},
-        constant=frozenset({"cond"}),
+    row(
+        "where(cond, a, b)",
+        _where,
+        a="where(cond, g, filled(g, 0.0))",
+        b="where(cond, filled(g, 0.0), g)",
+        cond=None,
     ),
 )

@@ -22,9 +22,9 @@ from typing import Any
 from allocsim.errors import EngineError
 from engine.ops.matmul import sum_groups
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import contiguous, row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import batch_divides, elements, floating, real
-from engine.ops.views import contiguous
 
 
 def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -79,27 +79,23 @@ def _attention_back_parts(node: Tensor, *sources: Tensor) -> Tensor:
     return op("concat", op("concat", flat[0], flat[1]), flat[2])
 
 
-_MASK = frozenset({"mask"})
-_PARAMS = {"scale": REQUIRED, "causal": False}
-
 RULES = (
-    Rule(
-        kind="attention",
-        arguments=("q", "k", "v", "mask"),
-        optional=1,
-        params=_PARAMS,
-        shape=_attention,
-        derivatives={name: _part(position) for position, name in enumerate("qkv")},
+    row(
+        "attention(q, k, v, mask=None, *, scale, causal=False)",
+        _attention,
         prepare=_packed,
-        constant=_MASK,
+        mask=None,
+        q=_part(0),
+        k=_part(1),
+        v=_part(2),
     ),
-    Rule(
-        kind="attention_back",
-        arguments=("grad", "q", "k", "v", "mask"),
-        optional=1,
-        params=_PARAMS,
-        shape=_attention_back,
-        derivatives={name: by_parts(name, _attention_back_parts) for name in ("grad", "q", "k", "v")},
-        constant=_MASK,
+    row(
+        "attention_back(grad, q, k, v, mask=None, *, scale, causal=False)",
+        _attention_back,
+        mask=None,
+        grad=by_parts("grad", _attention_back_parts),
+        q=by_parts("q", _attention_back_parts),
+        k=by_parts("k", _attention_back_parts),
+        v=by_parts("v", _attention_back_parts),
     ),
 )

@@ -12,7 +12,8 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.pullback import by_parts
-from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import elements, floating, indices, same_shape
 
 
@@ -32,10 +33,6 @@ def _loss_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     dtype = floating(grad, *pair)
     _loss((pair[0], pair[1]), params)
     return ResultLayout(shape=pair[0].shape, dtype=dtype)
-
-
-def _loss_logits(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("cross_entropy_loss_back", grad, *node.sources)
 
 
 def _loss_labels(node: Tensor, grad: Tensor) -> Tensor:
@@ -69,10 +66,6 @@ def _classes_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=logits.shape, dtype=floating(grad, logits))
 
 
-def _classes_logits(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("cross_entropy_classes_back", grad, *node.sources)
-
-
 def _classes_back_parts(node: Tensor, grad: Tensor, logits: Tensor, classes: Tensor) -> Tensor:
     """Return (softmax(logits) - one_hot(classes)) * grad / T."""
     op, (rows, width) = node.graph.op, logits.shape
@@ -94,41 +87,37 @@ def _squared_prediction(node: Tensor, grad: Tensor) -> Tensor:
     return graph.op("mul", graph.op("sub", prediction, target), share)
 
 
-def _squared_target(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("neg", _squared_prediction(node, grad))
-
-
 RULES = (
-    Rule(
-        kind="mean_squared_error",
-        arguments=("prediction", "target"),
-        shape=_squared,
-        derivatives={"prediction": _squared_prediction, "target": _squared_target},
+    row(
+        "mean_squared_error(prediction, target)",
+        _squared,
+        prediction=_squared_prediction,
+        target=lambda node, grad: node.graph.op("neg", _squared_prediction(node, grad)),
     ),
-    Rule(
-        kind="cross_entropy_loss",
-        arguments=("logits", "labels"),
-        shape=_loss,
-        derivatives={"logits": _loss_logits, "labels": _loss_labels},
+    row(
+        "cross_entropy_loss(logits, labels)",
+        _loss,
+        logits="cross_entropy_loss_back(g, logits, labels)",
+        labels=_loss_labels,
     ),
-    Rule(
-        kind="cross_entropy_loss_back",
-        arguments=("grad", "logits", "labels"),
-        shape=_loss_back,
-        derivatives={name: by_parts(name, _loss_back_parts) for name in ("grad", "logits", "labels")},
+    row(
+        "cross_entropy_loss_back(grad, logits, labels)",
+        _loss_back,
+        grad=by_parts("grad", _loss_back_parts),
+        logits=by_parts("logits", _loss_back_parts),
+        labels=by_parts("labels", _loss_back_parts),
     ),
-    Rule(
-        kind="cross_entropy_classes",
-        arguments=("logits", "classes"),
-        shape=_classes,
-        derivatives={"logits": _classes_logits},
-        constant=frozenset({"classes"}),
+    row(
+        "cross_entropy_classes(logits, classes)",
+        _classes,
+        logits="cross_entropy_classes_back(g, logits, classes)",
+        classes=None,
     ),
-    Rule(
-        kind="cross_entropy_classes_back",
-        arguments=("grad", "logits", "classes"),
-        shape=_classes_back,
-        derivatives={name: by_parts(name, _classes_back_parts) for name in ("grad", "logits")},
-        constant=frozenset({"classes"}),
+    row(
+        "cross_entropy_classes_back(grad, logits, classes)",
+        _classes_back,
+        grad=by_parts("grad", _classes_back_parts),
+        logits=by_parts("logits", _classes_back_parts),
+        classes=None,
     ),
 )

@@ -11,7 +11,8 @@ of `a`.
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import batch_divides, floating
 
 
@@ -53,18 +54,10 @@ def _mul_mat_a(node: Tensor, grad: Tensor) -> Tensor:
     return product if product.shape == a.shape else sum_groups(product, a)
 
 
-def _mul_mat_b(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("out_prod", node.sources[0], node.graph.op("transpose", grad))
-
-
 def _out_prod_a(node: Tensor, grad: Tensor) -> Tensor:
     a, b = node.sources
     product = node.graph.op("mul_mat", node.graph.op("transpose", grad), b)
     return product if product.shape == a.shape else sum_groups(product, a)
-
-
-def _out_prod_b(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("transpose", node.graph.op("mul_mat", node.sources[0], grad))
 
 
 def sum_groups(product: Tensor, a: Tensor) -> Tensor:
@@ -92,7 +85,7 @@ def sum_groups(product: Tensor, a: Tensor) -> Tensor:
 
 
 RULES = (
-    Rule(kind="mul_mat", arguments=("a", "b"), shape=_mul_mat, derivatives={"a": _mul_mat_a, "b": _mul_mat_b}),
-    Rule(kind="out_prod", arguments=("a", "b"), shape=_out_prod, derivatives={"a": _out_prod_a, "b": _out_prod_b}),
-    Rule(kind="add_out_prod", arguments=("acc", "a", "b"), shape=_add_out_prod, mutates=0),
+    row("mul_mat(a, b)", _mul_mat, a=_mul_mat_a, b="out_prod(a, transpose(g))"),
+    row("out_prod(a, b)", _out_prod, a=_out_prod_a, b="transpose(mul_mat(a, g))"),
+    row("add_out_prod(acc, a, b)", _add_out_prod, mutates=0),
 )

@@ -21,9 +21,9 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import cut, row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import FLOATS, axis_of, checked_shape, floating, per_axis, real, same_shape, whole
-from engine.ops.views import contiguous
 
 
 def _slice(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -123,9 +123,10 @@ def _same_bytes(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, strides=x.strides, dtype=x.dtype)
 
 
-def cut(x: Tensor, starts: tuple[int, ...], lengths: tuple[int, ...]) -> Tensor:
-    """Return the slice of `x`, or `x` itself where that is all of it."""
-    return x if lengths == x.shape else x.graph.op("slice", x, starts=starts, lengths=lengths)
+def _gather_x(node: Tensor, grad: Tensor) -> Tensor:
+    x, ids = node.sources
+    axis = node.params["axis"]
+    return node.graph.op("scatter", grad, ids, length=x.shape[axis], axis=axis)
 
 
 def _slice_x(node: Tensor, grad: Tensor) -> Tensor:
@@ -139,10 +140,6 @@ def _slice_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("pad", grad, before=starts, after=after)
 
 
-def _pad_x(node: Tensor, grad: Tensor) -> Tensor:
-    return cut(grad, node.params["before"], node.sources[0].shape)
-
-
 def _concat_a(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, (0,) * len(node.shape), node.sources[0].shape)
 
@@ -153,95 +150,15 @@ def _concat_b(node: Tensor, grad: Tensor) -> Tensor:
     return cut(grad, tuple(a.shape[axis] if i == axis else 0 for i in range(len(a.shape))), b.shape)
 
 
-def _pass(node: Tensor, grad: Tensor) -> Tensor:
-    del node
-    return grad
-
-
-def _window_b(node: Tensor, grad: Tensor) -> Tensor:
-    return cut(grad, node.params["starts"], node.sources[1].shape)
-
-
-def _set_a(node: Tensor, grad: Tensor) -> Tensor:
-    graph, b = node.graph, node.sources[1]
-    zeros = graph.op("full", shape=b.shape, value=0.0, dtype=b.dtype)
-    return graph.op("set", grad, zeros, starts=node.params["starts"])
-
-
-def _gather_x(node: Tensor, grad: Tensor) -> Tensor:
-    x, ids = node.sources
-    axis = node.params["axis"]
-    return node.graph.op("scatter", grad, ids, length=x.shape[axis], axis=axis)
-
-
-def _scatter_dy(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("gather", contiguous(grad), node.sources[1], axis=node.params["axis"])
-
-
-_IDS = frozenset({"ids"})
-
 RULES = (
-    Rule(
-        kind="slice",
-        arguments=("x",),
-        params={"starts": REQUIRED, "lengths": REQUIRED, "steps": None},
-        shape=_slice,
-        derivatives={"x": _slice_x},
-        view=True,
-    ),
-    Rule(
-        kind="pad",
-        arguments=("x",),
-        params={"before": REQUIRED, "after": REQUIRED, "value": 0.0},
-        shape=_pad,
-        derivatives={"x": _pad_x},
-    ),
-    Rule(
-        kind="concat",
-        arguments=("a", "b"),
-        params={"axis": 0},
-        shape=_concat,
-        derivatives={"a": _concat_a, "b": _concat_b},
-    ),
-    Rule(
-        kind="acc",
-        arguments=("a", "b"),
-        params={"starts": REQUIRED},
-        shape=_window,
-        derivatives={"a": _pass, "b": _window_b},
-    ),
-    Rule(
-        kind="set",
-        arguments=("a", "b"),
-        params={"starts": REQUIRED},
-        shape=_window,
-        derivatives={"a": _set_a, "b": _window_b},
-    ),
-    Rule(
-        kind="gather",
-        arguments=("x", "ids"),
-        params={"axis": -1},
-        shape=_gather,
-        derivatives={"x": _gather_x},
-        constant=_IDS,
-    ),
-    Rule(
-        kind="scatter",
-        arguments=("dy", "ids"),
-        params={"length": REQUIRED, "axis": -1},
-        shape=_scatter,
-        derivatives={"dy": _scatter_dy},
-        constant=_IDS,
-    ),
-    Rule(kind="full", arguments=(), params={"shape": REQUIRED, "value": 0.0, "dtype": "f32"}, shape=_full),
-    Rule(kind="stop_gradient", arguments=("x",), shape=_same_bytes, constant=frozenset({"x"}), view=True),
-    Rule(
-        kind="straight_through",
-        arguments=("hard", "soft"),
-        shape=_same_bytes,
-        derivatives={"soft": _pass},
-        constant=frozenset({"hard"}),
-        view=True,
-        unread=frozenset({"soft"}),
-    ),
+    row("slice(x, *, starts, lengths, steps=None)", _slice, x=_slice_x, view=True),
+    row("pad(x, *, before, after, value=0.0)", _pad, x="cut(g, before, x.shape)"),
+    row("concat(a, b, *, axis=0)", _concat, a=_concat_a, b=_concat_b),
+    row("acc(a, b, *, starts)", _window, a="g", b="cut(g, starts, b.shape)"),
+    row("set(a, b, *, starts)", _window, a="set(g, filled(b, 0.0), starts=starts)", b="cut(g, starts, b.shape)"),
+    row("gather(x, ids, *, axis=-1)", _gather, x=_gather_x, ids=None),
+    row("scatter(dy, ids, *, length, axis=-1)", _scatter, dy="gather(contiguous(g), ids, axis=axis)", ids=None),
+    row("full(*, shape, value=0.0, dtype='f32')", _full),
+    row("stop_gradient(x)", _same_bytes, x=None, view=True),
+    row("straight_through(hard, soft)", _same_bytes, soft="g", hard=None, view=True, unread="soft"),
 )

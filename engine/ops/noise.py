@@ -13,7 +13,8 @@ checkpointing computes twice.
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import FLOATS, checked_shape, floating, real, whole
 
 
@@ -40,24 +41,7 @@ def _dropout(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, dtype=floating(x))
 
 
-def _dropout_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("dropout", grad, node.sources[1], **node.params)
-
-
 RULES = (
-    Rule(
-        kind="uniform",
-        arguments=("seed",),
-        params={"shape": REQUIRED, "salt": 0, "dtype": "f32"},
-        shape=_uniform,
-        constant=frozenset({"seed"}),
-    ),
-    Rule(
-        kind="dropout",
-        arguments=("x", "seed"),
-        params={"p": REQUIRED, "salt": 0},
-        shape=_dropout,
-        derivatives={"x": _dropout_x},
-        constant=frozenset({"seed"}),
-    ),
+    row("uniform(seed, *, shape, salt=0, dtype='f32')", _uniform, seed=None),
+    row("dropout(x, seed, *, p, salt=0)", _dropout, x="dropout(g, seed, **params)", seed=None),
 )

@@ -5,17 +5,9 @@ variance being that of the row (divided by n). `log_soft_max`: x - log(sum(exp(x
 """
 
 from engine.ops.pullback import by_parts
-from engine.ops.rule import REQUIRED, Rule, Tensor
+from engine.ops.row import row
+from engine.ops.rule import Tensor
 from engine.ops.shapes import like
-
-
-def _rms_norm_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("rms_norm_back", grad, node.sources[0], eps=node.params["eps"])
-
-
-def _rms_norm_back_dy(node: Tensor, grad: Tensor) -> Tensor:
-    """The Jacobian r I - r^3 / n x x^T is symmetric."""
-    return node.graph.op("rms_norm_back", grad, node.sources[1], eps=node.params["eps"])
 
 
 def _rms_norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
@@ -31,11 +23,6 @@ def _rms_norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
 def _inverse_root(node: Tensor, square: Tensor) -> Tensor:
     eps = node.graph.op("full", shape=(1,), value=node.params["eps"], dtype=square.dtype)
     return node.graph.op("pow", node.graph.op("add", square, eps), p=-0.5)
-
-
-def _norm_back_dy(node: Tensor, grad: Tensor) -> Tensor:
-    """The Jacobian r (I - 1/n - z z^T / n), z the result of norm, is symmetric."""
-    return node.graph.op("norm_back", grad, node.sources[1], eps=node.params["eps"])
 
 
 def _norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
@@ -58,38 +45,23 @@ def _log_soft_max_back_parts(node: Tensor, dy: Tensor, y: Tensor) -> Tensor:
     return op("sub", dy, op("mul", op("exp", y), op("sum_axes", dy, axes=-1, keepdims=True)))
 
 
-def _norm_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("norm_back", grad, node.sources[0], eps=node.params["eps"])
-
-
-def _log_soft_max_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("log_soft_max_back", grad, node)
-
-
 RULES = (
-    Rule(
-        kind="rms_norm", arguments=("x",), params={"eps": REQUIRED}, shape=like("eps"), derivatives={"x": _rms_norm_x}
+    row("rms_norm(x, *, eps)", like("eps"), x="rms_norm_back(g, x, eps=eps)"),
+    row(  # the Jacobian r I - r^3 / n x x^T is symmetric
+        "rms_norm_back(dy, x, *, eps)",
+        like("eps"),
+        dy="rms_norm_back(g, x, eps=eps)",
+        x=by_parts("x", _rms_norm_back_parts),
     ),
-    Rule(
-        kind="rms_norm_back",
-        arguments=("dy", "x"),
-        params={"eps": REQUIRED},
-        shape=like("eps"),
-        derivatives={"dy": _rms_norm_back_dy, "x": by_parts("x", _rms_norm_back_parts)},
+    row("norm(x, *, eps)", like("eps"), x="norm_back(g, x, eps=eps)"),
+    row(  # r (I - 1/n - z z^T / n), z the result of norm, is too
+        "norm_back(dy, x, *, eps)", like("eps"), dy="norm_back(g, x, eps=eps)", x=by_parts("x", _norm_back_parts)
     ),
-    Rule(kind="norm", arguments=("x",), params={"eps": REQUIRED}, shape=like("eps"), derivatives={"x": _norm_x}),
-    Rule(
-        kind="norm_back",
-        arguments=("dy", "x"),
-        params={"eps": REQUIRED},
-        shape=like("eps"),
-        derivatives={"dy": _norm_back_dy, "x": by_parts("x", _norm_back_parts)},
-    ),
-    Rule(kind="log_soft_max", arguments=("x",), shape=like(), derivatives={"x": _log_soft_max_x}),
-    Rule(
-        kind="log_soft_max_back",
-        arguments=("dy", "y"),
-        shape=like(),
-        derivatives={name: by_parts(name, _log_soft_max_back_parts) for name in ("dy", "y")},
+    row("log_soft_max(x)", like(), x="log_soft_max_back(g, r)"),
+    row(
+        "log_soft_max_back(dy, y)",
+        like(),
+        dy=by_parts("dy", _log_soft_max_back_parts),
+        y=by_parts("y", _log_soft_max_back_parts),
     ),
 )

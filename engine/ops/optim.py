@@ -18,7 +18,8 @@ Decoupled Weight Decay Regularization, 2019, as ggml computes it
 from typing import Any, Final
 
 from allocsim.errors import EngineError
-from engine.ops.rule import ResultLayout, Rule, Sources
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources
 from engine.ops.shapes import floating, same_shape
 
 SGD_HYPER: Final = ("alpha", "wd")
@@ -46,8 +47,8 @@ def _step(names: tuple[str, ...]) -> Any:
 
 
 RULES = (
-    Rule(kind="opt_step_sgd", arguments=("w", "g", "hp"), shape=_step(SGD_HYPER), mutates=0),
-    Rule(kind="adamw_m", arguments=("m", "g", "beta"), shape=_step(MOMENT_HYPER), mutates=0),
-    Rule(kind="adamw_v", arguments=("v", "g", "beta"), shape=_step(MOMENT_HYPER), mutates=0),
-    Rule(kind="opt_step_adamw", arguments=("w", "m", "v", "hp"), shape=_step(ADAMW_HYPER), mutates=0),
+    row("opt_step_sgd(w, g, hp)", _step(SGD_HYPER), mutates=0),
+    row("adamw_m(m, g, beta)", _step(MOMENT_HYPER), mutates=0),
+    row("adamw_v(v, g, beta)", _step(MOMENT_HYPER), mutates=0),
+    row("opt_step_adamw(w, m, v, hp)", _step(ADAMW_HYPER), mutates=0),
 )

@@ -11,7 +11,8 @@
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources
 from engine.ops.shapes import FLOATS, STORED, floating
 
 
@@ -36,12 +37,8 @@ def _unscale(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=g.shape, dtype=floating(g, scale))
 
 
-def _cast_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("cast", grad, dtype=node.sources[0].dtype)
-
-
 RULES = (
-    Rule(kind="cast", arguments=("x",), params={"dtype": REQUIRED}, shape=_cast, derivatives={"x": _cast_x}),
-    Rule(kind="all_finite", arguments=("x",), shape=_all_finite, constant=frozenset({"x"})),
-    Rule(kind="unscale", arguments=("g", "scale"), shape=_unscale, constant=frozenset({"g", "scale"})),
+    row("cast(x, *, dtype)", _cast, x="cast(g, dtype=x.dtype)"),
+    row("all_finite(x)", _all_finite, x=None),
+    row("unscale(g, scale)", _unscale, g=None, scale=None),
 )

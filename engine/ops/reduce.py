@@ -13,9 +13,9 @@
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import contiguous, row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import axes_of, axis_of, elements, floating, same_shape
-from engine.ops.views import contiguous
 
 Shape = tuple[int, ...]
 
@@ -81,12 +81,10 @@ def _mean_x(node: Tensor, grad: Tensor) -> Tensor:
     return _spread(node, node.graph.op("scale", grad, s=1.0 / count if count else 0.0))
 
 
-_AXES = {"axes": None, "keepdims": False}
-
 RULES = (
-    Rule(kind="sum_axes", arguments=("x",), params=_AXES, shape=_over, derivatives={"x": _spread}),
-    Rule(kind="mean", arguments=("x",), params=_AXES, shape=_mean, derivatives={"x": _mean_x}),
-    Rule(kind="argmax", arguments=("x",), params={"axis": -1}, shape=_argmax, constant=frozenset({"x"})),
-    Rule(kind="argsort", arguments=("x",), params={"axis": -1}, shape=_argsort, constant=frozenset({"x"})),
-    Rule(kind="count_equal", arguments=("a", "b"), shape=_count_equal, constant=frozenset({"a", "b"})),
+    row("sum_axes(x, *, axes=None, keepdims=False)", _over, x=_spread),
+    row("mean(x, *, axes=None, keepdims=False)", _mean, x=_mean_x),
+    row("argmax(x, *, axis=-1)", _argmax, x=None),
+    row("argsort(x, *, axis=-1)", _argsort, x=None),
+    row("count_equal(a, b)", _count_equal, a=None, b=None),
 )

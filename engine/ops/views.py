@@ -12,7 +12,8 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from allocsim.model.layout import hull
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Shape, Sources, Tensor
+from engine.ops.row import contiguous, row
+from engine.ops.rule import ResultLayout, Shape, Sources, Tensor
 from engine.ops.shapes import checked_shape, counts, elements, floating, per_axis, whole
 
 
@@ -85,11 +86,6 @@ def _cpy(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=dst.shape, dtype=dst.dtype)
 
 
-def contiguous(x: Tensor) -> Tensor:
-    """Return `x` itself if it is contiguous, else a contiguous copy."""
-    return x if x.contiguous else x.graph.op("cont", x)
-
-
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
     """Return `x` in another shape.
 
@@ -100,20 +96,12 @@ def reshaped(x: Tensor, shape: Shape) -> Tensor:
     return x.graph.op("reshape", x if _regrouped(x.shape, shape) else contiguous(x), shape=shape)
 
 
-def _reshape_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("reshape", contiguous(grad), shape=node.sources[0].shape)
-
-
 def _permute_x(node: Tensor, grad: Tensor) -> Tensor:
     axes = node.params["axes"]
     return node.graph.op("permute", grad, axes=tuple(axes.index(axis) for axis in range(len(axes))))
 
 
-def _transpose_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("transpose", grad)
-
-
-def _cont_x(node: Tensor, grad: Tensor) -> Tensor:
+def _shaped(node: Tensor, grad: Tensor) -> Tensor:
     source = node.sources[0]
     return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 
@@ -143,57 +131,16 @@ def _view_x(node: Tensor, grad: Tensor) -> Tensor:
     return node.graph.op("view_back", grad, shape=x.shape, strides=strides, offset=offset)
 
 
-def _view_back_dy(node: Tensor, grad: Tensor) -> Tensor:
-    strides, offset = node.params["strides"], node.params["offset"]
-    return node.graph.op("view", contiguous(grad), shape=node.sources[0].shape, strides=strides, offset=offset)
-
-
-def _cpy_src(node: Tensor, grad: Tensor) -> Tensor:
-    source = node.sources[0]
-    return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
-
-
 RULES = (
-    Rule(
-        kind="reshape",
-        arguments=("x",),
-        params={"shape": REQUIRED},
-        shape=_reshape,
-        derivatives={"x": _reshape_x},
-        view=True,
+    row("reshape(x, *, shape)", _reshape, x="reshape(contiguous(g), shape=x.shape)", view=True),
+    row("permute(x, *, axes)", _permute, x=_permute_x, view=True),
+    row("transpose(x)", _transpose, x="transpose(g)", view=True),
+    row("view(x, *, shape, strides, offset=0)", _view, x=_view_x, view=True),
+    row("cont(x, *, shape=None)", _cont, x=_shaped),
+    row(
+        "view_back(dy, *, shape, strides, offset=0)",
+        _view_back,
+        dy="view(contiguous(g), shape=dy.shape, strides=strides, offset=offset)",
     ),
-    Rule(
-        kind="permute",
-        arguments=("x",),
-        params={"axes": REQUIRED},
-        shape=_permute,
-        derivatives={"x": _permute_x},
-        view=True,
-    ),
-    Rule(kind="transpose", arguments=("x",), shape=_transpose, derivatives={"x": _transpose_x}, view=True),
-    Rule(
-        kind="view",
-        arguments=("x",),
-        params={"shape": REQUIRED, "strides": REQUIRED, "offset": 0},
-        shape=_view,
-        derivatives={"x": _view_x},
-        view=True,
-    ),
-    Rule(kind="cont", arguments=("x",), params={"shape": None}, shape=_cont, derivatives={"x": _cont_x}),
-    Rule(
-        kind="view_back",
-        arguments=("dy",),
-        params={"shape": REQUIRED, "strides": REQUIRED, "offset": 0},
-        shape=_view_back,
-        derivatives={"dy": _view_back_dy},
-    ),
-    Rule(
-        kind="cpy",
-        arguments=("src", "dst"),
-        shape=_cpy,
-        derivatives={"src": _cpy_src},
-        constant=frozenset({"dst"}),
-        mutates=1,
-        unread=frozenset({"dst"}),
-    ),
+    row("cpy(src, dst)", _cpy, src=_shaped, dst=None, mutates=1, unread="dst"),
 )

@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import REQUIRED, ResultLayout, Rule, Sources, Tensor
+from engine.ops.row import row
+from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import checked_shape, counts, floating, whole
 
 Pair = tuple[int, int]
@@ -90,40 +91,21 @@ def _pool_index(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=_pool(sources, params).shape, dtype="i32")
 
 
-def _back(kind: str) -> Any:
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op(kind, grad, shape=node.sources[0].shape, **node.params)
-
-    return rule
-
-
-def _forth(kind: str) -> Any:
-    def rule(node: Tensor, grad: Tensor) -> Tensor:
-        return node.graph.op(kind, grad, **{name: value for name, value in node.params.items() if name != "shape"})
-
-    return rule
-
-
-_POOL = {"kernel": REQUIRED, "stride": (1, 1), "padding": (0, 0)}
-_COLUMNS = {**_POOL, "dilation": (1, 1)}
-_SHAPE = {"shape": REQUIRED}
+_POOL = "kernel, stride=(1, 1), padding=(0, 0)"
+_COLUMNS = f"{_POOL}, dilation=(1, 1)"
 
 RULES = (
-    Rule(kind="im2col", arguments=("x",), params=_COLUMNS, shape=_im2col, derivatives={"x": _back("im2col_back")}),
-    Rule(
-        kind="im2col_back",
-        arguments=("dy",),
-        params=_SHAPE | _COLUMNS,
-        shape=_adjoint,
-        derivatives={"dy": _forth("im2col")},
+    row(f"im2col(x, *, {_COLUMNS})", _im2col, x="im2col_back(g, shape=x.shape, **params)"),
+    row(
+        f"im2col_back(dy, *, shape, {_COLUMNS})",
+        _adjoint,
+        dy="im2col(g, kernel=kernel, stride=stride, padding=padding, dilation=dilation)",
     ),
-    Rule(kind="avg_pool", arguments=("x",), params=_POOL, shape=_pool, derivatives={"x": _back("avg_pool_back")}),
-    Rule(
-        kind="avg_pool_back",
-        arguments=("dy",),
-        params=_SHAPE | _POOL,
-        shape=_adjoint,
-        derivatives={"dy": _forth("avg_pool")},
+    row(f"avg_pool(x, *, {_POOL})", _pool, x="avg_pool_back(g, shape=x.shape, **params)"),
+    row(
+        f"avg_pool_back(dy, *, shape, {_POOL})",
+        _adjoint,
+        dy="avg_pool(g, kernel=kernel, stride=stride, padding=padding)",
     ),
-    Rule(kind="pool_index", arguments=("x",), params=_POOL, shape=_pool_index, constant=frozenset({"x"})),
+    row(f"pool_index(x, *, {_POOL})", _pool_index, x=None),
 )

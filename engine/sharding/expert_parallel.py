@@ -43,8 +43,9 @@ from typing import Any, Final, NamedTuple
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.graph import Graph, Tensor
+from engine.ops.row import contiguous
 from engine.ops.rule import Shape
-from engine.ops.views import contiguous, reshaped
+from engine.ops.views import reshaped
 from engine.sharding.rank_parts import EXPERTS
 from engine.sharding.split_rules import WHOLE, Layout, held, ways
 from engine.sharding.tensor_parallel import SplitGraph, as_it_lay
@@ -195,6 +196,3 @@ def _axes(source: Tensor, experts: Layout, slots: Layout) -> _Axes:
 
 def _is_weight(tensor: Tensor) -> bool:
     return tensor.is_leaf and tensor.role == Role.PARAMETER
-
-
-__all__ = ["expert_parallel"]

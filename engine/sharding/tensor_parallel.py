@@ -36,7 +36,7 @@ from typing import Any, Final
 from allocsim.errors import EngineError
 from allocsim.model import Role
 from engine.graph import Graph, Tensor
-from engine.ops.views import contiguous
+from engine.ops.row import contiguous
 from engine.sharding.rank_parts import TENSOR
 from engine.sharding.split_rules import PARTIAL, WHOLE, Layout, SplitWay, held, ways
 
@@ -236,6 +236,3 @@ def as_it_lay(node: Tensor, x: Tensor) -> None:
     (source,) = node.sources
     if (x.strides, *x.place) != (source.strides, *source.place):
         raise EngineError(f"{node} sees {source} by strides, which lies otherwise where it is split over ranks")
-
-
-__all__ = ["COURSES", "SplitGraph", "as_it_lay", "tensor_parallel"]

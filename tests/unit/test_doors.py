@@ -40,12 +40,7 @@ OP = Door(
     row="an op",
     edits={
         "engine/ops/element_functions.py": (
-            ("from math import inf, ", "log, "),
-            (
-                'def _log_x(node: Tensor, grad: Tensor) -> Tensor:\n    return node.graph.op("div", grad, node.sources[0])\n',
-                '\n\ndef _exp2_x(node: Tensor, grad: Tensor) -> Tensor:\n    return node.graph.op("scale", node.graph.op("mul", grad, node), s=log(2))\n',
-            ),
-            ('    "log": _log_x,\n', '    "exp2": _exp2_x,\n'),
+            ('    "log": "div(g, x)",\n', '    "exp2": "scale(mul(g, r), s=0.6931471805599453)",\n'),
         ),
         "engine/kernels/__init__.py": (('    "log": (np.log,),\n', '    "exp2": (np.exp2,),\n'),),
         "engine/ops/op_reference.py": (('"expm1": "e ** x - 1", ', '"exp2": "2 ** x", '),),
