@@ -123,6 +123,3 @@ def _bound(plan: Plan, *, apart: bool) -> list[Array]:
             raise EngineError(f"value {value.name!r} at byte {start} does not fit its memory of {len(memory)} bytes")
         found.append(np.ndarray(value.shape, NUMPY_DTYPES[value.dtype], memory.data, start, value.strides))
     return found
-
-
-__all__ = ["Divergence", "KernelCall", "diverging"]

@@ -89,6 +89,3 @@ def _worst(course: Mapping[str, Any], **where: Any) -> float | None:
     ]
     found = [0.0 if not row["differing"] else row["relative"] for row in rows]
     return None if None in found else max(found, default=0.0)
-
-
-__all__ = ["COLUMNS", "as_csv", "layers_at", "over_steps", "telling_step"]

@@ -113,6 +113,3 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     made: dict[str, Any] = record_of(content(path, CEILINGS["record"]), KeptRun, str(path), what="record of a run")
     return made
-
-
-__all__ = ["RECORD", "KeptRun", "read"]

@@ -265,6 +265,3 @@ def frozen(document: Document, kept: Sequence[int]) -> Document | None:
     )
     uploads = rebuilt(document, programs=[replace(program, ops=changed)])
     return cut(uploads, ops=[stays], results=[~upload[writer] | written[ops.results]])
-
-
-__all__ = ["Bisection", "Smallest", "bisect_scenario", "frozen", "kernel_test"]

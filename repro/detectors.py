@@ -153,6 +153,3 @@ def _mended(workload: Workload, made: Cure) -> Workload:
     uploaded = {workload.lowered.tensors[one.op or 0].name for one in made.changes if one.kind == "upload"}
     once = tuple(name for name in workload.write_once if name not in uploaded)
     return replace(workload, lowered=lowered, order=order, write_once=once)
-
-
-__all__ = ["LOCKSTEP_RUNS", "DetectorAnswers", "ask"]

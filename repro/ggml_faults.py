@@ -92,6 +92,3 @@ def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
 
 def _version(library: Library) -> str:
     return library.version
-
-
-__all__ = ["FaultResult", "run"]

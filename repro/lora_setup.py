@@ -145,6 +145,3 @@ def _weights(config: LlamaConfig, training: Training, seed: int) -> dict[str, Ar
             if name.endswith(ending):
                 np.multiply(weight, np.float32(gain), out=weight)
     return weights
-
-
-__all__ = ["Setup", "set_up"]

@@ -271,6 +271,3 @@ def _first(course: SideRecord, lowered: Lowered) -> dict[str, Any] | None:
 
 def _finite(number: float) -> float | None:
     return number if isfinite(number) else None
-
-
-__all__ = ["TRUTH", "WORDS", "Choice", "courses", "denials", "pins_of", "plan_of", "record", "side_of", "sides_of"]

@@ -143,6 +143,3 @@ def _same(trained: _Trained, reference: _Trained, step: int) -> bool:
     if not np.array_equal(*losses, equal_nan=True):
         return False
     return all(same_bits(array, reference.weights[step][name]) for name, array in trained.weights[step].items())
-
-
-__all__ = ["CYCLE", "batches", "train_online"]

@@ -81,6 +81,3 @@ class LibraryOptions(RunSizes):
 
     full: bool = False
     """The width of SmolLM2-135M instead of `repro.on_ggml.SMALL`."""
-
-
-__all__ = ["MOST_STEPS", "EngineOptions", "LibraryOptions", "RunSizes"]

@@ -200,6 +200,3 @@ def set_up_own(training: OwnTraining) -> OwnSetup:
         parameters=made.parameters,
         inputs=made.inputs,
     )
-
-
-__all__ = ["HOW", "OwnSetup", "find_own", "find_trained", "set_up_own", "trial"]

@@ -156,6 +156,3 @@ def train_three(experiment: Experiment, progress: Progress = silent) -> dict[str
         for name in ("pinned", "default")
     }
     return {"reference": reference, **compared}
-
-
-__all__ = ["MODES", "Experiment", "on_streams", "planner_of", "prepare", "train_three", "workload_of"]

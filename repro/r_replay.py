@@ -228,6 +228,3 @@ def _flushed(waiting: Sequence[tuple[ReplayCase, Static]], workload: Workload) -
     numbers = executed([case for case, _ in waiting], workload)
     for (case, static), row in zip(waiting, numbers, strict=True):
         yield row_of(case, static, row)
-
-
-__all__ = ["SHAPES", "replay"]

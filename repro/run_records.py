@@ -112,6 +112,3 @@ def agree(verdict: Verdict, expected: Expected) -> bool:
 def by_name(modes: Mapping[str, TrainingSummary]) -> dict[str, Any]:
     """Return the entries of `modes`."""
     return {name: mode.as_json() for name, mode in modes.items()}
-
-
-__all__ = ["Expected", "GradientRatio", "TrainingSummary", "agree", "by_name", "library_entry", "run_entry"]

@@ -145,6 +145,3 @@ def _kinds(kinds: frozenset[str] | None) -> list[str] | None:
 
 def _causes(causes: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{class_} {fault}" for class_, fault in causes) or "nothing"
-
-
-__all__ = ["Judged", "SmallResult", "in_words", "run"]

@@ -157,6 +157,3 @@ def _same_step(losses: Sequence[float], gradients: Sequence[Mapping[int, Array]]
         return False
     right = against.gradients[number]
     return all(same_bits(gradient, right[value]) for value, gradient in gradients[number].items())
-
-
-__all__ = ["Trained", "Workload", "bind", "host_runs", "measured", "session", "train"]

@@ -255,6 +255,3 @@ def _free(taken: Iterable[Range], wanted: Iterable[Wanted]) -> Iterator[int]:
             at = max(at, -(-ahead.pop()[1] // step) * step)
         yield at
         top = at + nbytes
-
-
-__all__ = ["all_apart"]

@@ -216,6 +216,3 @@ _WORDS: Final[dict[str, Callable[[Change, Program], str]]] = {
     "wait": lambda c, p: f"let {_step(p, c.op)} wait for {_step(p, c.after)}",
     "kernel": lambda c, _: f"forbid the in-place pair of {c.op_kind} (result {c.result} over operand {c.operand})",
 }
-
-
-__all__ = ["MADE", "PROPOSED", "UNSAFE_PAIR", "Change", "Charges", "program_of"]

@@ -95,6 +95,3 @@ def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
         f"let {op} wait for {other} ({count} wait{'s'[: count != 1]})" for (op, other), count in sorted(kinds.items())
     ]
     return (*(change.describe(document) for change in changes if change.kind != "wait"), *lines)
-
-
-__all__ = ["Cure", "words_of"]

@@ -49,6 +49,3 @@ def key_of(v: Violation) -> Key:
 def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
     """Return what violations are about."""
     return frozenset(map(key_of, violations))
-
-
-__all__ = ["Key", "RuledJudge", "key_of", "keys_of", "listed"]

@@ -201,17 +201,3 @@ def in_other_plans(document: Document, index: int, buffer: int) -> bool:
         if other is not plan
         for b, one in enumerate(other.program.buffers.names)
     )
-
-
-__all__ = [
-    "Draft",
-    "apart_already",
-    "built",
-    "in_other_plans",
-    "meeting_in_place",
-    "partners_at",
-    "peak_of",
-    "place_of",
-    "replan",
-    "waited_for",
-]

@@ -98,17 +98,3 @@ def _steps_of_ops(program: Program) -> int:
 def steps_of_a_move(document: Document) -> int:
     """Return what a move of slots costs to find and to price."""
     return DRAFT + sum(len(plan.arena) for plan in document.plans) // 32
-
-
-__all__ = [
-    "DRAFT",
-    "FEW",
-    "LARGE",
-    "PART",
-    "RUN",
-    "STREAMS",
-    "Effort",
-    "SpentError",
-    "steps_of_a_judgement",
-    "steps_of_a_move",
-]

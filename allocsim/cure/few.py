@@ -252,19 +252,3 @@ def _both(
 
 def _growth(rooms: Mapping[int, Room], made: Mapping[int, Room]) -> int:
     return sum(room.peak() - rooms[index].peak() for index, room in made.items())
-
-
-__all__ = [
-    "BODIES",
-    "FEW",
-    "NEIGHBOURS",
-    "PLACES",
-    "Body",
-    "SlotMove",
-    "bodies_of",
-    "double_moves_of",
-    "drafted",
-    "give_full_sizes",
-    "moved_off",
-    "moves_of",
-]

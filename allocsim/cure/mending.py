@@ -208,6 +208,3 @@ def plans_of(document: Document, change: Change) -> tuple[int, ...]:
 def index_of_part(parts: Sequence[Any], part: object) -> int:
     """Return the place of a part, by identity."""
     return next(index for index, one in enumerate(parts) if one is part)
-
-
-__all__ = ["edges_of", "index_of_part", "plans_of", "with_beliefs", "with_more_waits", "with_parts", "with_uploads"]

@@ -66,6 +66,3 @@ def without_positions(problem: Problem, denied: Collection[Position]) -> Problem
 
 
 _first_writes = lru_cache(maxsize=8)(first_writes)
-
-
-__all__ = ["Position", "positions_of", "used_pairs", "without_positions"]

@@ -56,6 +56,3 @@ def _rows(path: str, old: Any, new: Any, *, rows: bool) -> Iterator[Edit]:
             yield {"op": "replace", "path": f"{path}/{index}", "value": now}
     for row in new[len(old) :]:
         yield {"op": "add", "path": f"{path}/-", "value": row}
-
-
-__all__ = ["patch"]

@@ -61,6 +61,3 @@ def planner_of(plan: Plan) -> Allocator | None:
         return None
     same = np.array_equal(again.offset, plan.offset) and np.array_equal(again.arena, plan.arena)
     return planner if same else None
-
-
-__all__ = ["grown", "moves", "overlap_lost", "planner_of"]

@@ -39,6 +39,3 @@ def ranks_of(document: Document, plan: Plan) -> Int64s:
         return ranks(plan.program)
     rows = np.stack([ranks(program) for program in programs.values()], axis=1)
     return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-
-
-__all__ = ["ranks", "ranks_of"]

@@ -226,6 +226,3 @@ def _ends(document: Document) -> tuple[int, ...]:
         for plan in document.plans
     ]
     return tuple(map(max, zip(*found, strict=True)))
-
-
-__all__ = ["Rigour", "Room", "all_lasting", "first_free", "lasting", "rooms_of"]

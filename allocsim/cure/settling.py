@@ -169,6 +169,3 @@ def _denied(draft: Draft, change: Change, rigour: Rigour) -> bool:
             return False
         draft.moved[index] |= recipients
     return True
-
-
-__all__ = ["settle"]

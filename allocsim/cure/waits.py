@@ -123,6 +123,3 @@ def pruned(ordered: Ordered, waits: Sequence[Pair], pairs: Sequence[Pair]) -> tu
         if all(mended.before(earlier, later) for later, earlier in pairs):
             left = fewer
     return tuple(left)
-
-
-__all__ = ["Ordered", "Pair", "covering", "pruned"]

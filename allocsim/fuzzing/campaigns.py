@@ -251,6 +251,3 @@ def _go_through(chunk: SourceChunk, until: float | None) -> Explored:
 
     tally, whole = explorer.explore(chunk, tell, until=until)
     return tally, whole, list(found.values())
-
-
-__all__ = ["CampaignResult", "campaign"]

@@ -96,6 +96,3 @@ class _Date(dt.date, metaclass=_Any):
     @classmethod
     def today(cls) -> Self:
         return cls.fromtimestamp(time.time())
-
-
-__all__ = ["MovedClock"]

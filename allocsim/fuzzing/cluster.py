@@ -153,6 +153,3 @@ def _told(error: BaseException, scheduler: str, chunk: SourceChunk) -> BaseExcep
         return error
     words = " ".join(str(error).split())[:160]
     return ClusterError(f"the workers of {scheduler!r} failed on chunk {chunk.number}: {type(error).__name__}: {words}")
-
-
-__all__ = ["go_through", "on_cluster"]

@@ -134,6 +134,3 @@ def _read(path: Path) -> BrokenProperty | None:
         return BrokenProperty.of(read(path))
     except (AllocsimError, OSError):
         return None
-
-
-__all__ = ["Corpus", "keep_in"]

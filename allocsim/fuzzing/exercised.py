@@ -244,6 +244,3 @@ class _Until:
         """Raise the first finding, if there is one."""
         for finding in islice(findings, 1):
             raise _Found(finding)
-
-
-__all__ = ["Exercised", "exercised", "first_finding", "killed_by"]

@@ -111,6 +111,3 @@ def batches(ops: int, begin: tuple[int, ...], count: int) -> Iterator[Batch]:
             return
         yield batch
         count -= len(batch)
-
-
-__all__ = ["DEEPEST", "Odometer", "batches", "stretches", "total"]

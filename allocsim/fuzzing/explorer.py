@@ -310,6 +310,3 @@ def explore(asked: CampaignSpec, chunk: SourceChunk) -> tuple[Tally, list[Broken
     with Explorer(asked) as explorer:
         tally, _ = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}))
     return tally, list(found.values())
-
-
-__all__ = ["CampaignSpec", "Explored", "Explorer", "Told", "explore"]

@@ -160,20 +160,3 @@ def sequence(
     smallest = min(chosen, key=lambda question: len(question.program.ops))
     one = [smallest] * len(chosen)
     return tuple(one if time() < over and shows(one) else chosen)
-
-
-__all__ = [
-    "CHANCE",
-    "CHANGED",
-    "CLOCK",
-    "FOLDER",
-    "HASHES",
-    "HISTORY",
-    "THREAD",
-    "UNKNOWN",
-    "after",
-    "after_all_is_compiled",
-    "alike",
-    "alone",
-    "unlike",
-]

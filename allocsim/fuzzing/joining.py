@@ -316,6 +316,3 @@ def _uses(program: Program) -> dict[int, list[_Use]]:
         for value in op.results:
             found[int(values.buffer[value])].append(_Use(step=op.step, writes=True, stream=stream))
     return found
-
-
-__all__ = ["JUDGED", "MENDED", "JoinedFindings", "joined", "mends_of"]

@@ -294,5 +294,3 @@ LAWS: Final[dict[str, Law]] = {
     "monotone": Law(made=lengthened, compared=no_lower, refusals=refused_still, of_lives=True),
 }
 """Every law by name, which is that of its property and its guarantee."""
-
-__all__ = ["LAWS", "Law", "LawPair", "renumbered", "tops"]

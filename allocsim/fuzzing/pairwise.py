@@ -318,6 +318,3 @@ def reason(one: str, other: str, *, source: str = "") -> str:
             if (one.startswith(begin) and other.startswith(end)) or (other.startswith(begin) and one.startswith(end)):
                 return words
     return ""
-
-
-__all__ = ["FACTORS", "LEVELS", "cells", "empty", "in_words", "met", "reason"]

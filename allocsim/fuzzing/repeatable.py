@@ -49,6 +49,3 @@ def _teach() -> None:
         return None if getattr(_here, "repeatable", False) else draw(provider, *arguments, **keywords)
 
     setattr(HypothesisProvider, DRAWS, may)
-
-
-__all__ = ["repeatable"]

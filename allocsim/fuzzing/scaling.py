@@ -298,6 +298,3 @@ def lasting_value(program: Program) -> int | None:
     writes = np.bincount(home[made], minlength=len(program.buffers))
     found = made[writes[home[made]] == 1]
     return int(found[0]) if len(found) else None
-
-
-__all__ = ["ALIGNMENTS", "BUFFERS", "aligned", "grown", "in_list_order", "repeated", "stretched"]

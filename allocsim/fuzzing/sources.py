@@ -208,5 +208,3 @@ SOURCES: Final[dict[str, Source]] = {
     "exhaustive": Source(what="every program of a small scope", explore=exhaustively, size=1 << 14, proves=True),
 }
 """Every source by name."""
-
-__all__ = ["SOURCES", "Asking", "Source", "SourceChunk", "alias_depth", "chunks", "waste"]

@@ -223,6 +223,3 @@ def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
             if home[row.operands[operand]] == donor and home[row.results[result]] == recipient:
                 return True
     return False
-
-
-__all__ = ["IN_PLACE", "Answer", "Pair", "allowed_by", "life_mend", "pair_mend"]

@@ -345,6 +345,3 @@ def _astray(loop: CarriedLoop, plan: Plan) -> frozenset[int]:
     lies = {b: (int(wanted[b]), int(plan.arena[b])) for b in handed if plan.placed[b]}
     ways = set(lies.values())
     return frozenset(b for b, (told, found) in lies.items() if told != found and (found, told) in ways)
-
-
-__all__ = ["CarriedLoop", "CarryMove", "HandedOn", "handed_on", "loops", "loops_of", "moved_before"]

@@ -212,6 +212,3 @@ def _cure(
         judged=dossier.judged,
         effort=effort,
     )
-
-
-__all__ = ["causes_by_violation", "causes_of", "charges_in", "cure_all", "found_in", "with_cures"]

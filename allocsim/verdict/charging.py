@@ -224,6 +224,3 @@ def _beliefs(dossier: Dossier, found: Found) -> None:
         else:
             mend = life_mend(dossier, v.problem, v.buffer)
         found[mend].append(v)
-
-
-__all__ = ["charges_of"]

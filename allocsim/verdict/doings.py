@@ -211,6 +211,3 @@ def _layout(program: Program, value: int) -> Hashable:
     row = program.values[value]
     strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
     return row.shape, row.width, row.bit_offset, strides
-
-
-__all__ = ["Doings", "once"]

@@ -206,6 +206,3 @@ def _overlap(said: CureRecord | Cure) -> str:
     if isinstance(said, CureRecord) or not said.overlap:
         return ""
     return f", {said.overlap} pair{'s'[: said.overlap != 1]} of ops can no longer overlap"
-
-
-__all__ = ["judge"]

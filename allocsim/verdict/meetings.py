@@ -482,14 +482,3 @@ def _elsewhere(dossier: Dossier, v: Violation) -> Change:
     if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
         return Change(kind="stale", plan=v.plan, program=v.program)
     return Change(kind="address" if dossier.lasts(v) else "slot", plan=v.plan, buffer=v.buffer)
-
-
-__all__ = [
-    "EVENTS",
-    "PAIRED",
-    "QUESTIONS",
-    "as_small_as_believed",
-    "charge_meetings",
-    "is_uploaded",
-    "upload_for",
-]

@@ -336,5 +336,3 @@ unknown         | unknown unknown | | a difference that no violation and no unsa
 """)
 }
 """What K, D and P add: by kind of mend, or of incident."""
-
-__all__ = ["MEASURED_NAMES", "NAMES", "NamingRow", "name_of", "told_most"]

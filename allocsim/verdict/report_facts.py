@@ -40,6 +40,3 @@ def at_once(runs: Sequence[Run]) -> int:
         apart = (1 << number) - 1 & ~waits
         overlapping |= apart | (1 << number if apart else 0)
     return overlapping.bit_count()
-
-
-__all__ = ["BELIEF_KINDS", "at_once", "only_later"]

@@ -222,6 +222,3 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
             f"nothing told of {earlier}, on another stream"
         )
     return f"the plan takes {earlier} to be over before {later} begins"
-
-
-__all__ = ["cause_of", "mend_words", "named_cause", "wrong_bytes"]

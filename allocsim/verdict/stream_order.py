@@ -79,6 +79,3 @@ def _uses(program: Program) -> dict[int, tuple[int, ...]]:
         if not passing[step]:
             found.setdefault(buffer, {})[step] = None
     return {buffer: tuple(at) for buffer, at in found.items()}
-
-
-__all__ = ["StreamBook"]

@@ -119,6 +119,3 @@ class _Names:
 
     def _own(self, count: Counter[str], name: str) -> Name | None:
         return (name,) if self.program.path and count[name] == 1 else None
-
-
-__all__ = ["by_turns"]

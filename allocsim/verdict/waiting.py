@@ -106,6 +106,3 @@ def _by_wait(
         which = (n for n, one in enumerate(singles) if _in_order(one, v))
         op, after = waits[next(which, 0)]
         found[Change(kind="wait", program=program, plan=plan, op=op, after=after)].append(v)
-
-
-__all__ = ["Found", "charge_order", "in_one_run"]

@@ -85,6 +85,3 @@ def _history(end: Tensor) -> list[Tensor]:
                 seen.add(source)
                 stack.append(source)
     return sorted(seen, key=lambda tensor: tensor.index)
-
-
-__all__ = ["expression"]

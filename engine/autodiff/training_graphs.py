@@ -84,6 +84,3 @@ def _layer(graph: Graph, x: Tensor, size: int, activation: str, *, trained: bool
     if activation == "norm":
         return graph.op("rms_norm", y, eps=1e-5, name="normed")
     return graph.op(activation, y, name=activation)
-
-
-__all__ = ["layers", "training_graphs", "training_programs"]

@@ -123,6 +123,3 @@ def _sanitized(runs: tuple[Run, ...], given: Playable, *, joined: bool) -> tuple
             )
         sanitizer.finish()
         return sanitizer.incidents
-
-
-__all__ = ["MOST_BYTES", "examine_document"]

@@ -73,6 +73,3 @@ def _real(array: Array) -> Array:
     Half floats of either kind are widened, exactly.
     """
     return array if array.dtype.itemsize > 2 else array.astype(np.float32)
-
-
-__all__ = ["Gap", "gap_of"]

@@ -54,6 +54,3 @@ def steps(a: Any, b: Any, bits_a: Any, bits_b: Any, lowest: int) -> Any:
         apart = np.uint64(x) - np.uint64(y) if x > y else np.uint64(y) - np.uint64(x)
         most = max(most, apart)
     return most
-
-
-__all__ = ["distance", "steps"]

@@ -160,6 +160,3 @@ def _origin(run: int, op: Op, what: Literal["operand", "result"], position: int,
         max_error=relative_error(mine, right),
         ulp=gap_of(mine, right).ulp,
     )
-
-
-__all__ = ["apart", "execute", "median_seconds", "parting", "seconds_of"]

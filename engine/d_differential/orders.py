@@ -323,6 +323,3 @@ def as_json(exploration: Exploration) -> dict[str, Any]:
 
 def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-__all__ = ["Difference", "Exploration", "Uploads", "as_json", "describe", "explore", "full_order", "run_in", "spread"]

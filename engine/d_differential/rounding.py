@@ -67,6 +67,3 @@ def nature(suspect: Gap, reference: Gap, limit: float) -> Difference:
 def worst(natures: Iterable[Nature]) -> Nature:
     """Return the least harmless; `equal` of none."""
     return max(natures, key=NATURES.index, default="equal")
-
-
-__all__ = ["FACTOR", "NATURES", "Difference", "Nature", "bound", "nature", "worst"]

@@ -271,17 +271,3 @@ def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
         for value in ops[step].results:
             if value not in gone and (value in read or persistent[program.values.buffer[value]]):
                 yield step, value
-
-
-__all__ = [
-    "ComparedResult",
-    "Kept",
-    "LayerRow",
-    "ResultComparer",
-    "Scale",
-    "overwritten",
-    "remaining",
-    "row_of",
-    "run",
-    "shown",
-]

@@ -88,6 +88,3 @@ class TransformerEncoderLayer(Module):
 
     def _fed(self, x: EagerTensor) -> EagerTensor:
         return self.drops[2](self.second(self.drops[1](self.first(x).relu())))  # type: ignore[no-any-return]
-
-
-__all__ = ["MultiheadAttention", "TransformerEncoderLayer"]

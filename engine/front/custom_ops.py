@@ -337,6 +337,3 @@ def _slope(made: Callable[..., EagerTensor]) -> Callable[..., EagerTensor]:
         return total
 
     return function
-
-
-__all__ = ["custom_op", "forget"]

@@ -270,6 +270,3 @@ def _called(what: str, function: Function, leaves: Sequence[EagerTensor]) -> Eag
     if not isinstance(result, EagerTensor):
         raise EngineError(f"{what}: the function gives {type(result).__name__}; a tensor is needed")
     return result
-
-
-__all__ = ["grad", "gradgradcheck", "hessian", "hvp", "inference_mode", "jacobian", "jvp", "vjp", "vmap"]

@@ -78,6 +78,3 @@ def diagnose(
         out=out,
         **defects,
     )
-
-
-__all__ = ["diagnose"]

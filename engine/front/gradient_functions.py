@@ -50,6 +50,3 @@ class GradientFunction:
     def __repr__(self) -> str:
         kept = f" {self._node.name}" if self._node.name else ""
         return f"<GradientFunction {self.kind}{kept} {self._node.dtype}[{', '.join(map(str, self._node.shape))}]>"
-
-
-__all__ = ["GradientFunction"]

@@ -248,6 +248,3 @@ def _is_mask(node: Node) -> bool:
 def _same_bytes(a: Node, b: Node) -> bool:
     one, other = (node.array.__array_interface__ for node in (a, b))
     return one["data"] == other["data"] and a.strides == b.strides and a.shape == b.shape
-
-
-__all__ = ["ChangeableValue"]

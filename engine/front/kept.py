@@ -119,6 +119,3 @@ class KeptPrograms(Generic[Lent]):
         for oldest in self._known.values():
             while self._nbytes > nbytes and oldest.idle:
                 self._nbytes -= oldest.idle.pop(0).nbytes
-
-
-__all__ = ["KeptPrograms"]

@@ -71,6 +71,3 @@ def _mixed(*numbers: int) -> int:
     """Return 63 bits that differ, but for chance, for different numbers."""
     mixed = np.random.SeedSequence([number & 2**64 - 1 for number in numbers]).generate_state(1, np.uint64)
     return int(mixed[0]) >> 1
-
-
-__all__ = ["bits", "evaluation", "key_and_salt", "training"]

@@ -170,6 +170,3 @@ def _places(array: Array, owner: Array) -> Array:
         along[axis] = n
         at += (np.arange(n) * (step // array.itemsize)).reshape(along)
     return at
-
-
-__all__ = ["CopyWarning", "base_of", "based", "kept_apart", "pasted", "reviewed", "succeed"]

@@ -313,6 +313,3 @@ def _built(graph: Graph, found: _Recorded, frozen: frozenset[str]) -> Tensor:
         graph.expand(added)  # in the order of what was typed, which is that in which gradients add up
     graph.writes.update({made[found.states[key]]: made[node] for key, node in found.writes.items()})
     return made[found.outputs]
-
-
-__all__ = ["model"]

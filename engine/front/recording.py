@@ -117,6 +117,3 @@ def scope(prefix: str, *, layer: int | None = None) -> Iterator[None]:
         yield
     finally:
         now.scope = outer
-
-
-__all__ = ["Recording", "scope", "unchanged", "unread"]

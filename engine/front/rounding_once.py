@@ -52,6 +52,3 @@ def in_float32(function: Callable[P, T]) -> Callable[P, T]:
 def _wide(value: Any) -> Any:
     narrow = isinstance(value, ChangeableValue) and value.dtype.itemsize <= 2
     return value.astype(np.float32) if narrow else value
-
-
-__all__ = ["in_float32"]

@@ -40,6 +40,3 @@ def state(data: Any, *, dtype: Any = None, name: str = "") -> State:
     made = tensor(data, dtype=dtype, name=name)
     made._node.storage.changes.kept = True  # noqa: SLF001 - of ours
     return State(made._node, made.shape)  # noqa: SLF001 - of ours
-
-
-__all__ = ["State", "state"]

@@ -106,6 +106,3 @@ def _check_gradient(node: Node, source: Node, came: Node, more: Node) -> None:
         raise EngineError(
             f"the derivative of {node.kind} by {source} is {_first(more)}; the gradient that came in is finite"
         )
-
-
-__all__ = ["all_gradients", "anomalies", "detect_anomaly", "hooked", "recorded_gradients"]

@@ -114,6 +114,3 @@ def _program(program: Program) -> Program:
             strides=values.strides * np.repeat(grown, np.diff(values.dim_starts)),
         ),
     )
-
-
-__all__ = ["in_float64", "is_wide", "widened"]

@@ -66,6 +66,3 @@ def _evidence(row: AuditRow) -> KernelRow:
         max_error=row.max_error if isfinite(row.max_error) else None,
         cases=row.cases,
     )
-
-
-__all__ = ["measured"]

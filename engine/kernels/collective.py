@@ -186,17 +186,3 @@ def _padded(part: Array, out: Array) -> None:
     flat = out.reshape(-1)
     flat[: part.size] = part
     flat[part.size :] = 0
-
-
-__all__ = [
-    "ALONE",
-    "NOTHING",
-    "Communicator",
-    "RankGroup",
-    "bind_collective",
-    "bind_own_part",
-    "communicating",
-    "part_of",
-    "receive",
-    "summed",
-]

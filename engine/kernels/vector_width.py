@@ -21,6 +21,3 @@ def wide() -> bool:
     On others they are right but slow.
     """
     return bool({"avx512f", "fma"} & processor.flags())
-
-
-__all__ = ["lanes", "wide"]

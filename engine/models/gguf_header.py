@@ -109,6 +109,3 @@ def _walk(walk: _Walk) -> None:
         if dimensions > DIMENSIONS:
             raise walk.refuse(f"a tensor of {dimensions} dimensions; {DIMENSIONS} are the most")
         walk.skip(8 * dimensions + 4 + 8, "a tensor")
-
-
-__all__ = ["check_header"]

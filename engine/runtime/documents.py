@@ -149,6 +149,3 @@ def _data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array
     if kind.kind == "i":
         return (np.arange(count) % 4).astype(kind).reshape(shape)
     return (0.5 * rng.standard_normal(count)).astype(kind).reshape(shape)
-
-
-__all__ = ["Playable", "playable"]

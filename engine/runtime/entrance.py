@@ -152,6 +152,3 @@ def _key(plan: Plan) -> bytes:
             elif field.name in ("fixed", "gaps"):
                 state.update(f"{field.name} {sorted(value.items())}".encode())
     return state.digest()
-
-
-__all__ = ["admit", "carried", "planned", "planned_once"]

@@ -56,6 +56,3 @@ def in_numbers(array: Array) -> str:
     if len(flat) <= ELEMENTS:
         return ", ".join(f"{number:.4g}" for number in flat.tolist())
     return f"length {float(np.sqrt(np.square(flat).sum())):.4g}"
-
-
-__all__ = ["in_numbers", "worked_document"]

@@ -86,6 +86,3 @@ def _content(program: Program) -> bytes:
     told = [(step, group, program.ops.meta[step].get("params")) for step, group in collectives(program)]
     state.update(repr(told).encode())
     return state.digest()
-
-
-__all__ = ["RanksReport", "judge_ranks"]

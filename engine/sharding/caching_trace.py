@@ -127,6 +127,3 @@ class _Host:
         self.pools[stream].free(self.address[buffer] - stream * POOL, 0)
         if seen:
             yield {"event": "returned", "block": buffer}
-
-
-__all__ = ["events_of", "shared_buffers"]

@@ -256,6 +256,3 @@ class MpiRank:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["MpiGroup", "MpiRank", "agree", "by_rank", "ending_together", "launched", "mpi", "rank_here"]

@@ -367,6 +367,3 @@ def _of(name: str, number: int) -> str:
 def _boundary(tensor: Tensor, number: int, stage: int) -> str:
     """Return the name of what crosses into a stage, or of what comes back from it."""
     return f"{_of(tensor.name, number)}.to{stage}"
-
-
-__all__ = ["STREAMS", "Pipeline", "pipeline"]

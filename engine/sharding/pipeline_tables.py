@@ -134,6 +134,3 @@ def _bounds(loads: Sequence[int], parts: int) -> tuple[int, ...]:
             for start in range(len(loads) - left)
         }
     return best[0][1]
-
-
-__all__ = ["BALANCES", "SCHEDULES", "Pass", "cuts", "in_flight", "layers_of"]

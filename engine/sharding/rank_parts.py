@@ -98,6 +98,3 @@ def _grid(rows: int, columns: int) -> tuple[tuple[Ranks, ...], tuple[Ranks, ...]
     count = rows * columns
     across = tuple(tuple(range(row * columns, (row + 1) * columns)) for row in range(rows))
     return across, tuple(tuple(range(column, count, columns)) for column in range(columns))
-
-
-__all__ = ["DATA", "EXPERTS", "REPLICAS", "SHARDS", "TENSOR", "Spread", "groups_of", "part", "whole"]

@@ -106,6 +106,3 @@ _RINGS: Final[dict[str, Callable[[int, int, int], Row]]] = {
     "recv": lambda nbytes, _, __: (0, nbytes),
 }
 """Kind -> bytes of a rank by what it brings, the ranks, and its place behind the root."""
-
-
-__all__ = ["RankTraffic", "traffic"]

@@ -217,6 +217,3 @@ class _Step:
     def document(self) -> Document:
         """Return the plan of a rank, or those of all stages."""
         return joined(self.plans, self.world.step.groups) if self.microbatches else Document.of(self.plans[0])
-
-
-__all__ = ["RankedTrainer"]

@@ -183,6 +183,3 @@ def _needs(program: Program) -> Iterator[list[int]]:
             written[op.stream].update(dict.fromkeys(writes, op.step))
             read[op.stream].update(dict.fromkeys(reads, op.step))
         yield found
-
-
-__all__ = ["COMM", "COMPUTE", "STREAMS", "on_streams", "scheduled", "with_waits"]

@@ -470,6 +470,3 @@ class _Sharder:
         mine = graph.op("own_part", weight, name=f"{weight.name}.part", **group)
         mine = self.optimizer.update(graph, mine, gradient, given)
         return graph.op("all_gather_over", mine, weight, name=f"{weight.name}.whole", **group)
-
-
-__all__ = ["MEAN", "Sharded", "Sharding", "shard"]

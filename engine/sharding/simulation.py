@@ -213,6 +213,3 @@ def _in_group(step: RankedStep, name: str, rank: int) -> RankGroup:
 def _array(runtime: Runtime, name: str) -> Array:
     leaf = next(leaf for leaf in runtime.lowered.graph.leafs if leaf.name == name)
     return runtime.array(runtime.lowered.value_of[leaf])
-
-
-__all__ = ["RankedStep", "Simulation"]

@@ -183,5 +183,3 @@ RULES: Final[Mapping[str, tuple[Ways, ...]]] = {
     "get_rows": (_SECOND,),
 }
 """Kind -> the rules that together give its ways."""
-
-__all__ = ["PARTIAL", "RULES", "WHOLE", "Layout", "SplitWay", "held", "ways"]

@@ -122,6 +122,3 @@ def in_parts(codes: int, starts: int, count: int, _kept: tuple[object, ...]) -> 
         team.wake(helpers)
     if _share(team.address, codes, starts, count, helpers, PATIENCE):
         raise EngineError("a kernel that is shared between threads raised an exception")
-
-
-__all__ = ["in_parts", "shared"]

@@ -110,6 +110,3 @@ def _filled(file: IO[bytes], data: bytearray) -> int:
         view[done : done + len(piece)] = piece
         done += len(piece)
     return done
-
-
-__all__ = ["read_npy", "read_npz"]

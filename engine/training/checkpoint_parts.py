@@ -98,6 +98,3 @@ def forget(path: Path, kept: Sequence[str]) -> None:
 
 def _escaped(name: str) -> str:
     return re.sub(r"([*?[])", r"[\1]", name)
-
-
-__all__ = ["forget", "read_parts", "write_part"]

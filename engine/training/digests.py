@@ -32,6 +32,3 @@ def ordered(packed: bytes) -> bytes:
     text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join((len(text).to_bytes(8, "little"), text, memoryview(packed)[8 + length :]))
-
-
-__all__ = ["digest", "ordered"]

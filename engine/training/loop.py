@@ -338,6 +338,3 @@ def _progress(
         training=training,
         result=result,
     )
-
-
-__all__ = ["CHECKPOINT_EVERY", "BatchProgress", "Fitted", "epoch", "fit"]

@@ -156,6 +156,3 @@ def _live(program: Program, rows: list[tuple[int, int, int, bool, int]]) -> Mapp
         last[here] = step
     end(slice(0, count), np.where(kept, steps, last + 1))
     return {name: np.cumsum(change[place])[:-1] for place, name in enumerate(CATEGORIES)}
-
-
-__all__ = ["MemoryOfRun", "MemoryProbe"]

@@ -81,6 +81,3 @@ class _InOrder(Runtime):
             if observer is not None:
                 observer(step, self.operands(step), self.results(step))
         return self.outputs()
-
-
-__all__ = ["OnlineTrainer"]

@@ -311,16 +311,3 @@ class _Told:
 
 def _full(graph: Any, value: float, dtype: str) -> Any:
     return graph.op("full", shape=(1,), value=value, dtype=dtype)
-
-
-__all__ = [
-    "ACCUMULATED",
-    "AVERAGE",
-    "BEST",
-    "SCALE",
-    "SKIPPED",
-    "NarrowGraph",
-    "StepRules",
-    "StepUpdate",
-    "WeightGroup",
-]

@@ -212,6 +212,3 @@ def optimizer(
 
 
 _RULES: Final = frozenset(StepRules.__struct_fields__)
-
-
-__all__ = ["TensorOptimizer", "optimizer"]

@@ -252,6 +252,3 @@ def _waits(axes: Axes, program: Program, rows: Any) -> None:
                 arrowprops={"arrowstyle": "->", "linestyle": ":", "color": pale(INK, 0.2), "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0},
             )  # fmt: skip
             axes.plot(*start, marker="o", markersize=3.5, color=pale(INK, 0.2), zorder=3.6, gid="waited for")
-
-
-__all__ = ["NAMED_OPS", "GraphLooks", "draw_graph", "edges"]

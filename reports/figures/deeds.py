@@ -52,6 +52,3 @@ def buffers_of(verdict: Mapping[str, Any], run: int) -> Iterator[int]:
 def findings_of(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return all findings of a verdict, the most important first."""
     return [verdict, *(verdict.get("also") or ())]
-
-
-__all__ = ["buffers_of", "deeds", "findings_of", "run_of"]

@@ -225,6 +225,3 @@ def _moved(box: tuple[int, int, int, int], shown: Scene, near: Scene, buffer: in
     assert near.plan is not None
     by = int(near.plan.offset[buffer] - shown.plan.offset[buffer])
     return box[0], box[1], box[2] + by, box[3] + by
-
-
-__all__ = ["StorySide", "story"]

@@ -88,6 +88,3 @@ def server(files: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
         return ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
         raise OutputError(f"port {port} cannot be listened at: {error}") from None
-
-
-__all__ = ["PYODIDE", "server", "site"]

@@ -100,6 +100,3 @@ def memory_table(memory: MemoryOfRun | None) -> list[Section]:
     rows.append(("together", in_bytes(sum(predicted.values())), in_bytes(sum(measured.values()))))
     title = f"memory at the fullest step, by category; the default run took {in_bytes(memory.nbytes)} with gaps"
     return [(title, ("", "predicted", "measured"), rows)]
-
-
-__all__ = ["diagnose_model", "diagnose_named", "memory_table"]

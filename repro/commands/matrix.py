@@ -176,6 +176,3 @@ def _print(rows: Sequence[MatrixRow], skipped: Sequence[dict[str, Any]]) -> None
         f"{len(rows)} rows of {len(DETECTORS)} detectors, {cells} cells; {small} small scenarios, each with its twin; "
         + (f"{wrong} rows differ from what is expected" if wrong else "none differs from what is expected")
     )
-
-
-__all__ = ["MatrixRow", "Task", "row_of", "run_matrix"]

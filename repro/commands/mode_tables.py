@@ -76,6 +76,3 @@ def _inputs(equal: bool | None) -> str:  # noqa: FBT001 - a fact of the record
 
 def _errors(found: Iterable[float | None]) -> list[str]:
     return ["not finite" if error is None else "0" if not error else f"{error:.3g}" for error in found]
-
-
-__all__ = ["sections"]

@@ -65,6 +65,3 @@ def _entry(name: str) -> Entry:
         causes=", ".join(f"{class_} {fault}" for class_, fault in scenario.expected),
         picture=picture,
     )
-
-
-__all__ = ["page"]

@@ -85,6 +85,3 @@ def otherwise(scenario: AnyScenario) -> Iterator[str]:
 def in_words(class_: str) -> str:
     """Return a class with its words; what is none as it is."""
     return f"{class_}: {CLASSES[class_]}" if class_ in CLASSES else class_
-
-
-__all__ = ["DETECTOR_NAMES", "MARKS", "answers", "defects", "in_words", "marks", "notes", "otherwise"]

@@ -100,6 +100,3 @@ def _library() -> str:
             continue
         return which
     raise EngineError(reasons[0] if reasons else "no library of ggml is known")
-
-
-__all__ = ["SMALL_SIZE", "Sides", "graph", "picture", "sides", "small"]

@@ -83,6 +83,3 @@ def _short(thing: Any) -> str:
     if isinstance(thing, SmallDocument):
         return f"{thing.text} | {thing.slots}"
     return str(thing) or "none"
-
-
-__all__ = ["answers", "entry", "tale"]

@@ -18,6 +18,3 @@ def mapping(workers: int) -> Iterator[Callable[..., Any]]:
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         yield pool.map
-
-
-__all__ = ["mapping"]

@@ -54,6 +54,3 @@ def said(evidence: Evidence, verdict: Verdict) -> Said:
     }
     status = {detector: says["status"] for detector, says in verdict.detectors.items()}
     return {detector: None if status[detector] == "not run" else frozenset(kinds) for detector, kinds in found.items()}
-
-
-__all__ = ["BELIEFS", "DETECTORS", "REPORTABLE", "Said", "said"]

@@ -65,6 +65,3 @@ def _declared(kind: type) -> dict[str, Any]:
 def _names(hint: Any, kind: type) -> bool:
     """Whether a type is made of `kind` itself: such a field is checked where it was made."""
     return kind in get_args(hint)
-
-
-__all__ = ["check_fields"]

@@ -118,6 +118,3 @@ def _events(made: Program, text: str) -> Any:
         raise ModelError("events", f"{text!r}: expected words like 0+x and 3-x of {', '.join(names)}")
     found = [(int(step), kinds[sign], names.index(name)) for step, sign, name in rows]
     return np.array(found, dtype=np.int64).reshape(-1, 3)
-
-
-__all__ = ["SmallDocument", "document"]
