@@ -50,14 +50,12 @@ At = Callable[[int, int], None]
 
 SHARE: Final = 1 << 25
 COUNT: Final = 32
+"""Bytes, and number, of read-only parameters verified after each run: about as many, at least one."""
 SECONDS: Final = 60.0
 MEMORY: Final = 1 << 32
 """What a child with kernels of the user's may take, unless told otherwise."""
 OWN_KERNEL: Final = "own"
 """The variant of kernels of the user's (`engine.front.custom_ops`)."""
-
-"""Bytes, and number, of read-only parameters verified after each run: about as many, at least
-one."""
 
 
 class Sanitizer:

@@ -201,11 +201,8 @@ def join(programs: Sequence[Program]) -> Batch:
         version=first.version,
         buffers=Buffers(
             names=tuple(chain.from_iterable(_buffer_names(k, p) for k, p in enumerate(programs))),
-            nbytes=_flat([p.buffers.nbytes for p in programs]),
-            alignment=_flat([p.buffers.alignment for p in programs]),
             arena=_flat([p.buffers.arena + np.int32(k * arenas) for k, p in enumerate(programs)]),
-            role=_flat([p.buffers.role for p in programs]),
-            read_only=_flat([p.buffers.read_only for p in programs]),
+            **_columns([p.buffers for p in programs], "nbytes alignment role read_only"),
             nbytes_range={
                 int(buffer[k]) + row: ends
                 for k, p in enumerate(programs)
@@ -215,12 +212,7 @@ def join(programs: Sequence[Program]) -> Batch:
         values=Values(
             names=tuple(chain.from_iterable(p.values.names for p in programs)),
             buffer=_flat([p.values.buffer + np.int32(buffer[k]) for k, p in enumerate(programs)]),
-            dtype=_flat([p.values.dtype for p in programs]),
-            offset=_flat([p.values.offset for p in programs]),
-            dim_starts=_joined_starts([p.values.dim_starts for p in programs]),
-            shape=_flat([p.values.shape for p in programs]),
-            strides=_flat([p.values.strides for p in programs]),
-            bit_offset=_flat([p.values.bit_offset for p in programs]),
+            **_columns([p.values for p in programs], "dtype offset dim_starts shape strides bit_offset"),
         ),
         ops=Ops(
             names=tuple(chain.from_iterable(p.ops.names for p in programs)),
@@ -229,14 +221,9 @@ def join(programs: Sequence[Program]) -> Batch:
             operands=_flat([p.ops.operands + np.int32(value[k]) for k, p in enumerate(programs)]),
             results=_flat([p.ops.results + np.int32(value[k]) for k, p in enumerate(programs)]),
             in_place=_flat([p.ops.in_place.reshape(-1, 2) for p in programs]),
-            in_place_strength=_flat([p.ops.in_place_strength for p in programs]),
-            in_place_known=_flat([p.ops.in_place_known for p in programs]),
-            stream=_flat([p.ops.stream for p in programs]),
             after=_flat([p.ops.after + np.int32(op[k]) for k, p in enumerate(programs)]),
-            operand_starts=_joined_starts([p.ops.operand_starts for p in programs]),
-            result_starts=_joined_starts([p.ops.result_starts for p in programs]),
-            in_place_starts=_joined_starts([p.ops.in_place_starts for p in programs]),
-            after_starts=_joined_starts([p.ops.after_starts for p in programs]),
+            **_columns([p.ops for p in programs], "in_place_strength in_place_known stream"),
+            **_columns([p.ops for p in programs], "operand_starts result_starts in_place_starts after_starts"),
             meta={int(op[k]) + step: meta for k, p in enumerate(programs) for step, meta in p.ops.meta.items()},
         ),
     )
@@ -403,6 +390,12 @@ def _buffer_names(index: int, program: Program) -> Sequence[str]:
 def _joined_starts(parts: Sequence[Int64s]) -> Int64s:
     at = starts(part[-1] for part in parts)
     return np.concatenate([[0], *(part[1:] + at[k] for k, part in enumerate(parts))]).astype(np.int64)
+
+
+def _columns(tables: Sequence[Any], names: str) -> dict[str, Any]:
+    """Return the columns of that name of several tables, one behind the other."""
+    parts = {name: [getattr(table, name) for table in tables] for name in names.split()}
+    return {name: (_joined_starts if name.endswith("_starts") else _flat)(column) for name, column in parts.items()}
 
 
 def _flat(parts: Sequence[Any]) -> Any:

@@ -44,6 +44,37 @@ erf = _of("erf", "the error function")
 square = _of("sqr", "x * x")
 
 
+def _by(name: str, words: str, function: Callable[[EagerTensor], EagerTensor]) -> Callable[[EagerTensor], EagerTensor]:
+    """Return a function that is one expression, of tensors of any shape."""
+
+    def computed(x: EagerTensor) -> EagerTensor:
+        return function(x)
+
+    computed.__name__ = computed.__qualname__ = name
+    computed.__doc__ = f"Return {words}."
+    return in_float32(computed)
+
+
+log2 = _by("log2", "the logarithm to base 2", lambda x: x.log() * (1 / log(2)))
+log10 = _by("log10", "the logarithm to base 10", lambda x: x.log() * (1 / log(10)))
+exp2 = _by("exp2", "2 ** x", lambda x: (x * log(2)).exp())
+reciprocal = _by("reciprocal", "1 / x", lambda x: 1.0 / x)
+rsqrt = _by("rsqrt", "1 / sqrt(x)", lambda x: 1.0 / x.sqrt())
+tan = _by("tan", "the tangent", lambda x: x.sin() / x.cos())
+sinh = _by("sinh", "the hyperbolic sine", lambda x: (expm1(x) - expm1(-x)) * 0.5)
+cosh = _by("cosh", "the hyperbolic cosine", lambda x: (x.exp() + (-x).exp()) * 0.5)
+asin = _by("asin", "the inverse sine, of -1 to 1", lambda x: atan(x / ((1.0 - x) * (1.0 + x)).sqrt()))
+acos = _by("acos", "the inverse cosine, of -1 to 1", lambda x: pi / 2 - asin(x))
+frac = _by("frac", "x - trunc(x); its derivative is 1", lambda x: x - trunc(x))
+relu6 = _by("relu6", "min(max(x, 0), 6)", lambda x: x.clamp(0.0, 6.0))
+hardsigmoid = _by("hardsigmoid", "min(max(x / 6 + 1/2, 0), 1)", lambda x: (x * (1 / 6) + 0.5).clamp(0.0, 1.0))
+hardswish = _by("hardswish", "x * hardsigmoid(x)", lambda x: x * hardsigmoid(x))
+softsign = _by("softsign", "x / (1 + |x|)", lambda x: x / (x.abs() + 1.0))
+log_sigmoid = _by("log_sigmoid", "log(sigmoid(x)) without overflow", lambda x: -(-x).softplus())
+mish = _by("mish", "x * tanh(softplus(x))", lambda x: x * x.softplus().tanh())
+tanhshrink = _by("tanhshrink", "x - tanh(x)", lambda x: x - x.tanh())
+
+
 def ceil(x: EagerTensor) -> EagerTensor:
     """Return the next whole number above; its derivative is 0."""
     return -floor(-x)
@@ -52,72 +83,6 @@ def ceil(x: EagerTensor) -> EagerTensor:
 def trunc(x: EagerTensor) -> EagerTensor:
     """Return the next whole number towards 0; its derivative is 0."""
     return sign(x) * floor(x.abs())
-
-
-@in_float32
-def frac(x: EagerTensor) -> EagerTensor:
-    """Return x - trunc(x); its derivative is 1."""
-    return x - trunc(x)
-
-
-@in_float32
-def log2(x: EagerTensor) -> EagerTensor:
-    """Return the logarithm to base 2."""
-    return x.log() * (1 / log(2))
-
-
-@in_float32
-def log10(x: EagerTensor) -> EagerTensor:
-    """Return the logarithm to base 10."""
-    return x.log() * (1 / log(10))
-
-
-@in_float32
-def exp2(x: EagerTensor) -> EagerTensor:
-    """Return 2 ** x."""
-    return (x * log(2)).exp()
-
-
-@in_float32
-def reciprocal(x: EagerTensor) -> EagerTensor:
-    """Return 1 / x."""
-    return 1.0 / x
-
-
-@in_float32
-def rsqrt(x: EagerTensor) -> EagerTensor:
-    """Return 1 / sqrt(x)."""
-    return 1.0 / x.sqrt()
-
-
-@in_float32
-def tan(x: EagerTensor) -> EagerTensor:
-    """Return the tangent."""
-    return x.sin() / x.cos()
-
-
-@in_float32
-def sinh(x: EagerTensor) -> EagerTensor:
-    """Return the hyperbolic sine."""
-    return (expm1(x) - expm1(-x)) * 0.5
-
-
-@in_float32
-def cosh(x: EagerTensor) -> EagerTensor:
-    """Return the hyperbolic cosine."""
-    return (x.exp() + (-x).exp()) * 0.5
-
-
-@in_float32
-def asin(x: EagerTensor) -> EagerTensor:
-    """Return the inverse sine, of -1 to 1."""
-    return atan(x / ((1.0 - x) * (1.0 + x)).sqrt())
-
-
-@in_float32
-def acos(x: EagerTensor) -> EagerTensor:
-    """Return the inverse cosine, of -1 to 1."""
-    return pi / 2 - asin(x)
 
 
 @in_float32
@@ -235,27 +200,9 @@ def lerp(a: EagerTensor, b: Any, weight: Any) -> EagerTensor:
 
 
 @in_float32
-def relu6(x: EagerTensor) -> EagerTensor:
-    """Return min(max(x, 0), 6)."""
-    return x.clamp(0.0, 6.0)
-
-
-@in_float32
 def hardtanh(x: EagerTensor, low: float = -1.0, high: float = 1.0) -> EagerTensor:
     """Return min(max(x, low), high)."""
     return x.clamp(low, high)
-
-
-@in_float32
-def hardsigmoid(x: EagerTensor) -> EagerTensor:
-    """Return min(max(x / 6 + 1/2, 0), 1)."""
-    return (x * (1 / 6) + 0.5).clamp(0.0, 1.0)
-
-
-@in_float32
-def hardswish(x: EagerTensor) -> EagerTensor:
-    """Return x * hardsigmoid(x)."""
-    return x * hardsigmoid(x)
 
 
 @in_float32
@@ -290,30 +237,6 @@ def selu(x: EagerTensor) -> EagerTensor:
     """Return elu with alpha and scale of self-normalizing networks."""
     scale, alpha = SELU
     return elu(x, alpha) * scale
-
-
-@in_float32
-def softsign(x: EagerTensor) -> EagerTensor:
-    """Return x / (1 + |x|)."""
-    return x / (x.abs() + 1.0)
-
-
-@in_float32
-def log_sigmoid(x: EagerTensor) -> EagerTensor:
-    """Return log(sigmoid(x)) without overflow."""
-    return -(-x).softplus()
-
-
-@in_float32
-def mish(x: EagerTensor) -> EagerTensor:
-    """Return x * tanh(softplus(x))."""
-    return x * x.softplus().tanh()
-
-
-@in_float32
-def tanhshrink(x: EagerTensor) -> EagerTensor:
-    """Return x - tanh(x)."""
-    return x - x.tanh()
 
 
 @in_float32
@@ -358,60 +281,10 @@ def ones_like(x: EagerTensor) -> EagerTensor:
 
 
 __all__ = [
-    "acos",
-    "asin",
-    "atan",
-    "atan2",
-    "ceil",
-    "celu",
-    "clone",
-    "cosh",
-    "elu",
-    "erf",
-    "exp2",
-    "expm1",
-    "floor",
-    "fmod",
-    "frac",
-    "glu",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "hypot",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "leaky_relu",
-    "lerp",
-    "log1p",
-    "log2",
-    "log10",
-    "log_sigmoid",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "masked_fill",
-    "mish",
-    "nan_to_num",
-    "ones_like",
-    "prelu",
-    "reciprocal",
-    "relu6",
-    "remainder",
-    "round",
-    "rsqrt",
-    "selu",
-    "sign",
-    "sinh",
-    "softshrink",
-    "softsign",
-    "square",
-    "tan",
-    "tanhshrink",
-    "threshold",
-    "trunc",
-    "zeros_like",
-]
+    "acos", "asin", "atan", "atan2", "ceil", "celu", "clone", "cosh", "elu", "erf", "exp2", "expm1", "floor",
+    "fmod", "frac", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hypot", "isfinite", "isinf",
+    "isnan", "leaky_relu", "lerp", "log1p", "log2", "log10", "log_sigmoid", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "masked_fill", "mish", "nan_to_num", "ones_like", "prelu",
+    "reciprocal", "relu6", "remainder", "round", "rsqrt", "selu", "sign", "sinh", "softshrink", "softsign",
+    "square", "tan", "tanhshrink", "threshold", "trunc", "zeros_like",
+]  # fmt: skip

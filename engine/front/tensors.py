@@ -35,7 +35,7 @@ while another thread uses it is the caller's to order.
 What this module does not see: graphs, plans, kernels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from threading import Lock
 from typing import Any, Final
@@ -63,6 +63,16 @@ from engine.ops.shapes import counts, real
 
 _accumulating: Final = Lock()
 """Held while gradients are added to leaves, which several threads may share."""
+
+
+def _function(kind: str, words: str) -> "Callable[[EagerTensor], EagerTensor]":
+    """Return the method that is one row of the table."""
+
+    def function(self: "EagerTensor") -> "EagerTensor":
+        return _unary(kind, self)
+
+    function.__name__, function.__doc__ = kind, f"Return {words}."
+    return function
 
 
 class EagerTensor(ChangeableValue):
@@ -252,49 +262,17 @@ class EagerTensor(ChangeableValue):
 
     # functions
 
-    def exp(self) -> "EagerTensor":
-        """Return e ** x."""
-        return _unary("exp", self)
-
-    def log(self) -> "EagerTensor":
-        """Return the natural logarithm."""
-        return _unary("log", self)
-
-    def sqrt(self) -> "EagerTensor":
-        """Return the square root."""
-        return _unary("sqrt", self)
-
-    def abs(self) -> "EagerTensor":
-        """Return |x|; its derivative at 0 is 0."""
-        return _unary("abs", self)
-
-    def sin(self) -> "EagerTensor":
-        """Return the sine."""
-        return _unary("sin", self)
-
-    def cos(self) -> "EagerTensor":
-        """Return the cosine."""
-        return _unary("cos", self)
-
-    def tanh(self) -> "EagerTensor":
-        """Return the hyperbolic tangent."""
-        return _unary("tanh", self)
-
-    def relu(self) -> "EagerTensor":
-        """Return max(x, 0); its derivative at 0 is 0."""
-        return _unary("relu", self)
-
-    def sigmoid(self) -> "EagerTensor":
-        """Return 1 / (1 + exp(-x))."""
-        return _unary("sigmoid", self)
-
-    def softplus(self) -> "EagerTensor":
-        """Return log(1 + exp(x))."""
-        return _unary("softplus", self)
-
-    def silu(self) -> "EagerTensor":
-        """Return x * sigmoid(x)."""
-        return _unary("silu", self)
+    exp = _function("exp", "e ** x")
+    log = _function("log", "the natural logarithm")
+    sqrt = _function("sqrt", "the square root")
+    abs = _function("abs", "|x|; its derivative at 0 is 0")
+    sin = _function("sin", "the sine")
+    cos = _function("cos", "the cosine")
+    tanh = _function("tanh", "the hyperbolic tangent")
+    relu = _function("relu", "max(x, 0); its derivative at 0 is 0")
+    sigmoid = _function("sigmoid", "1 / (1 + exp(-x))")
+    softplus = _function("softplus", "log(1 + exp(x))")
+    silu = _function("silu", "x * sigmoid(x)")
 
     def gelu(self, *, exact: bool = False) -> "EagerTensor":
         """Return gelu by tanh, or by erf if `exact`."""

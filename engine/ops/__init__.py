@@ -1,7 +1,8 @@
 """The op table: for each kind its shape rule, its derivatives, and what it writes over.
 
-To add an op, add its `Rule` to the file of its family (a line of `engine.ops.row`), its kernel to the table of `engine.kernels`,
-what it computes to `engine.ops.op_reference`, and what it means to the oracle of the tests.
+To add an op, add its row to the file of its family (`engine.ops.row`), its kernel to the table of
+`engine.kernels`, what it computes to `engine.ops.op_reference`, and what it means to the oracle of
+the tests.
 """
 
 from typing import Final

@@ -27,12 +27,12 @@ An entry that is unknown, missing or of another type is refused with its place. 
 to the file. The decoding is msgspec's. What this module does not see: how anything trains.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -79,6 +79,9 @@ def _check_sizes(table: msgspec.Struct) -> None:
 class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A table of the file that says its kind."""
 
+    maker: ClassVar[Callable[..., Model | Dataset]]
+    """Who makes what a table describes of its fields, where no `made` of its own does."""
+
     def __post_init__(self) -> None:
         """Check the seed of a table that has one."""
         seed = getattr(self, "seed", 0)
@@ -86,10 +89,16 @@ class _KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
             raise EngineError(f"seed is {seed}; it must be at least 0")
         _check_sizes(self)
 
+    def made(self, folder: Path) -> Any:
+        """Return the model or dataset of the table; a path in it is one of `folder`."""
+        fields = msgspec.structs.asdict(self)
+        return self.maker(**fields | ({"path": folder / fields["path"]} if "path" in fields else {}))
+
 
 class Mlp(_KindTable, frozen=True, tag="mlp"):
     """`engine.models.mlp.mlp`."""
 
+    maker = staticmethod(mlp)
     sizes: tuple[int, ...]
     activation: str = "relu"
     seed: int = 0
@@ -98,11 +107,6 @@ class Mlp(_KindTable, frozen=True, tag="mlp"):
     def numbers(self) -> int:
         """Numbers in its weights."""
         return sum((a + 1) * b for a, b in pairwise(self.sizes))
-
-    def made(self, folder: Path) -> Model:
-        """Return the model."""
-        del folder
-        return mlp(self.sizes, activation=self.activation, seed=self.seed)
 
 
 class Gpt2(_KindTable, frozen=True, tag="gpt2"):
@@ -216,6 +220,7 @@ class Llama(_KindTable, frozen=True, tag="llama"):
 class Cnn(_KindTable, frozen=True, tag="cnn"):
     """`engine.models.cnn.cnn`."""
 
+    maker = staticmethod(cnn)
     size: int
     """Height and width of the images."""
     classes: int
@@ -230,28 +235,20 @@ class Cnn(_KindTable, frozen=True, tag="cnn"):
         widths = (self.inputs, *self.channels)
         return sum(25 * a * b for a, b in pairwise(widths)) + self.size**2 * (max(widths) + self.classes * widths[-1])
 
-    def made(self, folder: Path) -> Model:
-        """Return the model."""
-        del folder
-        return cnn(size=self.size, classes=self.classes, channels=self.channels, inputs=self.inputs, seed=self.seed)
-
 
 class Moons(_KindTable, frozen=True, tag="moons"):
     """`engine.training.data.moons`."""
 
+    maker = staticmethod(sources.moons)
     points: int
     noise: float = 0.1
     seed: int = 0
-
-    def made(self, folder: Path) -> Dataset:
-        """Return the dataset."""
-        del folder
-        return sources.moons(self.points, noise=self.noise, seed=self.seed)
 
 
 class ShapesTable(_KindTable, frozen=True, tag="shapes"):
     """`engine.training.data.shapes`."""
 
+    maker = staticmethod(sources.shapes)
     images: int
     size: int = 12
     noise: float = 0.2
@@ -262,45 +259,31 @@ class ShapesTable(_KindTable, frozen=True, tag="shapes"):
         """Numbers in its images."""
         return self.images * self.size**2
 
-    def made(self, folder: Path) -> Dataset:
-        """Return the dataset."""
-        del folder
-        return sources.shapes(self.images, size=self.size, noise=self.noise, seed=self.seed)
-
 
 class Text(_KindTable, frozen=True, tag="text"):
     """`engine.training.data.text`."""
 
+    maker = staticmethod(sources.text)
     path: str
     seq: int
     shard: int = 1
-
-    def made(self, folder: Path) -> Dataset:
-        """Return the dataset."""
-        return sources.text(folder / self.path, seq=self.seq, shard=self.shard)
 
 
 class Tokens(_KindTable, frozen=True, tag="tokens"):
     """`engine.training.data.tokens`."""
 
+    maker = staticmethod(sources.tokens)
     path: str
     seq: int
     shard: int = 1
-
-    def made(self, folder: Path) -> Dataset:
-        """Return the dataset."""
-        return sources.tokens(folder / self.path, seq=self.seq, shard=self.shard)
 
 
 class Arrays(_KindTable, frozen=True, tag="arrays"):
     """`engine.training.data.arrays`."""
 
+    maker = staticmethod(sources.arrays)
     path: str
     shard: int = 1
-
-    def made(self, folder: Path) -> Dataset:
-        """Return the dataset."""
-        return sources.arrays(folder / self.path, shard=self.shard)
 
 
 class TrainingTable(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
