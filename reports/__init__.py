@@ -25,15 +25,9 @@ SUFFIXES: Final = (".png", ".svg", ".pdf")
 """Of the files that pictures are written to."""
 
 __all__ = [
-    "check_suffix",
-    "draw",
-    "plot",
-    "plot_audit",
-    "plot_comparison",
-    "plot_figure",
-    "plot_record",
+    "check_suffix", "draw", "plot", "plot_audit", "plot_comparison", "plot_figure", "plot_record",
     "write_report",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

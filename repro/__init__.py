@@ -27,20 +27,9 @@ _HOMES: Final = {
 }
 
 __all__ = [
-    "EngineOptions",
-    "EngineResult",
-    "Role",
-    "Scenario",
-    "SmallDocument",
-    "SmallScenario",
-    "Training",
-    "every",
-    "find",
-    "join",
-    "repaired",
-    "run_scenario",
-    "trial",
-]
+    "EngineOptions", "EngineResult", "Role", "Scenario", "SmallDocument", "SmallScenario", "Training",
+    "every", "find", "join", "repaired", "run_scenario", "trial",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -23,27 +23,7 @@ from engine.front.stepwise import detect_anomaly
 from engine.front.tensors import EagerTensor, no_grad, tensor
 
 __all__ = [
-    "EagerTensor",
-    "GradCheck",
-    "Module",
-    "clear",
-    "detect_anomaly",
-    "diagnose",
-    "evaluation",
-    "grad",
-    "gradcheck",
-    "gradgradcheck",
-    "hessian",
-    "hvp",
-    "inference_mode",
-    "jacobian",
-    "jvp",
-    "kept_bytes",
-    "model",
-    "no_grad",
-    "scope",
-    "state",
-    "tensor",
-    "vjp",
-    "vmap",
-]
+    "EagerTensor", "GradCheck", "Module", "clear", "detect_anomaly", "diagnose", "evaluation", "grad",
+    "gradcheck", "gradgradcheck", "hessian", "hvp", "inference_mode", "jacobian", "jvp", "kept_bytes",
+    "model", "no_grad", "scope", "state", "tensor", "vjp", "vmap",
+]  # fmt: skip

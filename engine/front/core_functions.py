@@ -399,28 +399,7 @@ def _ids(what: str, x: EagerTensor, given: Any, axis: int) -> Node:
 
 
 __all__ = [
-    "attention",
-    "avg_pool2d",
-    "concat",
-    "conv1d",
-    "conv2d",
-    "count_equal",
-    "cross_entropy",
-    "embedding",
-    "gather",
-    "layer_norm",
-    "max_pool2d",
-    "maximum",
-    "minimum",
-    "mse_loss",
-    "one_hot",
-    "op",
-    "pad",
-    "rms_norm",
-    "rope",
-    "scatter",
-    "split",
-    "stack",
-    "straight_through",
-    "where",
-]
+    "attention", "avg_pool2d", "concat", "conv1d", "conv2d", "count_equal", "cross_entropy", "embedding",
+    "gather", "layer_norm", "max_pool2d", "maximum", "minimum", "mse_loss", "one_hot", "op", "pad",
+    "rms_norm", "rope", "scatter", "split", "stack", "straight_through", "where",
+]  # fmt: skip

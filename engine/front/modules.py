@@ -387,16 +387,6 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Eag
 
 
 __all__ = [
-    "BatchNorm",
-    "Conv2d",
-    "Dropout",
-    "Embedding",
-    "GroupNorm",
-    "Gru",
-    "LayerNorm",
-    "Linear",
-    "Lstm",
-    "Module",
-    "RmsNorm",
-    "Sequential",
-]
+    "BatchNorm", "Conv2d", "Dropout", "Embedding", "GroupNorm", "Gru", "LayerNorm", "Linear", "Lstm",
+    "Module", "RmsNorm", "Sequential",
+]  # fmt: skip

@@ -130,9 +130,4 @@ def conv_transpose2d(
     return _scaled(concat(made, 1) if groups > 1 else made[0], None, bias)
 
 
-__all__ = [
-    "batch_norm",
-    "conv_transpose2d",
-    "group_norm",
-    "instance_norm",
-]
+__all__ = ["batch_norm", "conv_transpose2d", "group_norm", "instance_norm"]

@@ -149,14 +149,4 @@ def addmm(x: EagerTensor, a: EagerTensor, b: EagerTensor, *, beta: float = 1.0, 
     return within("addmm", x, made) * beta + made * alpha
 
 
-__all__ = [
-    "addmm",
-    "cdist",
-    "cross",
-    "dot",
-    "einsum",
-    "kron",
-    "linear",
-    "outer",
-    "tensordot",
-]
+__all__ = ["addmm", "cdist", "cross", "dot", "einsum", "kron", "linear", "outer", "tensordot"]

@@ -134,12 +134,4 @@ def multinomial(
     return found
 
 
-__all__ = [
-    "dropout",
-    "gumbel_softmax",
-    "multinomial",
-    "normal",
-    "randint",
-    "randperm",
-    "uniform",
-]
+__all__ = ["dropout", "gumbel_softmax", "multinomial", "normal", "randint", "randperm", "uniform"]

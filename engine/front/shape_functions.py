@@ -232,28 +232,7 @@ def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 __all__ = [
-    "arange",
-    "diff",
-    "expand",
-    "eye",
-    "full",
-    "hstack",
-    "index_add",
-    "linspace",
-    "masked_select",
-    "median",
-    "meshgrid",
-    "movedim",
-    "nonzero",
-    "ones",
-    "pixel_shuffle",
-    "put_along_dim",
-    "quantile",
-    "repeat_interleave",
-    "scatter_add",
-    "softmin",
-    "swapaxes",
-    "take_along_dim",
-    "unique",
-    "zeros",
-]
+    "arange", "diff", "expand", "eye", "full", "hstack", "index_add", "linspace", "masked_select", "median",
+    "meshgrid", "movedim", "nonzero", "ones", "pixel_shuffle", "put_along_dim", "quantile",
+    "repeat_interleave", "scatter_add", "softmin", "swapaxes", "take_along_dim", "unique", "zeros",
+]  # fmt: skip

@@ -208,10 +208,4 @@ def _pixel(x: EagerTensor, place: Sequence[Any], weight: EagerTensor | None = No
     return kept if weight is None else kept * where(inside, weight, 0.0)
 
 
-__all__ = [
-    "adaptive_avg_pool2d",
-    "conv3d",
-    "grid_sample",
-    "interpolate",
-    "unfold",
-]
+__all__ = ["adaptive_avg_pool2d", "conv3d", "grid_sample", "interpolate", "unfold"]

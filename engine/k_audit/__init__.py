@@ -46,23 +46,9 @@ from engine.k_audit.measuring import AuditRow, Measured, measure
 from engine.kernels import KERNELS, Kernel
 
 __all__ = [
-    "LAYOUTS",
-    "AuditCase",
-    "AuditLayout",
-    "AuditOp",
-    "AuditRow",
-    "Draw",
-    "HasLayout",
-    "Measured",
-    "Table",
-    "audit",
-    "audit_ops",
-    "cells",
-    "contiguous",
-    "default_cases",
-    "draw",
-    "measure",
-]
+    "LAYOUTS", "AuditCase", "AuditLayout", "AuditOp", "AuditRow", "Draw", "HasLayout", "Measured", "Table",
+    "audit", "audit_ops", "cells", "contiguous", "default_cases", "draw", "measure",
+]  # fmt: skip
 
 Cell = tuple[str, str, int, int, str]
 """(kind, variant, operand, result, layout)."""

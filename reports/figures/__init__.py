@@ -33,26 +33,10 @@ if TYPE_CHECKING:
     from reports.figures.verdicts_figure import verdict_matrix
 
 __all__ = [
-    "FIGURES",
-    "RECORD_FIGURES",
-    "DocumentFigure",
-    "audit_matrix",
-    "by_category",
-    "categories",
-    "chain",
-    "drawing",
-    "gradient_ratio",
-    "interference",
-    "judged",
-    "lifetimes",
-    "live_bytes",
-    "loss_curves",
-    "memory_map",
-    "mode_errors",
-    "planner_ratios",
-    "streams",
-    "verdict_matrix",
-]
+    "FIGURES", "RECORD_FIGURES", "DocumentFigure", "audit_matrix", "by_category", "categories", "chain",
+    "drawing", "gradient_ratio", "interference", "judged", "lifetimes", "live_bytes", "loss_curves",
+    "memory_map", "mode_errors", "planner_ratios", "streams", "verdict_matrix",
+]  # fmt: skip
 
 
 class DocumentFigure(NamedTuple):
