@@ -50,7 +50,7 @@ At = Callable[[int, int], None]
 
 SHARE: Final = 1 << 25
 COUNT: Final = 32
-"""Bytes, and number, of read-only parameters verified after each run: about as many, at least one."""
+"""Bytes and number of read-only parameters verified after each run, at least one."""
 SECONDS: Final = 60.0
 MEMORY: Final = 1 << 32
 """What a child with kernels of the user's may take, unless told otherwise."""
@@ -59,10 +59,7 @@ OWN_KERNEL: Final = "own"
 
 
 class Sanitizer:
-    """A runtime in guarded memory and the monitor that observes it.
-
-    Also a context manager that closes the runtime.
-    """
+    """A runtime in guarded memory, with the monitor that observes it; a context manager too."""
 
     def __init__(
         self,
@@ -221,9 +218,7 @@ class Sanitizer:
         return sorted(blocks, key=lambda block: block.start)
 
     def _share(self) -> list[int]:
-        """Return the next buffers outside the pool whose turn it is, and those already found
-        changed.
-        """
+        """Return the next buffers outside the pool in turn, and those already found changed."""
         buffers, nbytes = list(self._outside), 0
         chosen: list[int] = []
         while len(chosen) < min(len(buffers), COUNT) and nbytes < SHARE:

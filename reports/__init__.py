@@ -66,18 +66,12 @@ def plot(document: "Document", kind: str, path: str | Path, *, run: int | None =
 
 
 def plot_comparison(rows: Sequence[tuple[str, str, float | None, bool]], path: str | Path) -> None:
-    """Draw (problem, planner, peak over bound or None, sound) rows into a file.
-
-    File and errors are as of `plot`.
-    """
+    """Draw (problem, planner, peak over bound or None, sound) rows into a file, as `plot` does."""
     plot_record("planners", rows, path)
 
 
 def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> None:
-    """Draw the rows of a kernel audit (`allocsim audit --json`) into a file.
-
-    File and errors are as of `plot`.
-    """
+    """Draw the rows of a kernel audit (`allocsim audit --json`) into a file, as `plot` does."""
     plot_figure(lambda: import_module("reports.figures.audit_figure").audit_matrix(rows, of), path)
 
 

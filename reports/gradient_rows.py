@@ -33,10 +33,7 @@ class GradientRow:
 
 
 def rows_at(gradients: Iterable[Mapping[str, Any]], step: int | None) -> tuple[GradientRow, ...]:
-    """Return the rows of one step, in the order given.
-
-    A layer's number is taken out of the tensor's name.
-    """
+    """Return the rows of a step in order, the layer's number taken out of tensors' names."""
     return tuple(_row(row) for row in gradients if step is None or row.get("step") == step)
 
 
@@ -48,9 +45,7 @@ def _row(row: Mapping[str, Any]) -> GradientRow:
 
 
 def telling_step(gradients: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the first step at which a gradient is wrong, else the first step there is, else
-    None. O(rows).
-    """
+    """Return the first step with a wrong gradient, else the first of all, else None. O(rows)."""
     steps = dict.fromkeys(row.get("step") for row in gradients)
     wrong = {row.get("step") for row in gradients if _row(row).wrong}
     if wrong and None in steps:  # rows that name no step are of every step
@@ -59,10 +54,7 @@ def telling_step(gradients: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def tensor_name(tensor: str, layer: object) -> str:
-    """Return `lora_q.a` for `L12.lora_q.a` or `blk.12.lora_q.a`.
-
-    A tensor has one colour in all layers.
-    """
+    """Return `lora_q.a` for `L12.lora_q.a` or `blk.12.lora_q.a`: one colour in all layers."""
     if not isinstance(layer, int) or isinstance(layer, bool):
         return tensor
     return (

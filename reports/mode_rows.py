@@ -37,19 +37,14 @@ COLUMNS: Final = (
 
 
 def telling_step(courses: Courses) -> int | None:
-    """Return the first step at which some mode but the float64 one differs, else the first there
-    is.
-    """
+    """Return the first step at which a mode but the float64 one differs, else the first."""
     firsts = [course["first_step"] for course in courses if course.get("first_step") and course.get("dtype") != "f64"]
     steps = [row["step"] for course in courses for row in course.get("rows") or ()]
     return min(firsts, default=min(steps, default=None))
 
 
 def layers_at(courses: Courses, step: int | None) -> dict[int | None, Errors]:
-    """Return the largest error of each layer at a step, one for each mode.
-
-    What is in no layer comes last.
-    """
+    """Return each layer's largest error at a step, one a mode; what is in no layer is last."""
     layers = {row["layer"] for course in courses for row in course["rows"] if row["step"] == step}
     ordered = sorted(layers, key=lambda layer: inf if layer is None else layer)
     return {layer: tuple(_worst(course, step=step, layer=layer) for course in courses) for layer in ordered}

@@ -15,10 +15,7 @@ def nbytes(number: float) -> str:
 
 
 def over(size: int, bound: int) -> str:
-    """Return how a size compares with a bound.
-
-    `exactly the bound`, `2.0 % above the bound`, `9.7 times the bound`.
-    """
+    """Return how a size compares with a bound: `exactly the bound`, `2.0 % above the bound`."""
     if bound <= 0:
         return "with nothing alive"
     if size == bound:

@@ -105,10 +105,7 @@ class KeptRun(TypedDict, total=False):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the record in a file, nothing where there is no file.
-
-    Raises DocumentError where it is none.
-    """
+    """Return the record in a file, nothing without a file; DocumentError where it is none."""
     if not path.exists():
         return {}
     made: dict[str, Any] = record_of(content(path, CEILINGS["record"]), KeptRun, str(path), what="record of a run")

@@ -73,9 +73,7 @@ class Bisection:
     reduced: Reduction | Smallest | None
     """None where nothing is wrong, or nothing smaller shows it."""
     seconds: Mapping[str, float]
-    """Median time of a training step by plan: `default`, and where there are such plans `cured` and
-    `pinned`.
-    """
+    """Median seconds of a training step by plan: `default`, and if made `cured`, `pinned`."""
 
 
 def bisect_scenario(

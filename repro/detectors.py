@@ -35,15 +35,11 @@ from repro.pipeline import Experiment
 from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
-"""Runs P watches: the first, and one more that names the op where the first left several
-suspects.
-"""
+"""Runs that P watches; the second names the op where the first left several suspects."""
 LEFT_OUT: Final = 4
 """Causes of which each is left out of the cure once, and the rest run."""
 LOCKSTEP_RUNS: Final = 2
-"""Runs D compares op by op at least: the first, and one that starts from what the first left
-behind.
-"""
+"""Runs D compares op by op at least: the first, and one that starts from what it left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +138,7 @@ def _cure(
 
 
 def _mended(workload: Workload, made: Cure) -> Workload:
-    """Return the workload with the waits and the uploads of a cure, run in an order that its waits
-    allow.
-    """
+    """Return the workload with a cure's waits and uploads, in an order that they allow."""
     lowered, order = workload.lowered, workload.order
     run = made.document.runs[0]
     if run.program is not workload.program:

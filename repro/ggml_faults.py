@@ -52,9 +52,7 @@ class FaultResult:
 
     @property
     def matches(self) -> bool:
-        """Whether the verdict is the expected one and the numbers show the fault, or its
-        absence.
-        """
+        """Whether the verdict is the expected one and the numbers show the fault or its absence."""
         return agree(self.verdict, self.expected) and bool(self.evidence.diverges) is not self.fixed
 
     def as_json(self) -> dict[str, Any]:

@@ -139,10 +139,7 @@ def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
 
 
 def pins_of(program: Program, what: str) -> Bools:
-    """Return the buffers of a partial pin, and those the host reads.
-
-    Raises ModelError for what names nothing.
-    """
+    """Return the buffers of a partial pin, and those the host reads; ModelError if unknown."""
     if what in PINS:
         return PINS[what](program)
     ops, values = program.ops, program.values
@@ -200,10 +197,7 @@ def courses(
 
 
 def record(course: SideRecord, lowered: Lowered, loss: str) -> dict[str, Any]:
-    """Return a course as an entry of `differential` in `repro run --json`.
-
-    Numbers that are not finite are null.
-    """
+    """Return a course as an entry of `differential` in `repro run --json`, null if not finite."""
     values = lowered.program.values
     rows = [
         {

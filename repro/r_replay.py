@@ -199,10 +199,7 @@ def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]
 def _pins(
     experiment: Experiment, limit: int | None, every: int, done: Collection[str], progress: Progress
 ) -> Iterator[ReplayRow]:
-    """Yield the pin cases; those to be executed wait until `AT_ONCE` are there.
-
-    Thus they share the reference.
-    """
+    """Yield the pin cases; those to be executed wait until `AT_ONCE` share the reference."""
     workload, program = experiment.workload, experiment.workload.program
     chosen = Chosen(program, every)
     waiting: list[tuple[ReplayCase, Static]] = []

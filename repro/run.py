@@ -42,8 +42,7 @@ class EngineResult:
     modes: Mapping[str, TrainingSummary]
     """None where nothing was trained."""
     differential: tuple[dict[str, Any], ...] = ()
-    """The further modes asked for, each with its rows by layer and step
-    (`repro.mode_words.record`)."""
+    """The further modes asked for, each with its rows (`repro.mode_words.record`)."""
     memory: MemoryOfRun | None = None
     """Of the first step under the default plan, where that was asked for."""
 

@@ -49,8 +49,7 @@ class TrainingSummary:
     """After each step."""
     gradients: tuple[GradientRatio, ...]
     first_difference: int | None
-    """The first step whose loss or any gradient is not the reference's to the bit; None: there is
-    none."""
+    """The first step with a loss or gradient that is not the reference's to the bit, or None."""
     plan: Plan | None = None
     """None where a library of ggml planned for itself."""
 
@@ -66,10 +65,7 @@ class TrainingSummary:
 def run_entry(
     name: str, verdict: Verdict, evidence: Evidence, expected: Expected, *, matches: bool, **more: Any
 ) -> dict[str, Any]:
-    """Return what every entry of `runs` has, with `more` behind it.
-
-    Of several expected causes the first is shown.
-    """
+    """Return what every entry of `runs` has, with `more`; the first expected cause is shown."""
     class_, fault = expected[0] if expected else (None, None)
     return {
         "scenario": name,
@@ -90,10 +86,7 @@ def library_entry(
     matches: bool,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the entry of a run on the library of ggml (name, version).
-
-    `runtime` and `library` behind its name.
-    """
+    """Return the entry of a run on ggml (name, version), behind its name runtime and library."""
     entry = run_entry(name, verdict, evidence, expected, matches=matches, **more)
     which, version = library
     return {

@@ -59,8 +59,7 @@ class Training:
     attention_gain: float
     """Of the q and k projections: how sharply attention looks."""
     output_gain: float
-    """Of the projections that write into the residual stream from attention, and of all not named
-    here."""
+    """Of projections that write into the residual stream, and of all not named here."""
     down_gain: float
     """Of the feed-forward projection back into the residual stream."""
     lora_a_std: float
@@ -82,21 +81,17 @@ class OwnTraining:
     loss: str = "cross_entropy"
     """A name of `engine.training.losses.LOSSES`."""
     optimizer: str = "sgd"
-    """A name of `engine.training.optimizers.OPTIMIZERS`; what changes from step to step stays as it
-    is at the first."""
+    """A name of `engine.training.optimizers.OPTIMIZERS`; its values stay as at the first step."""
     hyper: Mapping[str, float] = field(default_factory=dict)
     rules: StepRules = field(default_factory=StepRules)
     steps: int = 20
     planned_batch: Mapping[str, NDArray[Any]] | None = None
-    """The batch whose program the default plan is made for, where that is another one (fault:
-    plan)."""
+    """The batch whose program the default plan is made for, if another one (fault: plan)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGgml:
-    """What the same scenario must show on real ggml, by the version of the library
-    (`repro.on_ggml`).
-    """
+    """What the scenario must show on real ggml, by version of the library (`repro.on_ggml`)."""
 
     fixed: str
     """The first version whose kernels are right under the default plan."""
@@ -150,8 +145,7 @@ class SmallScenario:
     expected: tuple[tuple[str, str], ...]
     """(class, fault) of what the verdict must name, in the order in which it strikes."""
     reports: Mapping[str, str]
-    """Detector -> the kinds it must report, all of them and no other. One that is left out runs and
-    reports nothing."""
+    """Detector -> all kinds it must report; one that is left out runs and reports nothing."""
     not_run: str
     """Detectors that have nothing to look at: H on one stream, R in one run, L without a belief, P,
     D and K where the engine cannot bind the document. All others must look at the twin too."""
@@ -194,9 +188,7 @@ class SmallScenario:
 
     @property
     def answers(self) -> Mapping[str, frozenset[str] | None]:
-        """What each detector must say of the faulty document: kinds, or None where it cannot
-        run.
-        """
+        """What each detector must say of the faulty document: kinds, or None if it cannot run."""
         idle = self.not_run.split()
         return {
             detector: None if detector in idle else frozenset(self.reports.get(detector, "").split())
@@ -222,16 +214,13 @@ class Scenario:
     belief: Callable[[Belief], Belief] | None = None
     write_once: tuple[str, ...] = ()
     streams: int = 1
-    """Streams the branches of the program run on; every op waits for what it reads and for whom it
-    writes over."""
+    """Streams of the program's branches; each op waits for what it reads and writes over."""
     reuse_waits: bool = True
-    """Whether ops also wait for those whose slots they take; False: the plan was made as if there
-    were one stream."""
+    """Whether ops wait for those whose slots they take; False: planned as for one stream."""
     least_steps: int = 1
     """Training steps it takes for the fault to show."""
     reports: str = ""
-    """Detectors that must report it at any size; all others look and report nothing. Empty where
-    nobody has said."""
+    """Detectors that must report it at any size, no other does; empty where unknown."""
     caught: str = ""
     """What would have caught it in the project it happened to."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -277,10 +266,7 @@ def repaired(scenario: Scenario) -> Scenario:
 
 
 def join(first: Scenario, second: Scenario) -> Scenario:
-    """Return both scenarios' defects in one run.
-
-    They must share their training set-up and not meet in one place.
-    """
+    """Return both scenarios' defects in one run, of one training set-up and apart in place."""
     if first.training != second.training:
         raise ModelError("", f"{first.name} and {second.name} train differently and cannot be joined")
     if first.name == second.name:

@@ -85,10 +85,7 @@ def host_runs(workload: Workload, steps: int) -> list[HostRun]:
 
 
 def bind(workload: Workload, plan: Plan) -> Runtime:
-    """Take memory for the program by a plan under suspicion, sound or not.
-
-    Errors are as of `Runtime`.
-    """
+    """Take memory for the program by a plan, sound or not; errors are as of `Runtime`."""
     return Runtime(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads, suspect=True)
 
 
@@ -115,10 +112,7 @@ def train(
     against: Trained | None = None,
     progress: Progress = silent,
 ) -> Trained:
-    """Train by any plan of the program, and find the first step that differs from `against`.
-
-    Progress goes by `name`.
-    """
+    """Train by any plan; find the first step that differs from `against`. Progress by `name`."""
     losses: list[float] = []
     gradients: list[Mapping[int, Array]] = []
     differs: int | None = None
@@ -139,9 +133,7 @@ def train(
 
 
 def measured(workload: Workload, plan: Plan) -> MemoryOfRun:
-    """Return what the first step by a plan, sound or not, holds by category, beside what was
-    predicted.
-    """
+    """Return what the first step by a plan, sound or not, holds by category, and the prediction."""
     with bind(workload, plan) as runtime:
         probe = MemoryProbe(runtime)
         if workload.order is None:

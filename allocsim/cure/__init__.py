@@ -67,10 +67,7 @@ BY_SLOT: Final = frozenset({"slot", "stale", "address", "state"})
 """Kinds of change that no belief planned anew would make."""
 
 LEAVE_OUT: Final = 6
-"""Changes of which each is left out once, to show that none is for nothing.
-
-Of more, that is not claimed.
-"""
+"""Changes, of which each is left out once to show that none is for nothing; else unclaimed."""
 
 IN_TURN: Final = 6
 """Changes that are made one after another where they are not cured together."""
@@ -242,9 +239,7 @@ class _Search:
         return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
 
     def _first(self, base: Draft, moves: Sequence[SlotMove], than: Cure | None) -> Cure | None:
-        """Return the first of the moves that cures and costs less than a cure, of as many
-        as are tried.
-        """
+        """Return the first move that cures and costs less than a cure, of as many as are tried."""
         limit = None if than is None else (than.nbytes, len(than.moved))
         tried = 0
         for move in moves:
@@ -369,9 +364,7 @@ class _Search:
         return [replace(change, kind="kernel") for change in self.asked if change.kind in UNSAFE_PAIR]
 
     def _anew(self) -> tuple[Draft, Document, bool] | None:
-        """Plan the mended beliefs anew, where a planner of this project made the plans of
-        theirs.
-        """
+        """Plan the mended beliefs anew, where a planner of this project made the plans."""
         if not self.anew or any(change.kind in BY_SLOT for change in self.asked):
             return None
         planners = [planner_of(plan) if self.planner is None else self.planner for plan in self.document.plans]

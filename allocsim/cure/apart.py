@@ -133,10 +133,7 @@ def _joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def _lasting(document: Document) -> list[list[tuple[int, int]]]:
-    """Return the buffers that outlast a run, as (plan, buffer).
-
-    Those of one name, in one arena, are one.
-    """
+    """Return the buffers that outlast a run, as (plan, buffer); one name in an arena is one."""
     found: dict[Hashable, list[tuple[int, int]]] = {}
     if document.session is None:
         return []
@@ -244,9 +241,7 @@ class _Tree:
 
 
 def _free(taken: Iterable[Range], wanted: Iterable[Wanted]) -> Iterator[int]:
-    """Yield an offset for each (alignment, bytes) wanted, one after another, between the ranges
-    taken.
-    """
+    """Yield an offset for each (alignment, bytes) wanted, in turn, between the ranges taken."""
     ahead = sorted(taken, reverse=True)
     top = 0
     for step, nbytes in wanted:

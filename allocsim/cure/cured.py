@@ -29,15 +29,11 @@ class Cure:
     nbytes: int
     """Growth of the peaks, summed over plans; negative where they shrink."""
     pin_all_bytes: int | None
-    """The same with every buffer apart; None where that does not fit, is known to be no cure,
-    or was not tried (`cut`).
-    """
+    """The same with every buffer apart; None: does not fit, cures nothing, or untried (`cut`)."""
     overlap: int
     """Pairs of ops that can no longer run at once."""
     verified: bool
-    """Whether the judge said of the mended document that the violations are gone and none is
-    new.
-    """
+    """Whether the judge said of the mended document: violations gone, none new."""
     planned_anew: bool | None
     """The same of planning the mended beliefs anew; None where no planner is at hand."""
     placement: str

@@ -78,9 +78,7 @@ def _sizes(draft: Draft, index: int) -> Int64s | None:
 
 
 def peak_of(draft: Draft) -> int:
-    """Return the peaks of a draft's plans, summed, without making them: what `built` of a draft
-    without `replanned` has.
-    """
+    """Return the summed peaks of a draft's plans, as `built` makes them without `replanned`."""
     total = 0
     for index, plan in enumerate(draft.document.plans):
         nbytes, room = _sizes(draft, index), draft.rooms[index]
@@ -135,9 +133,7 @@ def replan(draft: Draft, change: Change) -> bool:
 
 
 def meeting_in_place(plan: Plan, unsafe: Change) -> Iterator[tuple[int, int]]:
-    """Yield (operand's buffer, result's buffer) of every op of a kind whose operand and result
-    begin at one address.
-    """
+    """Yield (operand's, result's buffer) of ops of a kind that begin at one address."""
     program = plan.program
     ops, values = program.ops, program.values
     assert unsafe.op_kind is not None
@@ -156,9 +152,7 @@ def meeting_in_place(plan: Plan, unsafe: Change) -> Iterator[tuple[int, int]]:
 
 
 def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Change:
-    """Return the change of a slot that moved; with `keeps`, to bytes that nobody else has in any
-    run.
-    """
+    """Return the change of a moved slot; with `keeps`, to bytes that no run gives others."""
     room = draft.rooms[index]
     offset = int(room.offset[buffer]) if int(room.arena[buffer]) >= 0 else None
     return Change(kind="place", plan=index, buffer=buffer, offset=offset, keeps=keeps)
@@ -188,9 +182,7 @@ def apart_already(room: Room, pair: tuple[int, int]) -> bool:
 
 
 def in_other_plans(document: Document, index: int, buffer: int) -> bool:
-    """Whether a buffer lasts and other plans have it too: then it cannot move in one of them
-    alone.
-    """
+    """Whether a buffer lasts and other plans have it: it cannot move in one of them alone."""
     plan = document.plans[index]
     if not plan.program.buffers.persistent[buffer] or document.session is None:
         return False

@@ -170,9 +170,7 @@ def _may_move(document: Document, index: int, buffer: int) -> bool:
 
 
 def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:
-    """Return the rooms of a body's plans with it at the lowest bytes free for all of it; None where
-    there are none.
-    """
+    """Return the rooms of a body's plans with it at the lowest free bytes; None without any."""
     made = {index: rooms[index].copy() for index, _ in body}
     homes = {int(room.plan.program.buffers.arena[buffer]) for index, buffer in body for room in [made[index]]}
     if len(homes) > 1:
@@ -221,9 +219,7 @@ def _elsewhere(
 
 
 def _neighbours(room: Room, buffer: int) -> list[int]:
-    """Return the slots of a buffer's arena that need bytes while it lives, the nearest in size
-    first.
-    """
+    """Return the slots of a buffer's arena that need bytes with it, nearest in size first."""
     arena = room.plan.program.buffers.arena[buffer]
     near = (room.arena == arena) & (room.nbytes > 0)
     near &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)

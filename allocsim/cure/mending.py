@@ -69,9 +69,7 @@ def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Cha
 
 
 def with_book(plan: Plan, problem: Problem) -> Plan:
-    """Return a plan whose book gives each buffer whose believed life grew its bytes for all of
-    it.
-    """
+    """Return a plan whose book gives each buffer whose believed life grew bytes for all of it."""
     old = plan.problem
     if old is None or not len(plan.events):
         return plan

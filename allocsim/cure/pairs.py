@@ -55,9 +55,7 @@ def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position
 
 
 def without_positions(problem: Problem, denied: Collection[Position]) -> Problem:
-    """Return a problem without the believed pairs by which a result of these would lie over an
-    operand. O(pairs).
-    """
+    """Return a problem without believed pairs of a result of these over an operand. O(pairs)."""
     if not denied:
         return problem
     known = frozenset(denied)

@@ -98,9 +98,7 @@ class Room:
         return first_free(taken, step, size)
 
     def taken(self, buffer: int, arena: int, settled: Bools, rigour: Rigour) -> list[tuple[int, int]]:
-        """Return the ranges of bytes of an arena that settled buffers of this plan need beside
-        one.
-        """
+        """Return the ranges of an arena that settled buffers of this plan need beside one."""
         beside = settled & (self.arena == arena)
         if rigour is Rigour.LIVING:
             beside = beside & (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
@@ -218,9 +216,7 @@ class _Around:
 
 
 def _ends(document: Document) -> tuple[int, ...]:
-    """Return for each arena the highest end of any slot of any plan, of the larger of slot and
-    buffer.
-    """
+    """Return each arena's highest end of any plan's slots, each at least its buffer's size."""
     found = [
         ends_of(plan.program, plan.arena, plan.offset, np.maximum(plan.nbytes, plan.program.buffers.nbytes))
         for plan in document.plans

@@ -135,10 +135,7 @@ def _tried(
 
 
 def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
-    """Give a buffer that lasts the address it has where it is first, in every plan.
-
-    Who is in the way gives way.
-    """
+    """Give a buffer that lasts its first address in every plan; who is in the way gives way."""
     index, buffer = change.plan or 0, change.buffer or 0
     name = draft.document.plans[index].program.buffers.names[buffer]
     home: tuple[int, int] | None = None

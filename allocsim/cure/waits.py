@@ -94,10 +94,7 @@ def _known(stream: Int64s, waits: Sequence[Sequence[int]]) -> Int64s:
 
 
 def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """Return waits (op, after) with which every pair is in order, as few as found.
-
-    None where all are.
-    """
+    """Return waits (op, after) that order every pair, as few as found; None where all are."""
     between: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for later, earlier in pairs:
         if not ordered.before(earlier, later):

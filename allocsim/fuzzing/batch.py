@@ -314,9 +314,7 @@ def join_plans(batch: Batch, plans: Sequence[Plan]) -> Plan:
 
 
 def join_problems(batch: Batch, problems: Sequence[Problem]) -> Problem:
-    """Return what planners believe of the programs of a batch as one belief; all state the same
-    lists.
-    """
+    """Return planners' beliefs about the programs of a batch as one; all state the same lists."""
     at = batch.buffer_starts.tolist()
     steps = batch.op_starts.tolist()
     program = batch.program

@@ -69,10 +69,7 @@ TELLINGS: Final[Mapping[str, Callable[[Program], FuzzCase]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cut(Sequence[FuzzCase]):
-    """The programs of a batch as cases, cut out when they are asked for.
-
-    It travels as the batch.
-    """
+    """The programs of a batch as cases, cut out when asked for; it travels as the batch."""
 
     batch: Batch
     case: FuzzCase | None = None

@@ -207,10 +207,7 @@ def _side_by_side(
 
 
 def _submitted(pool: ProcessPoolExecutor, chunk: SourceChunk, until: float | None) -> "Future[Explored]":
-    """Return the future of a chunk.
-
-    Of a pool that has lost a process meanwhile, one that says so.
-    """
+    """Return the future of a chunk, which tells if the pool has lost a process meanwhile."""
     try:
         return pool.submit(_go_through, chunk, until)
     except BrokenProcessPool as error:

@@ -33,9 +33,7 @@ PATIENCE: Final = 10.0
 """Seconds a scheduler may take to answer."""
 
 LIVES: Final = 5
-"""How often workers may die of one chunk, beyond what the scheduler allows them, before it is given
-up.
-"""
+"""How often workers may die of a chunk, besides the scheduler's retries, until given up."""
 
 
 def on_cluster(
@@ -92,10 +90,7 @@ def on_cluster(
 
 
 def go_through(asked: CampaignSpec, chunk: SourceChunk, until: float | None) -> Explored:
-    """Explore one chunk here, with the explorer this thread has for what is asked.
-
-    What a worker runs.
-    """
+    """Explore one chunk by the explorer that this thread has for what is asked: a worker's job."""
     try:
         explorer = _explorer(asked)
     except AllocsimError as error:

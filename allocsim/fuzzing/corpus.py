@@ -117,10 +117,7 @@ def _check(row: ChunkRow, source: str, most: int) -> None:
 
 
 def keep_in(folder: Path, finding: BrokenProperty) -> bool:
-    """Write a finding unless one as good is there already; return whether it was written.
-
-    Raises OutputError.
-    """
+    """Write a finding unless one as good is there; return whether it was. Raises OutputError."""
     path = folder / FINDINGS / f"{finding.key}.json"
     known = _read(path)
     if known is not None and not finding.better_than(known):

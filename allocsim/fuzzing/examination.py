@@ -95,9 +95,7 @@ Joined = Sequence[tuple[Batch, Sequence[int]]]
 
 
 class Answering(Protocol):
-    """Whoever answers cases: a target in a process of its own (`target.Asker`), or a planner of
-    ours in this one.
-    """
+    """Whoever answers cases: a target in its own process (`target.Asker`), or a planner here."""
 
     def ask(self, cases: Sequence[FuzzCase], *, again: bool = False, until: float | None = None) -> list[Answer]:
         """Return the answer to each case.
@@ -126,9 +124,7 @@ class Examiner:
         self.plain = plain
         """Whether the plain checks alone say which programs of a batch are sound."""
         self.witness = witness
-        """Returns the target in another process, with another seed of hashes; None where there is
-        none.
-        """
+        """Returns the target in another process and seed of hashes; None where there is none."""
         self.tally = Tally()
         self.histories: Sequence[Questions] = ((),)
         """What the process was asked that answered the cases judged last."""
@@ -318,9 +314,7 @@ class Examiner:
             self.tally.pairs.update(met(batch, whole))
 
     def _note(self, programs: int, *, kind: str = "plain", again: bool = False) -> None:
-        """Count programs as judged by the properties of one kind of cases, or of those that were
-        asked twice.
-        """
+        """Count programs judged by the properties of a kind of cases, or of those asked twice."""
         for name, row in self.rows.items():
             if row.law is None and (row.of or "plain") == kind and (name == "deterministic") == again:
                 self.tally.judged[name] += programs
@@ -386,9 +380,7 @@ class Examiner:
         return joined
 
     def _judged(self, cases: Sequence[FuzzCase], joined: Joined, answers: Sequence[Answer]) -> list[BrokenProperty]:
-        """Return what is wrong with answers: all that are no plans, and what a batch shows, looked
-        at closer.
-        """
+        """Return what is wrong with answers: failures, and what a closer look at a batch shows."""
         found: dict[tuple[int, int], BrokenProperty] = {}
         with self.tally.timed("judging"):
             odd = {index for index, answer in enumerate(answers) if answer.plan is None or not answer.again}

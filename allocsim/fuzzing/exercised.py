@@ -54,10 +54,7 @@ class Exercised:
     branches: tuple[Branches, ...]
     """Of the target's own files; none where it was not traced."""
     mutants: dict[str, str | None]
-    """The property that found each mutant, None for those that are alive.
-
-    Empty where none was tried.
-    """
+    """The property that found each mutant, None for the living; empty if none was tried."""
 
     @property
     def pairs_met(self) -> int:
@@ -199,10 +196,7 @@ class Within:
 
 
 class _Found(BaseException):
-    """The first finding, on its way out of a source.
-
-    No error, and nothing that a source may catch.
-    """
+    """The first finding, on its way out of a source, which is not to catch it: no error."""
 
     def __init__(self, finding: BrokenProperty) -> None:
         self.finding = finding

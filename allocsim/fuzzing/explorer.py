@@ -38,9 +38,7 @@ ALONE: Final = {*CHANGED, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""
 
 THOROUGH: Final = 5
-"""One batch in so many, of those planned as one program, is asked twice and with everything
-pinned.
-"""
+"""One batch in so many, planned as one program, is asked twice and with all pinned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +88,7 @@ class TimeIsUp(BaseException):
 
 
 class Explorer:
-    """A running target with all that is asked of it, for one chunk after another.
-
-    Use as a context manager.
-    """
+    """A running target with all that is asked of it, chunk by chunk; a context manager."""
 
     def __init__(self, asked: CampaignSpec) -> None:
         self.asked = asked

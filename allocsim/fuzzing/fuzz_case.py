@@ -102,10 +102,7 @@ class FuzzCase:
 
     @classmethod
     def of(cls, document: Document) -> "FuzzCase":
-        """Return the case a document holds: its one program, and what its problem tells.
-
-        Raises ModelError.
-        """
+        """Return a document's case: its program and what its problem tells; or ModelError."""
         if len(document.programs) != 1:
             raise ModelError("programs", f"there are {len(document.programs)}; a case has one")
         program = document.programs[0]
@@ -127,10 +124,7 @@ class Failure:
     words: str
     """What it said, in one line."""
     where: str = ""
-    """The innermost place in the target's own code, `file:function`, or a signal.
-
-    Part of the cause.
-    """
+    """The innermost place in the target's own code, `file:function`, or a signal: in the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

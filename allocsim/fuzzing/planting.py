@@ -135,9 +135,7 @@ def mistaken(problem: Problem, mistakes: Sequence[Fault]) -> Problem:
 
 
 def mistake(columns: dict[str, Any], fault: Fault) -> None:
-    """Plant one mistake (name, buffer, choice) in the columns of a belief, keeping them
-    well-formed.
-    """
+    """Plant a mistake (name, buffer, choice) in the columns of a belief, kept well-formed."""
     name, at, j = fault
     count = len(columns["start"])
     if not count:

@@ -50,10 +50,7 @@ def persist(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 
 def compute(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A result in a new buffer, equal in layout to the first operand.
-
-    Pairs declared as `k` says.
-    """
+    """A result in a new buffer, laid out as the first operand; pairs declared as `k` says."""
     operands = one_or_two(sketch, i, j)
     result = sketch.fresh(operands[0].dtype, operands[0].shape)
     sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k))
@@ -282,9 +279,7 @@ def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 -
 
 
 def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
-    """A result lies exactly over an operand nobody wrote, in a buffer that is thereby no
-    recipient.
-    """
+    """A result lies just over an operand nobody wrote; its buffer can so be no recipient."""
     operands = sketch.pick(i)
     seed = sketch.fresh(operands[0].dtype, operands[0].shape)
     sketch.rows[-1] = seed = replace(seed, made=False)
@@ -315,9 +310,7 @@ def twice(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 
 def clash(sketch: Sketch, i: int, j: int, k: int) -> None:
-    """A new value in the buffer of an operand, against the in-place rule or with a declaration too
-    many.
-    """
+    """A new value in an operand's buffer, against the in-place rule or declared too often."""
     (target,) = sketch.pick(i)
     flat = sketch.value(target.buffer, "u8", (max(sketch.sizes[target.buffer] - j % 3, 0),), offset=j % 3)
     operands = (target, target)[: 1 + sketch.choices.draw(2)]

@@ -65,10 +65,7 @@ BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
 
 
 class ProgramTables(NamedTuple):
-    """Room for `programs` programs, as compiled loops take it.
-
-    Each has at most `MOST` rows in any table.
-    """
+    """Room for `programs` programs, as compiled loops take it: at most `MOST` rows a table."""
 
     buffers: Int64s
     """(n, 4): elements, arena, alignment, role."""

@@ -65,9 +65,7 @@ class Property:
     broken: Callable[[FuzzCase, Answer], Why | None]
     suspects: Suspects = nobody
     of: str = ""
-    """`plain`, `pinned`, `told`, `gapped` or `free` where it speaks of these cases only
-    (`FuzzCase.kind`).
-    """
+    """`plain`, `pinned`, `told`, `gapped`, `free`: cases it speaks of alone (`FuzzCase.kind`)."""
     guarantee: str = ""
     """A name of `allocsim.allocators.GUARANTEES`: planners that state their guarantees are asked
     only where this is one of them.
@@ -193,9 +191,7 @@ def unsound_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Se
 
 
 def lost(case: FuzzCase, answer: Answer) -> Why | None:
-    """Broken by a pinned buffer whose bytes are not there at the end, in a plan that is sound
-    without that.
-    """
+    """Broken by a plan, sound but for that, without a pinned buffer's bytes at the end."""
     if answer.plan is None or case.pinned is None or unsound(case, answer) is not None:
         return None
     why = _leading(Document.of(with_pins_read(answer.plan, case.pinned)))
@@ -226,9 +222,7 @@ def disobeyed(case: FuzzCase, answer: Answer) -> Why | None:
 
 
 def disobeyed_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
-    """Return the programs of a batch whose plan does otherwise than it was told: two checks of them
-    all.
-    """
+    """Return the programs of a batch whose plan is not as it was told: two checks of all."""
     if whole.pinned is None:
         return ()
     laid, alone = flat(batch, replace(plan, problem=whole.problem))

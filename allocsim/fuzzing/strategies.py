@@ -64,18 +64,12 @@ CAPACITIES: Final = (None, None, None, 256, 64)
 """Of arenas in bytes, None is unbounded."""
 
 PLANNERS: Final = ("greedy_by_size", "reference", "linear_scan", "best_fit")
-"""Rows of the shelf whose plans `plans` starts from.
-
-All promise that these are sound, which ggml does not.
-"""
+"""Shelf planners whose plans `plans` starts from: all promise soundness, ggml does not."""
 
 
 @cache
 def recipes(*, min_size: int = 1, max_size: int = 12, wide: bool = False) -> Strategy[list[Recipe]]:
-    """Draw recipes for a program without defects of its own.
-
-    `wide`: with the ops of `WIDE`.
-    """
+    """Draw recipes for a program without defects of its own. `wide`: with the ops of `WIDE`."""
     return st.lists(recipe(wide=wide), min_size=min_size, max_size=max_size)
 
 

@@ -44,9 +44,7 @@ class Tally:
     sizes: Counter[str] = field(default_factory=Counter)
     """Ops, buffers, operands, results and bytes of all programs, added up."""
     arcs: Counter[str] = field(default_factory=Counter)
-    """Steps from line to line seen in the target's own files (`tracing`), where that was asked
-    for.
-    """
+    """Steps from line to line in the target's own files (`tracing`), where asked for."""
     noted: Counter[str] = field(default_factory=Counter)
     """What the target did beside its answers (`worker`), and after how many of them."""
     microseconds: Counter[str] = field(default_factory=Counter)
@@ -83,10 +81,7 @@ class Tally:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Tally":
-        """Return the tally a journal holds; what is missing is nought.
-
-        Raises ValueError for what is no count.
-        """
+        """Return the tally of a journal, what is missing as nought; ValueError for no count."""
         found = cls()
         for name, value in vars(found).items():
             kept = record.get(name, value)

@@ -95,10 +95,7 @@ class Target:
     """Whether each question is asked from a thread of its own."""
 
     def open(self) -> "Asker":
-        """Start the target.
-
-        Raises PlannerError or UnknownNameError where there is none of that name.
-        """
+        """Start the target; PlannerError or UnknownNameError where there is none of that name."""
         return Asker(self)
 
 
@@ -227,9 +224,7 @@ class Asker:
     # one answer -----------------------------------------------------------------------------------
 
     def _warm_up(self) -> None:
-        """Ask a fresh process for a plan that is not looked at, unless another one did not live
-        through that.
-        """
+        """Ask a fresh process for a plan nobody looks at, unless one before it died of that."""
         if not self.fresh:
             return
         self.fresh = False
@@ -430,10 +425,7 @@ class Asker:
 
 
 class Frames:
-    """The reading end of a pipe of frames, with a time limit.
-
-    The bytes of half a frame are kept.
-    """
+    """The reading end of a pipe of frames, with a time limit; half a frame is kept."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -523,10 +515,7 @@ def _in_use_of_all(processes: Sequence[int], most: int) -> int:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU time a process has taken.
-
-    Where the system does not say, the time on the clock.
-    """
+    """Return a process's CPU seconds; where the system does not say, those of the clock."""
     try:
         return time.clock_gettime(~process << 3 | 2)  # the clock that Linux's `clock_getcpuclockid` names
     except OSError:

@@ -35,9 +35,7 @@ class Branches:
     there_are: int
     taken: int
     never: tuple[tuple[int, int], ...]
-    """(line, line it never went to; negative: out of the function that starts there) of those not
-    taken.
-    """
+    """(line, line it never went to; negative: out of the function there) of those not taken."""
 
 
 class BranchTracer:

@@ -336,9 +336,7 @@ def _room() -> int:
 
 
 def _answer(planner: Any, case: Any, *, again: bool) -> tuple[Any, ...]:
-    """Return one answer: ("plan", columns, belief, same again?, seconds) or a failure as `Answer`
-    has it.
-    """
+    """Return one answer: ("plan", columns, belief, again?, seconds), or a failure (`Answer`)."""
     from allocsim.fuzzing.fuzz_case import same_plan  # noqa: PLC0415 - loaded already
 
     begun = time.process_time()

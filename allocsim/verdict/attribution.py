@@ -20,10 +20,7 @@ from allocsim.verdict.records import Cause, FirstPlace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """Why a violation came about.
-
-    `class_` and `fault` as in a verdict, None where nothing accounts for it.
-    """
+    """Why a violation came about; `class_` and `fault` as in a verdict, None if unexplained."""
 
     violation: Violation
     cause: Cause | None
@@ -45,9 +42,7 @@ class Charge:
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
-        """Kind, class and party: what two violations share that are the same fault in two
-        places.
-        """
+        """Kind, class and party, which violations share that are one fault in two places."""
         return self.violation.kind, self.class_, self.fault
 
 

@@ -52,9 +52,7 @@ class Pair(NamedTuple):
 
     @classmethod
     def of(cls, v: Violation, other: int | None) -> "Pair | None":
-        """Return the buffer of a violation and another one; None where it is of no plan, or they
-        are one.
-        """
+        """Return the two buffers of a violation; None where it is of no plan, or they are one."""
         if v.plan is None or v.program is None or v.buffer is None or other is None or other == v.buffer:
             return None
         return cls(v.plan, v.program, min(v.buffer, other), max(v.buffer, other))
@@ -147,9 +145,7 @@ def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[L
 
 
 def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Change:
-    """Return the mend of a believed pair that may not share: of a lifetime, where a wrong one made
-    the pair look safe.
-    """
+    """Return the mend of a pair that may not share: of a lifetime whose error hid that."""
     belief = dossier.document.problems[problem]
     whole, _ = dossier.lives(belief.program)
     if (problem, donor) in dossier.short and int(belief.stop[donor]) < int(whole[donor, 1]):
@@ -160,9 +156,7 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Cha
 
 
 def _undersized(plan: Plan, pair: tuple[int, int], nbytes: Int64s) -> int | None:
-    """Return the one of two buffers that reaches the other only with more bytes than are given for
-    it.
-    """
+    """Return the one of two buffers that reaches the other only by bytes it was not given."""
     low, high = sorted(pair, key=lambda buffer: int(plan.offset[buffer]))
     if int(plan.offset[low]) == int(plan.offset[high]):
         return next((buffer for buffer in pair if not nbytes[buffer]), None)

@@ -87,9 +87,7 @@ def _period(words: Sequence[int], made_by: Sequence[Sequence[int]], steps: Seque
 
 
 def _least_period(words: Sequence[Hashable]) -> int:
-    """Return the least p with `words[i] == words[i + p]` wherever both exist (Knuth, Morris and
-    Pratt, 1977).
-    """
+    """Return the least p with `words[i] == words[i + p]` wherever both exist (KMP, 1977)."""
     border = [0] * len(words)
     length = 0
     for at in range(1, len(words)):

@@ -172,9 +172,7 @@ def with_cures(
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
-    """Return the cure of all causes of a document that can be cured, planned anew by a planner
-    where one is given.
-    """
+    """Return the cure of all curable causes of a document, planned anew by any planner given."""
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
     return _cure(

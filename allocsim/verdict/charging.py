@@ -149,10 +149,7 @@ def _charge_once(dossier: Dossier, found: Found) -> None:
 
 
 def _history(dossier: Dossier, found: Found) -> None:
-    """A warning that old bytes are read goes with what is wrong with these bytes.
-
-    By itself it is none.
-    """
+    """A warning that old bytes are read goes with their fault; alone it is no finding."""
     for v in dossier.history:
         for kind in ("unwritten", "state"):
             mend = Change(kind=kind, program=v.program, buffer=v.buffer)

@@ -107,9 +107,7 @@ class Doings:
 
     @cached_property
     def _reads(self) -> dict[int, dict[int, bool]]:
-        """Buffer -> step of each op other than `view` that reads it, in order -> whether through
-        views alone.
-        """
+        """Buffer -> step of each op but `view` that reads it, in order -> by views alone?"""
         ops = self.program.ops
         steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
         keep = ~ops.is_kind(VIEW)[steps]
@@ -159,9 +157,7 @@ class Doings:
         return found
 
     def copies(self, step: int) -> bool:
-        """Whether an op may be a copy: a `same`, or one operand taken over as one result, laid out
-        alike.
-        """
+        """Whether an op may copy: a `same`, or one operand taken over as an equal result."""
         op = self.program.ops[step]
         if self.program.same_ops[step]:
             return True

@@ -161,9 +161,7 @@ class Dossier:
 
     @cached_property
     def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
-        """For each run, the (op, operand position, result position) whose bytes start at one
-        address as planned.
-        """
+        """By run, (op, operand position, result position) whose bytes start at one address."""
         return tuple(self._aliases(run.plan, run.program) for run in self.runs)
 
     @once
@@ -184,18 +182,13 @@ class Dossier:
 
     @cached_property
     def apart(self) -> frozenset[Key]:
-        """What is wrong with every buffer in memory of its own: the program's doing and the
-        host's.
-        """
+        """What is wrong with every buffer apart: the program's doing and the host's."""
         return self._judged(
             replace(self._with_plans({i: _apart(p, ()) for i, p in enumerate(self.document.plans)}), problems=())
         )
 
     def without_slot(self, plan: int, buffer: int) -> frozenset[Key]:
-        """What is wrong with one buffer of a plan in memory of its own.
-
-        SpentError where no step is left to ask that.
-        """
+        """What is wrong with one buffer of a plan apart; SpentError without a step left for it."""
         old = self.document.plans[plan]
         arena = old.arena.copy()
         arena[buffer] = OWN
@@ -325,19 +318,14 @@ class Dossier:
         return self.meetings.get((v.plan, v.program), {}).get(v.buffer, none)
 
     def lost_to(self, v: Violation) -> frozenset[int]:
-        """The buffers that earlier moves of its row wrote over what a move reads late.
-
-        None where no move reads.
-        """
+        """The buffers that earlier moves of a row wrote and a move reads late; None: no reads."""
         over = self.over(v)
         moving = bool(over) and v.kind == "StaleRead" and v.op is not None
         return over & moved_before(self.program(v), v.op or 0) if moving else frozenset()
 
     @cached_property
     def meetings(self) -> Mapping[tuple[int, int], Mapping[int, frozenset[int]]]:
-        """(plan, program) -> buffer -> the buffers that it lies over while both live, as the judge
-        lists them.
-        """
+        """(plan, program) -> buffer -> buffers that it lies over while both live, by the judge."""
         found: dict[tuple[int, int], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         for v in self.static:
             if v.kind == "Overlap" and v.plan is not None and v.program is not None:
@@ -386,9 +374,7 @@ class Dossier:
 
 
 def _apart(plan: Plan, kept: Collection[int]) -> Plan:
-    """Return a plan with every buffer in memory of its own but these, and no word of what was
-    believed.
-    """
+    """Return a plan with every buffer but these in memory of its own, and no belief."""
     arena = np.full(len(plan.arena), OWN, dtype=np.int32)
     arena[list(kept)] = plan.arena[list(kept)]
     return replace(plan, problem=None, arena=arena, events=plan.events[:0])

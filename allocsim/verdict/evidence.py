@@ -50,10 +50,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     Or apart, and the operand given for every other that is laid out alike, or overlapping it.
     """
     declared: bool
-    """Whether the kernel's author promises that this alias is safe.
-
-    `duplicate` everyone must bear.
-    """
+    """Whether the kernel's author promises that this alias is safe; `duplicate` all must bear."""
     measured: Literal["safe", "unsafe"]
     max_error: float | None
     """Largest relative difference between the two runs.
@@ -68,10 +65,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     None: whatever ops of this kind there are.
     """
     program: Count | None = None
-    """The program of these ops, where the document has several.
-
-    None: `steps` are those of any.
-    """
+    """The program of these ops, where there are several; None: `steps` are of any."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] | None = None
     """The fewest threads at which it is unsafe, where that is more than one: a race."""
 
@@ -91,15 +85,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Of the operand or result within the op."""
     value: Count
     max_error: float | None
-    """Relative to the largest magnitude of the reference.
-
-    The answer is None where either holds a NaN or infinity.
-    """
+    """Relative to the largest magnitude of the reference; None where one is not finite."""
     ulp: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Largest distance of two elements in units in the last place.
-
-    The answer is None where it was not measured.
-    """
+    """Largest distance of two elements in units in the last place; None: not measured."""
     nature: Literal["rounding", "corruption"] | None = None
     """What it is by the program's run in float64; None where there was none."""
 
@@ -130,10 +118,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     sanitizer: tuple[Incident, ...] | None = None
     """P, in order of run and step, of the first runs of the document; None: not run."""
     diverges: bool | None = None
-    """D: whether anything the host can see differs between the default and the reference run.
-
-    None: not run.
-    """
+    """D: whether the host sees a difference between default and reference run; None: not run."""
     cure: CureRecord | None = None
 
 

@@ -50,9 +50,7 @@ def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed
 
 
 def verdict_of(dossier: Dossier, causes: tuple[Cause, ...], cure: Cure | None = None) -> Verdict:
-    """Return the verdict on the causes that were found, with the cure of all that can be cured
-    together.
-    """
+    """Return the verdict on the causes found, with the cure of all curable together."""
     joint = _joined(causes)
     said = dossier.evidence.cure
     return Verdict(

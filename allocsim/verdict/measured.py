@@ -49,9 +49,7 @@ Use = tuple[int, int]
 
 
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel and pair of positions that a plan relies on and K measured
-    unsafe.
-    """
+    """Yield a cause for each kernel and pair of positions a plan relies on and K found unsafe."""
     uses: dict[tuple[KernelRow, int, str], list[Use]] = defaultdict(list)
     for row, use, (operand, result) in _measured_unsafe(dossier):
         declared = _op(dossier, use).in_place

@@ -46,9 +46,7 @@ Beyond that the writer found is believed.
 PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
-"""Kinds that go with what lays two buffers over each other, where anything of `PAIRED` says that it
-does.
-"""
+"""Kinds that go with what lays two buffers over each other, if a kind of `PAIRED` does."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
 """Kinds that are about the planner's book."""
@@ -409,9 +407,7 @@ def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
 
 
 def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
-    """Whether a slot is not where it was told to be: in memory of its own, or at an offset already
-    decided.
-    """
+    """Whether a slot is not where it was told to be: in its own memory, or at an offset."""
     plan = dossier.document.plans[index]
     if plan.problem is None:
         return False
@@ -458,9 +454,7 @@ def _spoils(dossier: Dossier, v: Violation, run: int, buffers: frozenset[int]) -
 
 
 def is_uploaded(dossier: Dossier, v: Violation) -> bool:
-    """Whether a violation vanishes if the host leaves out no upload, of those into this buffer or
-    any.
-    """
+    """Whether a violation vanishes if no upload is left out, into this buffer or any."""
     if v.run is None or v.buffer not in dossier.left_out[v.run]:
         return False
     return key_of(v) not in dossier.uploaded

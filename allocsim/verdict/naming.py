@@ -22,10 +22,7 @@ TELLING: Final = (
     "StaleRead", "UnsafeInPlace", "ResultsOverlap", "OverwrittenRead", "UninitialisedRead", "Race", "Unplaced", "Undersized",
     "OutOfBounds", "WrongArena", "Misaligned", "Overlap", "BadShare", "BadSize", "MissingPin", "LifetimeTooShort",
 )  # fmt: skip
-"""Kinds of violation, those that tell most of what went wrong first.
-
-Others come between S and L.
-"""
+"""Kinds of violation, the most telling first; others come between S and L."""
 
 
 ONE_END: Final = ({("low",)}, {("high",)})

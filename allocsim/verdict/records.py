@@ -163,9 +163,7 @@ class Verdict:
     """The most important cause of each class and party, with the places of all of them."""
     detectors: Mapping[str, Mapping[str, Any]]
     clauses: tuple[str, ...]
-    """Whether the plan is legal, each finding, the first wrong tensor, the cure: in words, one for
-    a line.
-    """
+    """Whether the plan is legal, findings, first wrong tensor, cure: in words, one a line."""
     cure: "Cure | None" = field(repr=False, default=None)
     """Of all causes that can be cured here, together."""
     cure_text: str | None = None

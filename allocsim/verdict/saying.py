@@ -206,10 +206,7 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
 
 
 def _believed_order(dossier: Dossier, v: Violation) -> str | None:
-    """Say what reuse took for granted where streams do not keep to it.
-
-    Nothing of a race that no plan made.
-    """
+    """Say what reuse took for granted where streams do not keep to it; not of unplanned races."""
     if v.in_apart:
         return None
     assert v.op is not None

@@ -43,8 +43,7 @@ from engine.ops.pullback import Image, needing, pull
 from engine.ops.shapes import FLOATS
 
 SEED = "loss_grad"
-"""Name of the input that seeds the first backward pass; later passes number theirs:
-`loss_grad_2`."""
+"""Name of the input that seeds the first backward pass; later ones are numbered: `loss_grad_2`."""
 
 STAND_INS = "again"
 """First part of the names of what gradient checkpointing computes again."""
@@ -171,18 +170,12 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
 
 
 def get_grad(graph: Graph, tensor: Tensor) -> Tensor | None:
-    """Return the gradient of any tensor of the latest backward pass that reached it.
-
-    Returns None if none did.
-    """
+    """Return a tensor's gradient in the latest backward pass, None where that did not reach it."""
     return graph.adjoints.get(tensor)
 
 
 def get_grad_acc(graph: Graph, tensor: Tensor) -> Tensor | None:
-    """Return the state in which the gradient of `tensor` adds up over runs.
-
-    Returns None without `accumulate`.
-    """
+    """Return the state that sums the gradient of `tensor` over runs; None without `accumulate`."""
     return graph.accumulators.get(tensor)
 
 
@@ -269,10 +262,7 @@ def _accumulator(parameter: Tensor, state: Tensor) -> None:
 
 
 def _blocked(forward: tuple[Tensor, ...], wanted: tuple[Tensor, ...], end: Tensor) -> str:
-    """Return what cuts the way from `wanted` to `end`, for a message.
-
-    Empty if there is no way at all.
-    """
+    """Return what cuts the way from `wanted` to `end`, for a message; empty if there is no way."""
     reach: set[Tensor] = set(wanted)
     cuts: list[str] = []
     for node in forward:

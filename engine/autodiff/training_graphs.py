@@ -37,10 +37,7 @@ def layers(*, max_size: int = 4) -> st.SearchStrategy[list[tuple[int, str, bool]
 
 @st.composite
 def training_graphs(draw: Any, /, *, max_layers: int = 4) -> Lowered:
-    """Draw a network with loss, gradients and an SGD step, lowered.
-
-    The host reads the loss, and some gradients or none.
-    """
+    """Draw a lowered network with loss, gradients and an SGD step; the host reads the loss."""
     rows, width, classes = (
         draw(st.sampled_from((2, 1, 3))),
         draw(st.sampled_from((4, 2, 8))),

@@ -39,15 +39,11 @@ MOST_BYTES: Final = 1 << 30
 """Bytes of buffers up to which a program is run here."""
 
 SANITIZED_RUNS: Final = 2
-"""Runs P watches: the first, and one more that names the op where the first left several
-suspects.
-"""
+"""Runs that P watches; the second names the op where the first left several suspects."""
 
 
 def examine_document(document: Document, seed: int) -> tuple[Evidence, dict[str, str]]:
-    """Return the evidence that running a document brings, and for each detector that could not run
-    why not.
-    """
+    """Return the evidence that running a document brings, and why a detector could not run."""
     whys: dict[str, str] = {}
     ready: dict[int, Playable] = {}
     try:

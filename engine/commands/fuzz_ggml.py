@@ -40,9 +40,7 @@ from allocsim.systems.ggml.random_graphs import graph_fuzzing as live
 DEFAULT_EXAMPLES: Final = 200
 
 PROGRESS: Final = "progress.json"
-"""File of a corpus: the library's version, the seed, how many graphs were tried, findings by
-cause.
-"""
+"""File of a corpus: the library's version, seed, count of graphs tried, findings by cause."""
 
 
 def fuzz_library(
@@ -128,9 +126,7 @@ def _tried(  # noqa: PLR0917 - the campaign, in order
 
 
 BATCHES: Final = 1
-"""Batches that a process of `--jobs` takes at a time; what others have named it hears between
-two.
-"""
+"""Batches a process of `--jobs` takes at a time; it hears of others' findings between two."""
 
 _CHILDREN: Final[dict[str, Child]] = {}
 """The library of a process of `--jobs`, which lives as long as it does."""

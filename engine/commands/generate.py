@@ -105,9 +105,7 @@ def generate_text(
 
 
 def _read(model: Path, adapter: Path | None) -> tuple[LlamaConfig, Mapping[str, Any], tuple[int, ...]]:
-    """Return sizes, weights and what ends a text; adapters of the model's own folder are laid over
-    it unasked.
-    """
+    """Return sizes, weights and what ends a text; adapters in the model's folder lie over it."""
     found = read_llama(model)
     if adapter is None and (model / adapters.PEFT_CONFIG).exists():
         adapter = model

@@ -110,10 +110,7 @@ def _lockstep(
 
 
 def _healed(mine: Sequence[Array], right: Sequence[Array]) -> bool:
-    """Give operands the reference's bytes.
-
-    False where that cannot be, since two of them have come to lie on each other.
-    """
+    """Give operands the reference's bytes; False where two of them lie on each other now."""
     for wrong, healed in zip(mine, right, strict=True):
         if not same_bits(wrong, healed):
             if not wrong.flags.writeable:
@@ -200,10 +197,7 @@ class Tap:
 
 
 def tap(runtime: Runtime, values: Iterable[int]) -> Tap:
-    """Return an observer that copies each of the given values when it is made.
-
-    A view is copied when its parent is made.
-    """
+    """Return an observer that copies each given value when it, or a view's parent, is made."""
     wanted = frozenset(values)
     ops = runtime.lowered.program.ops
     steps: dict[int, list[tuple[int, int]]] = {}

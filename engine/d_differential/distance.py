@@ -33,8 +33,7 @@ class Gap:
     """The distance of one array from another."""
 
     error: float
-    """Largest difference over the largest magnitude of the right array, of the elements that are
-    finite."""
+    """Largest difference of finite elements over the right array's largest magnitude."""
     ulp: int | None
     """Largest distance in units in the last place; None between dtypes, and for whole numbers."""
     finite: bool
@@ -68,8 +67,5 @@ def gap_of(mine: Array, right: Array) -> Gap:
 
 
 def _real(array: Array) -> Array:
-    """Return numbers that machine code computes with.
-
-    Half floats of either kind are widened, exactly.
-    """
+    """Return numbers that machine code computes with: half floats are widened, exactly."""
     return array if array.dtype.itemsize > 2 else array.astype(np.float32)

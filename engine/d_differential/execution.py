@@ -93,10 +93,7 @@ def _differing(
 
 
 def seconds_of(plan: Plan, *, runs: int = TIMED_RUNS, seed: int = 0) -> float:
-    """Return the median time of a run by a plan, after one that is not counted.
-
-    Raises EngineError for what cannot be run.
-    """
+    """Return the median seconds of a run by a plan, the first uncounted; errors as `Runtime`."""
     given = playable(plan.program, seed=seed)
     with _bound(given, plan) as machine:
 
@@ -138,10 +135,7 @@ def _bound(given: Playable, plan: Plan) -> Runtime:
 
 
 def _do(machine: Runtime, op: Op, given: Playable) -> None:
-    """Do one op.
-
-    The runtime has no uploads by itself that may stand anywhere and have several results.
-    """
+    """Do one op; the runtime itself has no uploads that stand anywhere and have several results."""
     if op.kind == HOST_WRITE:
         for target, array in zip(machine.results(op.step), given.uploads[op.step], strict=True):
             np.copyto(target, array)

@@ -36,10 +36,7 @@ from engine.runtime import Observer, Runtime
 
 Array = NDArray[Any]
 Uploads = Mapping[int, Sequence[Array]]
-"""Step of a `host.write` -> the array for each of its results.
-
-What is not there is filled with zeros.
-"""
+"""Step of a `host.write` -> the array of each result; zeros where none is given."""
 
 ORDERS: Final = 24
 """Orders tried by default."""
@@ -68,10 +65,7 @@ class Difference:
     elements: int
     """How many elements differ."""
     max_error: float | None
-    """Largest difference, relative to the largest magnitude wanted.
-
-    The answer is None where a number is not finite.
-    """
+    """Largest difference over the largest magnitude wanted; None where a number is not finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +169,7 @@ def run_in(
 
 
 def full_order(program: Program, race: Violation) -> tuple[int, ...]:
-    """Return the whole legal order in which the two ops of a race are exchanged and little else
-    is.
-    """
+    """Return the whole legal order that exchanges the two ops of a race and little else."""
     if race.op is None or race.other_op is None:
         return tuple(range(len(program.ops)))
     named = exchanged_order(program, race.other_op, race.op)

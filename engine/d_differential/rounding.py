@@ -50,10 +50,7 @@ NATURES: Final[tuple[Nature, ...]] = ("equal", "rounding", "corruption")
 
 
 def bound(reference: Gap, read: float, dtype: "np.dtype[Any]") -> float:
-    """Return the largest error that still is rounding.
-
-    `read` is the reference's largest error at what the op read.
-    """
+    """Return the largest error that is rounding, given the largest of what the op read."""
     return FACTOR * max(reference.error, read, UNITS.get(dtype.name, 0.0))
 
 

@@ -52,8 +52,7 @@ class LayerRow:
     ulp: int | None = None
     """The most units in the last place any of them is off; None where none differs."""
     relative: float | None = None
-    """The largest error against the reference; None where none differs, or where a number is not
-    finite."""
+    """The largest error against the reference; None where none differs or one is not finite."""
     op: int | None = None
     """The op whose result is worst: of the largest error over its bound where the truth is known,
     else of the largest error."""
@@ -101,10 +100,7 @@ class Kept:
 
 
 class Scale:
-    """The reference and the truth of one step, and their distance.
-
-    The distance is computed once for each value.
-    """
+    """The reference, the truth and their distance of one step, computed once for each value."""
 
     def __init__(self, basis: Kept, exact: Kept | None) -> None:
         self.basis, self.exact = basis, exact
@@ -146,9 +142,7 @@ class ComparedResult:
 
 
 class ResultComparer:
-    """An observer that compares every result with the reference's, or in float64 with the
-    truth's.
-    """
+    """An observer that compares every result with the reference's, or in float64 the truth's."""
 
     def __init__(self, lowered: Lowered, scale: Scale) -> None:
         self._scale, self._wide = scale, is_wide(lowered)

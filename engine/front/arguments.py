@@ -88,10 +88,7 @@ def largest(dtype: np.dtype[Any]) -> float:
 
 
 def keeps(dtype: np.dtype[Any]) -> bool:
-    """Return whether arrays of a dtype keep it.
-
-    Floating ones do, whole numbers become what they meet.
-    """
+    """Return whether arrays of a dtype keep it: floating ones do, whole numbers do not."""
     return dtype in DTYPES and dtype.kind != "i"
 
 
@@ -110,10 +107,7 @@ def one_axis(x: Node, rank: int, axis: Any) -> int:
 
 
 def several_axes(x: Node, rank: int, axis: Any) -> Shape:
-    """Return the places of one axis or several distinct ones, in the order given.
-
-    None names all.
-    """
+    """Return the places of one axis or several distinct ones, in the given order; None: all."""
     several = isinstance(axis, Iterable) and not isinstance(axis, str)
     given = tuple(range(rank)) if axis is None else counts("axis", axis) if several else (whole("axis", axis),)
     if any(not -rank <= a < rank for a in given) or len({a % rank for a in given}) != len(given):

@@ -31,9 +31,7 @@ class MultiheadAttention(Module):
     def forward(
         self, query: EagerTensor, key: EagerTensor | None = None, value: EagerTensor | None = None, mask: Any = None
     ) -> EagerTensor:
-        """Return what queries find; keys are the queries, and values the keys, where none are
-        given.
-        """
+        """Return what queries find; by default keys are the queries, and values the keys."""
         key = query if key is None else key
         value = key if value is None else value
         if not query.ndim == key.ndim == value.ndim == 3 or not query.shape[0] == key.shape[0] == value.shape[0]:

@@ -96,9 +96,7 @@ def normalize(x: EagerTensor, p: float = 2.0, axis: int = -1, eps: float = 1e-12
 
 @in_float32
 def cosine_similarity(a: EagerTensor, b: Any, axis: int = -1, eps: float = 1e-8) -> EagerTensor:
-    """Return the cosine of the angle between a and b, broadcast, along an axis; norms count as eps
-    at least.
-    """
+    """Return the cosine of the angle between a and b along an axis; norms count as eps at least."""
     node_of(a)
     other = operand(b, a)
     shape = meet("cosine_similarity", a, other)
@@ -126,9 +124,7 @@ def _largest(x: EagerTensor, places: Sequence[int]) -> EagerTensor:
 
 @in_float32
 def amax(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:
-    """Return the largest over axes; equals share the gradient, where `x.max` gives it to the
-    first.
-    """
+    """Return the largest over axes; equals share the gradient, which `x.max` gives to the first."""
     places = _places(x, axis)
     most = _largest(x.detach(), places)
     same = x == most

@@ -57,10 +57,7 @@ def op(kind: str, *tensors: EagerTensor, **params: Any) -> EagerTensor:
 
 
 def where(condition: Any, a: Any, b: Any) -> EagerTensor:
-    """Return a where `condition` is true (not 0), b elsewhere.
-
-    All three broadcast. No gradient flows to the condition.
-    """
+    """Return a where `condition` is not 0, else b, broadcast; no gradient for the condition."""
     first = _first("where", a, b)
     left, right = operand(a, first), operand(b, first)
     if follows(condition):

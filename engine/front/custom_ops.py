@@ -278,9 +278,7 @@ def _try(
     shapes: tuple[tuple[Shape, ...], Shape],
     check: Callable[..., object] | None,
 ) -> None:
-    """Raise EngineError unless the derivatives are right, as `check` has it, and the alias contract
-    holds.
-    """
+    """Raise EngineError unless the derivatives are right (`check`) and the alias contract holds."""
     if check is not None:
         _within(kind, "the derivative", lambda: check(made, *tried))
         _within(kind, "the second derivative", lambda: check(_slope(made), *tried))

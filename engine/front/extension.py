@@ -73,9 +73,7 @@ class TemplateStep:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is added for one argument, and which of it (or of what there was) is the
-    contribution.
-    """
+    """What is added for one argument, and which part of the sum is the contribution."""
 
     argument: int
     steps: tuple[TemplateStep, ...]
@@ -331,10 +329,7 @@ def _hull(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) -> Action:
-    """Return what ops of this kind and these parameters share.
-
-    Of ops without parameters there is one.
-    """
+    """Return what ops of this kind and parameters share; without parameters there is one."""
     known = _plain.get(kind)
     if known is not None and not params:
         return known

@@ -31,9 +31,7 @@ class GradientFunction:
 
     @property
     def variable(self) -> Any:
-        """The tensor that collects the gradient: a leaf, or a result that keeps its own; else
-        None.
-        """
+        """The tensor that collects the gradient: a leaf, or a result that keeps its own."""
         return self._node.leaf_of
 
     @property

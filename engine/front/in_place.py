@@ -137,9 +137,7 @@ class ChangeableValue(EagerValue):
         return self
 
     def _followed(self, values: Any) -> bool:
-        """Whether a gradient flows, or a program is recorded, through this tensor or what is laid
-        into it.
-        """
+        """Whether a gradient flows, or a model is recorded, through this or what it is given."""
         now = tracking.get()
         if not now:
             return False

@@ -78,9 +78,7 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
 
 
 def scattered(items: Items) -> bool:
-    """Whether a key names rows that lie anywhere: by several arrays, by a mask, or by an array and
-    a number apart from it.
-    """
+    """Whether a key names rows anywhere: several arrays, a mask, or an array and a number apart."""
     arrays = [place for place, item in enumerate(items) if isinstance(item, np.ndarray)]
     if len(arrays) != 1 or items[arrays[0]].dtype.kind == "b":
         return bool(arrays)
@@ -164,9 +162,7 @@ def rows(table: Node, ids: Array) -> Node:
 
 
 def rows_at(table: Node, flat: Node, shape: Shape) -> Node:
-    """Return the rows of a matrix that int32 numbers in one dimension name, in that shape: [*shape,
-    D].
-    """
+    """Return the rows of a matrix that int32 numbers name, in the shape of these: [*shape, D]."""
     found = Eager.op("get_rows", composed(contiguous, table), flat)
     return reshaped(found, (*shape, table.shape[1]))
 

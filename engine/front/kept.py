@@ -68,10 +68,7 @@ class KeptPrograms(Generic[Lent]):
 
     @contextmanager
     def lent(self, key: Hashable, make: Callable[[], Callable[[], Lent]]) -> Iterator[Lent]:
-        """Lend a program of the structure `key`.
-
-        Where it is new, `make` plans it and returns what binds the plan.
-        """
+        """Lend a program of structure `key`; `make` plans a new one and returns what binds it."""
         with self._lock:
             structure = self._known.get(key)
         if structure is None:

@@ -39,10 +39,7 @@ from engine.front.tensors import EagerTensor, tensor
 
 
 class Module:
-    """A function of tensors with parameters; see the module header.
-
-    Subclasses say `forward`.
-    """
+    """A function of tensors with parameters; see the module header. Subclasses say `forward`."""
 
     _place = ""
     """Its name in the module that holds it; empty at the top."""
@@ -114,9 +111,7 @@ def _inside(held: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _walk(held: Any, name: str, around: tuple[Any, ...]) -> Iterator[tuple[str, EagerTensor]]:
-    """Yield the tensors in what is held, by name; `around` are the modules and collections that
-    hold it.
-    """
+    """Yield the tensors in what is held, by name; `around` are the containers that hold it."""
     if any(held is one for one in around):
         raise EngineError(
             f"{name} is the {type(held).__name__} that it lies in; a module holds what it computes with, not "
@@ -131,9 +126,7 @@ def _walk(held: Any, name: str, around: tuple[Any, ...]) -> Iterator[tuple[str, 
 
 
 def _with(held: Any, tensors: Mapping[int, EagerTensor], place: str) -> Any:
-    """Return what is held with these tensors in their places; `place` is its name in the module
-    around it.
-    """
+    """Return what is held with these tensors in their places; `place` is its name in its module."""
     if isinstance(held, EagerTensor):
         return tensors.get(id(held), held)
     if isinstance(held, Module):
@@ -155,10 +148,7 @@ def _with(held: Any, tensors: Mapping[int, EagerTensor], place: str) -> Any:
 
 
 class Linear(Module):
-    """x[.., fan_in] -> x weight^T + bias [.., fan_out].
-
-    The weight is [fan_out, fan_in], the bias [fan_out].
-    """
+    """x[.., fan_in] -> x weight^T + bias [.., fan_out], of weight [fan_out, fan_in]."""
 
     def __init__(self, fan_in: int, fan_out: int, rng: np.random.Generator, *, bias: bool = True) -> None:
         """Draw the weight with standard deviation 1 / sqrt(fan_in); the bias is 0."""
@@ -235,9 +225,7 @@ class LayerNorm(Module):
 
 
 class GroupNorm(Module):
-    """x[N, channels, ..] normed over each of `groups` stretches of channels; weight and bias
-    [channels].
-    """
+    """x[N, channels, ..] normed over each of `groups` runs of channels; weight, bias [channels]."""
 
     def __init__(self, groups: int, channels: int, *, eps: float = 1e-5) -> None:
         """Start from a weight of ones and a bias of zeros."""

@@ -67,9 +67,7 @@ def batch_norm(
 def _move(
     mean: EagerTensor, variance: EagerTensor, found: tuple[EagerTensor, EagerTensor], share: float, count: int
 ) -> None:
-    """Move running statistics [C] by a share towards the mean and biased variance of `count`
-    numbers a channel.
-    """
+    """Move running statistics [C] by a share to mean and biased variance of `count` numbers."""
     if count < 2 or not 0 <= share <= 1:
         raise EngineError(
             f"batch_norm: {count} number a channel and momentum {share}; a variance takes two, a share is 0 to 1"
@@ -81,9 +79,7 @@ def _move(
 
 @in_float32
 def group_norm(x: EagerTensor, groups: int, gain: Any = None, bias: Any = None, *, eps: float = 1e-5) -> EagerTensor:
-    """Return x[N, C, ..] normed over each of `groups` stretches of channels, times `gain` [C], plus
-    `bias` [C].
-    """
+    """Return x[N, C, ..] normed over each of `groups` runs of channels, times gain, plus bias."""
     groups = whole("group_norm", groups)
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise EngineError(f"group_norm of shape {x.shape}: {groups} groups do not divide the channels")

@@ -66,9 +66,7 @@ def kept_apart(made: Node, old: Node, op: str) -> None:
 
 
 def pasted(base: Node, seen: Node, made: Node, op: str) -> Node:
-    """Return the new value of the base of a node's bytes, in which `made` stands where the node
-    lies.
-    """
+    """Return the new value of a node's base, in which `made` stands where the node lies."""
     dense = seen.storage.seen
     assert dense is not None
     if base.array.shape == made.shape and seen.array.nbytes == dense.nbytes and made.contiguous and seen.contiguous:
@@ -137,9 +135,7 @@ def base_of(seen: Node, op: str) -> Node:
 
 
 def based(node: Node) -> Node:
-    """Return the node that all uses of a node's bytes follow from: the whole, of the base; itself,
-    of any other.
-    """
+    """Return the node that all uses of a node's bytes follow from: the whole, or itself."""
     storage = node.shared
     whole = None if storage is None or storage.base != node.serial else storage.whole
     return node if whole is None else whole

@@ -62,10 +62,7 @@ tracking: Final[ContextVar[bool | Keeper]] = ContextVar("tracking", default=True
 
 
 class ArrayLayout:
-    """Where the elements of an array lie.
-
-    One object for each dtype, shape and strides, compared by identity.
-    """
+    """Where the elements of an array lie: one object a dtype, shape and strides."""
 
     __slots__ = ("dense", "dtype", "name", "shape", "strides")
 
@@ -79,10 +76,7 @@ class ArrayLayout:
 
     @classmethod
     def of(cls, array: Array) -> "ArrayLayout":
-        """Return the one of an array.
-
-        Where it has no elements, numpy's strides say nothing and the engine's are taken.
-        """
+        """Return the layout of an array, with the engine's strides where it has no elements."""
         strides = array.strides if array.size else contiguous_strides(array.shape, array.itemsize)
         key = (array.dtype, array.shape, strides)
         laid = _laid.get(key)
@@ -125,8 +119,7 @@ class StorageHistory:
         self.changes = changes or ByteChanges()
         """Shared with twins."""
         self.rebased = 0
-        """The changes that gradients flow through: what was made before one of these has another
-        history now."""
+        """The changes that gradients flow through: what was made before has another history now."""
         self.viewed = False
         """Whether views were taken."""
         self.wanted_grad = wanted_grad
@@ -166,8 +159,7 @@ class CallRecipe:
         self.result = result
         """None for views: it follows from the array seen."""
         self.function: Callable[..., object] | None = None
-        """What a call calls with the operands, `constants` and the result, where `bind` would come
-        to just that."""
+        """What a call does with operands, constants and result, where `bind` comes to just that."""
         self.constants: tuple[Any, ...] = ()
         self.derivatives: dict[Any, Any] = {}
         """What `engine.front.extension` made of the rule, for as long as the recipe is known."""
@@ -339,8 +331,7 @@ def _row(kind: str) -> tuple[Rule, Kernel | None, tuple[bool, ...]]:
 
 KNOWN: Final = 4096
 _recipes: Final[dict[Any, tuple[CallRecipe, ResultLayout]]] = {}
-"""The recipes met; forgotten all at once where there are too many, as with a parameter that never
-repeats."""
+"""The recipes met; all are forgotten where they are too many, as with a changing parameter."""
 
 
 class _Quiet(local):
@@ -490,9 +481,7 @@ def constant(array: Array, shared: StorageHistory | None = None) -> Node:
 
 
 def itself(node: Node, *, track: bool | Keeper | None = None) -> Node:
-    """Return a view of all of a node as it lies: another value of the same bytes, with hooks and a
-    gradient of its own.
-    """
+    """Return a view of all of a node: another value of its bytes, with a gradient of its own."""
     follow = tracking.get() if track is None else track
     return apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=follow)
 
@@ -508,10 +497,7 @@ def alias(node: Node) -> Node:
 
 
 def history(*ends: Node) -> list[Node]:
-    """Return `ends` and all they depend on, in the order of creation.
-
-    What needs no gradient is a leaf. O(nodes log nodes).
-    """
+    """Return `ends` and all they need, in order of creation; what needs no gradient is a leaf."""
     seen = set(ends)
     stack = list(ends)
     while stack:

@@ -17,9 +17,7 @@ from engine.kernels.binding import Array
 
 
 class Recording:
-    """What a model's function computes, kept for a program: the values that follow from its columns
-    and parameters.
-    """
+    """What a model's function computes: the values that follow from its columns and parameters."""
 
     __slots__ = ("drawn", "flowing", "given", "key", "known", "scope", "scopes", "states")
 

@@ -44,10 +44,7 @@ DEFAULT_ALLOCATOR: Final = "ggml"
 
 
 class BoundBackward:
-    """A backward program bound to memory, of one pass at a time.
-
-    Positions count the nodes of the history.
-    """
+    """A backward program bound to memory, of one pass at a time; positions count nodes."""
 
     def __init__(self, extension: Extension, plan: Plan) -> None:
         self.extension = extension
@@ -152,10 +149,7 @@ def kept_bytes() -> int:
 
 
 def clear() -> None:
-    """Forget the backward programs that are kept, with their memory.
-
-    Passes that run now end as they would.
-    """
+    """Forget the backward programs that are kept, with their memory; running passes go on."""
     _kept.clear()
 
 

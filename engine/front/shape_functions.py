@@ -88,9 +88,7 @@ def masked_select(x: EagerTensor, mask: Any) -> EagerTensor:
 
 
 def nonzero(x: EagerTensor) -> EagerTensor:
-    """Return where the elements are that are not 0, in order: int32 [count, axes]; at the prompt
-    alone.
-    """
+    """Return the places of elements that are not 0, in order: int32 [count, axes]; no program."""
     node_of(x)
     return tensor(np.argwhere(x.data != 0), dtype=np.int32)
 
@@ -170,9 +168,7 @@ def softmin(x: EagerTensor, axis: int = -1) -> EagerTensor:
 
 
 def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
-    """Return the middle element along an axis, of two the lower, or NaN where one is; its gradient
-    goes there.
-    """
+    """Return the lower middle element along an axis, or NaN where one is; it gets the gradient."""
     place = _axis(x, axis)
     return _ordered(x, place, (x.shape[place] - 1) // 2)
 

@@ -139,9 +139,7 @@ class EagerTensor(ChangeableValue):
         return [slopes[id(leaf)] for leaf in leaves]
 
     def _seeded(self, gradient: "ArrayLike | EagerTensor | None") -> tuple[Node, Array]:
-        """Return the node a pass begins at, and the numbers it begins with; errors as of
-        `backward`.
-        """
+        """Return the node a pass begins at, and its first numbers; errors as of `backward`."""
         node = self._present()
         unread(node, "backward")
         if node.dtype == "i32":
@@ -292,10 +290,7 @@ class EagerTensor(ChangeableValue):
         return self._along(axis, "log_soft_max")
 
     def astype(self, dtype: Any) -> "EagerTensor":
-        """Return the numbers in another dtype, rounded to nearest even.
-
-        The gradient is cast back.
-        """
+        """Return the numbers in another dtype, rounded to nearest even; the gradient comes back."""
         try:
             wanted = DTYPES[dtype_of(dtype)]
         except (KeyError, TypeError):
@@ -311,10 +306,7 @@ class EagerTensor(ChangeableValue):
         return self._over("sum_axes", axis, keepdims=keepdims)
 
     def mean(self, axis: int | Shape | None = None, *, keepdims: bool = False) -> "EagerTensor":
-        """Return the mean over all axes, or over those named.
-
-        Raises EngineError where that is no element.
-        """
+        """Return the mean over all axes, or those named; EngineError where that is no element."""
         return self._over("mean", axis, keepdims=keepdims)
 
     def max(self, axis: int | None = None, *, keepdims: bool = False) -> "EagerTensor":
@@ -322,10 +314,7 @@ class EagerTensor(ChangeableValue):
         return _extremum(self, axis, keepdims=keepdims)
 
     def min(self, axis: int | None = None, *, keepdims: bool = False) -> "EagerTensor":
-        """Return the smallest along an axis, or of all.
-
-        The gradient goes to the first of equals.
-        """
+        """Return the smallest along an axis, or of all; the first of equals gets the gradient."""
         return -_extremum(-self, axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None) -> "EagerTensor":
@@ -350,10 +339,7 @@ class EagerTensor(ChangeableValue):
         return EagerTensor(reshaped(node, wanted), wanted)
 
     def transpose(self, *axes: Any) -> "EagerTensor":
-        """Return a view with the axes in the order given, as numbers or one tuple.
-
-        Reversed by default.
-        """
+        """Return a view with axes in the given order, numbers or one tuple; by default reversed."""
         given = counts("transpose", axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
         order = (
             tuple(a % self.ndim if -self.ndim <= a < self.ndim else a for a in given) or tuple(range(self.ndim))[::-1]

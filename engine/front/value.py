@@ -211,9 +211,7 @@ class EagerValue:
 
 
 def _answered(answer: Any, gradient: Node) -> Node:
-    """Return the node of what a hook answered: a tensor, or numbers in the dtype of the
-    gradient.
-    """
+    """Return the node of what a hook answered: a tensor, or numbers of the gradient's dtype."""
     if isinstance(answer, EagerValue):
         return answer._present()  # noqa: SLF001 - of ours
     try:

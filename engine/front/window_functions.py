@@ -172,9 +172,7 @@ def grid_sample(
 
 
 def _pixels(along: EagerTensor, length: int, padding_mode: str, *, align: bool) -> EagerTensor:
-    """Return places from -1 to 1 as numbers of pixels, those beyond the border where they are
-    taken from.
-    """
+    """Return places from -1 to 1 as pixels; those beyond the border where they are taken from."""
     found = (along + 1.0) * ((length - 1) / 2) if align else ((along + 1.0) * float(length) - 1.0) * 0.5
     if padding_mode == "zeros":
         return found

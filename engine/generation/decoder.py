@@ -119,10 +119,7 @@ class Decoder:
         self._bound: dict[tuple[int, int, int], Runtime] = {}
 
     def sequence(self, tokens: Sequence[int]) -> Continued:
-        """Return a new sequence.
-
-        Raises EngineError for no tokens, or one that the model has not.
-        """
+        """Return a new sequence; EngineError for no tokens, or one that the model has not."""
         if not tokens or not all(isinstance(t, int | np.integer) and 0 <= t < self.config.vocab for t in tokens):
             raise EngineError(f"a sequence needs at least one token, each from 0 to {self.config.vocab - 1}")
         self.made += 1

@@ -64,11 +64,7 @@ class Graph:
 
     @contextmanager
     def scope(self, prefix: str = "", *, layer: int | None = None, stage: str | None = None) -> Iterator[None]:
-        """Put `prefix.` before the names of what is made inside, and mark it with `layer` and
-        `stage`.
-
-        Scopes nest.
-        """
+        """Put `prefix.` before names made inside, which have this layer and stage; scopes nest."""
         outer = self._scope
         joined = ".".join(part for part in (outer[0], prefix) if part)
         self._scope = (joined, outer[1] if layer is None else layer, stage or outer[2])
@@ -82,10 +78,7 @@ class Graph:
         return self._leaf(name, shape, dtype, role=Role.INPUT)
 
     def parameter(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, trainable: bool = False) -> Tensor:
-        """Add a weight or a hyper-parameter.
-
-        Content from before the first run, read-only unless `trainable`.
-        """
+        """Add a weight or hyper-parameter, there before any run; read-only unless `trainable`."""
         return self._leaf(name, shape, dtype, role=Role.PARAMETER, trainable=trainable)
 
     def state(self, name: str, shape: tuple[int, ...], dtype: str = "f32", *, reset: bool = False) -> Tensor:
@@ -144,10 +137,7 @@ class Graph:
         )
 
     def expand(self, *tensors: Tensor) -> None:
-        """Append all that `tensors` need and that is not yet part of the order. O(new tensors).
-
-        No recursion.
-        """
+        """Append all that `tensors` need and the order lacks. O(new tensors), no recursion."""
         for tensor in tensors:
             if tensor.graph is not self:
                 raise EngineError(f"{tensor} belongs to graph {tensor.graph.name!r}, not {self.name!r}")
@@ -172,9 +162,7 @@ class Graph:
         return loss
 
     def again(self, leaf: Tensor, shape: tuple[int, ...] | None = None, name: str = "") -> Tensor:
-        """Add a leaf like one of another graph, of its layer; of another shape or name where these
-        are said.
-        """
+        """Add a leaf like one of another graph, of its layer and, unless given, shape and name."""
         columns = {"role": leaf.role, "trainable": leaf.trainable, "reset": leaf.reset}
         with self.scope(layer=leaf.layer):
             return self._leaf(name or leaf.name, shape or leaf.shape, leaf.dtype, **columns)
@@ -245,10 +233,7 @@ class Graph:
 
 
 def _where(rule: Rule, sources: tuple[Tensor, ...]) -> str:
-    """Return the call as messages show it.
-
-    Made only for those, since it takes longer than the op.
-    """
+    """Return the call as messages show it; made for those alone, as it takes longer than the op."""
     return f"{rule.kind}({', '.join(f'{argument} {source}' for argument, source in zip(rule.arguments, sources, strict=False))})"
 
 

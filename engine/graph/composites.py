@@ -62,10 +62,7 @@ def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor,
 
 
 def largest(x: Tensor, axis: int = -1) -> Tensor:
-    """Return the largest along `axis`, which stays as a length of 1.
-
-    The gradient goes to the first of equals.
-    """
+    """Return the largest along `axis`, kept as 1; the gradient goes to the first of equals."""
     place = axis_of(x, axis)
     shape = tuple(1 if i == place else n for i, n in enumerate(x.shape))
     ids = x.graph.op("reshape", x.graph.op("argmax", x, axis=place), shape=shape)
@@ -127,10 +124,7 @@ def conv1d(
     dilation: int = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the cross-correlation of x[N, C, L] with weight[F, C / groups, K]: [N, F, OL].
-
-    See `conv2d`.
-    """
+    """Return the cross-correlation of x[N, C, L] and weight[F, C / groups, K]: [N, F, OL]."""
     op = x.graph.op
     if len(x.shape) != 3 or len(weight.shape) != 3:
         raise EngineError(f"conv1d of {x} with {weight}: [N, C, L] and [F, C, K] are needed")
@@ -206,10 +200,7 @@ def gumbel_softmax(
 
 
 def one_hot(x: Tensor) -> Tensor:
-    """Return 1 at the largest of each row of `x`, the first of equals, and 0 elsewhere.
-
-    No gradient flows.
-    """
+    """Return 1 at the first largest of each row of `x`, 0 elsewhere; no gradient flows."""
     op = x.graph.op
     shape = (*x.shape[:-1], 1)
     ids = op("reshape", op("argmax", x), shape=shape)

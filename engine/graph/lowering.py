@@ -50,8 +50,7 @@ class Lowered:
     step_of: Mapping[Tensor, int]
     """Nodes -> step of their op; inputs and resettable states -> step of their `host.write`."""
     tensors: tuple[Tensor, ...]
-    """The tensor each op is about: result of a node's op, leaf of a `host.write`, operand of a
-    `host.read`."""
+    """The tensor of each op: a node's result, or what a host op writes or reads."""
     kernels: "tuple[Kernel | None, ...]"
     """The kernel of each op; None for views and the host's ops."""
     variants: Mapping[str, str]

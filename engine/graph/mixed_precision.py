@@ -74,10 +74,7 @@ def guarded(hyper: Tensor, neutral: Tensor, finite: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossScale:
-    """The scale of the loss between steps.
-
-    Halved after a step that overflowed, doubled after `interval` that did not.
-    """
+    """The scale of the loss: halved after an overflow, doubled after `interval` steps without."""
 
     value: float = 2.0**16
     factor: float = 2.0

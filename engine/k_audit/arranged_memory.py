@@ -53,9 +53,7 @@ def lay(arrangement: Arrangement) -> tuple[Array, ...]:
 
 
 def prove(arrangement: Arrangement, arrays: list[Array]) -> None:
-    """Raise EngineError unless exactly the arranged arrays share bytes, at the arranged
-    distance.
-    """
+    """Raise EngineError unless just the arranged arrays share bytes, at the arranged distance."""
     wanted = [(operand, arrangement.operands + result) for operand, result in arrangement.over] + list(
         arrangement.twins
     )
@@ -95,10 +93,7 @@ def alone(arrangement: Arrangement, *, twins: bool = False) -> Arrangement:
 
 
 def floats(dtype: np.dtype[Any]) -> bool:
-    """Return whether the dtype holds numbers with a fraction.
-
-    Numpy itself does not know it of those that it has not.
-    """
+    """Return whether a dtype holds fractions; numpy does not know it of those of ml_dtypes."""
     return dtype.kind == "f" or dtype in (DTYPES[name] for name in STORED)
 
 
@@ -116,10 +111,7 @@ def redden(result: Array, which: int) -> None:
 
 
 def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> Array:
-    """Return values for one operand.
-
-    Indices below the rows they index, else numbers as `how` says.
-    """
+    """Return values for one operand: indices below the rows they index, else numbers by `how`."""
     spec = case.operands[position]
     dtype = DTYPES[spec.dtype]
     if dtype.kind == "b":

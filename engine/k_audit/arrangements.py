@@ -45,8 +45,7 @@ class Arrangement:
     at: tuple[int, ...]
     """Bytes from the start of its block to element 0 of each array."""
     over: tuple[tuple[int, int], ...] = ()
-    """(operand, result) in which the result is meant to reach bytes of the operand: proven before
-    the run."""
+    """(operand, result) that are meant to share bytes: proven before the run."""
     twins: tuple[tuple[int, int], ...] = ()
     """Pairs of operands that are meant to share bytes."""
 
@@ -211,8 +210,7 @@ LAYOUTS: Final[dict[str, Arrange]] = {
     "partial": _partial,
     "views": _views,
 }
-"""Layout -> its arrangements of a call for one operand and result; none where the call has no such
-layout."""
+"""Layout -> its arrangements for an operand and a result; none where the call has none."""
 
 READING: Final = frozenset({"apart", "duplicate"})
 """Layouts in which no result touches an operand: every contract permits them."""

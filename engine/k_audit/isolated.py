@@ -101,10 +101,7 @@ class _Child:
             self.process.stdin.close()
 
     def receive(self, seconds: float) -> Any:
-        """Return the next message; None at the end.
-
-        (how it ended, what it said) where it ended before that.
-        """
+        """Return the next message, None at the end, or how and with what words it ended before."""
         limit = Limit(seconds=seconds, process=self.process.pid)
         head = self._read(8, limit)
         payload = self._read(struct.unpack("<q", head)[0], limit) if head else head

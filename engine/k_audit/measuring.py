@@ -159,10 +159,7 @@ def unmeasured(
 
 
 def _few(group: Sequence[AuditCase]) -> list[AuditCase]:
-    """Return one case for each size of the largest array, at most `FEW`.
-
-    The smallest and the largest are among them.
-    """
+    """Return at most `FEW` cases, one for each size of the largest array, both ends included."""
     sizes = {max(prod(spec.shape) for spec in (*case.operands, *case.results)): case for case in reversed(group)}
     kept = sorted(sizes)
     if len(kept) > FEW:
@@ -313,10 +310,7 @@ def _play(
 
 
 def _difference(reference: Array, found: Array, *, exact: bool) -> float:
-    """Return the relative error, 0 where every bit agrees.
-
-    NaNs agree with each other unless `exact`.
-    """
+    """Return the relative error, 0 where every bit agrees; NaNs agree unless `exact`."""
     if reference.tobytes() == found.tobytes():
         return 0.0
     a, b = (array.astype("f8") for array in (reference, found))

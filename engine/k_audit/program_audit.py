@@ -23,10 +23,7 @@ from engine.kernels import KERNELS
 
 
 def measured(lowered: Lowered, *, kernels: Table = KERNELS, more: Iterable[AuditCase] = ()) -> tuple[KernelRow, ...]:
-    """Measure the kernels of a program, and in place on `more` cases of them.
-
-    Errors are those of `audit_ops`.
-    """
+    """Measure a program's kernels, in place on `more` cases of each; errors as of `audit_ops`."""
     calls = list(_calls(lowered))
     twice = [case for step, case in calls if read_twice(lowered.program, step)]
     over = audit_ops((*(case for _, case in calls), *more), kernels=kernels)

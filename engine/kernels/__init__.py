@@ -212,10 +212,7 @@ def default(kind: str) -> str:
 
 
 def kernel(kind: str, variant: str | None = None) -> Kernel:
-    """Return the kernel of `kind`, the default variant if none is named.
-
-    Raises UnknownNameError.
-    """
+    """Return the kernel of `kind`, by default its first variant; raises UnknownNameError."""
     name = default(kind) if variant is None else variant
     if kind not in KERNELS:
         raise UnknownNameError("kernel", kind, KERNELS)

@@ -75,10 +75,7 @@ def same_shapes(kind: str, *arrays: Array) -> None:
 
 
 def rows(array: Array) -> Array:
-    """Return a C-contiguous array as (rows, last axis) without copying.
-
-    A scalar is one row of one.
-    """
+    """Return a C-contiguous array as (rows, last axis), no copy; a scalar is one row of one."""
     width = array.shape[-1] if array.ndim else 1
     return array.reshape((array.size // width if width else 0, width))
 
@@ -143,10 +140,7 @@ _natives: dict[Callable[..., object], Any] = {}
 
 
 def remember(function: Callable[..., object], compiled: Any) -> None:
-    """Keep numba's `CompileResult` of a compiled function.
-
-    It serves callers of the machine code without Python.
-    """
+    """Keep numba's `CompileResult` of a function, for callers of machine code without Python."""
     _natives[function] = compiled
 
 
@@ -181,10 +175,7 @@ def tiled(kind: str, large: Array, small: Array) -> tuple[Array, Array, tuple[in
 
 
 def in_turn(*calls: Call) -> None:
-    """Do several calls one after the other.
-
-    What a bound call is that needs more than one function.
-    """
+    """Do several calls one after the other: a bound call that needs more than one function."""
     for function, args in calls:
         function(*args)
 

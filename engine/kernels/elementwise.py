@@ -137,10 +137,7 @@ def bind_repeat_back(params: Mapping[str, Any], operands: Arrays, results: Array
 
 
 def _transposition(x: Array, y: Array) -> Call:
-    """Bind the copy of x to a dense y of its shape.
-
-    Elements of x are adjacent along one of its first two axes.
-    """
+    """Bind the copy of x, adjacent along one of its first two axes, to a dense y of its shape."""
     near = x.strides.index(x.itemsize)
     x, y = (array.transpose(1 - near, near, 2) for array in (x, y))
     steps, places = (np.array(s, np.int64) // x.itemsize for s in (x.strides[::2], y.strides[:2]))
@@ -158,10 +155,7 @@ def bind_sum(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Ca
 
 
 def bind_copy(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    """Bind x -> the same elements in row-major order in the result's shape and strides.
-
-    Further operands are not read.
-    """
+    """Bind x -> its elements in row-major order, laid as the result; no further operand is read."""
     x, y = operands[0], results[0]
     require(x.size == y.size and x.dtype == y.dtype, f"copy: {x.dtype}{list(x.shape)} to {y.dtype}{list(y.shape)}")
     if _large(y) and rowwise.has_heads(x):

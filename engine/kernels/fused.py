@@ -157,10 +157,7 @@ def _slopes(held: Array, slopes: Array, block: slice, seen: int, scale: Any) -> 
 
 
 def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask[T, S]]) -> [.., T, e].
-
-    Params scale, causal (default no).
-    """
+    """(q[.., T, d], k[.., S, d], v[.., S, e][, mask]) -> [.., T, e]; params scale, causal."""
     (q, k, v, *masks), (out,) = operands, results
     mask = _check("attention", q, k, v, masks)
     require(out.shape == (*q.shape[:-1], v.shape[-1]) and out.dtype == q.dtype, f"attention: result {list(out.shape)}")

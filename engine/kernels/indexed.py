@@ -15,9 +15,7 @@ _Last = Callable[[Mapping[str, Any], Arrays, Arrays], Call]
 
 
 def _last(bind: _Last) -> _Last:
-    """Let `bind` assume that params axis is the last one of all operands and of a result that has
-    it.
-    """
+    """Let `bind` take params axis as the last of all operands and of results that have it."""
 
     def bound(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         axis, rank = params["axis"], operands[0].ndim
@@ -39,9 +37,7 @@ def bind_gather(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
 
 @_last
 def bind_scatter(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the axis is turned away
-    """(dy, ids) -> zeros with each element of dy added where its index points, along params
-    axis.
-    """
+    """(dy, ids) -> zeros with each element of dy added at its index along params axis."""
     (dy, ids), (y,) = operands, results
     fits = ids.dtype == np.int32 and ids.shape == dy.shape and dy.dtype == y.dtype and y.shape[:-1] == ids.shape[:-1]
     require(

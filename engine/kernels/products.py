@@ -39,10 +39,7 @@ def blas_ready(matrix: Array) -> bool:
 
 
 def _grouped(kind: str, a: Array, b: Array, out: Array) -> Arrays:
-    """Return views of one rank whose batches broadcast.
-
-    B and out as (.., g, r, matrix), a as (.., g, 1, matrix).
-    """
+    """Return views whose batches broadcast: b, out (.., g, r, matrix), a (.., g, 1, matrix)."""
     rank = max(a.ndim, b.ndim) - 2
     heads = (1,) * (rank + 2 - a.ndim) + a.shape[:-2]
     batch = (1,) * (rank + 2 - b.ndim) + b.shape[:-2]
@@ -94,10 +91,7 @@ def bind_product(kind: str, *, inner_last: bool, tiled: bool) -> Bind:
 
 
 def bind_add_out_prod(*, tiled: bool) -> Bind:
-    """(acc[m, n], a[k, n], b[k, m]) -> acc + b.T @ a.
-
-    In acc's own bytes, as a mutation has it, nothing is copied.
-    """
+    """(acc[m, n], a[k, n], b[k, m]) -> acc + b.T @ a, in acc's own bytes and without a copy."""
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
         (acc, a, b), (out,) = operands, results

@@ -150,10 +150,7 @@ def bind_soft_max_back(name: str) -> Bind:
 
 
 def bind_elements(name: str) -> Bind:
-    """Any number of operands of one shape -> that shape; no params.
-
-    `name` is the compiled kernel over flat arrays.
-    """
+    """Operands of one shape -> that shape, flat, by the compiled kernel `name`; no params."""
 
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
@@ -257,10 +254,7 @@ def bind_rope(sign: float) -> Bind:
 
 @on_dense
 def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(logits, labels)[.., V] -> one element.
-
-    Mean over rows of -sum(labels * log_softmax(logits)).
-    """
+    """(logits, labels)[.., V] -> mean over rows of -sum(labels * log_softmax(logits))."""
     (logits, labels), (loss,) = operands, results
     same_shapes("cross_entropy_loss", logits, labels)
     require(
@@ -324,10 +318,7 @@ def bind_get_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
 
 @on_dense
 def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(dy[T, D], ids[T]) -> [V, D], V = params rows.
-
-    Rows of dy added up where their index points.
-    """
+    """(dy[T, D], ids[T]) -> [rows, D], params rows: each row of dy added at its index."""
     (dy, ids), (out,) = operands, results
     source = dy.reshape((prod(dy.shape[:-1]), dy.shape[-1]))
     fits = out.ndim == 2 and out.dtype == dy.dtype and out.shape == (params.get("rows", len(out)), source.shape[1])
@@ -352,10 +343,7 @@ def bind_set_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
 
 
 def bind_step(name: str, hyper: int) -> Bind:
-    """(target, others.., hp) of one shape -> that shape.
-
-    `name` is the compiled kernel, hp has `hyper` entries.
-    """
+    """(target, others.., hp) -> the target's shape by kernel `name`; hp has `hyper` entries."""
 
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature

@@ -131,9 +131,7 @@ def parts(work: int, units: int, *, out: Array | None = None, reads: Arrays = ()
 
 
 def cut(length: int, count: int, unit: int = 1) -> list[slice]:
-    """Return `count` neighbouring slices of nearly equal length that make up `length`, cut at
-    multiples of `unit`.
-    """
+    """Return `count` nearly equal slices that make up `length`, cut at multiples of `unit`."""
     ends = [length // unit * i // count * unit for i in range(count)]
     return [slice(start, stop) for start, stop in pairwise([*ends, length])]
 

@@ -166,10 +166,7 @@ def _batches(shape: tuple[int, ...], count: int) -> list[tuple[slice, ...]]:
 
 
 def taken(left: Array, right: Array, out: Array, piece: tuple[slice, ...]) -> tuple[Array, Array, Array]:
-    """Return what a piece of the result is made of, and the piece.
-
-    A batch axis of 1 stays whole.
-    """
+    """Return what a piece of the result is made of, and the piece; a batch axis of 1 stays."""
     *batch, rows, columns = piece
     of_left, of_right = (
         x[*(some if length > 1 else slice(None) for some, length in zip(batch, x.shape[:-2], strict=True))]

@@ -98,10 +98,7 @@ def _round(multiply: Multiply, calls: list[list[tuple[Any, ...]]]) -> list[float
 
 
 def kept(multiply: Multiply, room: Callable[[int, int], int], code: bytes) -> Tuning:
-    """Return what was measured on this machine with this code.
-
-    Measure and keep it where nothing was.
-    """
+    """Return what was measured here with this code; measured and kept where nothing was."""
     name = f"products-{_digest(code)}.json"
     folder = cache_folder()
     found = _read(folder / name)
@@ -127,10 +124,7 @@ def _read(path: Path) -> Tuning | None:
 
 
 def _keep(folder: Path, name: str, found: Tuning) -> None:
-    """Write it where that is possible.
-
-    A machine whose cache cannot be written measures in each process.
-    """
+    """Write it where possible; without a cache to write, each process measures."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(folder / name, json.dumps(found._asdict()).encode() + b"\n")

@@ -100,9 +100,7 @@ def mixture(x: Tensor, scores: Tensor, *, active: int, slots: int, expert: Calla
 
 
 def _choices(share: Tensor, active: int) -> Tensor:
-    """Return [S, E]: `active` for the first choice of a row, one less for each further one, else
-    0.
-    """
+    """Return [S, E]: `active` for a row's first choice, one less for each further one, else 0."""
     op, (rows, experts) = share.graph.op, share.shape
     ones = op("full", shape=(rows, 1), value=1.0, dtype=share.dtype)
     left, turn = share, None

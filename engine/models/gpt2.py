@@ -60,9 +60,7 @@ GPT2_124M: Final = GPT2Config(layers=12, channels=768, heads=12, vocab=50257, po
 
 
 def gpt2(config: GPT2Config, parameters: Mapping[str, Array]) -> Model:
-    """Return the model for training all weights on columns `tokens` and `labels` [B, T] of
-    integers.
-    """
+    """Return the model that trains all weights on `tokens` and `labels` [B, T] of integers."""
     return Model(
         name=f"gpt2-{config.layers}L",
         build=lambda graph, shapes: _forward(graph, config, shapes["tokens"]),

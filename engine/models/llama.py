@@ -324,10 +324,7 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
 
 
 def constants(config: LlamaConfig) -> dict[str, Array]:
-    """Return the inputs that are the same for every batch.
-
-    Positions of all rows, and the causal mask [T, T].
-    """
+    """Return the inputs of every batch: positions of all rows, and the causal mask [T, T]."""
     steps = config.seq
     return {
         "positions": np.tile(np.arange(steps, dtype=np.int32), config.batch),

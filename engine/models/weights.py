@@ -112,10 +112,7 @@ def _ends(sizes: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def read_llama(path: str | Path) -> LlamaFile:
-    """Return the llama in a file or a folder.
-
-    Raises EngineError as `read` does, and for another architecture.
-    """
+    """Return the llama in a file or folder; EngineError as `read`, and for other architectures."""
     found = read(path)
     if not isinstance(found.config, LlamaConfig):
         raise EngineError(f"{path}: holds {found.architecture}, not llama")
@@ -137,8 +134,7 @@ class Architecture:
     """One row of the table."""
 
     names: Mapping[str, str | None]
-    """Pattern of a name in the file (N is a layer's number) -> our name with N; None for what is
-    not needed."""
+    """Name in the file, N for a layer's number -> our name with N; None: not needed."""
     config: Callable[[Mapping[str, Any], Mapping[str, Array]], Config]
     expected: Callable[[Any], Mapping[str, tuple[int, ...]]]
     """Sizes -> our name -> shape of every weight."""

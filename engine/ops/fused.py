@@ -56,9 +56,7 @@ def _packed(node: Tensor, grad: Tensor) -> Tensor:
 
 
 def _part(position: int) -> Any:
-    """Return the rule of one of q, k and v, which gets the packed vector in place of the
-    gradient.
-    """
+    """Return the rule of q, k or v, which gets the packed vector in place of the gradient."""
 
     def rule(node: Tensor, packed: Tensor) -> Tensor:
         sizes = [elements(x.shape) for x in node.sources[:3]]

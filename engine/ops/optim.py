@@ -29,10 +29,7 @@ MOMENT_HYPER: Final = ("beta",)
 
 
 def _step(names: tuple[str, ...]) -> Any:
-    """Return the shape rule of (target, others.., hp).
-
-    Shaped like the target, hp with one entry for each name.
-    """
+    """Return the shape rule of (target, others.., hp): the target's, hp an entry a name."""
 
     def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
         del params

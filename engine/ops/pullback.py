@@ -134,10 +134,7 @@ def contribution(node: Tensor, argument: str, source: Tensor, grad: Tensor) -> T
 
 
 def _accumulated(total: Tensor, more: Tensor, name: str) -> Tensor:
-    """Return a state with a contribution added to it.
-
-    A product of matrices is added by BLAS and never made.
-    """
+    """Return a state plus a contribution; a product of matrices is added by BLAS, never made."""
     if more.kind == "out_prod" and len(more.shape) == 2:
         return total.graph.op("add_out_prod", total, *more.sources, name=name)
     return total.graph.op("add_inplace", total, more, name=name)

@@ -23,8 +23,7 @@ from allocsim.model import Role
 from allocsim.model.layout import contiguous_strides, same_layout
 
 ITEMSIZES: Final = {"f32": 4, "f64": 8, "i32": 4, "f16": 2, "bf16": 2, "f8_e4m3": 1, "f8_e5m2": 1}
-"""The dtypes of the engine: two to compute in, indices, and four to store in
-(`engine.ops.precision`)."""
+"""The dtypes of the engine: two to compute in, indices, and four to store in."""
 
 Shape = tuple[int, ...]
 Params = Mapping[str, Any]
@@ -70,8 +69,7 @@ class Tensor:
     offset: int = 0
     """Bytes from the start of the storage to element 0."""
     root: "Tensor | None" = None
-    """The tensor in whose storage a view lies, never itself a view; None if the storage is its
-    own."""
+    """The tensor in whose storage a view lies, itself no view; None if it has its own."""
     row: "Rule | None" = None
     """The row of the op table for the op that makes it; None for a leaf."""
     sources: "tuple[Tensor, ...]" = ()
@@ -182,8 +180,7 @@ class Rule:
     mutates: int | None = None
     """Position of the source in whose buffer the result is written, in the same layout."""
     unread: frozenset[str] = frozenset()
-    """Arguments that order the op and give it memory but are not read: no operands of the
-    kernel."""
+    """Arguments that order the op and give it memory but are no operands of the kernel."""
     prepare: Callable[[Tensor, Tensor], Tensor] | None = None
     """(node, gradient of node) -> what the derivatives get in place of the gradient: work they
     share, built once a node."""

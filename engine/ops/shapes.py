@@ -71,10 +71,7 @@ def axis_of(x: Tensor, axis: Any) -> int:
 
 
 def axes_of(x: Tensor, axes: Any) -> tuple[int, ...]:
-    """Return distinct axes counted from the first, in order.
-
-    None is all. Raise EngineError unless `x` has them.
-    """
+    """Return distinct axes counted from the first, in order, all for None; errors as `axis_of`."""
     if axes is None:
         return tuple(range(len(x.shape)))
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
@@ -85,10 +82,7 @@ def axes_of(x: Tensor, axes: Any) -> tuple[int, ...]:
 
 
 def per_axis(x: Tensor, what: str, given: Any) -> tuple[int, ...]:
-    """Return one whole number for each axis of `x`.
-
-    Raises EngineError unless there are that many.
-    """
+    """Return one whole number for each axis of `x`; EngineError unless there are that many."""
     found = counts(what, given)
     if len(found) != len(x.shape):
         raise EngineError(f"{what} {found} does not fit the {len(x.shape)} axes of {x}")

@@ -87,10 +87,7 @@ def _cpy(sources: Sources, params: dict[str, Any]) -> ResultLayout:
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
-    """Return `x` in another shape.
-
-    Itself, a view of it, or where there is none a view of a contiguous copy.
-    """
+    """Return `x` in another shape: itself, a view, or a view of a contiguous copy."""
     if x.shape == shape:
         return x
     return x.graph.op("reshape", x if _regrouped(x.shape, shape) else contiguous(x), shape=shape)

@@ -173,10 +173,7 @@ class Runtime:
         return self.outputs()
 
     def execute(self, step: int, inputs: Mapping[str, Array] | None = None, skip: Collection[str] = ()) -> None:
-        """Do the op of one step: for running two runtimes in lockstep.
-
-        Views and `host.read` do nothing.
-        """
+        """Do the op of one step, as in runtimes in lockstep; views and `host.read` do nothing."""
         if self.kernels[step] is not None:
             function, arguments = self.call(step)
             with np.errstate(all="ignore"):
@@ -214,10 +211,7 @@ class Runtime:
         return tuple(self.array(v) for v in ops.results[ops.result_starts[step] : ops.result_starts[step + 1]].tolist())
 
     def array(self, value: int) -> Array:
-        """Return the memory of a value as an array.
-
-        What lies there now, whether or not it is still that value.
-        """
+        """Return a value's memory as an array: what lies there now, be it that value or not."""
         array = self._arrays.get(value)
         if array is None:
             row = self.program.values[value]

@@ -137,9 +137,7 @@ def _judge(plan: Plan, maker: str) -> None:
 
 
 def _key(plan: Plan) -> bytes:
-    """Return a hash of all that a judge looks at: the program's fingerprint, the slots and events,
-    and the belief.
-    """
+    """Return a hash of all a judge sees: the program's fingerprint, slots, events and belief."""
     state = blake2b(fingerprint(plan.program, ()).encode(), digest_size=20)
     for part in (plan, plan.problem):
         if part is None:

@@ -83,8 +83,7 @@ class FiniteWatch:
         self._fail = fail
         self._wanted: tuple[What, ...] = ("nan", "infinity") if infinity else ("nan",)
         self.findings: list[NonfiniteOrigin] = []
-        """In order of steps; at most one of an op for each of NaN and infinity, and those of the
-        host."""
+        """By step; at most one of an op for each of NaN and infinity, and those of the host."""
         self._done: set[What] = set()
         self._held: dict[int, frozenset[What]] = {}
         """What each value held when it was made."""

@@ -87,9 +87,7 @@ class SharedBlock:
         self._memory = block(0)
 
     def taken_once(self) -> Allocate:
-        """Return what gives a runtime this block for its first arena, and others blocks of their
-        own.
-        """
+        """Return what gives a runtime this block as its first arena; other arenas get their own."""
         taken = False
 
         def allocate(nbytes: int) -> Array:
@@ -156,10 +154,7 @@ def laid(value: Value, memory: NDArray[np.uint8], start: int) -> Array:
 
 
 def check_array(name: str, data: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return what was given for `name`.
-
-    Raises EngineError unless it is an array of this shape and dtype.
-    """
+    """Return what was given for `name`; EngineError unless an array of this shape and dtype."""
     if not isinstance(data, np.ndarray) or data.shape != shape or data.dtype != dtype:
         found = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
         raise EngineError(f"{name!r} is {found}; {dtype}{list(shape)} is needed")

@@ -46,10 +46,7 @@ class RanksReport:
 
 
 def judge_ranks(plans: Sequence[Plan], groups: Groups) -> RanksReport:
-    """Judge the plan of each rank.
-
-    Raises ModelError for groups that are no partition of the ranks.
-    """
+    """Judge the plan of each rank; ModelError for groups that do not partition the ranks."""
     programs = {id(plan.program): plan.program for plan in plans}
     known = {key: _content(program) for key, program in programs.items()}
     distinct = {id(plan): plan for plan in plans}.values()
@@ -63,9 +60,7 @@ def judge_ranks(plans: Sequence[Plan], groups: Groups) -> RanksReport:
 
 
 def _all_meet(plan: Plan, count: int, groups: Groups) -> bool:
-    """Return whether each rank is in one part of every group that the program names, in collectives
-    alone.
-    """
+    """Return whether each rank is in one part of every group that collectives name."""
     met = collectives(plan.program)
     named = {group for _, group in met}
     return not any(is_message(plan.program, step) for step, _ in met) and all(

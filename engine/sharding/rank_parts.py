@@ -48,9 +48,7 @@ def whole(parts: Sequence[Array], shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How ranks hold an array between them: a split along an axis, flat parts, or parts of a
-    split.
-    """
+    """How ranks hold an array: split along an axis, in flat parts, or in parts of a split."""
 
     shape: tuple[int, ...]
     """Of the whole."""

@@ -77,9 +77,7 @@ def _along(node: Tensor, axes: range) -> Iterator[SplitWay]:
 
 
 def _aligned(source: Tensor, node: Tensor, axis: int) -> Layout | None:
-    """Return the axis of a source that meets an axis of the result; None where it is repeated
-    along it.
-    """
+    """Return the axis of a source that meets one of the result; None where it is repeated."""
     place = axis - len(node.shape) + len(source.shape)
     if place >= 0 and source.shape[place] == node.shape[axis]:
         return place

@@ -230,9 +230,7 @@ class _Recorder:
 
 
 def as_it_lay(node: Tensor, x: Tensor) -> None:
-    """Raise EngineError where a view by strides would find other elements in what stands for its
-    source.
-    """
+    """Raise EngineError where a strided view would find other elements in its source's stand-in."""
     (source,) = node.sources
     if (x.strides, *x.place) != (source.strides, *source.place):
         raise EngineError(f"{node} sees {source} by strides, which lies otherwise where it is split over ranks")

@@ -118,10 +118,7 @@ class Tape:
     def _called(
         self, operands: list[Int64s], results: list[Int64s], group: Int64s, address: Int64s, layout: Int64s
     ) -> NDArray[np.bool_]:
-        """Return which ops stay calls.
-
-        Those without a form, and those where numpy would copy what overlaps.
-        """
+        """Return which ops stay calls: those without a form, or whose overlap numpy would copy."""
         overlap = np.array([APART if form is None else _overlap(form) for form in self._forms], np.int64)[group]
         apart = np.array([form is None for form in self._forms], np.bool_)[group]
         hulls = self._program.values.hulls - self._program.values.offset[:, None] + address[:, None]
@@ -133,10 +130,7 @@ class Tape:
         return apart
 
     def move(self, address: Int64s) -> None:
-        """Bind the ops again, values lying elsewhere now.
-
-        Those that overlapped must overlap as before, and no others.
-        """
+        """Bind the ops again to values elsewhere; the same ones must overlap as before."""
         self._own[:] = np.append(address, 0)[self._value] + self._delta
         self.calls = self._stretches(self._steps, self._apart, self._call)
 

@@ -38,13 +38,11 @@ class TapeEntry:
     shared: Array
     """int64 words that all ops of the form share; some drivers keep scratch in them."""
     place: tuple[int, ...]
-    """For each own word the position of an operand, or after these of a result; `ELSEWHERE` for
-    memory of the form."""
+    """For each own word the position of an operand, then of a result; `ELSEWHERE`: of the form."""
     delta: tuple[int, ...]
     """Bytes from element 0 of that array; where it lies elsewhere, the address."""
     overlap: int
-    """Which overlap of result and operands gives the bits of the call from Python: `APART`,
-    `EXACTLY` or `ANYHOW`."""
+    """Which overlap of result and operands keeps a call's bits: `APART`, `EXACTLY`, `ANYHOW`."""
     kept: tuple[Array, ...]
     """Arrays that must live as long as the form."""
 
@@ -70,10 +68,7 @@ class TapeLayout:
 
 
 def form_of(bind: Any, params: Any, operands: tuple[TapeLayout, ...], results: tuple[TapeLayout, ...]) -> Form | None:
-    """Return the entries of ops of these layouts, None where they have to be called.
-
-    Raises what `bind` raises.
-    """
+    """Return the entries of ops of these layouts, None where called at all; errors as `bind`."""
     arrays, ranges = _samples((*operands, *results))
     calls = coded(bind(params, tuple(arrays[: len(operands)]), tuple(arrays[len(operands) :])))
     return None if calls is None else tuple(_entry(call, ranges, arrays, alone=len(calls) == 1) for call in calls)

@@ -14,10 +14,7 @@ from allocsim.model.layout import Int64s
 
 
 def padded(starts: Int64s, flat: Int32s | Int64s, rows: Int64s) -> list[Int64s]:
-    """Return the CSR rows named as columns.
-
-    Position -> entry of each row, -1 where a row is shorter.
-    """
+    """Return CSR rows as columns: position -> entry of each row, -1 beyond a row's end."""
     first, counts = starts[rows], starts[rows + 1] - starts[rows]
     columns = []
     for position in range(int(counts.max(initial=0))):

@@ -108,10 +108,7 @@ def _arrays_readable() -> bool:
 
 
 def addresses(arrays: Sequence[Array]) -> Int64s:
-    """Return the address of element 0 of each array.
-
-    For many small ones, a tenth of the time that asking each takes.
-    """
+    """Return the address of element 0 of each array, ten times as fast as asking each."""
     if not _arrays_readable():
         return np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
     objects = np.fromiter(map(id, arrays), np.int64, len(arrays))
@@ -166,10 +163,7 @@ def sum_call(source: Array, target: Array) -> list[Coded] | None:
 
 
 def product_call(a: Array, b: Array, out: Array) -> Coded | None:
-    """Encode `np.matmul(a, b, out)` over arrays of one rank.
-
-    Numpy's loop, which chooses what of BLAS it calls.
-    """
+    """Encode `np.matmul(a, b, out)` over arrays of one rank: numpy's loop, which chooses BLAS."""
     found = inner(np.matmul, out.dtype.char)
     if found is None or a.ndim != out.ndim or b.ndim != out.ndim or not a.dtype == b.dtype == out.dtype:
         return None

@@ -55,9 +55,7 @@ KEY: Final = "allocsim.training"
 DIGEST: Final = "allocsim.digest"
 VERSION: Final = 5
 _READ: Final = (2, 3, 4, VERSION)
-"""Version 2 has no account of memory, and does not say where it was made; 3 has no evaluations, 4
-no parts.
-"""
+"""Version 2 has no account of memory nor of where it was made; 3 no evaluations, 4 no parts."""
 _MISSING: Final = 1
 """The version that had no digest."""
 
@@ -87,9 +85,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def made_on() -> dict[str, str]:
-    """Return what decides the bits of a product beside its numbers: BLAS and the kernels it chose,
-    numpy, processor.
-    """
+    """Return what decides a product's bits beside its numbers: BLAS, kernels, numpy, processor."""
     from threadpoolctl import threadpool_info  # noqa: PLC0415 - scans the loaded libraries
 
     rows = [row for row in threadpool_info() if row["user_api"] == "blas" and "numpy" in row["filepath"]]

@@ -55,10 +55,7 @@ CEILINGS: Final[Mapping[str, int]] = {
     "size": 4096,
     "seq": 1 << 20,
 }
-"""Most that an entry may be: what is beyond is a slip, or made to do harm.
-
-All others: `CEILING`.
-"""
+"""Most that an entry may be; beyond is a slip, or made to do harm. All others: `CEILING`."""
 CEILING: Final = 1 << 20
 NUMBERS: Final = 1 << 30
 """Most numbers a table may make, in weights or data: 4 GiB of f32."""

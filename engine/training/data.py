@@ -29,9 +29,7 @@ SHAPES: Final = ("horizontal bar", "vertical bar", "cross", "frame")
 
 
 def moons(points: int, *, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Return `points` points on two interleaved half circles, with normal noise, of classes 0 and
-    1.
-    """
+    """Return `points` noisy points on two interleaved half circles, of classes 0 and 1."""
     if points < 2 or noise < 0:
         raise EngineError(f"moons of {points} points with noise {noise}: at least two points, and no negative noise")
     generator = np.random.default_rng(seed)
@@ -87,10 +85,7 @@ def arrays(path: str | Path, *, shard: int = 1) -> Dataset:
 
 
 def sequences(stream: Array, *, seq: int, shard: int = 1, source: str = "the stream") -> Dataset:
-    """Return columns `tokens` and `labels` [n, seq] i32.
-
-    The stream in pieces, and the same one further on.
-    """
+    """Return columns `tokens` and `labels` [n, seq] i32: the stream in pieces, labels one on."""
     count = (len(stream) - 1) // seq if seq > 0 else 0
     if count < 1:
         raise EngineError(f"{source}: {len(stream)} tokens make no sequence of {seq} and the token after it")

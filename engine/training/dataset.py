@@ -37,9 +37,7 @@ class Dataset:
     """Datapoints that stay together when the order is shuffled."""
 
     def __post_init__(self) -> None:
-        """Raise EngineError unless the columns are numbers of one length and the shard has a
-        size.
-        """
+        """Raise EngineError unless columns are numbers of one length and the shard has a size."""
         if not self.columns:
             raise EngineError("a dataset needs at least one column")
         lengths = {name: len(column) for name, column in self.columns.items() if column.ndim}

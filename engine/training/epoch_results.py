@@ -85,9 +85,6 @@ class EpochResult:
         return sqrt(self.accuracy * (1 - self.accuracy) / (self.rows - 1)) if self.rows > 1 else nan
 
     def figures(self) -> Mapping[str, float | None]:
-        """Return the four figures by name, None where one is not known.
-
-        What is printed and saved.
-        """
+        """Return the four figures, printed and saved, by name; None where one is not known."""
         names = ("loss", "loss_error", "accuracy", "accuracy_error")
         return {name: None if np.isnan(value := getattr(self, name)) else value for name in names}

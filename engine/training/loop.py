@@ -199,8 +199,7 @@ class Fitted:
     averages: Mapping[str, Array]
     """Weight -> its moving average, where there is one."""
     evaluations: tuple[tuple[int, EpochResult], ...]
-    """Optimizer steps made -> what was found on what is held out, with `evaluate_every` or
-    `patience`."""
+    """Optimizer steps made -> the evaluation there, with `evaluate_every` or `patience`."""
     states: Mapping[str, Array]
     """State that the model keeps -> array; with `patience` those of the lowest evaluation."""
     history: tuple[Epoch, ...]
@@ -210,17 +209,14 @@ class Fitted:
     peak_bytes: int
     """The largest of them."""
     document: Document
-    """Every program that ran (`Trainer.document`), with the plan it ran by and the belief that plan
-    was made from.
-    """
+    """Every program that ran (`Trainer.document`), with its plan and the belief behind it."""
     predictions: Array
     """The class, i32, that each row held out got in the last epoch that this call ended; empty
     where the loss knows no classes. `history[n].validation.predictions` has those of an epoch."""
     held_out: Array
     """Datapoints that validated, in the order of their rows in `predictions`."""
     memory: Mapping[str, MemoryOfRun]
-    """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and as its first
-    run here had it."""
+    """Build (`forward`, `gradient`, `optimizer`) -> memory by category, predicted and measured."""
     memory_records: Mapping[str, MemoryRecord]
     """The same of the whole course, what ran before it was resumed too."""
 
@@ -297,9 +293,7 @@ def _schedule(schedule: Schedule, trainer: Trainer, course: TrainingState, setti
 
 
 def _ends(found: EpochResult, trainer: Trainer, course: TrainingState, settings: Settings) -> bool:
-    """Keep what an evaluation found, and the weights where it is the lowest; return whether
-    training ends.
-    """
+    """Keep an evaluation, and the weights of the lowest; return whether training ends."""
     if not settings.evaluate_every and not settings.patience:
         return False
     course.evaluations.append((trainer.steps, found))

@@ -47,9 +47,7 @@ class MemoryOfRun:
     """Bytes of memory that the runtime took: arenas, blocks, and arrays used where they lie."""
 
     def rows(self) -> list[tuple[str, int, str, int]]:
-        """Return (predicted or measured, step, category, live bytes), for each step and
-        category.
-        """
+        """Return (predicted or measured, step, category, live bytes) for each step and category."""
         return [
             (which, step, category, int(nbytes))
             for which, found in (("predicted", self.predicted), ("measured", self.measured))
@@ -123,9 +121,7 @@ class MemoryProbe:
 
 
 def _live(program: Program, rows: list[tuple[int, int, int, bool, int]]) -> Mapping[str, Int64s]:
-    """Return category -> live bytes in each step, stretch by stretch of bytes that are always
-    accessed together.
-    """
+    """Return category -> live bytes in each step, by stretches of bytes accessed together."""
     steps = len(program.ops)
     edges = np.unique(np.array([edge for row in rows for edge in row[1:3]], np.int64))
     nbytes, count = np.diff(edges), max(0, len(edges) - 1)

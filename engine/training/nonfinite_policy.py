@@ -44,10 +44,7 @@ ENOUGH: Final = 40
 
 
 class NotFiniteError(EngineError):
-    """Training came to numbers that are not finite.
-
-    Says where, and what made them as far as that is known.
-    """
+    """Training came to numbers that are not finite; says where, and what made them if known."""
 
 
 class Lookout:
@@ -115,10 +112,7 @@ def warn(words: str) -> None:
 
 
 def _given(batch: Mapping[str, Array], rows: Array) -> str:
-    """Return which datapoint of a batch is not finite, the first of the first column.
-
-    Empty if all are.
-    """
+    """Return the first datapoint of a batch that is not finite, by column; empty if none."""
     for name, column in batch.items():
         if column.dtype.kind in "iub":
             continue

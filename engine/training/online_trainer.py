@@ -32,9 +32,7 @@ class OnlineTrainer(Trainer):
     """Dynamic graphs over an online allocator."""
 
     def __init__(self, model: Model, host: EagerHost, **settings: Any) -> None:
-        """Take what gives out memory, and the arguments of `Trainer` but graphs, planner and
-        executor.
-        """
+        """Take what gives out memory, and arguments of `Trainer` but graphs, planner, executor."""
         super().__init__(model, graphs="dynamic", **settings)
         self.host = host
         self._held: Array = np.empty(0, np.uint8)

@@ -35,9 +35,7 @@ def constant(alpha: float) -> Schedule:
 
 
 def linear(alpha: float, *, warmup: int = 0, floor: float = 0.0) -> Schedule:
-    """Rise to `alpha` over `warmup` steps, then fall linearly to `floor * alpha` at the last
-    step.
-    """
+    """Rise to `alpha` over `warmup` steps, then fall linearly to `floor * alpha` at the end."""
     return _warmed(alpha, warmup, lambda share: 1 - share * (1 - floor))
 
 

@@ -43,8 +43,7 @@ class Settings(StepRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     seed: int = 0
     """Of the shuffling, and of what the model draws."""
     evaluate_every: int = 0
-    """Optimizer steps between evaluations on what is held out, beside that at the end of an epoch;
-    0 for none."""
+    """Optimizer steps between evaluations, beside that at the end of an epoch; 0: none."""
     patience: int = 0
     """Evaluations in a row without a lower loss after which training ends, with the weights of the
     lowest; 0 for never."""
@@ -54,11 +53,9 @@ class Settings(StepRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     threads: int | None = 1
     """Threads of a step; None or 0 for as many as numpy's BLAS may use."""
     nonfinite: Nonfinite = "stop"
-    """What a loss or a weight that is NaN or infinite leads to
-    (`engine.training.nonfinite_policy`)."""
+    """What a NaN or infinity in loss or weights leads to (`engine.training.nonfinite_policy`)."""
     watch: bool = False
-    """Look at every result of every op, so that the one that makes the first NaN is named; costs a
-    pass over each."""
+    """Look at all results of all ops, to name who makes the first NaN; a pass over each."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on data or model."""

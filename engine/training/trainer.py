@@ -228,10 +228,7 @@ class Trainer:
         )
 
     def step(self, batch: Mapping[str, Array]) -> BatchOutcome:
-        """Run the build whose turn it is.
-
-        `gradient` until the logical batch is complete, then `optimizer`.
-        """
+        """Run the build whose turn it is: `gradient`, or `optimizer` on a complete batch."""
         return self.run("optimizer" if self.pending == self.period - 1 else "gradient", batch)
 
     def predict(self, batch: Mapping[str, Array]) -> Array:
@@ -395,10 +392,7 @@ class Trainer:
         return graph, loss, outputs
 
     def _labels(self, graph: Graph, shapes: Shapes, outputs: Tensor) -> Tensor:
-        """Return the leaf of the labels.
-
-        Shaped like the outputs, or one class number for each row of them.
-        """
+        """Return the leaf of the labels: shaped like the outputs, or a class number a row."""
         *rows, classes = outputs.shape
         if self.loss.classes and classes > 1 and prod(shapes.get(LABELS, ())) == prod(rows):
             return graph.input(LABELS, (prod(rows),), "i32")
@@ -457,9 +451,7 @@ class Trainer:
         return 1 / self.period if self.loss.mean else 1.0
 
     def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor], *, trains: bool) -> None:
-        """Take memory for weights and states that have none yet; states start as the model says, or
-        as zeros.
-        """
+        """Take memory for weights and states without any; states start as told, or as zeros."""
         for name, leaf in parameters.items():
             if name in self.update.leafs:
                 self._hyper.setdefault(name, np.zeros(leaf.shape, NUMPY_DTYPES[leaf.dtype]))
@@ -557,9 +549,7 @@ def _check_indices(name: str, numbers: Array, count: int, reader: str) -> None:
 
 
 def _drawn(seed: int, batch: int) -> Array:
-    """Return the key of a physical batch, i32 [1]: a function of seed and number, by numpy's
-    `SeedSequence`.
-    """
+    """Return the key of a physical batch, i32 [1]: `SeedSequence` of seed and number."""
     words = np.random.SeedSequence([seed & 2**64 - 1, batch]).generate_state(1, np.uint32)
     return words.astype(np.uint32).view(np.int32)
 

@@ -167,9 +167,7 @@ def _boxes(axes: Axes, program: Program, looks: GraphLooks, rows: Any, window: t
 
 
 def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> int:
-    """Draw stretches of ops that look alike as bars, and the marked ops; return the most lines of
-    words below one.
-    """
+    """Draw runs of ops alike as bars, and marked ops; return the most lines of words below one."""
     faces = [str(looks.face(step)) for step in range(len(program.ops))]
     cuts = [0, *(k for k in range(1, len(faces)) if faces[k] != faces[k - 1] or rows[k] != rows[k - 1]), len(faces)]
     bars = [(first, last, float(rows[first])) for first, last in pairwise(cuts)]
@@ -205,9 +203,7 @@ def _ticks(axes: Axes, program: Program, looks: GraphLooks, rows: Any) -> int:
 
 
 def _beside_each_other(steps: Sequence[int], near: float) -> list[list[int]]:
-    """Return sorted steps in groups: those nearer than `near` to the one before are of its
-    group.
-    """
+    """Return sorted steps in groups: those nearer than `near` to the one before join its group."""
     groups: list[list[int]] = []
     for step in steps:
         if groups and step - groups[-1][-1] < near:

@@ -119,9 +119,7 @@ def _late(program: Program, found: Sequence[Conflict]) -> frozenset[tuple[int, i
 
 
 def passes_of(program: Program) -> list[str]:
-    """Return the pass of each op: its `meta.stage`, `HOST` for the host's; `forward` where nobody
-    says.
-    """
+    """Return the pass of each op: `meta.stage`, `HOST` for the host's; by default `forward`."""
     kinds = program.ops.kinds
     return [
         HOST

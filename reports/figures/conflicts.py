@@ -28,8 +28,7 @@ RELATIONAL = frozenset({"StaleRead", "Race"})
 """Kinds in which `other_op` did something to the same bytes at another time."""
 
 URGENT = {"StaleRead": 0, "UnsafeInPlace": 1}
-"""Kinds by which numbers go wrong, in the order in which they are labelled: before those that only
-could."""
+"""Kinds by which numbers go wrong, in order of labels: before those that only could."""
 
 NAME = 44
 """Characters of a name in the words about a conflict."""
@@ -111,9 +110,7 @@ def conflicts(
 
 
 def not_drawn(report: Report | None, drawn: int) -> list[str]:
-    """Return a line that counts the violations of a report beyond those drawn; none where all
-    are.
-    """
+    """Return a line that counts the violations beyond those drawn; none where all are."""
     rest = max(report.count, len(report.violations)) - drawn if report is not None else 0
     return [f"{count(rest, 'violation')} of the report: not drawn here"] if rest > 0 else []
 

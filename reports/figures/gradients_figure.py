@@ -27,9 +27,7 @@ NAMED: Final = len(PALETTE)
 
 @styled
 def gradient_ratio(gradients: Sequence[Mapping[str, Any]], step: int | None = None) -> Figure:
-    """Draw ratio and cosine of every gradient at `step` (None: the first step at which one is
-    wrong).
-    """
+    """Draw ratio and cosine of every gradient at `step` (None: the first that is wrong)."""
     step = telling_step(gradients) if step is None else step
     rows = rows_at(gradients, step)
     figure = canvas(11.0, 6.6)

@@ -226,9 +226,7 @@ def _way(nodes: Sequence[Neighbour], one: int, other: int) -> tuple[list[float],
 
 
 def _lines(axes: Axes, shown: Scene, nodes: Sequence[Neighbour], parties: int) -> set[str]:
-    """Draw a line for each pair with one of the first `parties` nodes that lives together; return
-    the sorts drawn.
-    """
+    """Draw a line for each living pair with a party (`parties` nodes); return the sorts drawn."""
     handed = {frozenset(pair) for _, *pair in shown.handovers.tolist()}
     drawn = set()
     for place, one in enumerate(nodes[:parties]):

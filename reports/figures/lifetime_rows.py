@@ -33,9 +33,7 @@ class Mark:
 
 
 def wrong(shown: Scene, rows: Int64s, believed: Problem | None) -> tuple[Int64s, Int64s]:
-    """Return the rows believed to live too short, and the unpinned ones believed to live too
-    long.
-    """
+    """Return the rows believed to live too short, and the unpinned ones to live too long."""
     if believed is None:
         return rows[:0], rows[:0]
     start, stop = believed.start[rows], believed.stop[rows]

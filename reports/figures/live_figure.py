@@ -206,10 +206,7 @@ def _late(found: Sequence[Conflict]) -> Int64s:
 
 
 def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
-    """Return the scenes with each pair of plan and program once.
-
-    A plan that runs twice is one line.
-    """
+    """Return the scenes with each plan and program once; a plan that runs twice is one line."""
     kept: dict[tuple[int, int], Scene] = {}
     for shown in found:
         kept.setdefault((id(shown.plan), id(shown.program)), shown)
@@ -217,10 +214,7 @@ def _distinct(found: Sequence[Scene]) -> tuple[Scene, ...]:
 
 
 def _areas(axes: Axes, lives: Sequence[LiveCurve]) -> int:
-    """Draw each different curve of live bytes once, the first as an area.
-
-    Return how many there are.
-    """
+    """Draw each different curve of live bytes once, the first as an area; return the count."""
     drawn: list[LiveCurve] = []
     for index, curve in enumerate(lives):
         if not curve.peak or any(

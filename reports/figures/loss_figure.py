@@ -43,16 +43,12 @@ _BACK: Final = ("reference", "pinned")
 
 _DASHES: Final = ("solid", "solid", (0, (4, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 _SAME: Final = 1e-3
-"""Largest difference, as a share of the range of all values, at which two curves are said to
-coincide."""
+"""Largest difference, as a share of the range of values, at which curves coincide."""
 
 
 @styled
 def loss_curves(modes: Losses) -> Figure:
-    """Draw the loss of each mode against the training step.
-
-    No mode, or no value, gives a figure that says so.
-    """
+    """Draw the loss of each mode by training step; a figure without one says so."""
     curves = {name: _finite(losses) for name, losses in modes.items() if len(losses)}
     figure = canvas(10.0, 5.4)
     axes = figure.add_subplot()

@@ -95,10 +95,7 @@ class MapBoxes:
 
 
 def draw_buffers(axes: Axes, boxes: MapBoxes, window: Window) -> int:
-    """Draw the buffers, a later one over an earlier.
-
-    Return how many lie too deep to be drawn one by one.
-    """
+    """Draw the buffers, later over earlier; return how many lie too deep to be drawn alone."""
     found = boxes.corners
     top = topmost(found, window)
     white = FADED if boxes.faded else 0.0

@@ -133,10 +133,7 @@ def memory_map(
 
 
 def visible(shown: Scene, handed: Int64s) -> Int64s:
-    """Return where each rectangle ends.
-
-    A donor's before the step of the handover, which is drawn as the recipient's.
-    """
+    """Return where each rectangle ends: a donor's before the handover, drawn as the recipient's."""
     stop = shown.stop.copy()
     stop[handed[:, 1]] = handed[:, 0]
     return np.maximum(stop, shown.start + (shown.stop > shown.start))
@@ -224,10 +221,7 @@ def _numbers(axes: Axes, numbered: Sequence[Conflict], steps: int, total: int) -
 
 
 def _lines(axes: Axes, top: int, live: LiveCurve) -> None:
-    """Draw the plan's peak and the bound, told apart by their dashes.
-
-    Where they are one, one line says so.
-    """
+    """Draw the plan's peak and the bound with dashes apart; where they are one, one line."""
     same = live.peak == top
     axes.axhline(top, color=INK, linewidth=1.1, zorder=4, label=f"peak {nbytes(top)}" + (" = bound" if same else ""))
     if not same:

@@ -70,10 +70,7 @@ class Scene:
 
     @cached_property
     def placed(self) -> Bools:
-        """Which buffers have a slot in an arena.
-
-        Without a plan, those that a plan would have to give one.
-        """
+        """Which buffers have a slot in an arena; without a plan, those that one would give it."""
         if self.plan is not None:
             return self.plan.placed
         mask: Bools = ~self.program.buffers.persistent
@@ -258,9 +255,7 @@ def _highest(first: Int64s, last: Int64s, ends: NDArray[Any], count: int) -> NDA
 
 
 def _matching(pairs: Int64s) -> Int64s:
-    """Return the rows kept when at one step each buffer may stand in one only, the first come
-    first.
-    """
+    """Return the rows kept where each buffer may be in one at a step, the first come first."""
     taken: set[tuple[int, int]] = set()
     kept: list[list[int]] = []
     for step, donor, recipient in pairs.tolist():

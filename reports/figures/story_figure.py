@@ -135,9 +135,7 @@ def _window(steps: int, marked: Mapping[int, str]) -> tuple[float, float]:
 def _slots(
     axes: Axes, side: StorySide, shown: Scene, run: int, focus: Focus | None, *, steps: tuple[float, float]
 ) -> tuple[list[str], Focus | None]:
-    """Draw the slots of the arena in which the fault lies; return the roles drawn, and where that
-    is.
-    """
+    """Draw the slots of the fault's arena; return the roles drawn, and where that is."""
     document = side.document
     by_arena = {arena: _found(side, shown, arena, run) for arena in range(len(document.arenas))}
     arena = max(by_arena, key=lambda number: (bool(by_arena[number]), len(shown.shown(number)), -number), default=0)
@@ -183,9 +181,7 @@ def _slots(
 
 
 def _height(boxes: MapBoxes, of_parties: Any, *, large: bool) -> tuple[float, float]:
-    """Return the bytes that are shown: all, of a large program `ROOM` times those of the
-    parties.
-    """
+    """Return the bytes shown: all, or of a large program `ROOM` times those of the parties."""
     corners = boxes.corners
     low, high = min(float(corners[:, 2].min()), 0.0), float(corners[:, 3].max())
     if large and of_parties.any():
@@ -201,9 +197,7 @@ def _found(side: StorySide, shown: Scene, arena: int, run: int) -> tuple[Conflic
 
 
 def _squeezed(shown: Scene, buffers: Any) -> tuple[Scene, bool]:
-    """Return the scene with wide gaps between slots that nobody uses cut to a small one, and
-    whether there is one.
-    """
+    """Return the scene with wide unused gaps between slots cut, and whether there is one."""
     assert shown.plan is not None
     offset = shown.plan.offset
     ends = offset + shown.nbytes

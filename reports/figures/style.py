@@ -124,9 +124,7 @@ def render(figure: Figure, suffix: str, *, dpi: int = DPI) -> bytes:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty figure of that many inches, its parts laid out so that none covers
-    another.
-    """
+    """Return an empty figure of that many inches, laid out so that no part covers another."""
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
@@ -174,10 +172,7 @@ def blank(axes: Axes, words: str) -> None:
 
 
 def bytes_axis(axis: Axis, top: float, label: str) -> None:
-    """Make an axis one of bytes from 0 to `top`.
-
-    Round binary steps, one unit for all ticks, named in the label.
-    """
+    """Make an axis one of bytes from 0 to `top`: round binary steps, one unit, in the label."""
     unit, name = next(((u, n) for u, n in UNITS if top >= 2 * u), (1, "bytes"))
     locator = MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=unit == 1, min_n_ticks=1)
     ticks = [tick for tick in locator.tick_values(0, max(top, 1) / unit) if 0 <= tick <= max(top, 1) / unit * 1.0001]

@@ -97,8 +97,6 @@ def _panel(axes: Any, rows: Sequence[Mapping[str, Any]], *, height: int) -> None
 
 
 def _is_about(text: str, letter: str) -> bool:
-    """Return whether a line of what differs is about a detector: `faulty: S says ...`, `S reports,
-    ...`.
-    """
+    """Return whether a line of differences is about a detector: `faulty: S says ...`."""
     side, _, said = text.partition(": ")
     return f"{letter} " in (side[:2], said[:2])

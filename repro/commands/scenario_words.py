@@ -61,9 +61,7 @@ def marks(scenario: AnyScenario) -> dict[str, str]:
 
 
 def notes(scenario: AnyScenario) -> Iterator[str]:
-    """Yield what is said below a story: the defect, what must report it, and what would have caught
-    it.
-    """
+    """Yield what is said below a story: the defect, its reports, and what would have caught it."""
     yield f"The defect: {'; '.join(defects(scenario)) or 'none'}."
     said = {letter: answer for letter, answer in answers(scenario).items() if answer}
     known = isinstance(scenario, SmallScenario)

@@ -32,9 +32,7 @@ WHOLE = 40
 """Ops that are shown where the verdict names none."""
 
 Sides = tuple[Any, Any]
-"""Results of `repro` of the repaired twin and of the faulty one, each with `evidence` and
-`verdict`.
-"""
+"""Results of `repro` of repaired twin and faulty one, with `evidence` and `verdict`."""
 
 
 def sides(scenario: AnyScenario) -> Sides:

@@ -103,10 +103,7 @@ def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Pr
 
 
 def require(scenario: Scenario) -> OnGgml:
-    """Return what a scenario must show on real ggml.
-
-    Raises ModelError where it cannot be run there.
-    """
+    """Return what a scenario must show on real ggml; ModelError where it cannot run there."""
     if scenario.on_ggml is None:
         raise ModelError(
             "", f"{scenario.name} cannot be run on real ggml: its defect lies in a belief or a host of our own making"
@@ -147,10 +144,7 @@ class LibraryExperiment:
 
 
 def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> LibraryExperiment:
-    """Return a scenario set up on the library of `child`.
-
-    Raises ModelError for sizes that make no model.
-    """
+    """Return a scenario on the library of `child`; ModelError for sizes that make no model."""
     stated = llama_of(scenario)
     recipe = TrainingRecipe(
         training=stated,
@@ -191,9 +185,7 @@ def train(
 def summary(
     experiment: LibraryExperiment, found: Steps, reference: Steps, shown: set[int], first_difference: int | None
 ) -> TrainingSummary:
-    """Sum a training run up, with the gradients of the steps `shown` compared with the
-    reference's.
-    """
+    """Sum a training run up; gradients of the steps `shown` are beside the reference's."""
     return TrainingSummary(
         arena_bytes=found.nbytes,
         loss=tuple(found.losses),
@@ -289,9 +281,7 @@ def _horizon(experiment: LibraryExperiment, first: int | None) -> int:
 
 
 def used_pairs(rows: Rows) -> dict[Unsafe, int]:
-    """Return (op, source slot) -> count of the results at the address of a source of their
-    layout.
-    """
+    """Return (op, source slot) -> count of results at the address of a source of one layout."""
     leafs, nodes = rows["leafs"], rows["nodes"]
     found: dict[Unsafe, int] = {}
     for node in nodes:

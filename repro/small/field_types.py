@@ -40,9 +40,7 @@ def check_fields(thing: Any) -> None:
 
 
 def _choices(hint: Any) -> str:
-    """Say how the members of an enumeration within a type are written; nothing where there is
-    none.
-    """
+    """Say how an enumeration's members within a type are written; nothing without one."""
     return "".join(
         f"; a {kind.__name__} is one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"
         for kind in _enums(hint)

@@ -27,8 +27,7 @@ class SmallDocument:
     slots: str = ""
     """The plan, `x=0 a=64 b=own`, in bytes."""
     believed: Mapping[str, tuple[int, int]] | None = field(default_factory=dict)
-    """Lifetimes believed, half-open in steps, where they are not the true ones; None: no belief is
-    known."""
+    """Lifetimes believed, half-open in steps, where not the true ones; None: no belief."""
     share: str = ""
     """Pairs believed to be allowed in place."""
     pinned: str | None = None
@@ -49,8 +48,7 @@ class SmallDocument:
     others: Mapping[str, "SmallDocument"] = field(default_factory=dict)
     """Further programs by name, each with a plan of its own; of these the runs do not count."""
     order: str = ""
-    """Programs in the order in which they run, in place of `runs`: `p q p/q` runs p, then q, then p
-    on the plan of q."""
+    """Programs in order in place of `runs`: `p q p/q` runs p, then q, then p on the plan of q."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Kind of op -> misdeed of its kernel (`repro.small.misdeeds`)."""
     calls: Mapping[str, str] = field(default_factory=dict)

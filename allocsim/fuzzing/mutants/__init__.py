@@ -33,9 +33,7 @@ class Mutant:
     class_: str
     """Class of root causes, C01 to C15."""
     into: str
-    """The planner of the shelf it is planted into: it has this one's belief and is held to its
-    guarantees.
-    """
+    """The planner of the shelf that it is planted into, with its belief and guarantees."""
     bug: str
     """What is wrong, in a sentence."""
     make: Callable[[str, Allocator], Allocator]

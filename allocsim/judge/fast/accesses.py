@@ -45,10 +45,7 @@ class Extents:
         self.low: Int64s = np.clip(hulls[:, 0], 0, room)
         """int64 (values,): the lowest unit inside the buffer."""
         self.high: Int64s = np.maximum(np.clip(hulls[:, 1], 0, room), self.low)
-        """int64 (values,): one past the highest unit inside the buffer.
-
-        Equal to `low` where none is.
-        """
+        """int64 (values,): one past the highest unit inside the buffer, or `low` where none is."""
         self.dense: Bools = values.dense
         """bool (values,): whether `[low, high)` is all units of the value and no others."""
         if unit > 1 and values.ragged.any():
@@ -67,9 +64,7 @@ class Extents:
 
     @cached_property
     def holes(self) -> Holes:
-        """The runs, cut to the buffer, of all values with holes that some op other than `view`
-        reads or writes.
-        """
+        """The runs, cut to the buffer, of values with holes that ops but `view` read or write."""
         ops, values = self.program.ops, self.program.values
         active = ~ops.is_kind(VIEW)
         used = np.zeros(len(self.dense), dtype=np.bool_)
@@ -86,9 +81,7 @@ class Extents:
 
     @cached_property
     def contiguous(self) -> Bools:
-        """Bool (values,): whether the elements of a value, in row-major order, follow one
-        another.
-        """
+        """Bool (values,): whether a value's elements, in row-major order, follow one another."""
         values = self.program.values
         ranks = np.diff(values.dim_starts)
         rank = int(ranks.max(initial=0))
@@ -107,9 +100,7 @@ class Extents:
         return mask
 
     def runs(self, value: int) -> list[Range]:
-        """Return the units of an accessed value inside its buffer as sorted, disjoint, non-empty
-        ranges.
-        """
+        """Return an accessed value's units in its buffer as sorted, disjoint, non-empty ranges."""
         low, high = int(self.low[value]), int(self.high[value])
         if low >= high:
             return []
@@ -131,9 +122,7 @@ class Extents:
         return [(low, high) for low, high in cut if low < high]
 
     def same_layout(self, a: Int64s, b: Int64s) -> Bools:
-        """Return, for rows of two columns of values, whether shape, width and the strides that
-        matter agree.
-        """
+        """Return by rows whether two values agree in shape, width and strides that matter."""
         values = self.program.values
         ranks = np.diff(values.dim_starts)
         same: Bools = (ranks[a] == ranks[b]) & (values.width[a] == values.width[b])
@@ -165,9 +154,7 @@ class Accesses:
         self.extents = extents
         self.contract = contract
         self.at_rest: dict[Plan, frozenset[int]] = {}
-        """By plan, the results that a `same` does not write (`h_sessions`), as far as they were
-        asked for.
-        """
+        """By plan, results that a `same` does not write (`h_sessions`), as far as asked for."""
         steps = np.arange(len(ops), dtype=np.int64)
         self.active: Bools = ~ops.is_kind(VIEW)
         """bool (ops,): which ops touch bytes in this run."""
@@ -247,9 +234,7 @@ def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
-    """Return whether each unit of `other`, in row-major order, lies `shift` before that of
-    `one`.
-    """
+    """Return whether each unit of `other`, in row-major order, lies `shift` before one's."""
     if extents.contiguous[one] and extents.contiguous[other]:
         return int(extents.start[one]) == int(extents.start[other]) + shift
     source, target, _ = pieces_moved(extents, one, other)
@@ -275,9 +260,7 @@ def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s
 
 
 def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
-    """Return where the contiguous stretches of a value start, in row-major order, and how long each
-    is.
-    """
+    """Return where a value's contiguous stretches start, row-major, and how long each is."""
     row = extents.program.values[value]
     scale = extents.unit
     shape, strides = list(row.shape), [stride * scale for stride in row.strides]

@@ -78,9 +78,7 @@ def _lower_bound(case: TrialDocument, trial: Trial) -> int:
 
 
 def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers with slots that might share bytes in
-    between.
-    """
+    """Return (n, 4): first step, stop, and two buffers whose slots might share bytes then."""
     tied = np.empty((0, 4), dtype=np.int64)
     if trial.problem is None:
         sharing = case.kept(("joined", id(trial.accesses)), lambda: joined(case.hand_overs(trial.accesses)))

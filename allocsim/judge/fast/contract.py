@@ -48,10 +48,7 @@ class Contract:
 
     @classmethod
     def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
-        """Return what a document declares and a table says.
-
-        Raises ModelError for a malformed table.
-        """
+        """Return what a document declares and a table says; ModelError for a malformed table."""
         ops = program.ops
         op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
         rows = [

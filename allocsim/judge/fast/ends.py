@@ -104,9 +104,7 @@ ONE_FOR_EACH_OP = frozenset(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"
 
 
 def _key(record: Violation) -> tuple[Any, ...]:
-    """Return what a record is about: its witnesses, and where it is met first, may differ from end
-    to end.
-    """
+    """Return what a record is about: what may differ from end to end are its witnesses."""
     who = record.kind, record.program, record.plan, record.run, record.problem
     if record.kind in READS:
         return *who, record.op, record.value

@@ -28,9 +28,7 @@ def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ..
 
 
 def read_twice(program: Program, step: int) -> frozenset[int]:
-    """Return the positions of the operands of an op that share a byte with another of its
-    operands.
-    """
+    """Return the positions of an op's operands that share a byte with another operand."""
     values, operands = program.values, program.ops[step].operands
     if len(set(values.buffer[list(operands)].tolist())) == len(operands):
         return frozenset()

@@ -78,9 +78,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touched:
-    """Who touches which bytes: accesses in order of op, each of a value, and the ranks of each
-    value's bytes.
-    """
+    """Who touches which bytes: accesses in order of op, each of a value, with its ranges."""
 
     starts: Int64s
     """int64 (ops + 1,): CSR of the accesses by op."""

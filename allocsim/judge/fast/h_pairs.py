@@ -60,9 +60,7 @@ class Races:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPart:
-    """What one run brings into a table: its accesses, and where they stand in the order and in
-    memory.
-    """
+    """What one run brings to a table: accesses, their places in the order and in memory."""
 
     accesses: Accesses
     """In bytes."""
@@ -72,10 +70,7 @@ class RacingPart:
     base: Int64s
     """int64 (buffers,): address space, and base address in bytes."""
     written: Bools
-    """bool (writes,): which writes change memory as planned.
-
-    A `same` between values at one address does not.
-    """
+    """bool (writes,): which writes change memory as planned; a `same` at one address does not."""
 
 
 def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Races:
@@ -156,10 +151,7 @@ class _Table:
 
     @cached_property
     def places(self) -> Int64s:
-        """int64 (ops,), sorted: `stream * ops + op` of every op.
-
-        The rank of an op here is its place.
-        """
+        """int64 (ops,), sorted: `stream * ops + op` of every op; its place is the op's rank."""
         places: Int64s = np.sort(self.order.stream * len(self.order.stream) + np.arange(len(self.order.stream)))
         return places
 
@@ -233,10 +225,7 @@ class _Table:
 
 
 def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
-    """Return which address spaces several streams touch and somebody writes.
-
-    Elsewhere nothing can race.
-    """
+    """Return which address spaces several streams touch and somebody writes: races are there."""
     written = np.bincount(space[write == 1], minlength=spaces) > 0
     streams = int(stream.max(initial=0)) + 1
     visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)
@@ -245,9 +234,7 @@ def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
 
 
 def _runs(accesses: Accesses, values: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the byte runs of some values within their buffers, in order: the value each is of, low
-    and high.
-    """
+    """Return the byte runs of some values in their buffers, in order: value, low and high."""
     extents = accesses.extents
     dense, holes = extents.dense[values], extents.holes
     row = np.where(dense, 0, holes.row[values])

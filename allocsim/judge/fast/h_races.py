@@ -57,9 +57,7 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """Two accesses of one race: values of the later and of the earlier op, and whether each is
-    written.
-    """
+    """Two accesses of a race: values of later and earlier op, and whether each is written."""
 
     value: int
     other_value: int
@@ -206,9 +204,7 @@ def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
 
 
 def _sides(trial: Trial, step: int, buffer: int) -> list[tuple[int, bool]]:
-    """Return the values of one buffer that an op reads, then those that it writes as planned, each
-    once.
-    """
+    """Return the values of a buffer that an op reads, then those it writes, each once."""
     op, home = trial.program.ops[step], trial.accesses.extents.buffer
     first = int(trial.program.ops.result_starts[step])
     rest = at_rest(trial)

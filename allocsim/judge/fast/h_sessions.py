@@ -220,9 +220,7 @@ class _Built:
 def part_of(
     trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None
 ) -> RacingPart:
-    """Return what one run brings: on its own, its ops in their order and its buffers where its plan
-    puts them.
-    """
+    """Return what one run alone brings: ops in their order, buffers where its plan puts them."""
     accesses = trial.accesses
     if trial.unit > 1:
         accesses = Accesses(

@@ -88,9 +88,7 @@ def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes
 
 
 def holes_one_by_one(runs: Sequence[Int64s], chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
-    """Return the same from the runs of each value, for values that are laid otherwise than in whole
-    items.
-    """
+    """Return the same from the runs of each value, for values not laid in whole items."""
     row = np.full(len(low), -1, dtype=np.int64)
     row[chosen] = np.arange(len(chosen))
     cut = [np.clip(mine, low[value], high[value]) for mine, value in zip(runs, chosen.tolist(), strict=True)]

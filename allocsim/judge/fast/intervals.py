@@ -28,10 +28,7 @@ from allocsim.model import Bools, Int32s
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
-"""Where sums of two numbers of the model saturate.
-
-Above every start of a range, so no comparison changes.
-"""
+"""Where sums of the model saturate: above every start of a range, so nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +52,7 @@ class Pairs:
     left: Int64s
     right: Int64s
     total: int
-    """How many there are, those left out as well.
-
-    Of rectangles, no more than one beyond the cap.
-    """
+    """How many there are, unlisted ones too; of rectangles, at most one beyond the cap."""
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -79,9 +73,7 @@ def distinct(column: Int64s) -> Int64s:
 
 
 def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
-    """Yield the rows of each number of a column but the negative ones, in order of number and
-    row.
-    """
+    """Yield the rows of each number of a column but negative ones, by number and row."""
     rows = np.argsort(column, kind="stable")
     ordered = column[rows]
     cuts = np.flatnonzero(np.diff(ordered, prepend=-1) > 0)
@@ -233,9 +225,7 @@ def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
 
 
 def _expand(first: Int64s, last: Int64s, cap: int) -> tuple[Int64s, Int64s]:
-    """Return (row, position) for every position in `[first[row], last[row])`, at most `cap` of
-    them.
-    """
+    """Return (row, position) for positions in `[first[row], last[row])`, at most `cap`."""
     rows = np.flatnonzero(last > first)
     lengths = (last - first)[rows]
     ends = np.cumsum(lengths)

@@ -115,9 +115,7 @@ def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
 
 
 def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
-    """Return for which buffers some read lies outside the believed lifetime, and all that do are
-    the host's.
-    """
+    """Return the buffers read outside the believed lifetime, and by the host alone."""
     by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
     never = len(problem.program.ops)
     host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never
@@ -127,10 +125,7 @@ def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
 
 
 def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Bools:
-    """Return which rows of `may_share` are not permissible.
-
-    A pair listed again is not judged again.
-    """
+    """Return which rows of `may_share` are not permissible; a pair is judged once."""
     count, fine, live = len(problem.start), case.permissible(accesses), case.hand_overs(accesses).live
     pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
     bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
@@ -148,9 +143,7 @@ def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Boo
 
 
 def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
-    """Return the steps at which two buffers of a program on its own hold the same, laid at one
-    address.
-    """
+    """Return the steps at which two buffers at one address hold the same in a program alone."""
     if not accesses.program.same_ops.any():
         return []
     spans = case.kept(("alone", id(accesses)), lambda: spans_alone(accesses, case.hand_overs(accesses).live))

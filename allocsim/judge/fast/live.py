@@ -47,9 +47,7 @@ class LiveSegments:
     steps: int
     """Ops of the program."""
     fresh: Bools
-    """bool (rows,): False where a persistent buffer begins to live otherwise than by a full
-    overwrite.
-    """
+    """bool (rows,): False where a persistent buffer lives otherwise than by a full overwrite."""
 
     @cached_property
     def rows(self) -> Int64s:
@@ -199,9 +197,7 @@ def _parts(table: _Rows) -> Bools:
 
 
 def _regular(table: _Rows, regular: Bools) -> Int64s:
-    """Return (rows, 4), buffer, start, stop and fresh, of buffers in which each write ends what was
-    before.
-    """
+    """Return (rows, 4): buffer, start, stop, fresh, where each write ends what was before."""
     accesses = table.accesses
     first, last = accesses.first, accesses.last
     count = np.bincount(accesses.write_buffer, minlength=len(first))
@@ -233,9 +229,7 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
 
 
 def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tuple[int, int, bool]]:
-    """Return the stretch of each write of one buffer, and of each read of bytes that nothing
-    wrote.
-    """
+    """Return the stretch of each write of a buffer, and of each read of unwritten bytes."""
     extents, memory = accesses.extents, OwnerAxis()
     apart = _apart(extents, sorted({value for _, _, value in rows}))
     if apart is not None:

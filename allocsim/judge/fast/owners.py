@@ -104,9 +104,7 @@ class OwnerAxis:
                 chunk, at = chunk + 1, 0
 
     def _count(self, low: int, high: int) -> int:
-        """Return how many segments meet `[low, high)`, or somewhat fewer where they stand in many
-        chunks.
-        """
+        """Return how many segments meet `[low, high)`, or a few less where they are chunked."""
         first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
         if last - first > 1:
             return (last - first - 1) * (
@@ -146,9 +144,7 @@ class OwnerAxis:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return sorted ranges with touching and overlapping neighbours merged and empty ones
-    dropped.
-    """
+    """Return sorted ranges, touching and overlapping ones merged, empty ones dropped."""
     out: list[Range] = []
     for low, high in ranges:
         if low >= high:
@@ -161,10 +157,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
-    """Return the bytes that lie in both of two sorted, disjoint lists of ranges.
-
-    O(len(a) + len(b)).
-    """
+    """Return the bytes in both of two sorted, disjoint lists of ranges. O(len(a) + len(b))."""
     out: list[Range] = []
     i = j = 0
     while i < len(a) and j < len(b):

@@ -29,10 +29,7 @@ from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
 MIXED: Final = -2
-"""In place of a mark: the units of the buffer were written by several writes.
-
-They are in an axis.
-"""
+"""In place of a mark: several writes wrote the buffer's units; they are in an axis."""
 
 CONTENT: Final = -3
 """Content of buffer identity k has mark `CONTENT - k`."""
@@ -164,18 +161,14 @@ def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
-    """Return the units of a `same`'s result whose operand's units lie outside their buffer: they
-    hold no tag.
-    """
+    """Return the units of a `same`'s result without tag: the operand's are outside its buffer."""
     return [
         (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
     ]
 
 
 def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room: int) -> list[tuple[int, int, int]]:
-    """Return stretches (start in the one buffer, start in the other, length) cut to both
-    buffers.
-    """
+    """Return stretches (start in one buffer, in the other, length) cut to both buffers."""
     first = np.maximum(0, np.maximum(-starts, -ends))
     last = np.minimum(lengths, np.minimum(room - starts, other_room - ends))
     kept = first < last

@@ -122,9 +122,7 @@ class _Found:
 
 
 Look = tuple[int, int, int, str | None, bool]
-"""Of a piece of a read, apart: low, high, mark, what is wrong with it, and whether another run
-wrote it.
-"""
+"""Of a piece of a read, apart: low, high, mark, its fault, whether another run wrote it."""
 
 
 class _Memory:
@@ -418,9 +416,7 @@ class _Memory:
                 old = ()
 
     def _is_value(self, mark: int, trial: Trial, value: int) -> bool:
-        """Return whether a mark is of a value where it was written, whatever run wrote it, or
-        content.
-        """
+        """Return whether a mark is of content, or of a value where some run wrote it."""
         number, shift = self.marks.tag(mark)
         if number <= CONTENT:
             return True
@@ -461,9 +457,7 @@ class _Memory:
         )
 
     def _own_write(self, position: int, value: int) -> int:
-        """Return the number of the write of a value in one run, `NEVER` if its upload was left
-        out.
-        """
+        """Return the number of a value's write in one run, `NEVER` if its upload was left out."""
         trial = self.trials[position]
         return NEVER if int(trial.program.producer[value]) in trial.skip else self.marks.first[position] + value
 

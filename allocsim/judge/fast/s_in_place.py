@@ -65,9 +65,7 @@ ROUNDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touches:
-    """Pairs of one op's operand and result that share a byte, one row each, in order of (op,
-    operand, result).
-    """
+    """Pairs of an op's operand and result that share a byte, by (op, operand, result)."""
 
     op: Int64s
     read: Int64s
@@ -90,9 +88,7 @@ class Sharing:
     recipient: Int64s
     donor_row: Int64s
     recipient_row: Int64s
-    """Rows of the segments: that of the donor which ends at `op`, that of the recipient which
-    begins there.
-    """
+    """Rows of segments: the donor's that ends at `op`, the recipient's that begins there."""
 
     def chosen(self, rows: Any) -> "Sharing":
         """Return some of the pairs."""
@@ -388,10 +384,7 @@ def _judge(
     *,
     keyed: bool = False,
 ) -> Touches:
-    """Judge reads against writes of equal key, laid at `bases`.
-
-    `keyed` returns the key in place of the op.
-    """
+    """Judge reads against writes of equal key, laid at `bases`; `keyed` gives the op's key."""
     extents = accesses.extents
     sides, kept = [], _near(accesses, rows, bases)
     for side, values in ((0, accesses.read_value), (1, accesses.write_value)):

@@ -140,9 +140,7 @@ def _conflicts(case: TrialDocument, trial: Trial, met: _Meetings) -> _Conflicts:
 
 
 def _without_copies(case: TrialDocument, trial: Trial, met: _Meetings) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the pairs of segments, and the first steps, at which the two buffers do not hold the
-    same.
-    """
+    """Return the pairs of segments, and first steps, at which two buffers do not hold the same."""
     left, right, step = met.left, met.right, met.step.copy()
     live = case.hand_overs(trial.accesses).live
     one, other = live.buffer[left], live.buffer[right]

@@ -103,9 +103,7 @@ def check_promises(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meetings:
-    """Pairs of buffers that lie over each other though both are believed to live, in order of
-    step.
-    """
+    """Pairs of buffers that lie over each other though both are believed to live, by step."""
 
     step: Int64s
     buffer: Int64s
@@ -133,10 +131,7 @@ class _Promises:
         self.program = program
 
     def judge(self, findings: Findings, *, standing_in: bool) -> None:
-        """Report what is broken.
-
-        `standing_in`: lifetimes and sizes are judged elsewhere, as facts.
-        """
+        """Report what is broken; `standing_in`: lifetimes and sizes are judged elsewhere."""
         plan, problem = self.plan, self.problem
         keeps = ((problem.start < problem.stop) | problem.pinned) & (problem.nbytes > 0)
         at = np.array([problem.fixed.get(buffer, 0) for buffer in range(len(plan.arena))], dtype=np.int64)

@@ -36,9 +36,7 @@ base address.
 """
 
 MAX_RUNS: Final = 1 << 25
-"""Byte runs of strided values that the ops of one run may read and write in all: a bound on
-time.
-"""
+"""Byte runs of strided values that the ops of a run may read and write: a bound on time."""
 
 MANY: Final = 64
 """Reads of one op from which on it is asked whether it reads a value twice."""
@@ -48,9 +46,7 @@ STRETCH: Final = 1 << 16
 
 
 class Identities:
-    """The buffers of several runs as one dense numbering, and which of them some run has in an
-    arena.
-    """
+    """The buffers of several runs in one dense numbering, and which some run has in an arena."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.trials = trials

@@ -66,10 +66,7 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
 
 
 def _beyond(trial: Trial) -> Bools:
-    """Return which slots end beyond the capacity of their arena.
-
-    As a difference, since a sum might wrap.
-    """
+    """Return which slots end beyond their arena's capacity; a difference, as sums might wrap."""
     limits = np.array(
         [-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64
     )
@@ -79,9 +76,7 @@ def _beyond(trial: Trial) -> Bools:
 
 
 def _reaching_out(trial: Trial) -> Int64s:
-    """Return for each buffer the first of its values that has bytes outside of it, -1 if none
-    has.
-    """
+    """Return each buffer's first value that has bytes outside of it, -1 if none has."""
     hulls, home = trial.program.values.hulls, trial.accesses.extents.buffer
     nbytes = trial.program.buffers.nbytes
     values = np.flatnonzero((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes[home])))
@@ -104,9 +99,7 @@ def _slot(kind: str, trial: Trial, buffer: int) -> Violation:
 
 
 def _out_of_bounds(beyond: Bools, reaching: Int64s, trial: Trial, buffer: int) -> Violation:
-    """Return the record of a slot that leaves its arena, or of the first value that leaves its
-    buffer.
-    """
+    """Return the record of a slot that leaves its arena, or of a value that leaves its buffer."""
     value = int(reaching[buffer]) if reaching[buffer] >= 0 else None
     mine = None if beyond[buffer] else value
     more = Particulars(other_value=value)

@@ -121,9 +121,7 @@ _COPIES: Final[WeakKeyDictionary[Accesses, Copies]] = WeakKeyDictionary()
 
 
 class Spans:
-    """Of each run, the stretches of units and steps of the buffers that some `same` touches, with
-    their tags.
-    """
+    """By run, stretches of units and steps of the buffers that a `same` touches, with tags."""
 
     def __init__(self, runs: Runs, lives: Sequence[LiveSegments], work: Work) -> None:
         self.runs, self.lives = runs, lives
@@ -230,10 +228,7 @@ def shares_tags(case: TrialDocument, trial: Trial) -> bool:
 
 
 def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
-    """Return the spans of the buffers that a `same` touches, in one run.
-
-    Found once for all runs of its memory.
-    """
+    """Return the spans of the buffers that a `same` touches in a run, found once a memory."""
     group = case.group(trial)
 
     def followed() -> Spans:
@@ -268,9 +263,7 @@ def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
 
 
 def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
-    """Return the spans of a program that runs once, on fresh memory, with every buffer in memory of
-    its own.
-    """
+    """Return the spans of a program that runs once, on fresh memory, every buffer apart."""
     program = accesses.program
     nothing = np.zeros(len(program.buffers), dtype=np.int64)
     plan = Plan(

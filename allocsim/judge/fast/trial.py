@@ -153,9 +153,7 @@ class TrialDocument:
             self.trials.append(trial)
 
     def accesses(self, program: Program, skip: frozenset[int] = frozenset()) -> Accesses:
-        """Return the accesses of `program` when the host leaves out the `host.write` ops of
-        `skip`.
-        """
+        """Return the accesses of `program` when the host leaves out the uploads of `skip`."""
         key = (id(program), skip)
         if key not in self._accesses:
             if id(program) not in self._extents:
@@ -202,9 +200,7 @@ class TrialDocument:
 
 
 class Findings:
-    """What one document's checks found: exact counts, and for each kind the first `limit`
-    records.
-    """
+    """What a document's checks found: exact counts, and of each kind the first `limit`."""
 
     def __init__(self, limit: int, *, strict: bool = False, warned: bool = True) -> None:
         self.limit = limit
@@ -240,10 +236,7 @@ class Findings:
         return max(self.limit - self.counts[kind], 0) if self.warned or self.severity(kind) == "violation" else 0
 
     def severity(self, kind: str) -> str:
-        """Return `violation` or `warning`.
-
-        Where the judge is strict, what nobody knows is a violation.
-        """
+        """Return `violation`, or `warning` of what nobody knows where the judge is not strict."""
         return "violation" if self.strict and kind == "AssumedInPlace" else KINDS[kind][0]
 
     def count(self, severity: str) -> int:
