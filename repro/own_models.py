@@ -194,9 +194,5 @@ def set_up_own(training: OwnTraining) -> OwnSetup:
     with Trainer(of.model, loss=of.loss, optimizer=of.optimizer, hyper=of.hyper, rules=of.rules) as trainer:
         made = trainer.unplanned("optimizer", of.batch)
     return OwnSetup(
-        graph=made.graph,
-        loss=made.loss,
-        gradients=made.graph.gradients,
-        parameters=made.parameters,
-        inputs=made.inputs,
+        graph=made.graph, loss=made.loss, gradients=made.graph.gradients, parameters=made.parameters, inputs=made.inputs
     )

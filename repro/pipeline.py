@@ -101,12 +101,7 @@ def _setup_of(training: Training | OwnTraining, options: EngineOptions) -> Setup
         options.check_own()
         return set_up_own(training)
     return set_up(
-        training,
-        layers=options.layers,
-        seq=options.seq,
-        seed=options.seed,
-        base=options.base,
-        weights=options.weights,
+        training, layers=options.layers, seq=options.seq, seed=options.seed, base=options.base, weights=options.weights
     )
 
 

@@ -14,14 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allocsim.cure.changes import UNSAFE_PAIR, Change
-from allocsim.cure.drafting import (
-    Draft,
-    apart_already,
-    in_other_plans,
-    meeting_in_place,
-    partners_at,
-    replan,
-)
+from allocsim.cure.drafting import Draft, apart_already, in_other_plans, meeting_in_place, partners_at, replan
 from allocsim.cure.mending import edges_of, index_of_part, plans_of
 from allocsim.cure.room import Rigour, Room
 from allocsim.judge.violations import Violation

@@ -133,11 +133,7 @@ def gapped(program: Program, origin: "Int64s | int" = 0) -> FuzzCase:
     gaps = _gaps(rng, start, stop, (stop - start > 2) & (chance[0] < GAPPED))
     pinned = lives & (chance[2] < HELD)
     fixed = _decided(
-        program,
-        lives & (chance[3] < DECIDED),
-        (start, np.where(pinned, LIMIT, stop)),
-        chance[4],
-        chance[5] < CROSSING,
+        program, lives & (chance[3] < DECIDED), (start, np.where(pinned, LIMIT, stop)), chance[4], chance[5] < CROSSING
     )
     pairs = _meeting(program, start, stop, lives & ~pinned & (chance[6] < PAIRED))
     bare = changed(program, ops=EMPTY.ops, values=EMPTY.values)

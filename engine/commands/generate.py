@@ -59,8 +59,7 @@ def generate_text(
         int | None, typer.Option(min=1, help="Pages of the cache.", show_default="as many as are needed")
     ] = None,
     allocator: Annotated[
-        str,
-        typer.Option("--allocator", "--planner", help='Who plans a step: a name or "package.module:function".'),
+        str, typer.Option("--allocator", "--planner", help='Who plans a step: a name or "package.module:function".')
     ] = "ggml",
     threads: Annotated[int, typer.Option(min=1, help="Threads of a step.")] = 1,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of results.")] = None,

@@ -61,8 +61,7 @@ def train(
         ),
     ] = None,
     zero: Annotated[
-        int | None,
-        typer.Option(min=0, max=3, help="With --ranks: the stage of ZeRO; 0 is DDP.", show_default="0"),
+        int | None, typer.Option(min=0, max=3, help="With --ranks: the stage of ZeRO; 0 is DDP.", show_default="0")
     ] = None,
     tensor: Annotated[
         int | None,

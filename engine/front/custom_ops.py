@@ -234,11 +234,7 @@ class _Trials:
 
 
 def _rule(
-    kind: str,
-    names: tuple[str, ...],
-    backward: Backward | None,
-    shape: Callable[..., Shape] | None,
-    trials: _Trials,
+    kind: str, names: tuple[str, ...], backward: Backward | None, shape: Callable[..., Shape] | None, trials: _Trials
 ) -> Rule:
     def layout(sources: Any, params: dict[str, Any]) -> ResultLayout:
         del params
@@ -285,9 +281,7 @@ def _try(
     operands, result = shapes
     cases = [
         AuditCase(
-            kind=kind,
-            operands=tuple(contiguous(dtype, x) for x in operands),
-            results=(contiguous(dtype, result),),
+            kind=kind, operands=tuple(contiguous(dtype, x) for x in operands), results=(contiguous(dtype, result),)
         )
         for dtype in ("f32", "f64")
     ]

@@ -197,12 +197,7 @@ def nll_loss(
 
 @in_float32
 def cross_entropy(
-    logits: EagerTensor,
-    labels: Any,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: EagerTensor, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> EagerTensor:
     """Return the mean over rows of -sum(labels * log_softmax(logits)).
 

@@ -254,13 +254,7 @@ class BatchNorm(Module):
     def forward(self, x: EagerTensor) -> EagerTensor:
         """Return the normed channels."""
         return fn.batch_norm(
-            x,
-            self.weight,
-            self.bias,
-            mean=self.mean,
-            variance=self.variance,
-            momentum=self.momentum,
-            eps=self.eps,
+            x, self.weight, self.bias, mean=self.mean, variance=self.variance, momentum=self.momentum, eps=self.eps
         )
 
 

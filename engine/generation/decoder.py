@@ -133,11 +133,7 @@ class Decoder:
             self.pool.hold(page)
             low = number * self.cells
             self._tell(
-                "cell",
-                block=page.name,
-                sequence=twin.name,
-                position=low,
-                count=min(self.cells, twin.cached - low),
+                "cell", block=page.name, sequence=twin.name, position=low, count=min(self.cells, twin.cached - low)
             )
         return twin
 

@@ -165,9 +165,7 @@ def lower(
 
 
 def _choose(
-    tensor: Tensor,
-    wanted: Mapping[str, str],
-    registry: "Mapping[str, Mapping[str, Kernel]] | None",
+    tensor: Tensor, wanted: Mapping[str, str], registry: "Mapping[str, Mapping[str, Kernel]] | None"
 ) -> "tuple[Kernel | None, str]":
     kind, rule = str(tensor.kind), tensor.rule
     if rule.view:

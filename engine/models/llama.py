@@ -156,16 +156,7 @@ class LlamaConfig:
 
 
 SMOLLM2_135M: Final = LlamaConfig(
-    layers=30,
-    hidden=576,
-    ffn=1536,
-    heads=9,
-    kv_heads=3,
-    vocab=49152,
-    seq=64,
-    rope_theta=1e5,
-    rank=8,
-    alpha=16.0,
+    layers=30, hidden=576, ffn=1536, heads=9, kv_heads=3, vocab=49152, seq=64, rope_theta=1e5, rank=8, alpha=16.0
 )
 """The shape of SmolLM2-135M with rank-8 adapters on q and v."""
 
@@ -315,12 +306,7 @@ def batch(config: LlamaConfig, *, seed: int, classes: bool = False) -> dict[str,
     labels = following = sequences[:, 1:].ravel()
     if not classes:
         labels = one_hot(following, config.vocab, dtype)
-    return {
-        "tokens": sequences[:, :-1].ravel(),
-        **constants(config),
-        "labels": labels,
-        SEED: np.ones(1, dtype=dtype),
-    }
+    return {"tokens": sequences[:, :-1].ravel(), **constants(config), "labels": labels, SEED: np.ones(1, dtype=dtype)}
 
 
 def constants(config: LlamaConfig) -> dict[str, Array]:

@@ -161,11 +161,5 @@ RULES = (
         )
         for kind, loses in (("maximum", "less"), ("minimum", "greater"))
     ),
-    row(
-        "where(cond, a, b)",
-        _where,
-        a="where(cond, g, filled(g, 0.0))",
-        b="where(cond, filled(g, 0.0), g)",
-        cond=None,
-    ),
+    row("where(cond, a, b)", _where, a="where(cond, g, filled(g, 0.0))", b="where(cond, filled(g, 0.0), g)", cond=None),
 )

@@ -149,11 +149,7 @@ class Runtime:
         return self.lowered.program
 
     def run(
-        self,
-        inputs: Mapping[str, Array],
-        *,
-        skip: Collection[str] = (),
-        observer: Observer | None = None,
+        self, inputs: Mapping[str, Array], *, skip: Collection[str] = (), observer: Observer | None = None
     ) -> dict[str, Array]:
         """Write the inputs, run every op in order, and return a copy of each tensor the host reads,
         by name.

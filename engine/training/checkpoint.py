@@ -169,11 +169,7 @@ def save(path: str | Path, trainer: Trainer, course: TrainingState, about: Mappi
 
 
 def restore(
-    path: str | Path,
-    trainer: Trainer,
-    course: TrainingState,
-    about: Mapping[str, Any],
-    say: Callable[[str], object],
+    path: str | Path, trainer: Trainer, course: TrainingState, about: Mapping[str, Any], say: Callable[[str], object]
 ) -> None:
     """Put trainer and course where they were; say in one line that it was made elsewhere.
 

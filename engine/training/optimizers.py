@@ -104,11 +104,7 @@ def _adam(graph: Graph, weight: Tensor, gradient: Tensor, given: Mapping[str, Te
 
 def _momentum_values(hyper: Hyper, step: int) -> Mapping[str, tuple[float, ...]]:
     del step
-    return {
-        "momentum.beta": (hyper["momentum"],),
-        "momentum.wd": (hyper["wd"],),
-        "momentum.hp": (hyper["alpha"], 0.0),
-    }
+    return {"momentum.beta": (hyper["momentum"],), "momentum.wd": (hyper["wd"],), "momentum.hp": (hyper["alpha"], 0.0)}
 
 
 def _adam_values(hyper: Hyper, step: int) -> Mapping[str, tuple[float, ...]]:

@@ -34,19 +34,7 @@ from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, MapBoxes
 from reports.figures.map_views import View, views
 from reports.figures.overplotting import DEPTH
 from reports.figures.scene import LiveCurve, Scene, scene
-from reports.figures.style import (
-    INK,
-    MARKS,
-    RED,
-    bytes_axis,
-    canvas,
-    heading,
-    nothing,
-    pale,
-    spread,
-    step_axis,
-    styled,
-)
+from reports.figures.style import INK, MARKS, RED, bytes_axis, canvas, heading, nothing, pale, spread, step_axis, styled
 from reports.number_format import count, nbytes, over, short
 
 LINE: Final = 150

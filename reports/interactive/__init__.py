@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 def html(
-    record: Mapping[str, Any],
-    document: Document | None,
-    *,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
+    record: Mapping[str, Any], document: Document | None, *, report: Report | None = None, causes: Sequence[Cause] = ()
 ) -> bytes:
     """Return the page; `document` gives the explorer or, without a plan, pictures of memory.
 

@@ -35,11 +35,7 @@ from reports.interactive.columns import ColumnBlock
 
 
 def exhibit(
-    document: Document,
-    *,
-    report: Report | None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
+    document: Document, *, report: Report | None, causes: Sequence[Cause] = (), verdict: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], ColumnBlock]:
     """Return the head and the block.
 

@@ -9,5 +9,5 @@ The table imports nothing before a command is called.
 from typing import Final
 
 COMMANDS: Final = {
-    "repro": ("repro.commands.repro:app", "run a real bug and find its culprit: default, pinned and reference"),
+    "repro": ("repro.commands.repro:app", "run a real bug and find its culprit: default, pinned and reference")
 }

@@ -116,11 +116,7 @@ def _done(task: Task, folder: Path | None) -> tuple[dict[str, Any], MatrixRow]:
 def row_of(result: Any, name: str) -> MatrixRow:
     """Return the row of a result of any kind of scenario."""
     status = {letter: result.verdict.detectors[letter]["status"] for letter in DETECTORS}
-    row = partial(
-        MatrixRow,
-        name=name,
-        causes=tuple((cause.class_, cause.party) for cause in result.verdict.joint),
-    )
+    row = partial(MatrixRow, name=name, causes=tuple((cause.class_, cause.party) for cause in result.verdict.joint))
     if isinstance(result, SmallResult):
         said = result.shown.said
         cells = {letter: None if said[letter] is None else bool(said[letter]) for letter in DETECTORS}

@@ -218,9 +218,7 @@ def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
     b_rows, a_at = _expand(first_b, last_b, cap)
     a_rows, b_at = _expand(first_a, last_a, cap - len(b_rows))
     return Pairs(
-        left=np.concatenate([order_a[a_at], a_rows]),
-        right=np.concatenate([b_rows, order_b[b_at]]),
-        total=total,
+        left=np.concatenate([order_a[a_at], a_rows]), right=np.concatenate([b_rows, order_b[b_at]]), total=total
     )
 
 

@@ -233,12 +233,7 @@ class Moves:
             cut = inside(starts, ends, lengths, room, other_room)
             ways = frozenset(distinct(ends - starts).tolist())
         return SameMove(
-            source=one,
-            target=other,
-            value=target,
-            cut=cut,
-            bare=bare(extents.runs(target), cut),
-            ways=ways,
+            source=one, target=other, value=target, cut=cut, bare=bare(extents.runs(target), cut), ways=ways
         )
 
     def _in_one_piece(self, value: int) -> int:

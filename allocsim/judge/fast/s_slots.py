@@ -53,11 +53,7 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
     beyond, reaching = placed & ((plan.offset < 0) | _beyond(trial)), _reaching_out(trial)
     used = np.logical_or.reduce([_used(trial) for trial in trials])
     return [
-        (
-            "OutOfBounds",
-            beyond | (reaching >= 0),
-            partial(_out_of_bounds, beyond, reaching),
-        ),
+        ("OutOfBounds", beyond | (reaching >= 0), partial(_out_of_bounds, beyond, reaching)),
         ("Undersized", placed & (plan.nbytes < _sizes(trial)), partial(_slot, "Undersized")),
         ("Misaligned", placed & (plan.offset % buffers.alignment != 0), partial(_slot, "Misaligned")),
         ("WrongArena", placed & (plan.arena != buffers.arena), partial(_slot, "WrongArena")),
