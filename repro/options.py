@@ -62,7 +62,7 @@ class EngineOptions(RunSizes):
     """Measure the memory of the first step under the default plan, by category."""
 
     def check_own(self) -> None:
-        """Raise ModelError for a size that a model of one's own, which states all, takes not."""
+        """Raise ModelError for a size beside a model of one's own, which states them all."""
         for name, given in (
             ("layers", self.layers is not None),
             ("seq", self.seq is not None),

@@ -86,7 +86,7 @@ def library_entry(
     matches: bool,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the entry of a run on ggml (name, version), behind its name runtime and library."""
+    """Return the entry of a run on ggml (name, version): its name, then `runtime`, `library`."""
     entry = run_entry(name, verdict, evidence, expected, matches=matches, **more)
     which, version = library
     return {

@@ -67,7 +67,7 @@ BY_SLOT: Final = frozenset({"slot", "stale", "address", "state"})
 """Kinds of change that no belief planned anew would make."""
 
 LEAVE_OUT: Final = 6
-"""Changes, of which each is left out once to show that none is for nothing; else unclaimed."""
+"""Most changes of which each is left out once, to show that none is for nothing."""
 
 IN_TURN: Final = 6
 """Changes that are made one after another where they are not cured together."""

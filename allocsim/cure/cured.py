@@ -33,7 +33,7 @@ class Cure:
     overlap: int
     """Pairs of ops that can no longer run at once."""
     verified: bool
-    """Whether the judge said of the mended document: violations gone, none new."""
+    """Whether the judge found the violations gone, and none new, in the mended document."""
     planned_anew: bool | None
     """The same of planning the mended beliefs anew; None where no planner is at hand."""
     placement: str

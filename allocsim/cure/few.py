@@ -170,7 +170,7 @@ def _may_move(document: Document, index: int, buffer: int) -> bool:
 
 
 def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:
-    """Return the rooms of a body's plans with it at the lowest free bytes; None without any."""
+    """Return rooms of a body's plans with it at the lowest bytes free for all of it, or None."""
     made = {index: rooms[index].copy() for index, _ in body}
     homes = {int(room.plan.program.buffers.arena[buffer]) for index, buffer in body for room in [made[index]]}
     if len(homes) > 1:

@@ -279,7 +279,7 @@ def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 -
 
 
 def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
-    """A result lies just over an operand nobody wrote; its buffer can so be no recipient."""
+    """A result lies exactly over an unwritten operand; its buffer can be no recipient."""
     operands = sketch.pick(i)
     seed = sketch.fresh(operands[0].dtype, operands[0].shape)
     sketch.rows[-1] = seed = replace(seed, made=False)

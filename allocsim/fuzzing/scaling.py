@@ -28,7 +28,7 @@ BUFFERS: Final = 2000
 """Buffers of most programs at most."""
 
 CROWD: Final = 0.04
-"""Share of programs of many copies with over `BUFFERS` buffers, to twice as many."""
+"""Share of programs of many copies with a tenth to twice more buffers than `BUFFERS`."""
 
 STRETCHES: Final = (
     3, 9, 64, 250, 1000, 4096, 12_345, 1 << 16, 1_000_003, 1 << 24, 268_435_399, 1 << 29, 1 << 30, (1 << 45) + 9, (1 << 51) + 5, (1 << 52) + 7,
@@ -276,7 +276,7 @@ def reordered(program: Program, order: Int64s) -> Program:
 
 
 def in_list_order(program: Program) -> Program:
-    """Return the program with every op waiting for the one before it on another stream."""
+    """Return the program with ops waiting for the one before, where on another stream."""
     stream = program.ops.stream
     waits = np.flatnonzero(stream[1:] != stream[:-1]).astype(np.int32)
     counts = np.zeros(len(stream), dtype=np.int64)

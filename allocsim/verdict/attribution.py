@@ -42,7 +42,7 @@ class Charge:
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
-        """Kind, class and party, which violations share that are one fault in two places."""
+        """Kind, class and party: alike in violations that are one fault in two places."""
         return self.violation.kind, self.class_, self.fault
 
 

@@ -145,7 +145,7 @@ def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[L
 
 
 def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Change:
-    """Return the mend of a pair that may not share: of a lifetime whose error hid that."""
+    """Return the mend of a wrong pair, or of the wrong lifetime that made the pair look safe."""
     belief = dossier.document.problems[problem]
     whole, _ = dossier.lives(belief.program)
     if (problem, donor) in dossier.short and int(belief.stop[donor]) < int(whole[donor, 1]):

@@ -107,7 +107,7 @@ class Doings:
 
     @cached_property
     def _reads(self) -> dict[int, dict[int, bool]]:
-        """Buffer -> step of each op but `view` that reads it, in order -> by views alone?"""
+        """Buffer -> steps, in order, of ops but `view` that read it -> whether by views alone."""
         ops = self.program.ops
         steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
         keep = ~ops.is_kind(VIEW)[steps]

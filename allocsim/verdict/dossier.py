@@ -161,7 +161,7 @@ class Dossier:
 
     @cached_property
     def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
-        """By run, (op, operand position, result position) whose bytes start at one address."""
+        """By run, (op, operand, result position) whose bytes start at one address as planned."""
         return tuple(self._aliases(run.plan, run.program) for run in self.runs)
 
     @once

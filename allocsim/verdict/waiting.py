@@ -85,7 +85,7 @@ def _in_order(ordered: Ordered, race: Violation) -> bool:
 
 
 def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return a wait on the op's last other wait for reuse, behind the op waited for."""
+    """Return a wait on the last op needed for reuse, of those behind the op waited for."""
     op, after = wait
     return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
 

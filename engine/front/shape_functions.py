@@ -88,7 +88,7 @@ def masked_select(x: EagerTensor, mask: Any) -> EagerTensor:
 
 
 def nonzero(x: EagerTensor) -> EagerTensor:
-    """Return the places of elements that are not 0, in order: int32 [count, axes]; no program."""
+    """Return where elements are not 0, in order: int32 [count, axes]; at the prompt alone."""
     node_of(x)
     return tensor(np.argwhere(x.data != 0), dtype=np.int32)
 

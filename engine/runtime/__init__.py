@@ -207,7 +207,7 @@ class Runtime:
         return tuple(self.array(v) for v in ops.results[ops.result_starts[step] : ops.result_starts[step + 1]].tolist())
 
     def array(self, value: int) -> Array:
-        """Return a value's memory as an array: what lies there now, be it that value or not."""
+        """Return the memory of a value as an array: what lies there now, that value or not."""
         array = self._arrays.get(value)
         if array is None:
             row = self.program.values[value]

@@ -68,7 +68,7 @@ class TapeLayout:
 
 
 def form_of(bind: Any, params: Any, operands: tuple[TapeLayout, ...], results: tuple[TapeLayout, ...]) -> Form | None:
-    """Return the entries of ops of these layouts, None where called at all; errors as `bind`."""
+    """Return the entries of ops of these layouts; None: they must be called. Errors as `bind`."""
     arrays, ranges = _samples((*operands, *results))
     calls = coded(bind(params, tuple(arrays[: len(operands)]), tuple(arrays[len(operands) :])))
     return None if calls is None else tuple(_entry(call, ranges, arrays, alone=len(calls) == 1) for call in calls)

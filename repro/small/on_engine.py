@@ -141,7 +141,7 @@ def inputs_of(lowered: Lowered) -> dict[str, Array]:
 
 
 def lowered_of(made: Program, table: Mapping[str, Mapping[str, Kernel]] | None = None) -> Lowered:
-    """Return the program with the kernels of a table, by default honest, and a leaf a parameter."""
+    """Return the program with a table's kernels, by default honest, and a leaf a parameter."""
     table = _table(made, {}) if table is None else table
     graph = Graph(made.name)
     for buffer in np.flatnonzero(made.buffers.role == Role.PARAMETER).tolist():

@@ -27,7 +27,7 @@ class SmallDocument:
     slots: str = ""
     """The plan, `x=0 a=64 b=own`, in bytes."""
     believed: Mapping[str, tuple[int, int]] | None = field(default_factory=dict)
-    """Lifetimes believed, half-open in steps, where not the true ones; None: no belief."""
+    """Lifetimes believed, half-open in steps, where not the true ones; None: none is known."""
     share: str = ""
     """Pairs believed to be allowed in place."""
     pinned: str | None = None

@@ -225,7 +225,7 @@ class _Table:
 
 
 def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
-    """Return which address spaces several streams touch and somebody writes: races are there."""
+    """Return which address spaces several streams touch and one writes: races are only there."""
     written = np.bincount(space[write == 1], minlength=spaces) > 0
     streams = int(stream.max(initial=0)) + 1
     visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)

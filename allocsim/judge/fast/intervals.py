@@ -28,7 +28,7 @@ from allocsim.model import Bools, Int32s
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
-"""Where sums of the model saturate: above every start of a range, so nothing changes."""
+"""Where sums of the model's numbers saturate: above every start, so nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
 
 
 def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
-    """Return the buffers read outside the believed lifetime, and by the host alone."""
+    """Return the buffers with reads outside the believed lifetime, all of them the host's."""
     by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
     never = len(problem.program.ops)
     host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never

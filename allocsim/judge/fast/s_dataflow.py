@@ -457,7 +457,7 @@ class _Memory:
         )
 
     def _own_write(self, position: int, value: int) -> int:
-        """Return the number of a value's write in one run, `NEVER` if its upload was left out."""
+        """Return the number of a value's write in a run, `NEVER` where its upload was left out."""
         trial = self.trials[position]
         return NEVER if int(trial.program.producer[value]) in trial.skip else self.marks.first[position] + value
 
