@@ -9,7 +9,8 @@
         run(measure, failed="missed")         # --rounds, --seq and --out; exit status 1 where found["missed"] is not empty
 
 The arguments are those of the function: a word for each that has a default (None: a whole number), a place for each that has
-none, any number of places for `*names`, `bool` a switch, `tuple` names joined by commas. `--help` is the docstring of the script. Results go to `results/SCRIPT.json`, or to the file of `--out`,
+none, any number of places for `*names`, `bool` a switch, `tuple` names joined by commas, or numbers by commas or colons. `--help` is the docstring of the script.
+Results go to `results/SCRIPT.json`, or to the file of `--out`,
 with the versions of what was measured: one line for each key, and one for each row of what has rows. What is yielded is written each
 time, so that a run that is stopped keeps what it has.
 
@@ -20,14 +21,17 @@ import argparse
 import inspect
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
+from threading import Timer
 from typing import Any, Final, TypeVar
 
 HERE: Final = Path(__file__).parent
@@ -81,7 +85,7 @@ def run(
     try:
         made = measure(*places, **asked, **({"out": out} if "out" in parameters else {}))
         for found in [made] if isinstance(made, dict) else made:
-            write(out, {**found, "versions": versions_of(*versions)})
+            write(out, {**found, "versions": {**found.get("versions", {}), **versions_of(*versions)}})
     except EngineError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -94,7 +98,7 @@ def arguments(measure: Callable[..., Any], script: Path) -> Found:
     """Return what the command line says for each parameter of a function, and for `out`."""
     about = inspect.getdoc(inspect.getmodule(measure))
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / f"{script.stem}.json")
+    parser.add_argument("--out", type=lambda text: Path(text).absolute(), default=RESULTS / f"{script.stem}.json")
     for name, one in inspect.signature(measure, eval_str=True).parameters.items():
         if name != "out":
             added(parser, name.replace("_", "-"), one)
@@ -111,7 +115,8 @@ def added(parser: argparse.ArgumentParser, name: str, one: inspect.Parameter) ->
         parser.add_argument(f"--{name}", action="store_true")
     elif isinstance(one.default, tuple):
         kind = type(one.default[0]) if one.default else str
-        parser.add_argument(f"--{name}", type=lambda text: tuple(map(kind, text.split(","))), default=one.default)
+        cut = "[,:]" if kind is int else ","
+        parser.add_argument(f"--{name}", type=lambda text: tuple(map(kind, re.split(cut, text))), default=one.default)
     else:
         kind = int if one.default is None else type(one.default)
         parser.add_argument(f"--{name}", type=kind, default=one.default)
@@ -241,6 +246,49 @@ def child(
         asked, check=True, stdout=subprocess.PIPE, stderr=aside, text=True, env={**environment, **variables}
     )
     return done.stdout.splitlines()
+
+
+def took(*command: str | Path, seconds: float = 1e6, **variables: str) -> Found:
+    """Return what a command of this checkout took and said: CPU seconds of it and of all that it waited for, wall seconds, the most MiB of one
+    process, exit status (below 0: the signal; it is killed after so many seconds), `out` and `err`.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        began = time.perf_counter()
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+        begun = subprocess.Popen([*map(str, command)], stdout=out, stderr=err, cwd=ROOT, env=environment)
+        clock = Timer(seconds, begun.kill)
+        clock.start()
+        _, status, used = os.wait4(begun.pid, 0)
+        clock.cancel()
+        begun.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - began
+        said = [(file.seek(0), file.read())[1] for file in (out, err)]
+    spent = {"cpu": used.ru_utime + used.ru_stime, "wall": wall, "peak_mib": used.ru_maxrss // 1024}
+    return {**spent, "status": begun.returncode, "out": said[0], "err": said[1]}
+
+
+def why_not(ran: Found) -> str:
+    """Return the last line that a command said on the side."""
+    return str((ran["err"].strip().splitlines() or ["no word"])[-1][:200])
+
+
+def forked(work: Callable[[], Any]) -> tuple[Any, resource.struct_rusage]:
+    """Return what a fork of this process made, as JSON holds it, and what it used: a process that begins as this one is now, and gives all back."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(receive)
+        with os.fdopen(send, "w") as pipe:
+            pipe.write(json.dumps(work()))
+            pipe.flush()
+            os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as pipe:
+        said = pipe.read()
+    _, status, used = os.wait4(child, 0)
+    if status:
+        raise EngineError(f"a process ended with {os.waitstatus_to_exitcode(status)}")
+    return json.loads(said), used
 
 
 def until(seconds: float, todo: Iterable[Made]) -> Iterator[Made]:

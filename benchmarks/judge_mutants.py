@@ -1,12 +1,12 @@
 """The judges, the screens, the verdict, the cure, the sentences, the sanitizer, the fuzzer's properties and the gate with one line changed at a time: does a test fail?
 
-    python benchmarks/judge_mutants.py [--part verdict cure] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--known] [--tests FILE...] [--out FILE]
+    python benchmarks/judge_mutants.py [--part verdict,cure] [--each 8] [--seed 1] [--seconds 3] [--minutes 30] [--files naming.py] [--again] [--known] [--tests FILE,...] [--out FILE]
 
 `judge_sites.py` says what is changed, in which modules of which parts. The tests of the parts asked for are collected once, with laws cut to `EXAMPLES` examples; `judge_reach.py` finds
 which lines each runs, at what cost. Each mutant is then tried in a process parted from there: the tests that run the changed lines are asked until one
 fails, those first that have failed most for their time, for `--seconds` of processor time in all. It is *killed* by a failing test or a crash, *endless* if it ends neither by
 `ENDLESS` seconds nor by a failure, *not run* if no test runs the line in a process that can be changed, else it *survived*: the tests are then to be bettered, or
-`EXPLAINED` (`judge_explained.py`) says why nothing can tell it from the source.
+`judge_explained.tsv` says why nothing can tell it from the source.
 
 Of each module `--each` sites are drawn by seed, without replacement; a larger `--each` of the same seed takes up the smaller. The results are kept after
 every mutant, as JSON and, beside it, as a page; run again, it goes on where it stopped, and with `--again` first tries those once more that no test killed and
@@ -14,31 +14,36 @@ nothing explains: with more `--seconds`, or after the tests were bettered (with 
 may. With `--known`, a test whose modules changed is not traced again: it is taken to run all lines of these. Exit status 1 where a survivor of a part that was asked for is not explained.
 """
 
-import argparse
 import contextlib
+import csv
 import gc
 import importlib
-import json
 import os
 import random
 import resource
 import select
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from harness import HERE, Found, kept, run
+from harness import write as write_results
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from judge_reach import Reach, spent
+from judge_sites import PARTS, ROOT, Mutant, change, functions, modules, mutants, mutated
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).resolve().parents[1])]
+from allocsim.errors import EngineError
 
-from judge_explained import EXPLAINED  # noqa: E402 - after the paths above
-from judge_reach import Reach, spent  # noqa: E402
-from judge_sites import PARTS, ROOT, Mutant, change, functions, modules, mutants, mutated  # noqa: E402
+EXPLAINED: Final = {
+    (row[0], row[1], row[2]): row[3]
+    for row in csv.reader((HERE / "judge_explained.tsv").open(encoding="utf-8"), delimiter="\t", quoting=csv.QUOTE_NONE)
+}
+"""(Path of the module, source line, change) -> why nothing can tell it from the source: it is that in other words, or changes only how fast it is."""
 
 ENDLESS: Final = 30
 """Seconds, of processor time or four times as many by the clock, after which a mutant is ended."""
@@ -218,7 +223,7 @@ def _in_few_examples(items: list[Any]) -> None:
             setattr(law, SETTINGS, settings(own, max_examples=min(own.max_examples, EXAMPLES)))
 
 
-def drawn(parts: list[str], each: int, seed: int, files: tuple[str, ...]) -> list[tuple[str, Mutant]]:
+def drawn(parts: tuple[str, ...], each: int, seed: int, files: tuple[str, ...]) -> list[tuple[str, Mutant]]:
     """Return as many mutants of each module as asked for, each with its part, module by module in turn."""
     paths = [(part, path) for part in parts for path in modules(part) if not files or Path(path).name in files]
     shuffled = []
@@ -278,66 +283,60 @@ def _line(name: str, counts: Counter[str]) -> str:
     return f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
 
 
-def write(rows: list[dict[str, Any]], sites: dict[str, dict[str, int]], out: Path) -> None:
-    """Write the rows, with their counts, as JSON and as a page beside it."""
+def write(rows: list[dict[str, Any]], sites: dict[str, dict[str, int]], out: Path) -> Found:
+    """Write the rows, with their counts, as JSON and as a page beside it; return what is written."""
     for row in rows:
         row["why"] = EXPLAINED.get((row["path"], row["source"], row["change"]), "")
-    record = {
-        "sites": sites,
-        "counts": Counter(f"{row['part']} {row['outcome']}" for row in rows),
-        "rows": rows,
-    }
-    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record = {"sites": sites, "counts": Counter(f"{row['part']} {row['outcome']}" for row in rows), "rows": rows}
+    write_results(out, record)
     out.with_suffix(".md").write_text(page(record), encoding="utf-8")
+    return record
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="The judge with one line changed at a time.")
-    parser.add_argument("--part", choices=sorted(PARTS), nargs="*", help="only these parts")
-    parser.add_argument("--each", type=int, default=8, help="mutants of each module")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=3, help="of processor time for the tests of one mutant")
-    parser.add_argument("--minutes", type=float, default=0, help="start no mutant after so many; 0: no limit")
-    parser.add_argument("--again", action="store_true", help="try survivors that are not explained again")
-    parser.add_argument("--files", nargs="*", default=(), help="only these modules, by file name")
-    parser.add_argument("--known", action="store_true", help="run no known test again to see which lines it runs")
-    parser.add_argument("--tests", nargs="*", default=(), help="ask only these tests, and write down kills alone")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "judge_mutants.json")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Try a sample of the mutants, write what became of each; return the exit status."""
-    options = _options()
+def measure(
+    *,
+    part: tuple[str, ...] = (),
+    each: int = 8,
+    seed: int = 1,
+    seconds: float = 3.0,
+    minutes: float = float("inf"),
+    again: bool = False,
+    files: tuple[str, ...] = (),
+    known: bool = False,
+    tests: tuple[str, ...] = (),
+    out: Path,
+) -> Found:
+    """Try a sample of the mutants, write what became of each as it is known."""
+    out = out.absolute()
     os.chdir(ROOT)
-    parts = options.part or list(PARTS)
-    wanted = drawn(parts, options.each, options.seed, tuple(options.files))
+    parts = part or tuple(PARTS)
+    wanted = drawn(parts, each, seed, files)
     found = {part: {path: mutants(path) for path in modules(part)} for part in PARTS}
     sites = {part: {path: len(rows) for path, rows in paths.items()} for part, paths in found.items()}
     standing = {(row.path, row.line, row.place) for paths in found.values() for rows in paths.values() for row in rows}
     text = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for part in sites.values() for path in part}
-    rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    rows: list[dict[str, Any]] = kept(out).get("rows", [])
     rows = [row for row in rows if _stands(row, text, standing)]
     for row in rows:
         row["why"] = EXPLAINED.get((row["path"], row["source"], row["change"]), "")
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
-    known = {(row["path"], row["place"]) for row in rows} - (open_ if options.again else set())
-    again = [(part, row) for part, paths in found.items() if part in parts for path in paths.values() for row in path]
-    again = [(part, row) for part, row in again if options.again and (row.path, row.place) in open_]
-    wanted = list(dict.fromkeys([*again, *wanted]))
+    tried = {(row["path"], row["place"]) for row in rows} - (open_ if again else set())
+    every = [(part, row) for part, paths in found.items() if part in parts for path in paths.values() for row in path]
+    first = [(part, row) for part, row in every if again and (row.path, row.place) in open_]
+    wanted = list(dict.fromkeys([*first, *wanted]))
     began = time.monotonic()
 
     def body(trials: Trials) -> None:
         trials.kills.update((row["path"].rpartition("/")[0], row["test"]) for row in rows if row["test"])
-        for number, (part, mutant) in enumerate(wanted, 1):
-            if (mutant.path, mutant.place) in known:
+        for number, (place, mutant) in enumerate(wanted, 1):
+            if (mutant.path, mutant.place) in tried:
                 continue
-            if options.minutes and time.monotonic() - began > 60 * options.minutes:
+            if time.monotonic() - began > 60 * minutes:
                 break
             before = spent()
             what, test, asked = trials.outcome(mutant)
             row = {
-                "part": part, "path": mutant.path, "line": mutant.line, "place": mutant.place,
+                "part": place, "path": mutant.path, "line": mutant.line, "place": mutant.place,
                 "source": text[mutant.path][mutant.line - 1].strip(), "change": mutated(mutant)[1][:200],
                 "outcome": what, "asked": asked, "test": test, "seconds": round(spent() - before, 2), "why": "",
             }  # fmt: skip
@@ -345,13 +344,13 @@ def main() -> int:
                 f"{number}/{len(wanted)} {what:8} {row['seconds']:6.2f} s of {asked:4} tests  {mutant.path}:{mutant.line} {row['change'][:90]}",
                 flush=True,
             )
-            if options.tests and what != "killed":
+            if tests and what != "killed":
                 continue
             rows[:] = [r for r in rows if (r["path"], r["place"]) != (mutant.path, mutant.place)]
             rows.append(row)
-            write(rows, sites, options.out)
+            write(rows, sites, out)
 
-    trials = Trials(body, options.seconds, anew=not options.known)
+    trials = Trials(body, seconds, anew=not known)
     quick = settings(
         deadline=None, database=None, derandomize=True, report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
@@ -361,13 +360,11 @@ def main() -> int:
     _screens_as_written()
     quiet = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--assert=plain", "--tb=no"]
     asked = dict.fromkeys(test for part in parts for test in TESTS.get(part, TESTS["judging"]))
-    status = pytest.main([*quiet, *(options.tests or asked)], plugins=[trials])
+    status = pytest.main([*quiet, *(tests or asked)], plugins=[trials])
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED} or not trials.items:
-        sys.exit("the tests cannot be collected")
-    write(rows, sites, options.out)
+        raise EngineError("the tests cannot be collected")
     left = [row for row in rows if row["part"] in parts and row["outcome"] in UNRUN and not row["why"]]
-    print(Counter(f"{row['part']} {row['outcome']}" for row in rows), f"{len(left)} not explained")
-    return int(bool(left))
+    return {**write(rows, sites, out), "not_explained": len(left)}
 
 
 def _stands(row: dict[str, Any], text: dict[str, list[str]], standing: set[tuple[str, int, int]]) -> bool:
@@ -377,4 +374,4 @@ def _stands(row: dict[str, Any], text: dict[str, list[str]], standing: set[tuple
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="not_explained", known={"part": PARTS})
