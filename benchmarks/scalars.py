@@ -10,27 +10,23 @@ sides take turns on the same chain of products, sums and tanh; medians over roun
 this one was (some 0.35 us on a quiet one of 2024).
 """
 
-import argparse
 import gc
 import json
-import os
 import subprocess
-import sys
 import time
-from pathlib import Path
 from statistics import median
-from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+import harness
+from harness import Found, cpu, run
 
-import numpy as np  # noqa: E402 - after the path above
-from scalars_peers import chain  # noqa: E402 - beside this file
+import numpy as np
+from scalars_peers import chain
 
-from allocsim.allocators import find  # noqa: E402
-from engine import Graph, Runtime, backward, tensor  # noqa: E402
-from engine.front import reverse  # noqa: E402
-from engine.graph.lowering import lower  # noqa: E402
+from allocsim.allocators import find
+from allocsim.errors import EngineError
+from engine import Graph, Runtime, backward, tensor
+from engine.front import reverse
+from engine.graph.lowering import lower
 
 PEERS = {"autograd": 100_000, "torch": 100_000, "micrograd": 800}
 """Peer -> the most nodes it is asked for."""
@@ -62,11 +58,9 @@ def bound(nodes: int) -> dict[str, Runtime]:
     return {name: Runtime(lowered, plan, parameters=given, executor=name) for name in ("tape", "calls")}
 
 
-def run(runtime: Runtime) -> float:
+def ran(runtime: Runtime) -> float:
     """Return the seconds of one run."""
-    start = time.process_time()
-    runtime.run({"loss_grad": np.ones(1)})
-    return time.process_time() - start
+    return cpu(lambda: runtime.run({"loss_grad": np.ones(1)}))[0]
 
 
 def yardstick() -> float:
@@ -80,7 +74,7 @@ def yardstick() -> float:
 
 def theirs(python: str, peer: str, nodes: int) -> tuple[float, float] | None:
     """Return (seconds a node, derivative by x) of a peer, None where it cannot do it."""
-    command = [python, str(HERE / "scalars_peers.py"), peer, str(min(nodes, PEERS[peer]))]
+    command = [python, str(harness.HERE / "scalars_peers.py"), peer, str(min(nodes, PEERS[peer]))]
     answer = subprocess.run(command, check=False, capture_output=True, text=True)
     if answer.returncode:
         return None
@@ -88,51 +82,42 @@ def theirs(python: str, peer: str, nodes: int) -> tuple[float, float] | None:
     return per_node * 1e-6, derivative
 
 
-def main() -> None:
-    """Measure in turns, print, write."""
-    parser = argparse.ArgumentParser(description="A deep graph of scalars, typed.")
-    parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers"
-    )
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "scalars.json")
-    options, _ = parser.parse_known_args()
-    nodes = options.nodes
+def measure(*, nodes: int = 100_000, rounds: int = 5, peers: str = harness.PEERS) -> Found:
+    """Measure in turns."""
     typed(400)  # kernels loaded, modules imported
     runtimes = bound(nodes)
     gc.freeze()  # their graphs stay, and are no garbage that the front should look through
-    rounds: list[dict[str, float]] = []
-    for _ in range(options.rounds):
+    turns: list[dict[str, float]] = []
+    for _ in range(rounds):
         reverse._kept.clear()  # noqa: SLF001 - small structures are kept: this is the first backward
         one = typed(nodes)
         derivative = one.pop("derivative")
         typed(800)
         one["again"] = typed(800)["backward"] * nodes / 800
-        one["tape"] = median(run(runtimes["tape"]) for _ in range(5))
-        one["calls"] = run(runtimes["calls"])
+        one["tape"] = median(ran(runtimes["tape"]) for _ in range(5))
+        one["calls"] = ran(runtimes["calls"])
         one = {name: seconds / nodes for name, seconds in one.items()} | {"yardstick": yardstick()}
         for peer, most in PEERS.items():
-            found = theirs(options.peers, peer, nodes)
+            found = theirs(peers, peer, nodes)
             if found is None:
                 continue
             if nodes <= most and abs(found[1] - derivative) > 1e-9 * abs(derivative):
-                sys.exit(f"the derivatives differ: {derivative} and {found[1]} of {peer}")
+                raise EngineError(f"the derivatives differ: {derivative} and {found[1]} of {peer}")
             one[peer] = found[0]
-        rounds.append(one)
-    figures: dict[str, Any] = {"nodes": nodes, "rounds": len(rounds)}
-    figures["us_per_node"] = {name: round(median(one[name] for one in rounds) * 1e6, 4) for name in rounds[0]}
-    figures["in_yardsticks"] = {
-        name: round(median(one[name] / one["yardstick"] for one in rounds), 3) for name in rounds[0]
+        turns.append(one)
+    whole = [one | {"whole": one["front"] + one["backward"]} for one in turns]
+
+    def middle(what: str, by: str = "", digits: int = 3, times: float = 1.0) -> float:
+        return round(median(one[what] / (one[by] if by else 1) for one in whole) * times, digits)
+
+    return {
+        "nodes": nodes,
+        "rounds": rounds,
+        "us_per_node": {name: middle(name, digits=4, times=1e6) for name in turns[0]},
+        "in_yardsticks": {name: middle(name, "yardstick") for name in turns[0]},
+        "ratio": {peer: middle("whole", peer) for peer in PEERS if peer in turns[0]},
     }
-    figures["ratio"] = {
-        peer: round(median((one["front"] + one["backward"]) / one[peer] for one in rounds), 3)
-        for peer in PEERS
-        if peer in rounds[0]
-    }
-    print(json.dumps(figures, indent=1))
-    options.out.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

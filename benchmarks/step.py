@@ -6,10 +6,9 @@ All run in processes of their own that stay up; they take turns, one step each, 
 the median over rounds of (ours / theirs), in CPU seconds of the process; wall time is listed beside it. Beside them a loop of multiply-adds in the registers of one
 core takes its turns (`step_registers.py`): the step's multiply-adds a CPU second against the loop's say how near it comes to what that core can do. First all train a small model from
 the same weights: if their losses differ, they do not compute the same, and the benchmark stops. A peer that the interpreter of `--peers`
-has not (by default that of `BENCH_PEERS`, or this one) is left out, and that is said.
+has not (by default that of `BENCH_PEERS`, or this one) is left out, and that is said. `--attention fused` is of our side; the peers' stays as it is.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,7 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).parent
+import harness
+from harness import HERE, Found, run
+
+from allocsim.errors import EngineError
+
 FULL = {"layers": 30, "hidden": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "vocab": 49152, "seq": 64,
         "rope_theta": 1e5, "eps": 1e-5, "rank": 8, "alpha": 16.0}  # fmt: skip
 """SmolLM2-135M with rank-8 adapters on q and v."""
@@ -37,9 +40,9 @@ PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """Peer -> (package, the script that does the step with it, what its job says besides). Random weights give gradients below the normal range; some processors take
 many times as long for products with such numbers. PyTorch keeps them unless told to flush them to zero; XLA flushes them, and so does the engine's loss."""
 
-
 LOOP = "registers"
 """The side that is no peer but the yardstick."""
+OURS = {"ours": "step_engine.py", LOOP: "step_registers.py"}
 
 
 class Side:
@@ -73,137 +76,87 @@ class Side:
 
 
 def has(python: str, package: str) -> bool:
-    """Return whether that interpreter has a package; loads nothing."""
+    """Return whether that interpreter has a package, and say so where it has not; loads nothing."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        return subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
+        found = subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
     except OSError:
-        return False
+        found = False
+    if not found:
+        print(f"no {package} in {Path(python).name}: left out (--peers names an interpreter that has it)")
+    return found
 
 
-def same_model(python: str, peers: list[str], options: argparse.Namespace) -> None:
-    """Train the small model on all sides from equal weights; exit with a line where the losses differ."""
+def side(stack: ExitStack, python: str, name: str, job: dict[str, Any]) -> Side:
+    """Start one side, a peer in the interpreter that has it."""
+    if name in PEERS:
+        _, script, besides = PEERS[name]
+        return Side(stack, python, script, {**job, **besides})
+    return Side(stack, sys.executable, OURS[name], job)
+
+
+def same_model(python: str, peers: list[str], job: dict[str, Any]) -> None:
+    """Train the small model on all sides from equal weights; raise EngineError where the losses differ."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        job = {"config": SMALL, "attention": options.attention, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1,
-               "threads": options.threads, "allocator": "ggml", "executor": options.executor,
-               "weights": str(Path(folder) / "weights.npz")}  # fmt: skip
-        ours = (Side(stack, sys.executable, "step_engine.py", job).ready or {}).get("losses", [])
-        for name in peers:
-            _, script, besides = PEERS[name]
-            theirs = (Side(stack, python, script, {**job, **besides}).ready or {}).get("losses", [])
-            if (
-                not ours
-                or len(theirs) != len(ours)
-                or any(abs(a - b) > AGREE * abs(b) for a, b in zip(ours, theirs, strict=True))
-            ):
-                sys.exit(f"ours and {name} do not compute the same: {ours} and {theirs}")
-            print(
-                f"same model as {name}: losses {ours[0]:.6f} -> {ours[-1]:.6f} and {theirs[0]:.6f} -> {theirs[-1]:.6f}"
-            )
+        small = {"config": SMALL, "seed": 3, "learning_rate": 0.05, "warmup": 5, "profiled": 1, "allocator": "ggml"}
+        job = {**job, **small, "weights": str(Path(folder) / "weights.npz")}
+        ours, *theirs = ((side(stack, python, name, job).ready or {}).get("losses", []) for name in ("ours", *peers))
+        for name, losses in zip(peers, theirs, strict=True):
+            pairs = list(zip(ours, losses, strict=False))
+            if len(losses) != len(ours) or not pairs or any(abs(a - b) > AGREE * abs(b) for a, b in pairs):
+                raise EngineError(f"ours and {name} do not compute the same: {ours} and {losses}")
+            print(f"same model as {name}: losses {pairs[0]} -> {pairs[-1]}")
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run the benchmark, print it, and return it as plain data."""
-    config = {**FULL, "seq": options.seq, "layers": options.layers}
-    job = {"config": config, "attention": options.attention, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3,
-           "threads": options.threads, "allocator": options.allocator, "executor": options.executor}  # fmt: skip
-    found = {package: has(options.peers, package) for package, *_ in PEERS.values()}
-    peers = [name for name, (package, *_) in PEERS.items() if found[package]]
-    for package, there in found.items():
-        if not there:
-            print(f"no {package} in {Path(options.peers).name}: left out (--peers names an interpreter that has it)")
-    if peers:
-        same_model(options.peers, peers, options)
+def measure(
+    *,
+    peers: str = harness.PEERS,
+    pairs: int = 11,
+    seq: int = 64,
+    layers: int = 30,
+    threads: int = 1,
+    allocator: str = "ggml",
+    executor: str = "calls",
+    attention: str = "parts",
+) -> Found:
+    """Take turns; return medians, ratios and the breakdown by kind; no name of any machine."""
+    asked = {"attention": attention, "threads": threads, "allocator": allocator, "executor": executor}
+    config = {**FULL, "seq": seq, "layers": layers}
+    job = {"config": config, **asked, "seed": 1, "learning_rate": 1e-4, "warmup": 2, "profiled": 3}
+    there = {package: has(peers, package) for package in dict.fromkeys(package for package, *_ in PEERS.values())}
+    names = [name for name, (package, *_) in PEERS.items() if there[package]]
+    if names:
+        same_model(peers, names, job)
     with ExitStack() as stack:
-        sides = {"ours": Side(stack, sys.executable, "step_engine.py", job)}
-        for name in peers:
-            _, script, besides = PEERS[name]
-            sides[name] = Side(stack, options.peers, script, {**job, **besides})
-        sides[LOOP] = Side(stack, sys.executable, "step_registers.py", job)
-        if any(side.ready is None for side in sides.values()):
-            sys.exit("a side of the benchmark did not start")
-        rounds = [{name: side.step() for name, side in sides.items()} for _ in range(options.pairs)]
-    ready = {name: side.ready or {} for name, side in sides.items()}
+        sides = {name: side(stack, peers, name, job) for name in ("ours", *names, LOOP)}
+        if any(one.ready is None for one in sides.values()):
+            raise EngineError("a side of the benchmark did not start")
+        rounds = [{name: one.step() for name, one in sides.items()} for _ in range(pairs)]
+    ready = {name: one.ready or {} for name, one in sides.items()}
     rates = [{name: ready[name]["multiply_adds"] / one[name]["cpu"] for name in ("ours", LOOP)} for one in rounds]
     ready.pop(LOOP)
-    return result(config, options, ready, rounds) | {
-        "of_registers": median(rate["ours"] / rate[LOOP] for rate in rates),
-        "multiply_adds_a_second": {name: median(rate[name] for rate in rates) for name in ("ours", LOOP)},
-    }
-
-
-def result(
-    config: dict[str, Any], options: argparse.Namespace, ready: dict[str, dict[str, Any]], rounds: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return medians, ratios and the breakdown by kind as plain data; no name of any machine."""
     ours = ready["ours"]
     kinds = dict(sorted(ours["kinds"].items(), key=lambda item: -item[1]["seconds"]))
     total = sum(row["seconds"] for row in kinds.values())
-    versions: dict[str, str] = {}
-    for side in ready.values():
-        versions |= side["versions"]
     return {
-        "config": config, "attention": options.attention, "threads": options.threads, "allocator": options.allocator,
-        "executor": options.executor,
-        "pairs": len(rounds), "versions": versions, "blas": ours["blas"], "arena_mib": ours["arena_mib"],
+        "config": config, **asked, "pairs": pairs,
+        "versions": {name: version for one in ready.values() for name, version in one["versions"].items()},
+        "blas": ours["blas"], "arena_mib": ours["arena_mib"],
         "sides": {
-            name: {key: median(one[name][key] for one in rounds) for key in ("cpu", "wall")} | {"peak_mib": side["peak_kib"] / 1024}
-            for name, side in ready.items()
+            name: {key: median(turn[name][key] for turn in rounds) for key in ("cpu", "wall")} | {"peak_mib": one["peak_kib"] / 1024}
+            for name, one in ready.items()
         },
         "ratio": {
-            name: {key: median(one["ours"][key] / one[name][key] for one in rounds) for key in ("cpu", "wall")}
-            | {"peak": ours["peak_kib"] / side["peak_kib"]}
-            for name, side in ready.items() if name != "ours"
+            name: {key: median(turn["ours"][key] / turn[name][key] for turn in rounds) for key in ("cpu", "wall")}
+            | {"peak": ours["peak_kib"] / one["peak_kib"]}
+            for name, one in ready.items() if name != "ours"
         },
         "outside_products": 1 - sum(kinds[name]["seconds"] for name in PRODUCTS) / total,
         "kinds": kinds,
+        "of_registers": median(rate["ours"] / rate[LOOP] for rate in rates),
+        "multiply_adds_a_second": {name: median(rate[name] for rate in rates) for name in ("ours", LOOP)},
     }  # fmt: skip
 
 
-def show(found: dict[str, Any]) -> None:
-    """Print a result for people."""
-    for name, side in found["sides"].items():
-        print(
-            f"{name:14s} cpu {side['cpu'] * 1e3:8.1f} ms   wall {side['wall'] * 1e3:8.1f} ms   peak {side['peak_mib']:7.0f} MiB"
-        )
-    for name, ratio in found["ratio"].items():
-        line = f"cpu {ratio['cpu']:.3f}   wall {ratio['wall']:.3f}   peak {ratio['peak']:.3f}"
-        print(f"ours / {name:14s} {line}   (median of {found['pairs']} rounds)")
-    rates = found["multiply_adds_a_second"]
-    print(
-        f"multiply-adds: {rates['ours'] / 1e9:.1f} G a CPU second, {found['of_registers'] * 100:.1f} % of a loop in registers"
-    )
-    print(f"outside matrix products: {found['outside_products'] * 100:.1f} %")
-    for kind, row in found["kinds"].items():
-        print(f"  {kind:24s} {row['ops']:5d} ops {row['seconds'] * 1e3:9.2f} ms")
-
-
-def main() -> None:
-    """Read the options, measure, print, write."""
-    parser = argparse.ArgumentParser(
-        description="A training step of the engine against the same step in PyTorch and JAX."
-    )
-    parser.add_argument(
-        "--peers", default=os.environ.get("BENCH_PEERS", sys.executable), help="an interpreter that has the peers"
-    )
-    parser.add_argument("--pairs", type=int, default=11)
-    parser.add_argument("--seq", type=int, default=FULL["seq"])
-    parser.add_argument("--layers", type=int, default=FULL["layers"])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--allocator", default="ggml")
-    parser.add_argument("--executor", default="calls")
-    parser.add_argument(
-        "--attention", default="parts", choices=("parts", "fused"), help="of our side; the peers' stays as it is"
-    )
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "step.json")
-    options = parser.parse_args()
-    found = measure(options)
-    show(found)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = options.out.with_suffix(".tmp")
-    temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(options.out)
-
-
 if __name__ == "__main__":
-    main()
+    run(measure, known={"attention": ("parts", "fused")})
