@@ -6,37 +6,28 @@ Processor time of the median round, in one process, compiled code on disk and no
 every cure of each faulty one (`allocsim.verdict.judge`). No kernel runs. The aim: 2 s for an answer with its cure, where one thing is wrong.
 """
 
-import argparse
-import json
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
-from typing import Any
+
+from harness import Found, cpu, run
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent)]  # this checkout, installed or not
-
-from allocsim.allocators import exact, find  # noqa: E402 - after the path above
-from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - as above
-from allocsim.model import HOST_WRITE, Document, Plan, Problem, Program, Run  # noqa: E402 - as above
-from allocsim.verdict import judge  # noqa: E402 - as above
-from allocsim.verdict.evidence import Evidence  # noqa: E402 - as above
+from allocsim.allocators import exact, find
+from allocsim.allocators.constraints import Constraints
+from allocsim.judge.fast import check
+from allocsim.model import HOST_WRITE, Document, Plan, Problem, Program, Run
+from allocsim.verdict import judge
+from allocsim.verdict.evidence import Evidence
+from engine.graph.lowering import lower
+from repro import lora_setup
+from repro.scenarios.ggml_1501 import SCENARIO
 
 AIM = 2.0
 
 
 def flagship() -> tuple[Program, Problem, Plan]:
     """Return the program that the scenario ggml-1501 trains, an honest belief, and ggml's placement of it."""
-    from engine.graph.lowering import lower  # noqa: PLC0415 - only here
-    from repro import lora_setup  # noqa: PLC0415 - as above
-    from repro.scenarios.ggml_1501 import SCENARIO  # noqa: PLC0415 - as above
-
     setup = lora_setup.set_up(SCENARIO.training)
     program = lower(setup.graph, (setup.loss,), kernels=SCENARIO.kernels).program
     problem = exact.believe(program, Constraints.of(program))
@@ -71,27 +62,13 @@ def shifted(plan: Plan) -> Plan:
     raise AssertionError("every slot can be moved")
 
 
-def measured(rounds: int, run: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the processor time of the median round in seconds, and what the last one returned."""
-    times, found = [], None
-    for _ in range(rounds):
-        began = time.process_time()
-        found = run()
-        times.append(time.process_time() - began)
-    return median(times), found
-
-
-def main() -> int:
-    """Measure, print, write; exit status 1 where an answer takes longer than the aim."""
-    parser = argparse.ArgumentParser(description="Answers at full size.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "answer.json")
-    options = parser.parse_args()
+def measure(*, rounds: int = 5) -> Iterator[Found]:
+    """Judge the clean plan, then each faulty one."""
     program, problem, plan = flagship()
     uploads = np.flatnonzero(program.ops.is_kind(HOST_WRITE)).tolist()
     clean = Document.of(Run.of(plan), Run.of(plan))
-    seconds, report = measured(options.rounds, lambda: check(clean))
-    rows: list[dict[str, Any]] = [{"name": "clean, check", "seconds": round(seconds, 3), "violations": report.count}]
+    seconds, report = cpu(lambda: check(clean), rounds)
+    rows: list[Found] = [{"name": "clean, check", "seconds": round(seconds, 3), "violations": report.count}]
     faulty = {
         "one life ends early": ends_early(problem, 1),
         "twenty lives end early": ends_early(problem, 20),
@@ -100,22 +77,14 @@ def main() -> int:
     documents = {name: Document.of(Run.of(made), Run.of(made)) for name, made in faulty.items()}
     documents["an upload left out"] = Document.of(Run.of(plan), Run.of(plan, skip=(uploads[0],)))
     for name, document in documents.items():
-        seconds, verdict = measured(options.rounds, lambda document=document: judge(Evidence(document=document)))
-        rows.append(
-            {
-                "name": name,
-                "seconds": round(seconds, 3),
-                "violations": verdict.report.count,
-                "causes": [f"{cause.class_} {cause.party}" for cause in verdict.causes],
-                "cured": sum(cause.cure is not None for cause in verdict.causes),
-            }
-        )
-    results = {"ops": len(program.ops), "buffers": len(program.buffers), "runs": 2, "rows": rows}
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
-    for row in rows:
-        print(row)
-    return int(any(row["seconds"] > AIM for row in rows if len(row.get("causes", ())) < 2))
+        seconds, verdict = cpu(lambda document=document: judge(Evidence(document=document)), rounds)
+        causes = [f"{cause.class_} {cause.party}" for cause in verdict.causes]
+        cured = sum(cause.cure is not None for cause in verdict.causes)
+        row = {"name": name, "seconds": round(seconds, 3), "violations": verdict.report.count}
+        rows.append({**row, "causes": causes, "cured": cured})
+        slow = [row["name"] for row in rows if row["seconds"] > AIM and len(row.get("causes", ())) < 2]
+        yield {"ops": len(program.ops), "buffers": len(program.buffers), "runs": 2, "rows": rows, "too_slow": slow}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="too_slow")

@@ -9,34 +9,28 @@ with the same seeds. Every miss is printed, and each piece added to the results 
 stopped. Exit status 1 where anything was missed.
 """
 
-import argparse
-import json
-import sys
-import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(HERE.parent), str(TESTS), str(TESTS / "laws")]
+from harness import Found, cpu, kept, run
 
-from company import LAWS, broken  # noqa: E402
-from culprits import PLANTS, culprits  # noqa: E402
-from cures import faults_of_cures, wrong_cures  # noqa: E402
-from evidences import executed, lost  # noqa: E402
-from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
-from several import several, wrong_with_several  # noqa: E402
-from strategies import documents  # noqa: E402
-from test_causes import wrong_with  # noqa: E402
+from company import LAWS, broken
+from culprits import PLANTS, culprits
+from cures import faults_of_cures, wrong_cures
+from evidences import executed, lost
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from several import several, wrong_with_several
+from strategies import documents
+from test_causes import wrong_with
 
-import allocsim.outcomes  # noqa: E402, F401 - first, so that what it imports is whole
-from allocsim.files import write_atomic  # noqa: E402
-from allocsim.judge.fast import check  # noqa: E402
-from allocsim.verdict import judge  # noqa: E402
+import allocsim.outcomes  # noqa: F401 - first, so that what it imports is whole
+from allocsim.judge.fast import check
+from allocsim.verdict import judge
 
-FAULTS, SEVERAL, DOCUMENTS, SEEDS, EXECUTED = 1000, 250, 100, 50, 100
-"""Seeds of faults and of several together, random documents, seeds of laws and of executions in a piece."""
+DOCUMENTS = 100
+"""Random documents of a piece."""
 
 
 def planted(first: int, stop: int) -> Counter[str]:
@@ -70,8 +64,9 @@ def together(first: int, stop: int) -> Counter[str]:
     return counts
 
 
-def random(piece: int) -> Counter[str]:
+def random(piece: int, stop: int) -> Counter[str]:
     """Return how many random documents were faulty, how many cures they had, and what was wrong with them."""
+    assert stop == piece + 1
     counts: Counter[str] = Counter()
 
     @seed(piece)
@@ -124,61 +119,45 @@ def evidence(first: int, stop: int) -> Counter[str]:
     return counts
 
 
-PIECES = (
-    ("faults", FAULTS, planted),
-    ("several", SEVERAL, together),
-    ("laws", SEEDS, laws),
-    ("evidence", EXECUTED, evidence),
-)
+PIECES = {
+    "faults": (1000, planted), "several": (250, together), "laws": (50, laws), "evidence": (100, evidence), "documents": (1, random),
+}  # fmt: skip
 """What is run by seeds: its name, how many seeds a piece has, and what runs it."""
 
 
-def pieces(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the name of each piece asked for, and what runs it."""
-    found: dict[str, Any] = {}
-    for name, step, run in PIECES:
-        for low in range(*getattr(options, name), step):
-            high = min(low + step, getattr(options, name)[1])
-            found[f"{name} {low}:{high}"] = lambda low=low, high=high, run=run: run(low, high)
-    for piece in range(*options.documents):
-        found[f"documents {piece} of {DOCUMENTS}"] = lambda piece=piece: random(piece)
-    return found
+def measure(
+    *,
+    faults: tuple[int, ...] = (0, 0),
+    several: tuple[int, ...] = (0, 0),
+    documents: tuple[int, ...] = (0, 0),
+    laws: tuple[int, ...] = (0, 0),
+    evidence: tuple[int, ...] = (0, 0),
+    out: Path,
+) -> Iterator[Found]:
+    """Run what is asked for and not yet there."""
+    asked = {"faults": faults, "several": several, "laws": laws, "evidence": evidence, "documents": documents}
+    done: dict[str, Any] = kept(out).get("pieces", {})
+    for sort, (step, work) in PIECES.items():
+        for low in range(*asked[sort], step):
+            high = min(low + step, asked[sort][1])
+            name = f"documents {low} of {DOCUMENTS}" if sort == "documents" else f"{sort} {low}:{high}"
+            if name not in done:
+                seconds, counts = cpu(lambda low=low, high=high, work=work: work(low, high))
+                done[name] = {"counts": dict(sorted(counts.items())), "cpu_seconds": round(seconds, 1)}
+                print(name, done[name], flush=True)
+                yield summary(done)
+    yield summary(done)
 
 
-def summary(done: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the counts of all pieces together, by what was run."""
+def summary(done: dict[str, Any]) -> Found:
+    """Return the counts of all pieces together, by what was run, and the pieces."""
     whole: dict[str, Counter[str]] = {}
     for name, piece in done.items():
         whole.setdefault(name.split()[0], Counter()).update(piece["counts"])
-    return {name: dict(sorted(counts.items())) for name, counts in sorted(whole.items())}
-
-
-def main() -> int:
-    """Run what is asked for and not yet there; return the exit status."""
-
-    def span(text: str) -> tuple[int, int]:
-        low, _, high = text.partition(":")
-        return int(low), int(high)
-
-    parser = argparse.ArgumentParser(description="Planted faults, and cures judged again.")
-    for name in (*(name for name, *_ in PIECES), "documents"):
-        parser.add_argument(f"--{name}", type=span, default=(0, 0), metavar="LOW:HIGH")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "causes.json")
-    options = parser.parse_args()
-    done: dict[str, dict[str, Any]] = json.loads(options.out.read_text())["pieces"] if options.out.exists() else {}
-    for name, run in pieces(options).items():
-        if name in done:
-            continue
-        began = time.process_time()
-        counts = run()
-        done[name] = {"counts": dict(sorted(counts.items())), "cpu_seconds": round(time.process_time() - began, 1)}
-        record = {"summary": summary(done), "pieces": done}
-        write_atomic(options.out, json.dumps(record, indent=1).encode() + b"\n")
-        print(name, done[name], flush=True)
-    whole = summary(done)
-    print(json.dumps(whole, indent=1))
-    return int(any(word.startswith("wrong") for counts in whole.values() for word in counts))
+    found = {name: dict(sorted(counts.items())) for name, counts in sorted(whole.items())}
+    wrong = sum(count for counts in whole.values() for word, count in counts.items() if word.startswith("wrong"))
+    return {"summary": found, "wrong": wrong, "pieces": done}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="wrong")

@@ -9,29 +9,25 @@ record, and the sizes). Each piece is added to the results as soon as it is done
 `differences` must be 0; exit status 1 where it is not. What was compared before, of earlier versions of the judges, stands under `earlier` in FILE and is kept.
 """
 
-import argparse
 import json
-import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness import Found, kept, run
+
+import agreement_2
+import strategies
+from agreement_plain import compare, forced, whole
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from oracle2.features import FEATURES, features
+from oracle2.generate import generate
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
-
-import agreement_2  # noqa: E402 - after the paths above
-import strategies  # noqa: E402 - as above
-from agreement_plain import compare, forced, whole  # noqa: E402 - as above
-from oracle2.features import FEATURES, features  # noqa: E402 - as above
-from oracle2.generate import generate  # noqa: E402 - as above
-
-from allocsim import document as native  # noqa: E402 - as above
-from allocsim.files import write_atomic  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - as above
+from allocsim import document as native
+from allocsim.judge.fast import check
 
 PIECE = 200
 FAULTY = st.one_of(strategies.documents(), strategies.documents(sound=True), strategies.instances())
@@ -86,69 +82,59 @@ def piece(low: int, high: int, judges: str) -> dict[str, Any]:
     return {"counts": dict(counts), "differing": wrong, "cpu_seconds": round(time.process_time() - began, 1)}
 
 
-def summary(pieces: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the counts of all pieces together."""
+def summary(pieces: dict[str, dict[str, Any]], earlier: Any) -> Found:
+    """Return the counts of all pieces together, and the pieces."""
     counts, by = Counter[str](), Counter[str]()
     for name, one in pieces.items():
         counts.update(one["counts"])
         by[name.split()[0]] += one["counts"]["version_2"]
     whole = {name: counts.pop(name, 0) for name in ("version_2", "version_1")}
+    differences = sum(len(one["differing"]) for one in pieces.values())
+    seconds = round(sum(one["cpu_seconds"] for one in pieces.values()))
+    about = {**whole, "by_all_judges": by["all"], "differences": differences, "cpu_seconds": seconds}
     return {
-        **whole,
-        "by_all_judges": by["all"],
-        "differences": sum(len(one["differing"]) for one in pieces.values()),
-        "cpu_seconds": round(sum(one["cpu_seconds"] for one in pieces.values())),
-        "features": dict(sorted(counts.items())),
+        "differences": differences,
+        "summary": {**about, "features": dict(sorted(counts.items()))},
+        "earlier": earlier,
+        "pieces": pieces,
     }
 
 
-def span(text: str) -> tuple[int, int]:
-    """Return a half-open range as `LOW:HIGH` says it."""
-    low, _, high = text.partition(":")
-    return int(low), int(high)
+def spanned(name: str) -> tuple[str, int, int]:
+    """Return the judges of a piece and its half-open range."""
+    judges, low, high = name.replace(":", " ").split()
+    return judges, int(low), int(high)
 
 
 def joined(pieces: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the pieces with those as one that follow each other, by the same judges."""
     found: dict[str, dict[str, Any]] = {}
-    for name in sorted(pieces, key=lambda name: (name.split()[0], span(name.split()[1]))):
-        judges, (low, high), one = name.split()[0], span(name.split()[1]), pieces[name]
-        before = next(
-            (name for name in found if name.startswith(f"{judges} ") and span(name.split()[1])[1] == low), None
-        )
-        if before is None:
-            found[f"{judges} {low}:{high}"] = one
-            continue
-        other = found.pop(before)
-        found[f"{judges} {span(before.split()[1])[0]}:{high}"] = {
-            "counts": dict(Counter(other["counts"]) + Counter(one["counts"])),
-            "differing": {**other["differing"], **one["differing"]},
-            "cpu_seconds": round(other["cpu_seconds"] + one["cpu_seconds"], 1),
-        }
+    for name in sorted(pieces, key=spanned):
+        (judges, low, high), one = spanned(name), pieces[name]
+        before = next((name for name in found if spanned(name)[::2] == (judges, low)), None)
+        if before is not None:
+            other, low = found.pop(before), spanned(before)[1]
+            one = {
+                "counts": dict(Counter(other["counts"]) + Counter(one["counts"])),
+                "differing": {**other["differing"], **one["differing"]},
+                "cpu_seconds": round(other["cpu_seconds"] + one["cpu_seconds"], 1),
+            }
+        found[f"{judges} {low}:{high}"] = one
     return found
 
 
-def main() -> int:
-    """Judge what is asked for and not yet there; return the exit status."""
-    parser = argparse.ArgumentParser(description="Random documents, judged by every judge.")
-    for name in ("all", "screens"):
-        parser.add_argument(f"--{name}", type=span, default=(0, 0), metavar="LOW:HIGH")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "judges.json")
-    options = parser.parse_args()
-    kept: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
-    done = kept.setdefault("pieces", {})
-    for judges in ("all", "screens"):
-        low, high = getattr(options, judges)
-        for first in range(low, high, PIECE):
-            last = min(first + PIECE, high)
-            if not any(low <= first and last <= high for low, high in map(span, (name.split()[1] for name in done))):
-                done[f"{judges} {first}:{last}"] = piece(first, last, judges)
-                done = joined(done)
-                kept = {"summary": summary(done), "earlier": kept.get("earlier", {}), "pieces": done}
-                write_atomic(options.out, json.dumps(kept, indent=1).encode() + b"\n")
-    print(json.dumps(whole := summary(done), indent=1))
-    return int(bool(whole["differences"]))
+def measure(*, all: tuple[int, ...] = (0, 0), screens: tuple[int, ...] = (0, 0), out: Path) -> Iterator[Found]:  # noqa: A002 - as it is asked
+    """Judge what is asked for and not yet there."""
+    before = kept(out)
+    done, earlier = before.get("pieces", {}), before.get("earlier", {})
+    for judges, (begin, end) in {"all": all, "screens": screens}.items():
+        for low in range(begin, end, PIECE):
+            high = min(low + PIECE, end)
+            if not any(first <= low and high <= last for _, first, last in map(spanned, done)):
+                done = joined({**done, f"{judges} {low}:{high}": piece(low, high, judges)})
+                yield summary(done, earlier)
+    yield summary(done, earlier)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="differences")
