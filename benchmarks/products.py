@@ -4,24 +4,21 @@
 
 Weights of 128 MiB in all are gone through in turn, as a training step does, so that none waits in a cache. Tiles and BLAS take turns; the figure is
 the median over rounds of the CPU time of the tiles / that of BLAS. `chosen` is what the engine takes. `--lanes 8` has tiles and BLAS use
-vectors of 256 bits, as on a processor that has no wider ones. `--grid` measures tiles and BLAS over many sizes instead, and says where the engine's choice is
+vectors of 256 bits, as on a processor that has no wider ones. `--grid` measures tiles and BLAS over many sizes instead (into products_grid.json), and says where the engine's choice is
 slower than the other by more than a tenth: what `engine.kernels.tiles.MEASURED` was read off.
 """
 
-import argparse
-import json
 import os
 import sys
-import time
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import Found, cpu, run, write
 
-from allocsim import processor  # noqa: E402 - after the path above
+from allocsim import processor
 
 NARROW = sys.argv[sys.argv.index("--lanes") + 1] == "8" if "--lanes" in sys.argv else False
 if NARROW:
@@ -34,7 +31,8 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from engine.kernels import tiles  # noqa: E402
 from engine.kernels.binding import Array, scratch  # noqa: E402
-from engine.kernels.vector_width import lanes, wide  # noqa: E402
+from engine.kernels.vector_width import lanes as width  # noqa: E402
+from engine.kernels.vector_width import wide  # noqa: E402
 
 D, F, V, R, H, K, S = 576, 1536, 49152, 8, 9, 3, 64
 """Hidden, feed-forward, vocabulary, rank, heads, heads of keys, size of a head."""
@@ -66,7 +64,7 @@ def matrices(shape: tuple[int, ...], turned: bool, count: int) -> list[Array]:  
     return made
 
 
-def measure(left: tuple[int, ...], right: tuple[int, ...], turned: str, rounds: int) -> dict[str, Any]:
+def row_of(left: tuple[int, ...], right: tuple[int, ...], turned: str, rounds: int) -> dict[str, Any]:
     """Return one row: rates of both, and the median of tiles / BLAS."""
     size = int(np.prod(right)) * 4
     (x,), ys = matrices(left, "l" in turned, 1), matrices(right, "r" in turned, max(2, min(40, 2**27 // size)))
@@ -76,10 +74,7 @@ def measure(left: tuple[int, ...], right: tuple[int, ...], turned: str, rounds: 
     calls = {"tiles": [tiles.call(x, y, out) for y in ys], "blas": [(np.matmul, (x, y, out)) for y in ys]}
     for _ in range(rounds + 1):  # the first only warms
         for name, todo in calls.items():
-            start = time.process_time()
-            for function, args in todo:
-                function(*args)
-            times[name].append(time.process_time() - start)
+            times[name].append(cpu(lambda todo=todo: [function(*args) for function, args in todo])[0])
     pairs = list(zip(times["tiles"][1:], times["blas"][1:], strict=True))
     return {
         "left": list(left), "right": list(right), "turned": turned,
@@ -96,61 +91,38 @@ GRID = {
 }
 
 
-def grid(rounds: int) -> dict[str, Any]:
+def of_grid(rounds: int) -> dict[str, Any]:
     """Measure products of all sizes of the grid that are no larger than 1e9; say where the choice is slow."""
-    found: dict[str, Any] = {"lanes": lanes(), "classes": {}}
+    found: dict[str, Any] = {"lanes": width(), "classes": {}}
     for turned in ("", "r"):
-        rows = [
-            {"size": [m, k, n], **measure((m, k), (k, n), turned, rounds)}
-            for m, k, n in product(*GRID.values())
-            if m * k * n < 1e9
-        ]
+        sizes = [(m, k, n) for m, k, n in product(*GRID.values()) if m * k * n < 1e9]
+        rows = [{"size": [m, k, n], **row_of((m, k), (k, n), turned, rounds)} for m, k, n in sizes]
         cost = [row["ratio"] if row["chosen"] == "tiles" else 1 / row["ratio"] for row in rows]
         slow = sorted((one for one in zip(cost, rows, strict=True) if one[0] > 1.1), key=lambda one: -one[0])
-        name = "turned" if turned else "plain"
-        found["classes"][name] = {
+        found["classes"]["turned" if turned else "plain"] = {
             "products": len(rows),
             "by_tiles": sum(row["chosen"] == "tiles" for row in rows),
             "chosen_against_blas": geometric_mean(row["ratio"] if row["chosen"] == "tiles" else 1.0 for row in rows),
-            "slower_by_a_tenth": {
-                "tiles": sum(row["chosen"] == "tiles" for _, row in slow),
-                "blas": sum(row["chosen"] == "blas" for _, row in slow),
-            },
+            "slower_by_a_tenth": {name: sum(row["chosen"] == name for _, row in slow) for name in ("tiles", "blas")},
             "worst_of_tiles": [[*row["size"], round(one, 2)] for one, row in slow if row["chosen"] == "tiles"][:8],
         }
-        print(name, json.dumps(found["classes"][name]))
     return found
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="Products by tiles against BLAS.")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "products.json")
-    parser.add_argument("--grid", action="store_true", help="many sizes; writes products_grid.json")
-    parser.add_argument("--lanes", choices=("8",), help="vectors of 256 bits")
-    options, _ = parser.parse_known_args()
-    if options.grid:
-        out = options.out.with_name(f"products_grid{'_8' if NARROW else ''}.json")
-        with threadpool_limits(1, user_api="blas"):
-            out.write_text(json.dumps(grid(options.rounds), indent=1) + "\n", encoding="utf-8")
-        return
-    rows = []
+def measure(*, rounds: int = 7, grid: bool = False, lanes: str = "", out: Path) -> Iterator[Found]:  # noqa: ARG001 - as said
+    """Measure the shapes of a step, or the grid; `lanes` is looked at where numpy is loaded."""
     with threadpool_limits(1, user_api="blas"):
+        if grid:
+            write(out.with_name(f"products_grid{'_8' if NARROW else ''}.json"), of_grid(rounds))
+            return
+        rows = []
         for t in (64, 256):
             for name, (left, right, turned) in shapes(t).items():
-                rows.append({"t": t, "what": name, **measure(left, right, turned, options.rounds)})
-                row = rows[-1]
-                print(f"T = {t:3}  {name:26} tiles {row['tiles_gflops']:6.1f}  BLAS {row['blas_gflops']:6.1f} GFLOP/s"
-                      f"  time {row['ratio']:.2f}x  {row['chosen']}")  # fmt: skip
+                rows.append({"t": t, "what": name, **row_of(left, right, turned, rounds)})
+                print(rows[-1], flush=True)
     overall = {t: geometric_mean(row["ratio"] for row in rows if row["t"] == t) for t in (64, 256)}
-    print("geometric mean of tiles / BLAS: " + ", ".join(f"T = {t} {ratio:.2f}x" for t, ratio in overall.items()))
-    found = {"wide": wide(), "versions": {"numpy": np.__version__}, "geometric_mean": overall, "rows": rows}
-    temporary = options.out.with_suffix(".tmp")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(options.out)
+    yield {"wide": wide(), "geometric_mean": overall, "rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, known={"lanes": ("", "8")})
