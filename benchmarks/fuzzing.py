@@ -7,14 +7,15 @@ counted. `rest` is this process alone, without the target's, whose planning is i
 made and judged (sound, no worse) under plans with beliefs that were made before: what the aim is about.
 """
 
-import argparse
-import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from harness import Found, cpu, run
+
 from allocsim.allocators import ALLOCATORS
+from allocsim.errors import EngineError
 from allocsim.fuzzing import CampaignSpec, Explorer, SourceChunk, Target
 from allocsim.fuzzing.exhaustive import SIZE, Odometer, total
 from allocsim.fuzzing.properties import unsound_among, worse_among
@@ -29,26 +30,13 @@ OPS = 5
 SIZES = {"hypothesis": 250, "bulk": 8192, "bulk, executed": 2048, "exhaustive": 8192}
 
 
-def main() -> None:
-    """Measure every source."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--target", default="greedy_by_size")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of programs")
-    options = parser.parse_args()
-    rows = [measured(name, options.target, max(int(size * options.scale), 64)) for name, size in SIZES.items()]
-    rows.append(enumerated(options.scale))
-    for row in rows:
-        print(
-            "  ".join(
-                f"{key} {value:.0f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
-            ),
-            flush=True,
-        )
-    if options.out is not None:
-        options.out.write_text(
-            json.dumps({"target": options.target, "unit": "programs per CPU second", "rows": rows}, indent=1) + "\n"
-        )
+def measure(*, target: str = "greedy_by_size", scale: float = 1.0) -> Iterator[Found]:
+    """Measure every source; `scale` is of the number of programs."""
+    rows: list[Found] = []
+    for name in (*SIZES, ""):
+        rows.append(measured(name, target, max(int(SIZES[name] * scale), 64)) if name else enumerated(scale))
+        print(rows[-1], flush=True)
+        yield {"target": target, "unit": "programs per CPU second", "rows": rows}
 
 
 def measured(name: str, target: str, size: int) -> dict[str, Any]:
@@ -86,35 +74,35 @@ def measured(name: str, target: str, size: int) -> dict[str, Any]:
 
 def enumerated(scale: float) -> dict[str, Any]:
     """Return how fast the exhaustive scope is made, and made and judged under plans that a planner of the shelf made before."""
-    began = time.process_time()
-    count = total(OPS)
-    made = count / (time.process_time() - began)
+    seconds, count = cpu(lambda: total(OPS))
     planner = ALLOCATORS["greedy_by_size"]
     odometer = Odometer(OPS)
     odometer.skip(count // 2)
     spent, judged = 0.0, 0
     for turn in range(max(int(12 * scale), 3)):
-        began = time.process_time()
-        batch = odometer.batch(SIZE)
-        spent += (time.process_time() - began) * (turn > 0)  # the first one compiles
+        seconds_made, batch = cpu(lambda: odometer.batch(SIZE))
         if batch is None:
-            raise SystemExit(f"the scope of {OPS} ops has no more programs after batch {turn}")
+            raise EngineError(f"the scope of {OPS} ops has no more programs after batch {turn}")
         plan = planner.plan(batch.program)
-        began = time.process_time()
-        wrong = [*unsound_among(replace(batch, plain=True), plan, None), *worse_among(batch, plan, None)]
-        spent += (time.process_time() - began) * (turn > 0)
+        seconds_judged, wrong = cpu(lambda batch=batch, plan=plan: wrong_among(batch, plan))
+        spent += (seconds_made + seconds_judged) * (turn > 0)  # the first one compiles
         if wrong:
-            raise SystemExit(f"programs {wrong[:5]} of a batch of {planner.name} are not planned as they should be")
+            raise EngineError(f"programs {wrong[:5]} of a batch of {planner.name} are not planned as they should be")
         judged += len(batch) * (turn > 0)
     return {
         "source": f"every program of up to {OPS} ops, made and judged",
         "programs": judged,
         "per_second": judged / spent,
-        "only_made_per_second": made,
+        "only_made_per_second": count / seconds,
         "aim": AIMS["exhaustive"],
         "of_the_scope": count,
     }
 
 
+def wrong_among(batch: Any, plan: Any) -> list[int]:
+    """Return the programs of a batch of which a plan is not sound, or worse than no reuse."""
+    return [*unsound_among(replace(batch, plain=True), plan, None), *worse_among(batch, plan, None)]
+
+
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -10,29 +10,24 @@ Where minimalloc's own solver is on the path (`minimalloc`, built from its publi
 process that reads and writes a file. All eleven instances are in its repository (`benchmarks`); figures in `results` are of all of them.
 """
 
-import argparse
-import json
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from harness import ROOT, Found, cpu, run, took
 
-from allocsim import systems  # noqa: E402 - after the path above
-from allocsim.allocators import ALLOCATORS, branch_and_bound, exact  # noqa: E402 - as above
-from allocsim.allocators.comparison import compare  # noqa: E402 - as above
-from allocsim.allocators.constraints import Constraints  # noqa: E402 - as above
-from allocsim.allocators.lower_bounds import lower_bound  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - as above
-from allocsim.model import Document, Plan, Problem, Program  # noqa: E402 - as above
+from answer import flagship as flagship_program
+
+from allocsim import systems
+from allocsim.allocators import ALLOCATORS, branch_and_bound
+from allocsim.allocators.comparison import compare
+from allocsim.allocators.lower_bounds import lower_bound
+from allocsim.errors import EngineError
+from allocsim.judge.fast import check
+from allocsim.model import Document, Plan, Problem, Program
 
 MEBIBYTE = 1 << 20
 SOLVER = shutil.which("minimalloc")
@@ -40,23 +35,19 @@ LARGE = ("linear_scan", "best_fit", "greedy_by_size", "greedy_by_breadth", "xla_
 """Planners that are asked for the plan of tens of thousands of buffers."""
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="Planners against the lower bound.")
-    parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "planning.json")
-    options, _ = parser.parse_known_args()
-    results: dict[str, Any] = {}
+def measure(*, data: str = str(ROOT.parent / "shared" / "data"), rounds: int = 5) -> Iterator[Found]:
+    """Measure the instances that are there, and the flagship."""
+    results: Found = {}
     compare(Document(programs=()), ALLOCATORS)  # imports and compiles everything
-    if (options.data / "minimalloc").is_dir():
-        results["challenging"] = challenging(options.data / "minimalloc", options.rounds)
-    for path in sorted((options.data / "idealloc").glob("*.csv")):
+    if (Path(data) / "minimalloc").is_dir():
+        results["challenging"] = challenging(Path(data) / "minimalloc", rounds)
+        yield results
+    for path in sorted((Path(data) / "idealloc").glob("*.csv")):
         document = systems.load(path)
         names = LARGE if len(document.programs[0].buffers) > branch_and_bound.MOST_ITEMS else tuple(ALLOCATORS)
-        results[path.stem] = rows_of(document.problems[0], names, options.rounds)
-    results["flagship"] = flagship(options.rounds)
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+        results[path.stem] = rows_of(document.problems[0], names, rounds)
+        yield results
+    yield results | {"flagship": flagship(rounds)}
 
 
 def challenging(folder: Path, rounds: int) -> dict[str, Any]:
@@ -66,21 +57,15 @@ def challenging(folder: Path, rounds: int) -> dict[str, Any]:
     solved: dict[str, Any] = {}
     for path in sorted(folder.glob("*.1048576.csv")):
         problem = systems.load(path).problems[0]
-        theirs = []
-        mine = []
+        theirs, mine = [], []
         for _ in range(rounds):  # in turn, so that a neighbour's load falls on both
-            plan, seconds = timed(lambda p=problem: branch_and_bound.place(p, enough=MEBIBYTE, nodes=20_000_000), 1)
+            seconds, plan = cpu(lambda p=problem: branch_and_bound.place(p, enough=MEBIBYTE, nodes=20_000_000))
             mine.append(seconds)
             theirs += [] if SOLVER is None else [solver_seconds(SOLVER, path)]
         judge(plan)
         solved[path.stem] = {"fits": plan.peak_bytes <= MEBIBYTE, "seconds": median(mine), **plan.meta["exact"]}
-        words = ""
-        if theirs:
-            solved[path.stem]["minimalloc_seconds"] = median(theirs)
-            words = f"  minimalloc's solver {median(theirs):.2f} s"
-        print(
-            f"exact  {path.stem}  {plan.peak_bytes}  {median(mine):.2f} s  {plan.meta['exact']['nodes']} nodes{words}"
-        )
+        solved[path.stem] |= {"minimalloc_seconds": median(theirs)} if theirs else {}
+        print("exact", path.stem, plan.peak_bytes, solved[path.stem], flush=True)
         for row in rows_of(problem, [name for name in ALLOCATORS if name != "exact"], rounds, quiet=True):
             ratios.setdefault(row["planner"], []).append(row["ratio"])
             times.setdefault(row["planner"], []).append(row["seconds"])
@@ -93,31 +78,18 @@ def challenging(folder: Path, rounds: int) -> dict[str, Any]:
 def solver_seconds(solver: str, path: Path) -> float:
     """Return the processor time of minimalloc's own solver for one instance, its reading and writing included."""
     with tempfile.NamedTemporaryFile() as out:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            [solver, f"--capacity={MEBIBYTE}", f"--input={path}", f"--output={out.name}"],
-            check=True,
-            capture_output=True,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        ran = took(solver, f"--capacity={MEBIBYTE}", f"--input={path.resolve()}", f"--output={out.name}")
+    if ran["status"]:
+        raise EngineError(f"{solver}: {ran['err']}")
+    return float(ran["cpu"])
 
 
 def flagship(rounds: int) -> dict[str, Any]:
     """Forward, backward and SGD of 30 layers in one graph, as the scenario ggml-1501 trains them."""
-    from engine.graph.lowering import lower  # noqa: PLC0415 - only here
-    from repro import lora_setup  # noqa: PLC0415 - as above
-    from repro.scenarios.ggml_1501 import SCENARIO  # noqa: PLC0415 - as above
-
-    setup = lora_setup.set_up(SCENARIO.training)
-    program = lower(setup.graph, (setup.loss,), kernels=SCENARIO.kernels).program
-    problem = exact.believe(program, Constraints.of(program))
+    program, problem, _ = flagship_program()
     names = [name for name in ALLOCATORS if name not in {"exact", "buddy", "tlsf", "caching"}]
-    return {
-        "buffers": len(program.buffers),
-        "ops": len(program.ops),
-        "planners": rows_of(problem, names, rounds, program=program),
-    }
+    about = {"buffers": len(program.buffers), "ops": len(program.ops)}
+    return {**about, "planners": rows_of(problem, names, rounds, program=program)}
 
 
 def rows_of(
@@ -133,9 +105,7 @@ def rows_of(
     rows = []
     for name in names:
         planner = ALLOCATORS[name]
-        plan, seconds = timed(
-            (lambda p=planner: p.plan(program)) if program else (lambda p=planner: p.place(problem)), rounds
-        )
+        seconds, plan = cpu(lambda p=planner: p.plan(program) if program else p.place(problem), rounds)
         judge(plan)
         rows.append({"planner": name, "ratio": plan.peak_bytes / bound, "seconds": seconds})
         if not quiet:
@@ -143,22 +113,12 @@ def rows_of(
     return rows
 
 
-def timed(make: Callable[[], Plan], rounds: int) -> tuple[Plan, float]:
-    """Return the plan and the median processor time in seconds."""
-    seconds = []
-    for _ in range(rounds):
-        began = time.process_time()
-        plan = make()
-        seconds.append(time.process_time() - began)
-    return plan, median(seconds)
-
-
 def judge(plan: Plan) -> None:
     """Stop where a plan is not sound: its figures would be worth nothing."""
     report = check(Document.of(plan), limit=1)
     if not report.clean:
-        sys.exit(f"{plan.source}: {report.violations[0].message}")
+        raise EngineError(f"{plan.source}: {report.violations[0].message}")
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)
