@@ -1,10 +1,12 @@
 """Random models of ADD, RESHAPE, RELU and SOFTMAX in a LiteRT interpreter, for `litert.py`.
 
     python benchmarks/litert_models.py FIRST LAST
+    python benchmarks/litert_models.py FILE        # for `reading.py`
 
 One line of JSON for each seed: the pointers that the interpreter gave its tensors (`allocsim/systems/litert/record_litert.py`),
 and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of today or plain ones) and
-threads are drawn. `loop_model` is a WHILE with permuted carries. Needs ai-edge-litert.
+threads are drawn. `loop_model` is a WHILE with permuted carries. Into FILE goes a chain of `TENSORS` ADDs, each of the two tensors
+before it, with an offline plan in three slots. Needs ai-edge-litert.
 """
 
 import json
@@ -23,28 +25,32 @@ from record_litert import interpreter, recorded
 CODES = {"ADD": 0, "RESHAPE": 22, "RELU": 19, "SOFTMAX": 25, "LESS": 58, "WHILE": 119}
 NAMES = list(CODES)
 SHAPES = ([4, 4], [16], [2, 8])
+NBYTES = 64
+"""Of a tensor of each shape."""
+
+
+def made(kind: str, **fields: Any) -> Any:
+    """Return a record of the schema."""
+    one = getattr(schema, f"{kind}T")()
+    vars(one).update(fields)
+    return one
 
 
 def tensor(name: str, shape: list[int], buffer: int = 0, kind: int = 0) -> Any:
     """Return a tensor of the schema."""
-    made = schema.TensorT()
-    made.name, made.shape, made.buffer, made.type = name, shape, buffer, kind
-    return made
+    return made("Tensor", name=name, shape=shape, buffer=buffer, type=kind)
 
 
-def options(kind: str, shape: list[int]) -> tuple[Any, int]:
-    """Return what an operator needs beside its tensors."""
-    if kind == "ADD":
-        return schema.AddOptionsT(), schema.BuiltinOptions.AddOptions
-    if kind == "RESHAPE":
-        made = schema.ReshapeOptionsT()
-        made.newShape = shape
-        return made, schema.BuiltinOptions.ReshapeOptions
-    if kind == "SOFTMAX":
-        softmax = schema.SoftmaxOptionsT()
-        softmax.beta = 1.0
-        return softmax, schema.BuiltinOptions.SoftmaxOptions
-    return None, 0
+def operator(kind: str, inputs: list[int], outputs: list[int], options: str = "", **fields: Any) -> Any:
+    """Return an operator of the schema, with its options of a name."""
+    given = made(options, **fields) if options else None
+    about = {"builtinOptions": given, "builtinOptionsType": getattr(schema.BuiltinOptions, options or "NONE")}
+    return made("Operator", opcodeIndex=NAMES.index(kind), inputs=inputs, outputs=outputs, **about)
+
+
+def subgraph(tensors: list[Any], inputs: list[int], outputs: list[int], operators: list[Any]) -> Any:
+    """Return a subgraph of the schema."""
+    return made("SubGraph", name="main", tensors=tensors, inputs=inputs, outputs=outputs, operators=operators)
 
 
 def random_model(seed: int) -> tuple[bytes, list[dict[str, Any]], list[int]]:
@@ -73,73 +79,67 @@ def packed(shape: list[int], rows: list[dict[str, Any]], outputs: list[int]) -> 
     operators = []
     for row in rows:
         into = SHAPES[shape[row["outs"][0]]]
-        made = operator(row["op"], list(row["ins"]), row["outs"], *options(row["op"], into))
+        options: dict[str, Any] = {
+            "ADD": {"options": "AddOptions"},
+            "RESHAPE": {"options": "ReshapeOptions", "newShape": into},
+            "SOFTMAX": {"options": "SoftmaxOptions", "beta": 1.0},
+        }.get(row["op"], {})
+        operators.append(operator(row["op"], list(row["ins"]), row["outs"], **options))
         if row["op"] == "RESHAPE":
             buffers.append(np.array(into, "<i4"))
             tensors.append(tensor(f"shape{len(buffers)}", [len(into)], len(buffers) - 1, 2))
-            made.inputs.append(len(tensors) - 1)
-        operators.append(made)
+            operators[-1].inputs.append(len(tensors) - 1)
     return finished([subgraph(tensors, [0], outputs, operators)], buffers)
-
-
-def subgraph(tensors: list[Any], inputs: list[int], outputs: list[int], operators: list[Any]) -> Any:
-    """Return a subgraph of the schema."""
-    made = schema.SubGraphT()
-    made.name, made.tensors, made.inputs, made.outputs, made.operators = "main", tensors, inputs, outputs, operators
-    return made
-
-
-def operator(kind: str, inputs: list[int], outputs: list[int], given: Any, given_type: int) -> Any:
-    """Return an operator of the schema."""
-    made = schema.OperatorT()
-    made.opcodeIndex, made.inputs, made.outputs = NAMES.index(kind), inputs, outputs
-    made.builtinOptions, made.builtinOptionsType = given, given_type
-    return made
 
 
 def loop_model(carries: list[int | None]) -> bytes:
     """Return `while i < 3` over a counter and arrays of four, one more in turn: the array at a place becomes the one at
     `carries` of it, None: twice itself.
     """
-    count, given = len(carries), schema.WhileOptionsT()
-    given.condSubgraphIndex, given.bodySubgraphIndex = 1, 2
+    count = len(carries)
     places = [*range(count + 1)]
 
     def arrays(suffix: str) -> list[Any]:
         return [tensor(f"i{suffix}", [1], 0, 2), *(tensor(f"t{place}{suffix}", [1, 4]) for place in places[1:])]
 
-    loop = operator("WHILE", places, [place + count + 1 for place in places], given, schema.BuiltinOptions.WhileOptions)
-    main = subgraph(arrays(""), places, [place + count + 1 for place in places], [loop])
-    main.tensors = [*arrays(""), *arrays(" after")]
-    asks = operator("LESS", [0, count + 1], [count + 2], schema.LessOptionsT(), schema.BuiltinOptions.LessOptions)
+    after = [place + count + 1 for place in places]
+    loop = operator("WHILE", places, after, "WhileOptions", condSubgraphIndex=1, bodySubgraphIndex=2)
+    main = subgraph([*arrays(""), *arrays(" after")], places, after, [loop])
+    asks = operator("LESS", [0, count + 1], [count + 2], "LessOptions")
     condition = subgraph(
         [*arrays(""), tensor("three", [1], 1, 2), tensor("more", [1], 0, 6)], places, [count + 2], [asks]
     )
-    adds, add = schema.AddOptionsT(), schema.BuiltinOptions.AddOptions
     doubled = [place for place, source in enumerate(carries) if source is None]
-    rows = [operator("ADD", [0, count + 1], [count + 2], adds, add)]
-    rows += [operator("ADD", [place + 1] * 2, [count + 3 + row], adds, add) for row, place in enumerate(doubled)]
+    rows = [operator("ADD", [0, count + 1], [count + 2], "AddOptions")]
+    rows += [operator("ADD", [place + 1] * 2, [count + 3 + row], "AddOptions") for row, place in enumerate(doubled)]
     new = {place: count + 3 + row for row, place in enumerate(doubled)}
     outputs = [count + 2, *(new[place] if source is None else source + 1 for place, source in enumerate(carries))]
-    made = [tensor("one", [1], 2, 2), tensor("next", [1], 0, 2), *(tensor(f"twice {at}", [1, 4]) for at in doubled)]
-    body = subgraph([*arrays(""), *made], places, outputs, rows)
+    more = [tensor("one", [1], 2, 2), tensor("next", [1], 0, 2), *(tensor(f"twice {at}", [1, 4]) for at in doubled)]
+    body = subgraph([*arrays(""), *more], places, outputs, rows)
     return finished([main, condition, body], [None, np.array([3], "<i4"), np.array([1], "<i4")])
+
+
+def chain_model(count: int = 1000, slots: int = 3) -> bytes:
+    """Return a chain of ADDs of so many tensors, each of the two before it, with an offline plan in so many slots."""
+    rows = [{"op": "ADD", "ins": [max(at - 2, 0), at - 1], "outs": [at]} for at in range(1, count)]
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(packed([0] * count, rows, [count - 1]), 0))
+    words = np.array([1, 0, count, *(at % slots * NBYTES for at in range(count))], "<i4")
+    model.metadata = [made("Metadata", name="OfflineMemoryAllocation", buffer=len(model.buffers))]
+    model.buffers.append(made("Buffer", data=np.frombuffer(words.tobytes(), np.uint8)))
+    return written(model)
 
 
 def finished(subgraphs: list[Any], buffers: list[Any]) -> bytes:
     """Return the bytes of a model."""
-    model = schema.ModelT()
-    model.version, model.description, model.subgraphs, model.metadata = 3, "", subgraphs, []
-    model.operatorCodes, model.buffers = [], []
-    for code in CODES.values():
-        row = schema.OperatorCodeT()
-        row.builtinCode = row.deprecatedBuiltinCode = code
-        row.version = 1
-        model.operatorCodes.append(row)
-    for words in buffers:
-        buffer = schema.BufferT()
-        buffer.data = None if words is None else np.frombuffer(words.tobytes(), np.uint8)
-        model.buffers.append(buffer)
+    codes = [made("OperatorCode", builtinCode=code, deprecatedBuiltinCode=code, version=1) for code in CODES.values()]
+    data = [None if words is None else np.frombuffer(words.tobytes(), np.uint8) for words in buffers]
+    rows = [made("Buffer", data=one) for one in data]
+    about = {"version": 3, "description": "", "metadata": [], "operatorCodes": codes}
+    return written(made("Model", subgraphs=subgraphs, buffers=rows, **about))
+
+
+def written(model: Any) -> bytes:
+    """Return the bytes of a record of a whole model."""
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
@@ -174,5 +174,7 @@ def pointers(seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for number in range(int(sys.argv[1]), int(sys.argv[2])):
+    if len(sys.argv) == 2:
+        Path(sys.argv[1]).write_bytes(chain_model())
+    for number in range(*map(int, sys.argv[1:3] if len(sys.argv) > 2 else (0,))):
         print(json.dumps(pointers(number)), flush=True)
