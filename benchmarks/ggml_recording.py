@@ -6,26 +6,23 @@ The program is `tests/data/ggml_host/thirty_layers.c` on one thread against the 
 made anew in each step, small and wide. CPU seconds: of the program alone, of the program with the recorder before it
 (`recorded`), and of the program and the judge together (`live`: `allocsim record ggml --live`, from start to end, its
 imports and the verdict at the end included; `live less start` without the CPU of a judge that has one step to judge).
-Ratios are to the program alone; each figure is the least of `--repeat` runs. `log_bytes` is the size of the log for one
-step. The result is kept in `benchmarks/results/ggml_recording.json`.
+Ratios are to the program alone; each figure is the least of `--repeat` runs. `log_bytes` is the size of the log for one step.
 """
 
-import argparse
-import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from harness import DATA, Found, run, spent
 
 from allocsim.systems.ggml.access.library import find
 from allocsim.systems.ggml.host_record.host_recorder import LOG, build
 
-HERE = Path(__file__).parent
-SOURCE = HERE.parent / "tests" / "data" / "ggml_host" / "thirty_layers.c"
+SOURCE = DATA / "ggml_host" / "thirty_layers.c"
 
 CASES: Final = {
     "small, kept": ("2000", "32", "16", "kept"),
@@ -48,34 +45,27 @@ def program(folder: Path) -> str:
 
 def seconds(command: list[str], **environment: str) -> float:
     """Return the CPU seconds of a command and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = spent()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **environment})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent() - before
 
 
-def main() -> int:
-    """Measure, print, keep."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "ggml_recording.json")
-    asked = parser.parse_args()
-    result: dict[str, Any] = {}
+def measure(*, repeat: int = 3) -> Iterator[Found]:
+    """Measure case by case."""
+    result: Found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made, recorder = program(folder), build(folder)
         for case, (steps, *form) in CASES.items():
-            result[case] = measured(made, recorder, folder / "log.jsonl", int(steps), form, repeat=asked.repeat)
-            sys.stdout.write(f"{case}: {json.dumps(result[case])}\n")
-    asked.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 0
+            result[case] = measured(made, recorder, folder / "log.jsonl", int(steps), form, repeat=repeat)
+            yield result
 
 
 def measured(made: str, recorder: Path, log: Path, steps: int, form: list[str], *, repeat: int) -> dict[str, Any]:
     """Return what one case costs."""
 
-    def least(run: Callable[[], float]) -> float:
-        return min(run() for _ in range(repeat))
+    def least(once: Callable[[], float]) -> float:
+        return min(once() for _ in range(repeat))
 
     def recorded() -> float:
         log.unlink(missing_ok=True)
@@ -101,4 +91,4 @@ def measured(made: str, recorder: Path, log: Path, steps: int, form: list[str], 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure)

@@ -3,7 +3,6 @@
 What this module does not see: how it was found.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -76,18 +75,19 @@ class Cure:
 
 
 def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
-    """Return changes in words; of many waits, one line for each pair of kinds of op.
-
-    What is said alike of several plans is said once.
+    """Return changes in words, what is said alike of several plans once; of many waits, the first of
+    each pair of kinds of op and how many more there are.
     """
     waits = [change for change in changes if change.kind == "wait"]
     if len(waits) <= FEW_WAITS:
         return tuple(dict.fromkeys(change.describe(document) for change in changes))
-    kinds: Counter[tuple[str, ...]] = Counter()
+    kinds: dict[tuple[str, ...], list[Change]] = {}
     for wait in waits:
         ops = document.programs[wait.program or 0].ops
-        kinds[tuple(ops.kinds[ops.kind[step or 0]] for step in (wait.op, wait.after))] += 1
+        kinds.setdefault(tuple(ops.kinds[ops.kind[step or 0]] for step in (wait.op, wait.after)), []).append(wait)
+    alike = ((names, len(those) - 1, min(those, key=lambda one: one.op or 0)) for names, those in sorted(kinds.items()))
     lines = [
-        f"let {op} wait for {other} ({count} wait{'s'[: count != 1]})" for (op, other), count in sorted(kinds.items())
+        first.describe(document) + (f", and {more} more of {op} for {other}" if more else "")
+        for (op, other), more, first in alike
     ]
     return (*(change.describe(document) for change in changes if change.kind != "wait"), *lines)

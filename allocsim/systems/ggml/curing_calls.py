@@ -33,7 +33,7 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
     """Yield what makes each change of a cure, or of what is to be mended where there is none; a pin
     forbids its pairs by itself.
     """
-    changes = (cause.change,) if cause.cure is None else cause.cure.changes
+    changes = (cause.change,) if cause.cure is None or cause.turns else cause.cure.changes
     pinned = {(change.problem, change.plan, change.buffer) for change in changes if change.kind == "pin"}
     laid, said = MOVED if cause.party == "caller" else NONE, dict[str, None]()
     for change in changes:
@@ -42,7 +42,8 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
         elif _form(document, cause, change) in CALLS and not (
             change.kind == "pair" and (change.problem, change.plan, change.buffer) in pinned
         ):
-            said[CALLS[_form(document, cause, change)](change, document)] = None
+            turns = f", and so in each of {len(cause.turns)} turns" if cause.turns else ""
+            said[CALLS[_form(document, cause, change)](change, document) + turns] = None
     yield from said
 
 

@@ -69,11 +69,13 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Op:
+    """`turn` is its name in every run, `after` are ops of other actors that it waits for."""
+
     actor: int
     kind: str
     name: str
+    turn: str
     after: Sequence[int]
-    """Ops of other actors that it waits for."""
     reads: Sequence[_Bytes]
     writes: Sequence[_Bytes]
 
@@ -178,8 +180,8 @@ class _Order:
                     self._asked(one, each, tensors, nodes)
             case Touch() if one.memory is not None:
                 part = (_part(one.told.name, one.memory, one.told.data + one.start, one.stop - one.start),)
-                kind, name = (HOST_WRITE, "write") if one.writes else (HOST_READ, "read")
-                what = kind, f"{name} {one.told.name}"
+                kind, word = (HOST_WRITE, "write") if one.writes else (HOST_READ, "read")
+                what = kind, *(f"{word} {one.told.name}",) * 2
                 self._give(one.by, what, () if one.writes else part, part if one.writes else ())
             case Waited():
                 for by in one.backends:
@@ -215,8 +217,7 @@ class _Order:
         order.wait(event, order.stream(actor))
         order.marks[told] = order.marks.get(told, HostMark({}, {})).with_(order.marks[event])
 
-    def _give(self, actor: int, what: tuple[str, str], reads: Sequence[_Bytes], writes: Sequence[_Bytes]) -> None:
-        """Add an op of a kind and a name to what an actor was given."""
+    def _give(self, actor: int, what: tuple[str, str, str], reads: Sequence[_Bytes], writes: Sequence[_Bytes]) -> None:
         stream = self.order.stream(actor)
         self.ops.append(_Op(actor, *what, self.order.put(stream, len(self.ops)), reads, writes))
         if not self._queues(actor):
@@ -230,7 +231,7 @@ class _Order:
         self.known &= last - first + 1 == one.count
         for node in run.nodes[first : last + 1]:
             if node.told.op not in (NONE, *ROOTS_KEPT) and (node.told.flags & COMPUTE or not nodes.flagged):
-                self._give(one.by, (node.told.op.lower(), _of_run(node, run)), *_accesses(node, nodes.tensors))
+                self._give(one.by, (node.told.op.lower(), *_of_run(node, run)), *_accesses(node, nodes.tensors))
 
     def _copy(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
         source, made = tensors.get(one.first), tensors.get(one.last)
@@ -241,7 +242,7 @@ class _Order:
         copying, target = order.stream(actor), order.stream(one.by)
         order.join([copying], behind=[order.stream(one.other)])
         order.wait(_told(one.by), copying)
-        self._give(actor, ("copy", _of_run(made, run)), _whole(source), _whole(made))
+        self._give(actor, ("copy", *_of_run(made, run)), _whole(source), _whole(made))
         order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
@@ -254,7 +255,7 @@ class _Order:
         kind = "copy" if source and made else HOST_READ if source else HOST_WRITE
         told = made or source
         if told is not None:
-            self._give(HOST, (kind, _of_run(told, run)), _whole(source), _whole(made))
+            self._give(HOST, (kind, *_of_run(told, run)), _whole(source), _whole(made))
 
 
 def _copied(
@@ -269,8 +270,10 @@ def _told(actor: int) -> tuple[str, int]:
     return "told", actor
 
 
-def _of_run(tensor: PlacedTensor, run: RecordedRun) -> str:
-    return f"{tensor.told.name} of compute {run.number}"
+def _of_run(tensor: PlacedTensor, run: RecordedRun) -> tuple[str, str]:
+    """Return the name of an op of a run, and what it is in every run."""
+    of = run.copies.get(tensor.tensor)
+    return f"{tensor.told.name} of compute {run.number}", tensor.told.name if of is None else f"copy of {of.name}"
 
 
 def _part(name: str, memory: RecordedBuffer, start: int, nbytes: int) -> _Bytes:
@@ -321,8 +324,8 @@ def _document(log: RecordLog, order: _Order, window: Iterable[tuple[Hashable, li
             if read.memory is made.memory and read.start < made.stop and made.start < read.stop
         ]
         operands, results = [lying[each] for each in reads], [*map(value, op.writes)]
-        stream = actors.index(op.actor)
-        builder.op(op.kind, operands, results, name=op.name, in_place=over, stream=stream, after=op.after)
+        stream, about = actors.index(op.actor), {"turn_of": op.turn}
+        builder.op(op.kind, operands, results, name=op.name, in_place=over, stream=stream, after=op.after, meta=about)
     program = builder.build()
     computes = [one.number for _, part in window for one in part if isinstance(one, RecordedRun)]
     host = {"uploads": log.uploads, "reads": log.reads, "assumed": [], "of": AT_ONCE, "computes": computes[:1]}

@@ -90,11 +90,8 @@ class SessionPart:
 
 def documents_of(log: RecordLog) -> list[Document]:
     """Return a document for each session, and for what was read late or without waiting."""
-    return [document for runs in shared_memory(log) for document in _documents(log, facts_of(log, runs))]
-
-
-def _documents(log: RecordLog, facts: list[RunFacts]) -> list[Document]:
-    return documents_of_session(programs_of(log, facts), facts)
+    sessions = (facts_of(log, runs) for runs in shared_memory(log))
+    return [document for facts in sessions for document in documents_of_session(programs_of(log, facts), facts)]
 
 
 def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> list[Document]:

@@ -55,6 +55,7 @@ def test_missing_wait_is_named_and_the_twin_is_clean(name: str, built: Path, tmp
         outcomes = judged(documents)
         expected = {("C09", "schedule")} if which == "wrong" else set()
         assert named(outcomes) == expected
+        assert sum(len(one.causes) for one in outcomes) == len(expected), "it is one, however many runs it shows in"
         assert named(judged_as_it_came(folder / "log.jsonl")) == expected
         assert (printed == RIGHT) == (which == "right")
         (document,) = _at_once(documents)
