@@ -1,13 +1,14 @@
 """Random models through IREE's compiler, and what is said of the plans that it makes of them.
 
-    python benchmarks/iree.py [--models N] [--first SEED] [--compiler iree-compile] [--runtime PYTHON [--runs N]] [--out FILE]
+    python benchmarks/iree.py [--models N] [--compiler iree-compile] [--keep FOLDER] [--runtime PYTHON [--runs N]] [--out FILE]
 
 Needs `iree-compile` (the package iree-base-compiler, in any environment). A model is a function over square
 matrices: products (some onto another tensor), sums, transposes, slices put into other tensors, loops and branches.
 Each is compiled for the CPU as far as the stream dialect, and the text before and after the pass
 `iree-stream-layout-slices` is judged. `accused` must be empty; `doubtful` are models with an in-place pair that nobody
-vouches for, which `check --strict` accuses. With `--runtime` these, and some clean ones, are run: `wrong` are those whose
-numbers are not those of the same function in float64 by NumPy.
+vouches for, which `check --strict` accuses. What the compiler printed is kept (`--keep`), so a run that was stopped
+goes on. With `--runtime` these, and some clean ones, are run: `wrong` are those whose numbers are not those of the same
+function in float64 by NumPy.
 """
 
 import math
@@ -23,6 +24,7 @@ from harness import Found, run
 from replays import DISAGREES, replay_word
 
 from allocsim.errors import DocumentError
+from allocsim.files import write_atomic
 from allocsim.judge.fast import check
 from allocsim.systems.iree.iree_stream import PASSES, loads
 
@@ -40,15 +42,15 @@ FAR: Final = 1e-3
 
 
 def measure(
-    *, models: int = 300, first: int = 0, compiler: str = "iree-compile", runtime: str = "", runs: int = 200
+    *, models: int = 300, compiler: str = "iree-compile", keep: str = "out/iree", runtime: str = "", runs: int = 200
 ) -> Found:
     """Compile, judge, replay; with `runtime`, run so many clean models, and all doubtful and accused ones."""
     answers: dict[str, list[int]] = {
         name: [] for name in ("clean", "doubtful", "accused", "no plan", "refused", "not compiled")
     }
     ops, replayed = 0, Counter[str]()
-    for seed in range(first, first + models):
-        answer, number, word = judged(model(seed)[0], compiler)
+    for seed in range(models):
+        answer, number, word = judged(dumped(seed, compiler, Path(keep)))
         answers[answer].append(seed)
         replayed[word] += bool(word)
         ops += number
@@ -85,16 +87,24 @@ def ran(seeds: list[int], compiler: str, runtime: str) -> dict[str, Any]:
     }
 
 
-def judged(text: str, compiler: str) -> tuple[str, int, str]:
+def dumped(seed: int, compiler: str, keep: Path) -> bytes:
+    """Return what the compiler prints of a model, nothing where it fails; kept, if it was not yet."""
+    path = keep / f"{seed}.txt"
+    if not path.is_file():
+        keep.mkdir(parents=True, exist_ok=True)
+        source = path.with_suffix(".mlir")
+        source.write_text(model(seed)[0])
+        done = subprocess.run([compiler, *OPTIONS, source, "-o", "/dev/null"], capture_output=True, check=False)
+        write_atomic(path, b"" if done.returncode else done.stderr)
+    return path.read_bytes()
+
+
+def judged(dump: bytes) -> tuple[str, int, str]:
     """Return what is said of the plan of a model, how many ops were judged, and what replaying it said."""
-    with tempfile.NamedTemporaryFile(mode="w", suffix=".mlir") as file:
-        file.write(text)
-        file.flush()
-        done = subprocess.run([compiler, *OPTIONS, file.name, "-o", "/dev/null"], capture_output=True, check=False)
-    if done.returncode:
+    if not dump:
         return "not compiled", 0, ""
     try:
-        document = loads(done.stderr)
+        document = loads(dump)
     except DocumentError as error:
         return ("no plan" if "no plan here" in str(error) else "refused"), 0, ""
     report = check(document)

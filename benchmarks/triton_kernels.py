@@ -1,24 +1,29 @@
 """Triton's kernels compiled for several GPUs and judged: none accused, and barriers left out one by one.
 
-    PYTHONPATH=. python benchmarks/triton_kernels.py [--most N] [--seed N] [--leave-out N] [--out FILE]
+    python benchmarks/triton_kernels.py [--kernels N] [--seed N] [--leave-out N] [--whole N] [--keep FOLDER] [--again] [--out FILE]
 
 Needs triton and numpy, no GPU. Products (grouped, persistent, batched, of descriptors, of warp groups), attention (causal, of descriptors), softmax,
-norms, scans, convolutions, chains and random programs (`triton_random.py`), each with drawn sizes, types, stages and warps for three targets. Products are
-compiled to machine code too: judging is held against that. Of each kernel some barriers and waits are left out, drawn; whether what is left has two accesses that meet and that
-nothing orders is told by sets of bytes and a search along the waits, without the judge. A kernel that is accused is listed with its first race.
+norms, scans, convolutions, chains and random programs (`triton_random.py`), each with drawn sizes, types, stages and warps for three targets (two where
+others have no such instructions). The first products are compiled to machine code too: judging is held against that. Of each kernel some barriers and
+waits are left out, drawn; whether what is left has two accesses that meet and that nothing orders is told by sets of bytes and a search along the waits,
+without the judge. A kernel that is accused is listed with its first race.
+
+What the compiler made of a kernel and what was said of it are kept (`--keep`), so a run that was stopped goes on; `--again` judges anew what is kept.
+`--whole` is how many products are compiled to machine code, for each target.
 """
 
-import argparse
 import importlib.util
-import json
 import random
 import re
-import resource
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Final
+
+from harness import Found, kept, run, spent, write
 
 import triton
 import triton.language as tl
@@ -28,7 +33,6 @@ from triton.compiler import ASTSource
 from triton_random import written
 
 from allocsim.errors import DocumentError
-from allocsim.files import write_atomic
 from allocsim.judge.fast import check
 from allocsim.model import Document, Plan
 from allocsim.systems.triton.ask_triton import compiled
@@ -259,61 +263,52 @@ def chain(x, y, n, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.cons
 
 
 def drawn(
-    rng: random.Random, most: int, folder: Path
-) -> Iterator[tuple[str, str, Any, dict[str, str], dict[str, int], dict[str, int]]]:
-    """Yield (kind, target, kernel, signature, constants, options), each kernel for three targets; `folder` is for random ones' texts."""
+    rng: random.Random, folder: Path, name: str
+) -> tuple[str, Any, dict[str, str], dict[str, int], dict[str, int], list[str]]:
+    """Return (kind, kernel, signature, constants, options, targets); `folder` and `name` are for a random one's text."""
     whole, every = "*fp32", ("sm_80", "sm_90", "sm_100", "gfx942")
-    while most > 0:
-        typed = dict.fromkeys("ab", rng.choice(("*fp16", "*fp16", "*bf16", "*fp32")))
-        half, product = dict.fromkeys("ab", "*fp16"), {**typed, "c": whole, "M": "i32", "N": "i32", "K": "i32"}
-        sizes = {"BM": rng.choice((32, 64, 128)), "BN": rng.choice((32, 64, 128)), "BK": rng.choice((32, 64))}
-        wide = {"BM": 128, "BN": rng.choice((64, 128)), "BK": 64}
-        length = {"B": rng.choice((256, 1024, 2048, 4096))}
-        square = {"R": rng.choice((16, 32, 64)), **{name: rng.randrange(9) for name in "ABCD"}}
-        tall = {"BM": sizes["BM"], "BN": sizes["BN"], "D": rng.choice((32, 64, 128))}
-        deep = {"num_stages": rng.choice((1, 2, 3, 4, 5)), "num_warps": rng.choice((2, 4, 4, 8))}
-        heads, rows = {**dict.fromkeys("qkv", "*fp16"), "o": whole, "n": "i32"}, {"x": whole, "y": whole, "n": "i32"}
-        kind, kernel, signature, constants, targets = rng.choice(
-            [
-                ("product", matmul, {**typed, "c": whole, "K": "i32"}, sizes, every),
-                ("product, grouped", grouped, product, sizes, every),
-                ("product, persistent", persistent, product, {**sizes, "FLAT": rng.randrange(2)}, every),
-                ("product, batched", batched, {**typed, "c": whole, "K": "i32"}, {"BM": 32, "BN": sizes["BN"] // 2, "BK": 32}, every),
-                ("product and softmax", matmul_softmax, {**half, "c": whole, "K": "i32"}, sizes, every),
-                ("descriptors", described, {**product, **half, "c": "*fp16"}, {**wide, "WS": 0}, ("sm_90", "sm_100")),
-                ("warp groups", described, {**product, **half, "c": "*fp16"}, {**wide, "WS": 1}, ("sm_90", "sm_100")),
-                ("attention", attention, heads, tall, every),
-                ("attention, causal", causal, heads, {**tall, "BN": min(tall["BM"], tall["BN"])}, every),
-                ("attention, descriptors", described_attention, {**heads, "o": "*fp16"}, {"BM": 128, "BN": 64, "D": 64, "WS": rng.randrange(2)}, ("sm_90", "sm_100")),
-                ("norm", norm, rows, length, every),
-                ("layer norm", layer_norm, rows, length, every),
-                ("softmax", softmax, rows, length, every),
-                ("convolution", convolution, {"x": "*fp16", "w": "*fp16", "y": whole, "L": "i32"}, {"BM": sizes["BM"], "C": rng.choice((32, 64)), "T": 3}, every),
-                ("random chain", chain, rows, square, every),
-                *[("random program", None, {"x": whole, "w": whole, "y": whole, "n": "i32"}, {}, every)] * 8,
-            ]
-        )  # fmt: skip
-        if constants.get("WS"):
-            deep["num_warps"] = 4
-        if kernel is None:
-            path = written(rng, folder, f"random_{rng.randrange(10**9)}")
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-            spec.loader.exec_module(module)  # type: ignore[union-attr]
-            kernel = module.kernel
-        for target in rng.sample(targets, min(3, len(targets))):
-            most -= 1
-            yield kind, target, kernel, signature, constants, deep
+    typed = dict.fromkeys("ab", rng.choice(("*fp16", "*fp16", "*bf16", "*fp32")))
+    half, product = dict.fromkeys("ab", "*fp16"), {**typed, "c": whole, "M": "i32", "N": "i32", "K": "i32"}
+    sizes = {"BM": rng.choice((32, 64, 128)), "BN": rng.choice((32, 64, 128)), "BK": rng.choice((32, 64))}
+    wide = {"BM": 128, "BN": rng.choice((64, 128)), "BK": 64}
+    length = {"B": rng.choice((256, 1024, 2048, 4096))}
+    square = {"R": rng.choice((16, 32, 64)), **{name: rng.randrange(9) for name in "ABCD"}}
+    tall = {"BM": sizes["BM"], "BN": sizes["BN"], "D": rng.choice((32, 64, 128))}
+    deep = {"num_stages": rng.choice((1, 2, 3, 4, 5)), "num_warps": rng.choice((2, 4, 4, 8))}
+    heads, rows = {**dict.fromkeys("qkv", "*fp16"), "o": whole, "n": "i32"}, {"x": whole, "y": whole, "n": "i32"}
+    kind, kernel, signature, constants, targets = rng.choice(
+        [
+            ("product", matmul, {**typed, "c": whole, "K": "i32"}, sizes, every),
+            ("product, grouped", grouped, product, sizes, every),
+            ("product, persistent", persistent, product, {**sizes, "FLAT": rng.randrange(2)}, every),
+            ("product, batched", batched, {**typed, "c": whole, "K": "i32"}, {"BM": 32, "BN": sizes["BN"] // 2, "BK": 32}, every),
+            ("product and softmax", matmul_softmax, {**half, "c": whole, "K": "i32"}, sizes, every),
+            ("descriptors", described, {**product, **half, "c": "*fp16"}, {**wide, "WS": 0}, ("sm_90", "sm_100")),
+            ("warp groups", described, {**product, **half, "c": "*fp16"}, {**wide, "WS": 1}, ("sm_90", "sm_100")),
+            ("attention", attention, heads, tall, every),
+            ("attention, causal", causal, heads, {**tall, "BN": min(tall["BM"], tall["BN"])}, every),
+            ("attention, descriptors", described_attention, {**heads, "o": "*fp16"}, {"BM": 128, "BN": 64, "D": 64, "WS": rng.randrange(2)}, ("sm_90", "sm_100")),
+            ("norm", norm, rows, length, every),
+            ("layer norm", layer_norm, rows, length, every),
+            ("softmax", softmax, rows, length, every),
+            ("convolution", convolution, {"x": "*fp16", "w": "*fp16", "y": whole, "L": "i32"}, {"BM": sizes["BM"], "C": rng.choice((32, 64)), "T": 3}, every),
+            ("random chain", chain, rows, square, every),
+            *[("random program", None, {"x": whole, "w": whole, "y": whole, "n": "i32"}, {}, every)] * 8,
+        ]
+    )  # fmt: skip
+    if constants.get("WS"):
+        deep["num_warps"] = 4
+    if kernel is None:
+        path = written(rng, folder, name)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        kernel = module.kernel
+    return kind, kernel, signature, constants, deep, rng.sample(targets, min(3, len(targets)))
 
 
-def cpu_seconds() -> float:
-    """Return what this process and its children (`ptxas`) have computed."""
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(row.ru_utime + row.ru_stime for row in spent)
-
-
-def bytes_of(plan: Plan, value: int) -> tuple[int, int]:
-    """Return arena and bytes of a value as planned, as bits of one number."""
+def bytes_of(plan: Plan, value: int) -> int:
+    """Return the bytes of a value as planned, as bits of a number; arenas lie one behind the other."""
     row, home = plan.program.values[value], int(plan.program.values.buffer[value])
     bits = 1
     for size, stride in sorted(zip(row.shape, row.strides, strict=True), key=lambda pair: pair[1]):
@@ -323,37 +318,27 @@ def bytes_of(plan: Plan, value: int) -> tuple[int, int]:
         once = bits
         for index in range(1, size):
             bits |= once << (int(stride) * index)
-    return int(plan.arena[home]), bits << (int(plan.offset[home]) + int(row.offset))
+    begin = sum(arena.capacity or 0 for arena in plan.program.arenas[: int(plan.arena[home])])
+    return bits << (begin + int(plan.offset[home]) + int(row.offset))
 
 
-def meets_unordered(document: Document) -> bool:
+def meets_unordered(plan: Plan) -> bool:
     """Return whether two ops touch a byte that one writes, and neither comes before the other."""
-    return any(_meets_unordered(plan) for plan in document.plans)
-
-
-def _meets_unordered(plan: Plan) -> bool:
-    before: list[int] = []
-    last: dict[int, int] = {}
-    sides: list[tuple[dict[int, int], dict[int, int]]] = []
-    held: dict[int, tuple[int, int]] = {}
+    before, last, sides = list[int](), dict[int, int](), list[tuple[int, int]]()
+    held = [bytes_of(plan, value) for value in range(len(plan.program.values.buffer))]
     for number, op in enumerate(plan.program.ops):
         found = 0
         for wait in {*op.after, *([last[op.stream]] if op.stream in last else [])}:
             found |= before[wait] | 1 << wait
         before.append(found)
         last[op.stream] = number
-        touched: dict[int, int] = {}
-        written: dict[int, int] = {}
-        for values, *tables in ((op.operands, touched), (op.results, touched, written)):
-            for value in values:
-                arena, bits = held.setdefault(value, bytes_of(plan, value)) if value not in held else held[value]
-                for table in tables:
-                    table[arena] = table.get(arena, 0) | bits
-        for other, (all_, writes) in enumerate(sides):
-            meet = any(bits & writes.get(arena, 0) for arena, bits in touched.items()) or any(
-                bits & all_.get(arena, 0) for arena, bits in written.items()
-            )
-            if meet and not found >> other & 1:
+        written = reduce(or_, (held[value] for value in op.results), 0)
+        touched = reduce(or_, (held[value] for value in op.operands), written)
+        apart = (1 << number) - 1 & ~found
+        while apart:
+            other = apart.bit_length() - 1
+            apart ^= 1 << other
+            if touched & sides[other][1] or written & sides[other][0]:
                 return True
         sides.append((touched, written))
     return False
@@ -378,93 +363,96 @@ def judged(text: str) -> tuple[str, str, Document | None]:
     return ("accused", report.violations[0].kind, document) if report.violations else ("clean", "", document)
 
 
-def whole_compile(source: Any, target: str, options: dict[str, int]) -> bool:
-    """Compile to machine code; return whether that could be done (registers and shared memory suffice)."""
-    try:
-        triton.compile(source, target=TARGETS[target], options=options)
-    except Exception:  # noqa: BLE001 - whatever the compiler raises
-        return False
-    return True
+def told(text: str, seed: str, most: int) -> dict[str, Any]:
+    """Return what is said of a kernel, in which time, and of what is left of it without barriers."""
+    rng, start = random.Random(seed), spent()  # noqa: S311 - draws, no secrets
+    state, why, document = judged(text)
+    said: dict[str, Any] = {"judged": spent() - start, "why": why, "left out": []}
+    said["told"] = "no shared memory" if document is None and "no plan here" in why else state
+    for what, rest in left_out(text, rng, most) if state == "clean" else ():
+        found, reason, changed = judged(rest)
+        meets = changed is not None and any(map(meets_unordered, changed.plans))
+        said["left out"].append([f"{what}: {found}, {'meets' if meets else 'nothing meets'}", reason])
+    return said
 
 
-def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return several answers as one."""
-    return {
-        "triton": parts[0]["triton"],
-        "seeds": [seed for part in parts for seed in part["seeds"]],
-        **{
-            name: dict(sorted(sum((Counter(part[name]) for part in parts), Counter()).items()))
-            for name in ("kernels", "left out", "cpu seconds")
-        },
-        "listed": [row for part in parts for row in part["listed"]],
-    }
-
-
-def main() -> None:
-    """Compile, judge, leave out, and write the table after each kernel."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--most", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--leave-out", type=int, default=3)
-    parser.add_argument("--whole", type=int, default=40, help="products that are compiled to machine code")
-    parser.add_argument("--join", type=Path, nargs="*", help="answers of other runs, instead of a run")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "triton_kernels.json")
-    given = parser.parse_args()
-    if given.join:
-        answer = joined([json.loads(path.read_text(encoding="utf-8")) for path in given.join])
-        write_atomic(given.out, (json.dumps(answer, indent=1) + "\n").encode())
-        return
-    rng = random.Random(given.seed)  # noqa: S311 - draws, no secrets
-    table: Counter[str] = Counter()
-    without: Counter[str] = Counter()
-    listed: list[dict[str, Any]] = []
+def table(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the counts of rows, and those rows that somebody is to look at."""
     seconds: Counter[str] = Counter()
-    folder = Path(tempfile.mkdtemp())
+    for row in rows:
+        for name in ("compiled", "judged"):
+            seconds[f"{name}, {row['kind']}"] += row.get(name, 0)
+    shares = sorted(round(row["judged"] / row["whole"], 3) for row in rows if "whole" in row)
+    odd = ("clean, meets", "refused")
+    return {
+        "triton": triton.__version__,
+        "kernels": len({row["number"] for row in rows}),
+        "told": dict(sorted(Counter(row["told"] for row in rows).items())),
+        "of each kind": dict(sorted(Counter(f"{row['kind']}, {row['target']}: {row['told']}" for row in rows).items())),
+        "left out": dict(sorted(Counter(what for row in rows for what, _ in row.get("left out", ())).items())),
+        "cpu seconds": {name: round(taken, 3) for name, taken in sorted(seconds.items())},
+        "shares of a product's whole compile": shares,
+        "listed": [
+            row for row in rows
+            if row["told"] not in {"clean", "no shared memory"} or any(word in what for what, _ in row["left out"] for word in odd)
+        ],
+    }  # fmt: skip
+
+
+def made(source: Any, target: str, options: dict[str, int], *, whole: bool) -> tuple[str, dict[str, float]]:
+    """Return the text that the compiler makes, and what it and the whole compile cost, which may fail for want of registers or memory."""
+    start = spent()
+    text = compiled(source, TARGETS[target], options)
+    cost = {"compiled": spent() - start}
+    if whole:
+        start = spent()
+        with suppress(Exception):
+            triton.compile(source, target=TARGETS[target], options=options)
+            cost["whole"] = spent() - start
+    return text, cost
+
+
+def measure(
+    *,
+    kernels: int = 300,
+    seed: int = 34,
+    leave_out: int = 3,
+    whole: int = 20,
+    keep: str = "out/triton",
+    again: bool = False,
+) -> Iterator[Found]:
+    """Compile, judge and leave out, kernel by kernel; yield the table after each."""
+    folder, rows, products = Path(keep), list[dict[str, Any]](), Counter[str]()
+    folder.mkdir(parents=True, exist_ok=True)
     knobs.compilation.always_compile = True
-    for kind, target, kernel, signature, constants, options in drawn(rng, given.most, folder):
+    for number in range(kernels):
+        rng = random.Random(f"{seed} {number}")  # noqa: S311 - draws, no secrets
+        kind, kernel, signature, constants, options, targets = drawn(rng, folder, f"kernel_{number}")
         source = ASTSource(
             kernel, signature={**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants,
             attrs={(place,): [["tt.divisibility", 16]] for place in range(len(signature))},
         )  # fmt: skip
-        case = {"kind": kind, "target": target, "kernel": kernel.__name__, **constants, **options}
-        if kind == "random program":
-            case["text"] = kernel.src
-        start = cpu_seconds()
-        try:
-            text = compiled(source, TARGETS[target], options)
-        except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-            table[f"{kind}, {target}: not compiled"] += 1
-            listed.append({**case, "not compiled": str(error)[:200]})
-            continue
-        compiled_at = cpu_seconds()
-        state, why, document = judged(text)
-        if document is None and "no plan here" in why:
-            state = "no shared memory"
-        seconds[f"compiled, {kind}"] += round(compiled_at - start, 3)
-        judged_at = cpu_seconds()
-        seconds[f"judged, {kind}"] += round(judged_at - compiled_at, 3)
-        given.whole -= kind.startswith("product")
-        if kind.startswith("product") and given.whole >= 0 and whole_compile(source, target, options):
-            seconds[f"judged, products whose whole compile was measured, {target}"] += round(judged_at - compiled_at, 3)
-            seconds[f"whole compile of these, {target}"] += round(cpu_seconds() - judged_at, 3)
-        table[f"{kind}, {target}: {state}"] += 1
-        if state in {"accused", "refused"}:
-            listed.append({**case, state: why})
-        for what, rest in left_out(text, rng, given.leave_out) if state == "clean" else ():
-            found, reason, changed_document = judged(rest)
-            meets = changed_document is not None and meets_unordered(changed_document)
-            without[f"{what}: {found}, {'meets' if meets else 'nothing meets'}"] += 1
-            if meets and found == "clean":
-                listed.append({**case, "missed": what})
-            if found == "refused":
-                listed.append({**case, "left out": what, "refused": reason})
-        answer = {
-            "triton": triton.__version__, "seeds": [given.seed], "kernels": table, "left out": without,
-            "cpu seconds": seconds, "listed": listed,
-        }  # fmt: skip
-        write_atomic(given.out, (json.dumps(answer, indent=1) + "\n").encode())
-    print(given.out.read_text(encoding="utf-8"))
+        case = {"number": number, "kind": kind, "kernel": kernel.__name__, **constants, **options}
+        for target in targets:
+            text, said = (folder / f"{number}_{target}.{suffix}" for suffix in ("ttgir", "json"))
+            products[target] += kind.startswith("product")
+            row = kept(said) or case | {"target": target, "told": "not compiled", "why": "the compiler died"}
+            if not said.is_file():
+                write(said, row)
+                try:
+                    ir, cost = made(
+                        source, target, options, whole=kind.startswith("product") and products[target] <= whole
+                    )
+                    row |= cost
+                    text.write_text(ir)
+                except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+                    row["why"] = str(error)[:200]
+            if text.is_file() and (again or "judged" not in row):
+                row |= told(text.read_text(), f"{number} {target}", leave_out)
+            write(said, row)
+            rows.append(row)
+        yield table(rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, failed="listed")
