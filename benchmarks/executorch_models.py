@@ -46,14 +46,7 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
 }
 """Switch -> what is drawn; `greedy apart` is greedy without `allow_overlapping_allocations`."""
 
-WITHOUT = {
-    "algorithm": "naive",
-    "alloc_graph_input": True,
-    "alloc_graph_output": True,
-    "remove_view_copy": False,
-    "run_reinplace_pass": False,
-    "alignment": 16,
-}
+WITHOUT = dict(zip(SWITCHES, ("naive", True, True, False, False, 16), strict=True))
 """Switches without reuse."""
 
 Tensor = torch.Tensor

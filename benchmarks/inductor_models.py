@@ -2,8 +2,8 @@
 
     python benchmarks/inductor_models.py FOLDER SEED ...
 
-For each seed: a model is drawn (products, softmax, norms, views, slices, concatenations, writes in place; half of them with a backward pass),
-compiled, three of five with a switch of memory planning changed, and run on the same numbers as eagerly. Its wrappers go to FOLDER/SEED/graphN.py, and row.json beside them says how far the numbers
+For each seed: a model is drawn (products, softmax, norms, views, slices, concatenations, writes in place; half of them with a backward pass, of the
+others three of four change their inputs), compiled, three of five with a switch of memory planning changed, and run on the same numbers as eagerly. Its wrappers go to FOLDER/SEED/graphN.py, and row.json beside them says how far the numbers
 are apart: `apart` of the eager ones, `reuse` of those compiled with `allow_buffer_reuse` and `inplace_buffers` off where `apart` is far, or where
 SEED is written with a `!`. A seed is printed when it is done. Needs torch and a C++ compiler.
 """
@@ -50,6 +50,15 @@ DEEDS: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
 )
 
 
+WRITES: tuple[Callable[[torch.Tensor, torch.Tensor], object], ...] = (
+    lambda given, a: given.add_(a),
+    lambda given, a: given[2:5].mul_(a[0] * 0.5),
+    lambda given, a: given.copy_(a.t() * 0.5),
+    lambda given, _: given.mul_(0.5),
+)
+"""What is done to an input by a value."""
+
+
 def drawn(seed: int) -> tuple[Step, list[torch.Tensor], bool]:
     """Return a model, its inputs, and whether its gradients are asked for."""
     rng = random.Random(seed)  # noqa: S311 - cases, not secrets
@@ -60,11 +69,17 @@ def drawn(seed: int) -> tuple[Step, list[torch.Tensor], bool]:
         steps.append((rng.randrange(len(DEEDS)), rng.randrange(kept), rng.randrange(kept)))
         kept += 1
     shown = sorted(rng.sample(range(kept), 2))
+    rng = random.Random(seed + 2_000_003)  # noqa: S311 - the draws above stay what they were
+    writes = range(0 if backward else rng.randrange(4))
+    wrote = {rng.randrange(len(steps)): (rng.randrange(3), rng.choice(WRITES)) for _ in writes}
 
     def step(given: list[torch.Tensor]) -> torch.Tensor:
         values = list(given)
-        for deed, a, b in steps:
+        for number, (deed, a, b) in enumerate(steps):
             values.append(DEEDS[deed](values[a], values[b]))
+            if number in wrote:
+                place, write = wrote[number]
+                write(values[place], values[-1])
         return torch.stack([torch.tanh(values[-1]), *(torch.tanh(values[place]) for place in shown)])
 
     torch.manual_seed(seed)
@@ -72,11 +87,11 @@ def drawn(seed: int) -> tuple[Step, list[torch.Tensor], bool]:
 
 
 def results(step: Step, given: list[torch.Tensor], *, backward: bool) -> list[torch.Tensor]:
-    """Return outputs and gradients."""
+    """Return outputs, gradients, and what became of the inputs."""
     inputs = [row.detach().clone().requires_grad_(row.requires_grad) for row in given]
     made = step(inputs)
     if not backward:
-        return [made.detach()]
+        return [made.detach(), *inputs]
     (made * made).sum().backward()
     return [made.detach(), *(row.grad for row in inputs if row.grad is not None)]
 
@@ -90,15 +105,9 @@ def apart(ones: list[torch.Tensor], others: list[torch.Tensor]) -> float:
 
 def switches(seed: int) -> dict[str, bool | str]:
     """Return how the compiler of a seed plans memory: as it does by default in two of five, else with one thing changed."""
-    return random.Random(seed + 1_000_003).choice(  # noqa: S311 - models, no secrets
-        [
-            {},
-            {},
-            {"inplace_buffers": False},
-            {"allow_buffer_reuse": False},
-            {"memory_planning": True, "memory_pool": "intermediates"},
-        ]
-    )
+    pool: dict[str, bool | str] = {"memory_planning": True, "memory_pool": "intermediates"}
+    rng = random.Random(seed + 1_000_003)  # noqa: S311 - models, no secrets
+    return rng.choice([{}, {}, {"inplace_buffers": False}, {"allow_buffer_reuse": False}, pool])
 
 
 def measured(seed: int, folder: Path, *, doubt: bool) -> dict[str, object]:

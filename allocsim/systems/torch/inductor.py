@@ -12,7 +12,9 @@ part of it, and what a kernel both makes parts of and reads (a concatenation) it
 of that, only the parts that other kernels made are operands. A kernel's arguments are told by the
 names in its source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place:
 `exact`, or `bytes` where reuses gave it another shape of as many elements of its dtype, since the
-kernel stores each element where it loaded it; of another dtype or number nothing. Of
+kernel stores each element where it loaded it; of another dtype or number nothing. One name that is
+given both as `in_ptr` and as `out_ptr` is what the program changes (an input): its old content is
+read before, which the scheduler saw to and the kernel's text is not asked about. Of
 `extern_kernels` `out` is written and the rest read, none of it in place. A second write to a name
 is a mutation of its buffer. Inputs have an arena of their own, since their memory is taken too;
 `get_args` says their sizes. Of inputs that share a storage it does not say where in it they lie:
@@ -113,8 +115,8 @@ def _as_it_lies(layout: Layout) -> Layout:
     return dtype, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
 
 
-Written = list[tuple[str, int | None]]
-"""Names that a kernel writes, each with the operand that it writes over."""
+Written = list[tuple[str, int | None, str]]
+"""Names that a kernel writes, each with the operand that it writes over, and how it may."""
 
 
 class _Wrapper:
@@ -309,8 +311,7 @@ class _Wrapper:
 
     def by_parameters(self, row: ast.AST, call: ast.Call, name: str) -> tuple[list[int], Written]:
         """Return what a generated kernel reads and writes, by the names of its parameters."""
-        read: list[int] = []
-        written: Written = []
+        read, written, at = list[int](), Written(), dict[str, int]()
         words = [
             (self.argument(row, part), word)
             for part, word in zip(call.args, self.kernels[name], strict=False)
@@ -323,9 +324,11 @@ class _Wrapper:
                 continue
             old = self.old(tensor) if word.startswith("in") else None
             if old is not None:
+                at[tensor] = len(read)
                 read.append(old)
             if "out_ptr" in word:
-                written.append((tensor, None if old is None else len(read) - 1))
+                how = self.strength(tensor) if word.startswith("in") else "whole"
+                written.append((tensor, at.get(tensor), how))
         return read, written
 
     def by_out(self, row: ast.AST, call: ast.Call) -> tuple[list[int], Written]:
@@ -335,16 +338,16 @@ class _Wrapper:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
         parts = [part for part in call.args if not isinstance(part, ast.Constant)]
         read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
-        return read, [(self.argument(row, out), None)]
+        return read, [(self.argument(row, out), None, "")]
 
     def write_down(self, row: ast.AST, name: str, read: list[int], written: Written) -> None:
         """Add the op of a kernel; what it writes is what these names are from now on."""
-        pairs = [(at, place, self.strength(tensor)) for place, (tensor, at) in enumerate(written) if at is not None]
-        for tensor, _ in written:
+        pairs = [(at, place, how) for place, (_, at, how) in enumerate(written) if at is not None and how]
+        for tensor, *_ in written:
             self.refuse_shared(row, tensor, taken=True)
-        made = [self.written(tensor) for tensor, _ in written]
-        self.growing.builder.op(name, read, made, name=name, in_place=[pair for pair in pairs if pair[2]])
-        for (tensor, _), value in zip(written, made, strict=True):
+        made = [self.written(tensor) for tensor, *_ in written]
+        self.growing.builder.op(name, read, made, name=name, in_place=pairs)
+        for (tensor, *_), value in zip(written, made, strict=True):
             self.now[tensor] = value
             self.before.pop(tensor, None)
             self.lies.pop(tensor, None)
@@ -420,20 +423,13 @@ class _Wrapper:
     def described(self, row: ast.AST, call: ast.Call) -> Layout:
         """Return dtype, shape and strides (elements) of an allocation."""
         words = [*call.args[2:], *(word.value for word in call.keywords if word.arg == "dtype")]
-        dtype = next(
-            (
-                word.attr
-                for word in words
-                if isinstance(word, ast.Attribute) and isinstance(word.value, ast.Name) and word.value.id == "torch"
-            ),
-            None,
-        )
-        if dtype is None or len(call.args) < 2:
+        dtypes = [word.attr for word in words if isinstance(word, ast.Attribute) and ast.unparse(word.value) == "torch"]
+        if not dtypes or len(call.args) < 2:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} says no dtype")
         shape, strides = (self.numbers(row, part) for part in call.args[:2])
         if len(shape) != len(strides):
             raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
-        return dtype, shape, strides
+        return dtypes[0], shape, strides
 
     def numbers(self, row: ast.AST, part: ast.AST) -> tuple[int, ...]:
         """Return whole numbers that are written out."""

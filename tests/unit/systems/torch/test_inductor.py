@@ -10,7 +10,13 @@ from allocsim.model.tables import STRENGTHS
 from allocsim.systems.torch.inductor import loads
 
 FOLDER = PLANS / "inductor"
-CLEAN = {"forward": (23, 23), "backward": (35, 40), "lora_forward": (103, 75), "pooled": (7, 9)}
+CLEAN = {
+    "forward": (23, 23),
+    "backward": (35, 40),
+    "lora_forward": (103, 75),
+    "pooled": (7, 9),
+    "written_inputs": (6, 8),
+}
 """Wrapper -> ops and buffers."""
 
 
@@ -126,6 +132,31 @@ def call(self, args):
 def get_args():
     x = rand_strided((8, 4), (4, 1), device='cpu', dtype=torch.float32)
 """
+
+
+WRITTEN = """
+from torch._inductor.async_compile import AsyncCompile
+fused = async_compile.cpp_pybinding([], 'void kernel(const float* in_ptr0, float* out_ptr0, float* out_ptr2)')
+def call(self, args):
+    x, w = args
+    y = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    {call}
+    return (y, )
+def get_args():
+    x = rand_strided((4, 4), (4, 1), device='cpu', dtype=torch.float32)
+    w = rand_strided((4, 4), (4, 1), device='cpu', dtype=torch.float32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "kinds"),
+    [("fused(x, y, x)", []), ("fused(w, y, x)", []), ("extern_kernels.mm(x, w, out=x)", ["UnsafeInPlace"])],
+)
+def test_what_a_program_writes_to_its_inputs_is_read_before_by_the_same_kernel_but_not_by_a_library(call, kinds):
+    """`y = x * 2; x.add_(1)` is one kernel that is given `x` twice."""
+    report = check(loads(WRITTEN.format(call=call).encode(), "x"))
+
+    assert [row.kind for row in report.violations if row.kind == "UnsafeInPlace"] == kinds
 
 
 @pytest.mark.parametrize(
