@@ -78,7 +78,7 @@ def shifted(document: Document, where: tuple[int, int, int]) -> Document:
     offset[mover] = offset[victim]
     plans = list(document.plans)
     plans[number] = replace(plan, offset=offset)
-    return replace(document, plans=tuple(plans))
+    return Document.of(*plans)
 
 
 def law_of_shift(document: Document, seed: int, most: int = 12) -> int:

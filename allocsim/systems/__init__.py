@@ -26,7 +26,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 from allocsim import document
 from allocsim.collector import paused
@@ -108,20 +109,19 @@ NATIVE: Final = Format(
     suffix=".json",
 )
 
+
+def _read_by(module: ModuleType, name: str, what: str, **rest: Any) -> Format:
+    """Return the format that `looks_like` and `loads` of a room's module tell and read."""
+    return Format(name=name, what=what, matches=module.looks_like, loads=module.loads, **rest)
+
+
 SYSTEMS: Final[dict[str, System]] = {
     row.name: row
     for row in (
         System(
             name="ggml",
             page="ggml.md",
-            formats=(
-                Format(
-                    name="ggml",
-                    what="a ggml graph and the addresses it was given",
-                    matches=dump_document.looks_like,
-                    loads=dump_document.loads,
-                ),
-            ),
+            formats=(_read_by(dump_document, "ggml", "a ggml graph and the addresses it was given"),),
             recorders=("capture.graph_document:capture", "capture.computed_graphs:watch"),
             remarks=remarks.remarks_on,
         ),
@@ -129,12 +129,7 @@ SYSTEMS: Final[dict[str, System]] = {
             name="executorch",
             page="plans.md#executorch",
             formats=(
-                Format(
-                    name="executorch",
-                    what="an ExecuTorch program (.pte) with the memory planned for it",
-                    matches=pte_program.looks_like,
-                    loads=pte_program.loads,
-                ),
+                _read_by(pte_program, "executorch", "an ExecuTorch program (.pte) with the memory planned for it"),
             ),
             recorders=("planned_program:document_of",),
             asked=("executorch",),
@@ -143,11 +138,10 @@ SYSTEMS: Final[dict[str, System]] = {
             name="xla",
             page="plans.md#xla",
             formats=(
-                Format(
-                    name="xla",
-                    what="a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
-                    matches=xla_dump.looks_like,
-                    loads=xla_dump.loads,
+                _read_by(
+                    xla_dump,
+                    "xla",
+                    "a dump of XLA: its buffer assignment and the scheduled module, or a folder of them",
                     is_folder=xla_dump.looks_like_folder,
                     load_folder=xla_dump.load_folder,
                 ),
@@ -158,18 +152,8 @@ SYSTEMS: Final[dict[str, System]] = {
             name="litert",
             page="plans.md#litert-and-tensorflow-lite",
             formats=(
-                Format(
-                    name="tflite",
-                    what="a TensorFlow Lite model (.tflite), with its offline plan where it has one",
-                    matches=tflite.looks_like,
-                    loads=tflite.loads,
-                ),
-                Format(
-                    name="litert",
-                    what="the pointers that a LiteRT interpreter gave its tensors, as JSON",
-                    matches=litert_pointers.looks_like,
-                    loads=litert_pointers.loads,
-                ),
+                _read_by(tflite, "tflite", "a TensorFlow Lite model (.tflite), with its offline plan where it has one"),
+                _read_by(litert_pointers, "litert", "the pointers that a LiteRT interpreter gave its tensors, as JSON"),
             ),
             recorders=("record_litert:recorded",),
             asked=("litert",),
@@ -178,24 +162,13 @@ SYSTEMS: Final[dict[str, System]] = {
             name="torch",
             page="plans.md#pytorch-eagerly",
             formats=(
-                Format(
-                    name="inductor",
-                    what="the wrapper that TorchInductor generates, as text",
-                    matches=inductor.looks_like,
-                    loads=inductor.loads,
+                _read_by(inductor, "inductor", "the wrapper that TorchInductor generates, as text"),
+                _read_by(
+                    cpp_wrapper,
+                    "inductor-cpp",
+                    "the wrapper in C++ that TorchInductor generates, or a package with one (.pt2)",
                 ),
-                Format(
-                    name="inductor-cpp",
-                    what="the wrapper in C++ that TorchInductor generates, or a package with one (.pt2)",
-                    matches=cpp_wrapper.looks_like,
-                    loads=cpp_wrapper.loads,
-                ),
-                Format(
-                    name="torch-snapshot",
-                    what="a memory snapshot of PyTorch's caching allocator",
-                    matches=torch_snapshot.looks_like,
-                    loads=torch_snapshot.loads,
-                ),
+                _read_by(torch_snapshot, "torch-snapshot", "a memory snapshot of PyTorch's caching allocator"),
             ),
             recorders=("eager_recording:record",),
             asked=("inductor",),
@@ -204,12 +177,7 @@ SYSTEMS: Final[dict[str, System]] = {
             name="tinygrad",
             page="plans.md#tinygrad",
             formats=(
-                Format(
-                    name="tinygrad",
-                    what="schedules of tinygrad after its memory planner, as JSON",
-                    matches=tinygrad_schedule.looks_like,
-                    loads=tinygrad_schedule.loads,
-                ),
+                _read_by(tinygrad_schedule, "tinygrad", "schedules of tinygrad after its memory planner, as JSON"),
             ),
             recorders=("record_tinygrad:recorded",),
             asked=("tinygrad",),
@@ -217,36 +185,23 @@ SYSTEMS: Final[dict[str, System]] = {
         System(
             name="tvm",
             page="plans.md#tvm",
-            formats=(
-                Format(
-                    name="tvm",
-                    what="a Relax module of TVM after memory planning, as TVMScript",
-                    matches=tvm_script.looks_like,
-                    loads=tvm_script.loads,
-                ),
-            ),
+            formats=(_read_by(tvm_script, "tvm", "a Relax module of TVM after memory planning, as TVMScript"),),
         ),
         System(
             name="iree",
             page="plans.md#iree",
             formats=(
-                Format(
-                    name="iree",
-                    what="IREE's stream dialect before and after it lays out slices, as text",
-                    matches=iree_stream.looks_like,
-                    loads=iree_stream.loads,
-                ),
+                _read_by(iree_stream, "iree", "IREE's stream dialect before and after it lays out slices, as text"),
             ),
         ),
         System(
             name="triton",
             page="plans.md#triton",
             formats=(
-                Format(
-                    name="triton",
-                    what="a kernel of Triton after shared memory was allocated and barriers were set, as text",
-                    matches=triton_kernel.looks_like,
-                    loads=triton_kernel.loads,
+                _read_by(
+                    triton_kernel,
+                    "triton",
+                    "a kernel of Triton after shared memory was allocated and barriers were set, as text",
                 ),
             ),
             remarks=triton_kernel.remarks_on,
@@ -255,11 +210,10 @@ SYSTEMS: Final[dict[str, System]] = {
             name="minimalloc",
             page="allocators.md",
             formats=(
-                Format(
-                    name="minimalloc",
-                    what="a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
-                    matches=solver_instance.looks_like,
-                    loads=solver_instance.loads,
+                _read_by(
+                    solver_instance,
+                    "minimalloc",
+                    "a solver's instance: lifetimes and sizes, with or without offsets (minimalloc, idealloc)",
                     saves=solver_instance.dumps,
                     suffix=".csv",
                 ),

@@ -3,7 +3,7 @@ planner knew.
 
     document = document_of(to_edge(export(model, inputs)).to_executorch())
 
-The file says instructions and slots, and `formats.executorch` reads it. The graphs behind it hold a
+The file says instructions and slots, and `pte_program` reads it. The graphs behind it hold a
 `TensorSpec` for each tensor: lifetime, memory and offset, size. To join the two, the graphs are
 emitted once more by ExecuTorch's own emitter, which tells the index of each specification among the
 values of the file, and the instructions of each node; slots that are not the file's are refused.
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 SOURCE = "ExecuTorch program"
 
 
-def document_of(program: "ExecutorchProgramManager | ExportedProgram", *, name: str = "forward") -> Document:
+def document_of(
+    program: "ExecutorchProgramManager | ExportedProgram", *, name: str = "forward", shared: bool | None = None
+) -> Document:
     """Return programs, plans and beliefs of what `to_executorch` returned: a program for each way
     through each method.
 
@@ -43,6 +45,8 @@ def document_of(program: "ExecutorchProgramManager | ExportedProgram", *, name: 
         program: the manager, or an exported program whose memory is planned and that was not
             emitted yet; emission changes its outputs, as `to_executorch` does.
         name: of the method, where it is an exported program.
+        shared: whether the methods run in one set of arenas, as ExecuTorch's runtime in Python and
+            `Module(share_memory_arenas=True)` have it; None: where they were planned for it.
 
     O(size of the program x ways). Raises AllocsimError where executorch is missing or the program
     was not planned, DocumentError as the importer of `.pte` files does.
@@ -54,11 +58,12 @@ def document_of(program: "ExecutorchProgramManager | ExportedProgram", *, name: 
     for method, planned in known.items():
         _same_slots(methods[method].values, planned, method)
     meant = {name: planned.meant for name, planned in known.items()}
-    plans = [
-        replace(plan, problem=believed(plan, known[plan.program.name])) if plan.program.name in known else plan
-        for plan in pte.loads(data, SOURCE, meant=meant).plans
-    ]
-    return Document.of(*plans)
+    document = pte.loads(data, SOURCE, meant=meant, shared=shared)
+    plans = {
+        plan: replace(plan, problem=believed(plan, known[plan.program.name])) if plan.program.name in known else plan
+        for plan in document.plans
+    }
+    return Document.of(*plans.values(), *(replace(run, plan=plans[run.plan]) for run in document.session or ()))
 
 
 def _manager(program: Any, name: str) -> Any:

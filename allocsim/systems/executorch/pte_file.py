@@ -48,6 +48,8 @@ class PlannedTensor:
     """Arena and byte offset; None where the file plans no memory for it."""
     content: bool
     """Whether the file, or a file beside it, holds its content."""
+    name: str = ""
+    """Its qualified name, where the file says it."""
 
     @property
     def nbytes(self) -> int:
@@ -204,6 +206,7 @@ def _tensor(row: Table, arenas: int) -> PlannedTensor:
         tuple(shape[axis] for axis in order) if order else shape,
         None if row.scalar(8, "shape_dynamism", "i8") == UNBOUNDED else _slot(row, arenas),
         row.scalar(5, "data_buffer_idx", "u32") > 0 or outside,
+        "" if extra is None else extra.text(1, "fully_qualified_name"),
     )
     if found.nbytes > LIMIT:
         raise row.refuse("the tensor exceeds 2^62 bytes", "sizes")
@@ -254,15 +257,5 @@ _MEMBERS: Final = frozenset((1, 2, 3, 4, 5))
 """KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall."""
 
 __all__ = [
-    "DTYPES",
-    "IDENTIFIER",
-    "Call",
-    "Free",
-    "Instruction",
-    "Jump",
-    "Listed",
-    "Method",
-    "Move",
-    "PlannedTensor",
-    "parse",
-]
+    "DTYPES", "IDENTIFIER", "Call", "Free", "Instruction", "Jump", "Listed", "Method", "Move", "PlannedTensor", "parse",
+]  # fmt: skip

@@ -6,8 +6,15 @@ Time: the file has no lifetimes; instructions run in order and are the steps, af
 
 Programs
     One for each way through a method's branches (`allocsim.programs.ways`); the body of a loop runs
-    twice, its last iteration standing for all that follow. Methods are judged apart: each has
-    memory of its own.
+    twice, its last iteration standing for all that follow. Methods are judged apart, each with
+    memory of its own, unless they share state.
+Shared state
+    `share_mutable_buffers` plans the buffers that any method writes into a memory of their own,
+    which has one size in all methods: two methods that keep a state in one such memory, other than
+    the first, share it (`_share`). The runtime then gives all methods one set of arenas, so arenas
+    are those of the file. A state is one buffer in all methods: by its qualified name, else by its
+    place. The session runs each way next behind each (`_session`): whatever one run does to a
+    state, the run behind it may want.
 Buffers
     One for each tensor that an instruction writes, each time it does, in the slot of the file. What
     has content and no memory is a `parameter`; what has memory and is listed before all that is
@@ -36,20 +43,23 @@ In place
     `meant` says so where the graph is known (`planned_program`); else the new one is taken to be,
     and the program's `meta` tells of it (`unseen`).
 
-What this module does not see: state that methods share; the planner's lifetimes; a view's base
-where an earlier reuse of its slot has the same size; what a delegate does inside.
+What this module does not see: whether methods that share no state get arenas of their own
+(`unseen` names what would be lost); the planner's lifetimes; a view's base where an earlier reuse
+of its slot has the same size; what a delegate does inside.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
+from math import prod
 from typing import Any, Final
 
 from allocsim.allowances import charge, metered
 from allocsim.errors import DocumentError, ModelError
 from allocsim.formats.flatbuffer import identifier
-from allocsim.formats.placing import APART, Placing
-from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, VIEW, Arena, Document, Plan, Role
+from allocsim.formats.placing import APART, Placing, Slot
+from allocsim.model import HOST_READ, HOST_WRITE, UNPLACED, VIEW, Arena, Document, Plan, Role, Run
 from allocsim.programs.routines import TIMES, Where, op_meta
 from allocsim.programs.ways import ways
 from allocsim.systems.executorch.pte_blocks import SIDES, Block, Branch, Loop, blocks
@@ -60,6 +70,9 @@ RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
 
 HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
 """Kernels whose result is the pointer of their first operand."""
+
+COPY: Final = "aten::copy_"
+"""Kernel that writes all of its first operand, and does not read it."""
 
 UNKNOWN_VIEW: Final = "view of an unknown tensor"
 """Kind of the op that makes what no instruction makes and no tensor of the file holds."""
@@ -81,43 +94,76 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(
-    data: bytes, source: str = "program", *, meant: Mapping[str, Mapping[Reading, int]] | None = None
+    data: bytes,
+    source: str = "program",
+    *,
+    meant: Mapping[str, Mapping[Reading, int]] | None = None,
+    shared: bool | None = None,
 ) -> Document:
     """Return a program and a plan for each way through each method.
 
     `meant` says of each method what reads a value after it was written over, and which instruction
-    did it; None where only the file is known.
+    did it; None where only the file is known. `shared` says whether all methods run in one set of
+    arenas; None: where the file plans for it.
 
     Raise DocumentError with place and rule. O(size of the file x ways).
     """
     plans: list[Plan] = []
     methods = parse(data, source)
-    arenas = _arenas(methods)
-    for method in _apart(methods):
-        told, label = None if meant is None else meant.get(method.name), _label(method, methods)
+    shared = _share(methods) if shared is None else shared and len(methods) > 1
+    arenas = _arenas(methods, shared=shared)
+    for method in methods if shared else _apart(methods):
+        told, label = None if meant is None else meant.get(method.name), f"{method.name}, " if len(methods) > 1 else ""
         block = blocks(method, source)
         try:
             found: dict[str, Plan] = {}
             for taken in ways(_choices(block, ())):
-                plan = _Walk(method, taken, told, arenas, label).plan(block)
+                plan = _Walk(method, taken, told, arenas, label, shared=shared).plan(block)
                 found[plan.program.path] = plan
             plans += found.values()
         except ModelError as error:
             raise DocumentError(source, f"{method.name}: {error.place}", error.rule) from None
     if not plans:
         raise DocumentError(source, "execution_plan", "no method has instructions")
-    return Document.of(*plans)
+    try:
+        return Document.of(*plans, *(_session(plans) if shared else ()))
+    except ModelError as error:
+        raise DocumentError(source, error.place, error.rule) from None
 
 
-def _label(method: Method, methods: Sequence[Method]) -> str:
-    """Return what tells a method's arenas and content from those of others in the file."""
-    return f"{method.name}, " if len(methods) > 1 else ""
+def _share(methods: Sequence[Method]) -> bool:
+    """Return whether two methods keep states in one memory, other than the first, of one size."""
+    found = Counter(
+        place
+        for method in methods
+        for place in {(arena, method.sizes[arena]) for arena, _ in _kept(method).values() if arena > 0}
+    )
+    return any(count > 1 for count in found.values())
 
 
-def _arenas(methods: Sequence[Method]) -> tuple[Arena, ...]:
-    """Return the arenas of all methods, those of each behind those of the one before."""
-    rows = [(_label(method, methods), place, size) for method in methods for place, size in enumerate(method.sizes, 1)]
-    found = tuple(Arena(name=f"{whose}memory {place}", alignment=1, capacity=size) for whose, place, size in rows)
+def _session(plans: Sequence[Plan]) -> Iterator[Run]:
+    """Yield plans in an order in which each runs next behind each, itself too: plans^2 + 1 runs,
+    the Lyndon words of one and of two letters in order, and the first letter again.
+    """
+    ends = range(len(plans))
+    charge("run", len(plans) ** 2 + 1)
+    charge("op of a run", (len(plans) + 1) * sum(len(plan.program.ops) for plan in plans))
+    order = [at for first in ends for at in (first, *(at for other in ends[first + 1 :] for at in (first, other)))]
+    return (Run.of(plans[at]) for at in (*order, 0))
+
+
+def _arenas(methods: Sequence[Method], *, shared: bool) -> tuple[Arena, ...]:
+    """Return the arenas of the file, each as large as the largest method wants it, or those of all
+    methods, those of each behind those of the one before.
+    """
+    rows = [(f"{method.name}, " if len(methods) > 1 else "", method.sizes) for method in methods]
+    if shared:
+        rows = [("", tuple(map(max, zip_longest(*(method.sizes for method in methods), fillvalue=0))))]
+    found = tuple(
+        Arena(name=f"{whose}memory {place}", alignment=1, capacity=size)
+        for whose, sizes in rows
+        for place, size in enumerate(sizes, 1)
+    )
     return found or (Arena(name="memory", alignment=1),)
 
 
@@ -160,6 +206,8 @@ class _Walk:
         meant: Mapping[Reading, int] | None,
         arenas: Sequence[Arena],
         label: str,
+        *,
+        shared: bool,
     ) -> None:
         self.method, self.taken, self.meant = method, taken, meant
         self.at = OUTPUTS
@@ -172,11 +220,11 @@ class _Walk:
         self.unseen: list[str] = []
         """Ops of which the file does not say whether their operand is read later as it was."""
         self.growing = Placing(method.name, arenas)
-        self.label = label
+        self.label, self.shared = label, shared
         self.said: list[str] = []
         self.decided: dict[tuple[int, int], str] = {}
         """What a condition is, by EValue and by how often it was written."""
-        self.written: dict[int, int] = {}
+        self.written: Counter[int] = Counter()
         """EValue -> how often a kernel or move wrote it."""
         self.now: dict[int, int] = {}
         """EValue -> the value it is now."""
@@ -204,6 +252,8 @@ class _Walk:
             self.operand(index) for index in self.method.outputs if isinstance(self.method.values[index], PlannedTensor)
         ]
         self.growing.builder.op(HOST_READ, outputs, ())
+        if self.label and self.states and not self.shared:
+            self.unseen.append(f"whether other methods run in the arenas of {self.method.name}, which keep its state")
         meta = {"unseen": self.unseen} if self.unseen else {}
         program = replace(self.growing.builder.build(), path=", ".join(self.said), meta=meta)
         return self.growing.plan_for(program, "executorch")
@@ -221,7 +271,7 @@ class _Walk:
         row = self.method.instructions[item.at]
         assert isinstance(row, Jump)
         self.emit("jump_false", item.at, self.held((row.condition,)), ())
-        key = row.condition, self.written.get(row.condition, 0)
+        key = row.condition, self.written[row.condition]
         side = self.decided.setdefault(key, self.taken[here])
         self.said.append(f"{'/'.join(here)}={side}")
         self.inside(item.sides[SIDES.index(side)], (*here, side), here[-1], side)
@@ -243,16 +293,11 @@ class _Walk:
         row = self.method.instructions[at]
         self.at, self.reads = at, Counter()
         if isinstance(row, Move):
-            self.count((row.target,))
+            self.written[row.target] += 1
             self.move(at, row)
         elif isinstance(row, Call):
-            self.count(row.args[-1:])
+            self.written.update(row.args[-1:])
             self.kernel(at, row)
-
-    def count(self, indices: tuple[int, ...]) -> None:
-        """Note that EValues are written."""
-        for index in indices:
-            self.written[index] = self.written.get(index, 0) + 1
 
     def move(self, at: int, row: Move) -> None:
         tensor = self.method.values[row.source]
@@ -280,7 +325,9 @@ class _Walk:
                 self.before[at] = dict(self.now)
             elif self.meant is None and self.growing.home[read[0]] not in self.states:
                 self.unseen.append(f"whether {row.kind} {at}{self.suffix} writes over what is read later")
-            self.emit(row.kind, at, read, self.over(operands, read[0], results), in_place=((0, 0),))
+            over = self.over(operands, read[0], results)
+            anew = row.kind == COPY and len(read) > 1 and self.growing.home[over[0]] in self.states
+            self.emit(row.kind, at, read[1:] if anew else read, over, in_place=((0, 0),))
         elif read or results:
             made = [self.fresh(index, f"value {index}{self.suffix}") for index in results]
             self.emit(row.kind, at, read, made)
@@ -347,15 +394,22 @@ class _Walk:
             elif index not in self.kept and isinstance(tensor, PlannedTensor) and tensor.slot is not None:
                 self.now[index] = self.nowhere(index, tensor)
             else:
-                kept = self.content(index)
-                self.now[index] = self.fresh(index, f"{self.label}value {index}", **kept)
+                self.now[index] = self.content(index)
         return self.now[index]
 
-    def content(self, index: int) -> dict[str, Any]:
-        """Return role and access of a tensor that has content before the run."""
-        tensor = self.method.values[index]
-        planned = isinstance(tensor, PlannedTensor) and tensor.slot is not None
-        return {"role": Role.STATE} if planned else {"role": Role.PARAMETER, "read_only": True}
+    def content(self, index: int) -> int:
+        """Add what has content before the run: a state where memory is planned for it."""
+        tensor, name = self.method.values[index], f"{self.label}value {index}"
+        assert isinstance(tensor, PlannedTensor)
+        if tensor.slot is None:
+            return self.fresh(index, name, role=Role.PARAMETER, read_only=True)
+        arena, start = tensor.slot
+        if self.shared:
+            place = f"bytes [{start}, {start + tensor.nbytes}) of memory {arena + 1}"
+            name = tensor.name or (place if arena else name)
+        if self.shared and tensor.content:
+            self.unseen.append(f"whether {self.method.name} is loaded after a run, which lays {name} anew")
+        return self.fresh(index, name, role=Role.STATE)
 
     def base(self, index: int) -> int | None:
         """Return the value that a tensor without a writer is a view of, if there is one."""
@@ -363,9 +417,11 @@ class _Walk:
         if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
             return None
         charge("comparison", len(self.now) + len(self.kept))
-        for other in sorted((i for i in self.now.keys() | self.kept if i < index), reverse=True):
+        for other in sorted((i for i in self.now.keys() | self.kept.keys() if i < index), reverse=True):
             planned = self.method.values[other]
-            if isinstance(planned, PlannedTensor) and _inside(tensor, self.believed(other, planned), planned.nbytes):
+            if isinstance(planned, PlannedTensor) and _inside(
+                tensor.slot, tensor.nbytes, self.believed(other, planned), planned.nbytes
+            ):
                 return self.read(other)
         return None
 
@@ -455,7 +511,7 @@ class _Walk:
         """Add a buffer for a tensor, in its slot, and the value in it."""
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
-        width = tensor.nbytes // max(1, _count(tensor.shape)) or 1
+        width = tensor.nbytes // max(1, prod(tensor.shape)) or 1
         buffer = self.growing.buffer(
             name, tensor.nbytes, tensor.slot or APART, alignment=width, meta={"value": index}, **columns
         )
@@ -473,10 +529,10 @@ class _Walk:
         self.growing.builder.op(kind, read, made, name=f"{name}{self.suffix}", meta=meta, **op)
 
 
-def _kept(method: Method) -> frozenset[int]:
-    """Return the planned tensors that are there before a run: of what nothing but a kernel in place
-    writes, and is no input, those that are listed before all that is computed and lie in no tensor
-    before them. O(values^2) at worst.
+def _kept(method: Method) -> dict[int, Slot]:
+    """Return the planned tensors that are there before a run, with their slots: of what nothing but
+    a kernel in place writes, and is no input, those that are listed before all that is computed and
+    lie in no tensor before them. O(values^2) at worst.
     """
     written: set[int] = set()
     for row in method.instructions:
@@ -484,17 +540,19 @@ def _kept(method: Method) -> frozenset[int]:
             written.add(row.target)
         elif isinstance(row, Call) and row.args and (row.delegate or not writes_first(row.kind)):
             written |= set(row.args[-1:]) if row.delegate else _results(method, row)
-    rows = [(i, row) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot is not None]
+    rows = [
+        (i, row.slot, row.nbytes) for i, row in enumerate(method.values) if isinstance(row, PlannedTensor) and row.slot
+    ]
     first = min(written - {-1}, default=len(method.values))
     given = set(method.inputs)
-    found = set()
-    for place, (index, tensor) in enumerate(rows):
+    found: dict[int, Slot] = {}
+    for place, (index, slot, nbytes) in enumerate(rows):
         if index >= first or index in given:
             continue
         charge("comparison", place)
-        if not any(other.slot and _inside(tensor, other.slot, other.nbytes) for _, other in rows[:place]):
-            found.add(index)
-    return frozenset(found)
+        if not any(_inside(slot, nbytes, around, size) for _, around, size in rows[:place]):
+            found[index] = slot
+    return found
 
 
 def _results(method: Method, row: Call) -> set[int]:
@@ -504,24 +562,15 @@ def _results(method: Method, row: Call) -> set[int]:
     return set(held.items) if isinstance(held, Listed) else {index}
 
 
-def _inside(tensor: PlannedTensor, slot: tuple[int, int], nbytes: int) -> bool:
-    """Whether a tensor's own slot lies in these bytes of an arena."""
-    if tensor.slot is None or tensor.slot[0] != slot[0]:
-        return False
-    return slot[1] <= tensor.slot[1] and tensor.slot[1] + tensor.nbytes <= slot[1] + nbytes
+def _inside(slot: Slot, nbytes: int, around: Slot, size: int) -> bool:
+    """Whether some bytes of an arena lie in others."""
+    return slot[0] == around[0] and around[1] <= slot[1] and slot[1] + nbytes <= around[1] + size
 
 
 def writes_first(kind: str) -> bool:
     """Whether a kernel's name says, by torch's rule, that it writes its first operand."""
     name = kind.rpartition("::")[2].partition(".")[0]
     return name.endswith("_") and not name.startswith("_")
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    found = 1
-    for length in shape:
-        found *= length
-    return found
 
 
 __all__ = ["HANDS_ON", "OUTPUTS", "READS_SHAPE", "RETURNS", "Reading", "loads", "looks_like", "writes_first"]

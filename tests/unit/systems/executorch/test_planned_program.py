@@ -112,3 +112,52 @@ def test_a_program_put_in_place_is_convicted_where_its_numbers_are_wrong_and_now
     right = all(torch.equal(one, other) for one, other in zip(found, model()(x), strict=True))
 
     assert bool(check(allocsim.systems.executorch.document_of(made)).violations) == (not right)
+
+
+class Counting(torch.nn.Module):
+    """A state that one method writes and one reads, and a method without a state."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total.cos()
+
+    def read(self, x):
+        return self.total + x
+
+    def other(self, x):
+        return x.exp().sin() + x
+
+
+def in_methods(*names, share):
+    """Lower some methods of one model into one program."""
+    model = Counting()
+    exported = {}
+    for name in names:
+        model.forward = getattr(type(model), name).__get__(model)
+        exported[name] = torch.export.export(model, (torch.ones(4 if name != "other" else 8),))
+    planning = MemoryPlanningPass(share_mutable_buffers=share)
+    return exir.to_edge(exported).to_executorch(exir.ExecutorchBackendConfig(memory_planning_pass=planning))
+
+
+@pytest.mark.parametrize("share", [True, False], ids=["planned for one set of arenas", "each for itself"])
+def test_a_state_is_lost_in_one_set_of_arenas_where_it_was_not_planned_for(share):
+    """The runtime of Python gives all methods one set of arenas."""
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    made = in_methods("forward", "other", "read", share=share)
+    program = runtime.load_program(made.buffer)
+    forward, other = (program.load_method(name) for name in ("forward", "other"))
+    for method, given in (
+        (forward, torch.full((4,), 0.25)),
+        (other, torch.arange(8.0)),
+        (forward, torch.full((4,), 0.25)),
+    ):
+        found = method.execute([given])
+    right = torch.allclose(found[0], torch.full((4,), 0.5).cos())
+    report = check(allocsim.systems.executorch.document_of(made, shared=True))
+
+    assert (right, report.violations == ()) == (share, share)
+    assert check(allocsim.systems.executorch.document_of(made)).violations == ()

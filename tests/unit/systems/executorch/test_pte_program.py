@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from plan_laws import DAMAGED, PLANS, blamed, causes, law_of_damage, law_of_elid
 
 from allocsim import systems
 from allocsim.cli import main
+from allocsim.document import dumps
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import check
 from allocsim.model import Document, Role
@@ -22,6 +24,7 @@ CLEAN = {
     "cond": (2, 20, 19),
     "delegates": (1, 10, 8),
     "map": (1, 13, 12),
+    "methods": (3, 23, 22),
     "state_view": (1, 7, 6),
     "top": (1, 14, 15),
     "transformer": (1, 70, 67),
@@ -106,7 +109,7 @@ def test_an_op_taken_out_is_missed(name):
     assert law_of_elide(read(name), seed=2) > 0
 
 
-@pytest.mark.parametrize("name", ["cond_bug", "map", "top", "delegates"])
+@pytest.mark.parametrize("name", ["cond_bug", "map", "top", "delegates", "methods"])
 @DAMAGED
 def test_damaged_files_end_in_one_line(name, times):
     read_, refused = law_of_damage((FOLDER / f"{name}.pte").read_bytes(), executorch.loads, seed=3, times=times)
@@ -129,7 +132,7 @@ def test_a_mutation_of_a_state_stays_in_its_buffer_and_a_cache_is_a_state():
     home = int(program.values.buffer[copy.results[0]])
 
     assert program.buffers.role[home] == Role.STATE
-    assert home == int(program.values.buffer[copy.operands[0]])
+    assert home not in {int(program.values.buffer[value]) for value in copy.operands}, "a copy reads no destination"
 
 
 def test_a_view_of_a_state_with_content_lies_in_it():
@@ -164,6 +167,73 @@ def test_the_methods_of_a_file_have_arenas_and_content_of_their_own(monkeypatch)
             assert all(n.startswith(f"{method.name}, value ") for n in lasting)
         first += len(method.sizes)
     assert check(together).count == sum(check(one).count for one in alone) > 0
+
+
+def order(document):
+    return [run.program.name for run in document.session]
+
+
+def test_methods_with_states_in_one_memory_share_them_and_each_runs_next_behind_each():
+    document = read("methods")
+    lasting = {
+        name
+        for program in document.programs
+        for name, kept in zip(program.buffers.names, program.buffers.persistent, strict=True)
+        if kept
+    }
+    names = order(document)
+
+    assert [(arena.name, arena.capacity) for arena in document.arenas] == [("memory 1", 112), ("memory 2", 48)]
+    assert lasting == {"seen", "count"}
+    assert sorted(pairwise(names)) == sorted(product({"forward", "put", "read"}, repeat=2))
+
+
+def test_a_tensor_of_one_method_over_a_state_of_another_is_convicted():
+    """`forward` does not know `count`, over which one of its tensors lies: the runtime's `read` gives wrong numbers."""
+    assert set(causes(FOLDER / "methods_bug.pte")) == {("C07", "plan")}
+    assert all(check(Document.of(plan)).violations == () for plan in read("methods_bug").plans)
+
+
+@pytest.mark.parametrize("name", ["methods", "methods_bug"])
+def test_states_without_names_are_told_by_their_places(name, monkeypatch):
+    with_names = check(read(name))
+    monkeypatch.setattr(
+        executorch,
+        "parse",
+        lambda data, source: [
+            replace(one, values=tuple(replace(v, name="") if isinstance(v, PlannedTensor) else v for v in one.values))
+            for one in parse(data, source)
+        ],
+    )
+    document = read(name)
+
+    assert "bytes [32, 48) of memory 2" in document.programs[1].buffers.names
+    assert [v.kind for v in check(document).violations] == [v.kind for v in with_names.violations]
+
+
+def test_states_of_one_name_and_two_sizes_are_refused_in_one_line(monkeypatch):
+    methods = parse((FOLDER / "methods.pte").read_bytes(), "x")
+    values = tuple(replace(v, name="count") if getattr(v, "name", "") else v for v in methods[0].values)
+    monkeypatch.setattr(executorch, "parse", lambda _data, _source: [replace(methods[0], values=values), *methods[1:]])
+
+    with pytest.raises(DocumentError, match="persistent buffer 'count' has"):
+        read("methods")
+
+
+def test_what_depends_on_who_loads_the_methods_is_said_or_asked_for(capsys):
+    """Of two methods that share nothing, the second runs over the state of the first where both have one set of arenas."""
+    data = (FOLDER / "arenas.pte").read_bytes()
+    convicted = executorch.loads(data, "arenas", shared=True)
+
+    assert main(["check", str(FOLDER / "arenas.pte")]) == 0
+    assert "whether other methods run in the arenas of forward, which keep its state" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert {v.kind for v in check(convicted).violations} == {"StaleRead"}
+    assert dumps(convicted) == (FOLDER / "arenas_shared.json").read_bytes()
+    assert set(causes(FOLDER / "arenas_shared.json")) == {("C07", "plan")}
+    assert main(["check", str(FOLDER / "methods.pte")]) == 0
+    assert "whether forward is loaded after a run, which lays seen anew" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_loop_fills_its_result_row_by_row():
