@@ -50,11 +50,10 @@ import order as streams_benchmark  # noqa: E402
 
 from allocsim.document import read  # noqa: E402
 from allocsim.errors import AllocsimError  # noqa: E402
-from allocsim.judge.fast import check  # noqa: E402
+from allocsim.judge.fast import SCREENED, check  # noqa: E402
 from allocsim.judge.fast.h_races import check_order  # noqa: E402
 from allocsim.judge.fast.s_dataflow import check_dataflow  # noqa: E402
 from allocsim.judge.fast.s_overlap import check_overlap  # noqa: E402
-from allocsim.judge.fast.selector import SCREENED  # noqa: E402
 from allocsim.judge.fast.trial import Findings, TrialDocument  # noqa: E402
 from allocsim.model import SAME, Document, Plan, Problem, Program  # noqa: E402
 

@@ -29,8 +29,8 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
+from allocsim.judge.fast import SCREENED  # noqa: E402
 from allocsim.judge.fast.h_races import check_order  # noqa: E402
-from allocsim.judge.fast.selector import SCREENED  # noqa: E402
 from allocsim.judge.fast.trial import Findings, TrialDocument  # noqa: E402 - after the path above
 from allocsim.model import Buffers, Document, Ops, Plan, Program, Values  # noqa: E402
 
