@@ -11,10 +11,10 @@ every access of the program holds (`allocsim.cure.room`).
 
 Verified twice. The mended document is judged again: the violations of the chosen changes are gone,
 but for those that a change not chosen explains as well, and no violation is there that was not
-before, whatever else is wrong. Where the plan is one that a planner of this project makes of its
-problem, the mended problem is planned anew, and that plan is judged likewise (`planned_anew`); the
-price is that of the slots moved, whoever planned, but where the caller names a planner. A set for
-which the judge does not say so is no cure, and None is returned.
+before, whatever else is wrong. Where a planner of this project makes the very plan of its problem,
+the mended problem is planned anew, and that plan is judged likewise (`planned_anew`). The price is
+that of moving slots, or of the new plan where the caller names a planner. A set of changes that the
+judge does not confirm is no cure: None is returned.
 
 Price: how much the peaks grow, summed over the plans; where they do, never more than with
 everything apart. A wait costs no bytes but overlap: the pairs of ops that can no longer run at

@@ -1,6 +1,4 @@
-"""What a cure costs: growth of the peaks, overlap lost to waits, slots moved.
-
-And who can plan anew.
+"""What a cure costs (growth of the peaks, overlap lost to waits, slots moved), and who plans anew.
 
 What this module does not see: whether it cures.
 """

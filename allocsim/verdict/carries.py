@@ -5,9 +5,9 @@ of a loop share one path. So ops of one path that repeat, turn for turn the same
 layouts, reading what was made at the same place of their own turn, are taken for a loop; a turn
 begins where its first op stands, whatever ops of other paths stand between.
 
-A buffer is a *carry* of a loop if what is written into it in one turn is read in a later one or
-after the last, or what is written before the loop is read in it by an op that reads something else
-in the turn before and the turn after (what every turn reads is found by the loop, and not carried).
+A buffer is a *carry* of a loop if one turn writes it and a later turn, or what follows the loop,
+reads that. It is one, too, if it is written before the loop and an op of the loop reads it that
+reads something else in the turn before and the turn after: what every turn reads is not carried.
 A *move* takes one value over as another of the same layout: a pair of sides of a `same`, or an op
 with one operand and one result. No kind of op but `same` is known, so an op that computes may count
 as a move; a move matters only where it changes no place, or where two lie in each other's slots.

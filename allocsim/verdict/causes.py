@@ -1,6 +1,4 @@
-"""Causes: what is wrong, whose fault it is, what it explains, and what cures it.
-
-Most important first.
+"""Causes, most important first: what is wrong, whose fault it is, what it explains, what cures it.
 
 A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure
 (`allocsim.cure`). Violations of one mend are one cause, however many there are, and so are mends of

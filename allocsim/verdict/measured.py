@@ -1,11 +1,11 @@
 """Causes that K, D and P add: kernels that break their own declaration, and differences that
 nothing accounts for.
 
-K convicts a kernel where the plan uses an alias that was measured unsafe; D confirms it with a
-wrong result from right operands at that op, and never acquits: that it saw no difference with the
-values it met is said, no more. A violation of the plan at an op explains operands that differ
-there, never a result that is wrong from right operands, but for violations of that very op's own
-bytes (`OF_RESULTS`). P tells what a kernel did where it may not.
+K convicts a kernel where the plan uses an alias that was measured unsafe. D confirms it by a wrong
+result from right operands at that op. D never acquits: where it saw no difference, that is said and
+no more. A violation of the plan at an op explains operands that differ there. It explains a wrong
+result from right operands only if it is about that op's own bytes (`OF_RESULTS`). P tells what a
+kernel did where it may not.
 
 A pair known *not* to be declared is none of K's business: S calls its use unsafe without running
 anything. Late and uninitialised reads that P saw are not told here: S tells them of the same runs.

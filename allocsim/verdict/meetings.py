@@ -4,16 +4,15 @@ of it.
     left = charge_meetings(dossier, found, violations)      # `found`: changes, each with what it explains
 
 For each pair `allocsim.verdict.blame` says which change would have kept the two apart: a belief, or
-one of their slots. Slots that only the placement can have put where they are share changes: as few
-slots as meet every other such slot, those that do not fit or keep no promise first. Where no
-problem is stated, one slot that explains what would take several beliefs is charged instead of
-them, and so is one slot for what a loop loses as its carries are moved one after the other
-(`allocsim.verdict.carries`).
+one of their slots. Where only the placement can be at fault, as few slots are charged as meet all
+others, those that do not fit or break a promise first. Where no problem is stated and one slot
+explains what would take several beliefs, that slot is charged. So is one slot for all that a loop
+loses while its carries are moved in turn (`allocsim.verdict.carries`).
 
-A late read comes of the pairs of its buffer; what a `same` carried on is charged as the read that
-the `same` did. If either of two causes alone would spoil a read, it is listed under both. The judge
-decides that: it is asked about the run by itself, with every buffer apart but the victim and those
-that took its place for that one reason.
+A late read is charged to the pairs of its buffer. What a `same` handed on is charged as the read of
+that `same`. If either of two causes alone would spoil a read, it is listed under both. To decide
+that, the judge is asked about the run with every buffer apart but the victim and those that took
+its place for one reason.
 
 Complexity: O(violations), and one check of one run for each victim whose bytes were taken for
 several reasons, `QUESTIONS` at most, and no more than the dossier has steps for.

@@ -5,8 +5,8 @@ by plan. A race between two runs is the session's.
 
 Complexity: O(races x waits), and the closure of the order for each wait.
 
-What this module does not see: races that go with two buffers which lie over each other wrongly
-anyway, but for how far a wait reaches.
+What this module does not see: races between buffers that wrongly share bytes, except to know how
+far a wait reaches.
 """
 
 from collections import defaultdict
