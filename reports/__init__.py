@@ -76,10 +76,7 @@ def plot_audit(rows: Sequence[Mapping[str, Any]], of: str, path: str | Path) -> 
 
 
 def plot_record(name: str, rows: Sequence[Any], path: str | Path) -> None:
-    """Draw a figure of a record (a key of `reports.figures.RECORD_FIGURES`) into a file.
-
-    File and errors are as of `plot`.
-    """
+    """Draw a record's figure (`reports.figures.RECORD_FIGURES`) into a file, as `plot` does."""
     module, function = RECORD_FIGURES[name]
     plot_figure(lambda: getattr(import_module(f"reports.figures.{module}"), function)(rows), path)
 

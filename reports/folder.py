@@ -117,10 +117,7 @@ def _function(row: tuple[str, str]) -> Callable[..., Any]:
 
 
 def _free(folder: Path) -> Path:
-    """Return the folder without links.
-
-    Raises OutputError unless it is nothing yet, empty, or one a report may be put into.
-    """
+    """Return the folder without links; OutputError unless new, empty, or one of a report."""
     try:
         target = folder.resolve()
         if not target.exists():

@@ -79,10 +79,7 @@ class Bisection:
 def bisect_scenario(
     scenario: Scenario, options: EngineOptions, *, seconds: float | None = None, progress: Progress = silent
 ) -> Bisection:
-    """Run a scenario, find its cure, and reduce what it shows; `seconds` limits the reduction.
-
-    Raises as `repro.run.run`.
-    """
+    """Run a scenario, find its cure, reduce it within `seconds`; raises as `repro.run.run`."""
     experiment = prepare(scenario, options)
     workload, planned = experiment.workload, experiment.plans
     asked = ask(experiment, train_three(experiment, progress)["default"], progress)

@@ -119,10 +119,7 @@ def plan_of(choice: Choice, lowered: Lowered) -> Plan:
 
 
 def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
-    """Return the in-place classes that words name.
-
-    Raises ModelError for a kind or an operand that no op of the program has.
-    """
+    """Return the in-place classes that words name; ModelError for what no op of the program has."""
     ops = program.ops
     widths = np.diff(ops.operand_starts), np.diff(ops.result_starts)
     found: list[Position] = []

@@ -58,10 +58,7 @@ from allocsim.model import Document, Plan
 Part = TypeVar("Part")
 
 CURABLE: Final = (frozenset(MADE) | {"size", "slot", "state", "promise"}) - {"place", "apart"}
-"""Kinds of change proposed that a cure can make.
-
-The others are for whoever writes the program, the kernel or the planner.
-"""
+"""Kinds proposed that a cure can make; others are for the program, kernel or planner's maker."""
 
 BY_SLOT: Final = frozenset({"slot", "stale", "address", "state"})
 """Kinds of change that no belief planned anew would make."""

@@ -28,9 +28,7 @@ PART: Final = 4
 """Steps that a plan or a belief costs to make anew and to judge, however small."""
 
 LARGE: Final = 2_000_000
-"""Steps beyond which nothing is begun, however many are left: what was begun is ended, and would
-take seconds.
-"""
+"""Steps beyond which nothing is begun: what is begun is ended, and would take seconds."""
 
 DRAFT: Final = 6
 """Steps that a move of slots costs to price, besides its buffers."""

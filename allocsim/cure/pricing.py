@@ -46,10 +46,7 @@ def moves(before: Document, after: Document) -> Iterator[Change]:
 
 
 def planner_of(plan: Plan) -> Allocator | None:
-    """Return the planner of this project that makes this very plan of its problem.
-
-    A name in a document runs no other code.
-    """
+    """Return our planner that makes this very plan; a name in a document runs no other code."""
     planner = ALLOCATORS.get(plan.source)
     if planner is None or plan.problem is None:
         return None

@@ -37,10 +37,7 @@ def calls(program: Program) -> Mapping[int, Call]:
 
 
 def homes(program: Program) -> Mapping[int, Call]:
-    """Return the call each buffer belongs to, for buffers that some op other than `view` accesses.
-
-    Empty without any path.
-    """
+    """Return each buffer's call, if ops other than `view` access it; empty without any path."""
     path = calls(program)
     if not path:
         return {}

@@ -53,10 +53,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the kernel's author promises that this alias is safe; `duplicate` all must bear."""
     measured: Literal["safe", "unsafe"]
     max_error: float | None
-    """Largest relative difference between the two runs.
-
-    0 where they agree to the bit, None where one run left a NaN.
-    """
+    """Largest relative difference of the runs; 0 where bits agree, None where one left NaN."""
     cases: Count
     """Shapes, dtypes and draws tried."""
     steps: tuple[Count, ...] | None = None

@@ -123,10 +123,7 @@ class Cause:
     belief: str | None = None
     """The belief that failed, in words."""
     cure: "Cure | None" = field(repr=False, default=None)
-    """Of this cause alone.
-
-    The answer is None where none was asked for, or nothing that can be changed here mends it.
-    """
+    """Of this cause alone; None where none was asked for, or no change here mends it."""
     sought: bool = True
     """Whether its own cure was sought to the end, where cures were: steps are limited."""
     turns: "tuple[Cause, ...]" = field(repr=False, default=())

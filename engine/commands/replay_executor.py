@@ -18,10 +18,7 @@ Row = dict[str, Any]
 
 
 def replay_executor(plan: Plan) -> tuple[Row | str, Callable[[ReplayCase], Row]]:
-    """Return the kernels of a plan's program and what executes a case of it.
-
-    Where it cannot be executed, why not.
-    """
+    """Return the kernels of a plan's program and what executes a case of it, or why not."""
     try:
         kernels = playable(plan.program).lowered.variants
     except EngineError as error:

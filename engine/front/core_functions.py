@@ -128,10 +128,7 @@ def pad(x: EagerTensor, before: Sequence[int], after: Sequence[int], value: floa
 
 
 def gather(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
-    """Return the elements of x at `ids` along `axis`.
-
-    Ids are shaped like x but for that axis. One out of range is refused.
-    """
+    """Return the elements of x at `ids`, shaped like x but for `axis`; refuse one out of range."""
     if follows(ids):
         return EagerTensor(Eager.op("gather", node_of(x), _places("gather", ids), axis=axis), ids.shape)
     return EagerTensor(Eager.op("gather", node_of(x), _ids("gather", x, ids, axis), axis=axis), np.shape(ids))

@@ -335,10 +335,7 @@ _recipes: Final[dict[Any, tuple[CallRecipe, ResultLayout]]] = {}
 
 
 class _Quiet(local):
-    """For each thread a context in which infinities and NaN give no warning.
-
-    Entering it costs a tenth of `np.errstate`.
-    """
+    """For each thread a context without warnings of infinity and NaN: a tenth of `np.errstate`."""
 
     def __init__(self) -> None:
         context = Context()

@@ -318,10 +318,7 @@ class EagerTensor(ChangeableValue):
         return -_extremum(-self, axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None) -> "EagerTensor":
-        """Return the place of the first largest along an axis, or of all in row-major order.
-
-        Int32, without a gradient.
-        """
+        """Return the place of the first largest along an axis, or of all: int32, no gradient."""
         x, place = (self.reshape(-1), 0) if axis is None else (self, one_axis(self._node, self.ndim, axis))
         node = apply("argmax", (x._present(),), {"axis": place}, track=tracking.get())  # noqa: SLF001 - of this class
         return EagerTensor(node, x.shape[:place] + x.shape[place + 1 :])

@@ -21,10 +21,7 @@ Pair = tuple[int, int]
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Return the tensors one after the other along `axis`.
-
-    Two by two, so each element is copied log2(count) times.
-    """
+    """Return the tensors joined along `axis`, two by two: elements are copied log2(count) times."""
     if not tensors:
         raise EngineError("concat was given no tensors")
     row = list(tensors)

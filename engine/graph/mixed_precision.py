@@ -27,10 +27,7 @@ from engine.graph import Graph, Tensor
 
 
 def stored(x: Tensor, dtype: str) -> Tensor:
-    """Return `x` rounded to what a tensor of `dtype` (16 or 8 bits) holds, in the dtype of `x`.
-
-    Its source is that tensor.
-    """
+    """Return `x` rounded to what `dtype` (16 or 8 bits) holds, made of a tensor of that dtype."""
     return x.graph.op("cast", x.graph.op("cast", x, dtype=dtype), dtype=x.dtype)
 
 

@@ -137,10 +137,7 @@ def draw(case: AuditCase, position: int, rng: np.random.Generator, how: str) -> 
 
 
 def canary(operand: int) -> Kernel:
-    """Return the kernel that must be caught.
-
-    It clears its results, then writes into them what it then finds in one operand.
-    """
+    """Return the kernel to be caught: it clears its results, then writes what an operand holds."""
 
     def bind(_: Any, operands: tuple[Array, ...], results: tuple[Array, ...]) -> Any:
         def run() -> None:

@@ -46,8 +46,7 @@ class Kernel:
     """One implementation of an op, with its alias contract as data."""
 
     bind: Bind
-    """`bind(params, operands, results) -> (function, args)`; raises EngineError on shapes or dtypes
-    the kernel cannot run."""
+    """`bind(params, operands, results) -> (function, args)`; EngineError if it cannot be run."""
     in_place: Pairs = ()
     """Declared alias pairs (operand position, result position): what the author promises."""
     overlap: Literal["declared", "any", "unknown"] = "declared"

@@ -74,10 +74,7 @@ def lead(matrix: Array) -> tuple[int, int] | None:
 
 
 def product(left: Array, right: Array, out: Array) -> Product | None:
-    """Return what `add_product` needs for these arrays.
-
-    Returns None if BLAS cannot be reached or cannot take one of them.
-    """
+    """Return what `add_product` needs for these arrays, None if BLAS cannot take one of them."""
     function, leads = gemm(out.dtype), [lead(matrix) for matrix in (left, right, out)]
     if function is None or leads[0] is None or leads[1] is None or leads[2] is None or leads[2][0] != PLAIN:
         return None

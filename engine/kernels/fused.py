@@ -114,10 +114,7 @@ def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
 
 
 def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list[tuple[slice, int, Array]], list[Call]]:
-    """Return (rows of q, number of keys they see, their mask) for each block.
-
-    The calls that make the masks come with them.
-    """
+    """Return (rows of q, keys they see, their mask) by block, with the calls that make masks."""
     keys = mask.shape[1]
     size = _block_rows(rows, keys, causal=causal)
     blocks: list[tuple[slice, int, Array]] = []
@@ -188,10 +185,7 @@ def bind_attention(params: Mapping[str, Any], operands: Arrays, results: Arrays)
 
 
 def bind_attention_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat, one after the other.
-
-    Params scale, causal (default no).
-    """
+    """(grad, q, k, v[, mask]) -> the gradients of q, k and v, flat; params scale, causal."""
     (grad, q, k, v, *masks), (out,) = operands, results
     mask = _check("attention_back", q, k, v, masks)
     sizes = [x.size for x in (q, k, v)]

@@ -81,10 +81,7 @@ def bind_cast(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> C
 
 
 def bind_view_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """Bind dy -> zeros with dy added at offset + index * strides.
-
-    Both params are in elements of the dense result.
-    """
+    """Bind dy -> zeros with dy added at offset + index * strides, params counted in elements."""
     (dy,), (y,) = operands, results
     require(dy.dtype == y.dtype, f"view_back: {dy.dtype} to {y.dtype}")
     places = _places(dy.shape, params["strides"], params["offset"])

@@ -185,10 +185,7 @@ def bind_clamp_back(params: Mapping[str, Any], operands: Arrays, results: Arrays
 
 @lru_cache(maxsize=16)
 def _rotations(base: float, dims: int, positions: int, dtype: str) -> tuple[Array, Array, Array]:
-    """Return (freq[dims/2] float64, cos[positions, dims/2], sin).
-
-    Angle = position * base ** (-2i / dims), rounded once.
-    """
+    """Return (freq[dims/2] f64, cos[positions, dims/2], sin) of position * base ** (-2i / dims)."""
     freq = base ** (-2.0 * np.arange(dims // 2) / dims)
     angles = np.arange(positions)[:, None] * freq
     return freq, np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
@@ -219,10 +216,7 @@ def reached(x: Array) -> Array:
 
 
 def bind_rope(sign: float) -> Bind:
-    """(x[T, H, hd], pos[T]) -> [T, H, hd]; params base, dims (default hd), mode (`ROPE_MODES`).
-
-    `sign` -1 is the transpose.
-    """
+    """(x[T, H, hd], pos[T]) -> [T, H, hd]; params base, dims, mode. `sign` -1 is the transpose."""
 
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (x, pos), (y,) = operands, results

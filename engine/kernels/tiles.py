@@ -56,8 +56,7 @@ MEASURED: Final = {
     (8, False): (Range(8, 33, 16, 48), Range(33, 257, 64, 300)),
     (8, True): (Range(9, 65, 576, 576, whole=False), Range(65, 257, 576, 576)),
 }
-"""(Lanes, whether right is turned) -> where the tiles were quicker than OpenBLAS, by
-`benchmarks/products.py --grid`."""
+"""(Lanes, right turned?) -> where tiles beat OpenBLAS, by `benchmarks/products.py --grid`."""
 
 EACH: Final = 2
 """Pieces of a batch for each thread: matrices are few, and seldom a multiple of the threads. Each

@@ -39,10 +39,7 @@ def _places(
 
 
 def _span(count: int, n: int, first: int, step: int) -> tuple[slice, slice]:
-    """Return the windows whose element lies in [0, n), and those elements.
-
-    That of window w lies at first + w * step.
-    """
+    """Return the windows whose element, at first + w * step, is in [0, n), and those elements."""
     low = max(0, -(first // step))
     high = max(low, min(count, (n - 1 - first) // step + 1))
     return slice(low, high), slice(

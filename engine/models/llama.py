@@ -319,10 +319,7 @@ def constants(config: LlamaConfig) -> dict[str, Array]:
 
 
 def llama(config: LlamaConfig, parameters: Mapping[str, Array]) -> Model:
-    """Return the model for training on columns `tokens` and `labels` [B, T] of integers.
-
-    B and T are those of the batch.
-    """
+    """Return the model that trains on `tokens` and `labels` [B, T] of integers, for any B and T."""
 
     def as_it_runs(config: LlamaConfig) -> Model:
         def sized(shapes: Shapes) -> LlamaConfig:

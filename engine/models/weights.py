@@ -286,10 +286,7 @@ def _whole(sizes: Mapping[str, Any], name: str, otherwise: str | None = None) ->
 
 
 def _real(sizes: Mapping[str, Any], name: str, otherwise: float | None = None) -> float:
-    """Return a positive number, `otherwise` where there is none.
-
-    KeyError if it is missing, ValueError if it is none.
-    """
+    """Return a positive number, or `otherwise`; KeyError if missing, ValueError if it is none."""
     value = sizes.get(name)
     if value is None and otherwise is not None:
         return otherwise

@@ -121,10 +121,7 @@ def elements(shape: Shape) -> int:
 
 
 def checked_shape(shape: object, what: str = "shape") -> Shape:
-    """Return `shape` as a tuple of ints.
-
-    Raises EngineError unless it has at least one dimension and none is negative.
-    """
+    """Return `shape` as ints; EngineError unless it has a dimension and none is negative."""
     dims = counts(what, shape) if isinstance(shape, (tuple, list)) else ()
     if not dims or min(dims) < 0:
         raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")

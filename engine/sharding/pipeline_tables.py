@@ -105,10 +105,7 @@ def layers_of(nodes: Sequence[Tensor]) -> list[list[Tensor]]:
 
 
 def cuts(nodes: Sequence[Tensor], stages: int, balance: str) -> list[list[Tensor]]:
-    """Return the nodes of each stage. O(layers^2 x stages).
-
-    Raises EngineError where there are fewer layers than stages.
-    """
+    """Return the nodes of each stage; EngineError for too few layers. O(layers^2 x stages)."""
     layers, seen = layers_of(nodes), set[Tensor]()
     if len(layers) < stages:
         raise EngineError(f"{stages} stages of a graph of {len(layers)} layers: a stage is at least one layer")

@@ -191,10 +191,7 @@ class Sharded:
         return believed_over_streams(self.lowered, planner)
 
     def planned(self, planner: str = "best_fit") -> Plan:
-        """Return the plan of a rank by a planner.
-
-        Raises PlannerError where it makes none or one that is not sound.
-        """
+        """Return the plan of a rank by a planner; PlannerError without one, or an unsound one."""
         return admit(find(planner).place(self.problem), by=planner)
 
     def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:

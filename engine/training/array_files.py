@@ -47,10 +47,7 @@ def read_npy(path: str | Path) -> Array:
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """Return the arrays of a file by name.
-
-    Raises EngineError for what is none, or grows beyond the ceiling. O(bytes).
-    """
+    """Return the arrays of a file; EngineError for what is none or beyond the ceiling. O(bytes)."""
     place = Path(path)
     found: dict[str, Array] = {}
     with refusing(str(path), ".npz file of arrays", refusal=_refused), zipfile.ZipFile(place) as archive:

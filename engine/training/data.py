@@ -41,10 +41,7 @@ def moons(points: int, *, noise: float = 0.1, seed: int = 0) -> Dataset:
 
 
 def shapes(images: int, *, size: int = 12, noise: float = 0.2, seed: int = 0) -> Dataset:
-    """Return images [n, 1, size, size] of `SHAPES` in turn, with normal noise.
-
-    Place and extent of each shape are drawn.
-    """
+    """Return images [n, 1, size, size] of `SHAPES`, drawn in place and extent, with noise."""
     if images < 1 or size < 6 or noise < 0:
         raise EngineError(
             f"shapes: {images} images of {size} with noise {noise}: at least one, of at least 6, no negative noise"

@@ -292,10 +292,7 @@ class Trainer:
         return {name.removeprefix(ACCUMULATED): array for name, array in found.items()}
 
     def adopt(self, weights: Mapping[str, Array], states: Mapping[str, Array]) -> None:
-        """Go on from these weights and states, copied into memory that later graphs share.
-
-        Before the first run only.
-        """
+        """Go on, before the first run, from these weights and states, copied for later graphs."""
         if self._made or self.plans:
             raise EngineError(f"model {self.model.name!r} has run already; weights are adopted before the first run")
         for table, given in ((self.weights, weights), (self.states, states)):
@@ -567,10 +564,7 @@ def _all_of(observers: Sequence[Observer]) -> Observer | None:
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return zeros that begin where a block of the runtime does.
-
-    Thus results do not depend on where memory happens to lie.
-    """
+    """Return zeros that begin as a runtime's block does: results do not depend on the place."""
     wanted = np.dtype(dtype)
     made: Array = block(int(np.prod(shape)) * wanted.itemsize).view(wanted).reshape(shape)
     return made

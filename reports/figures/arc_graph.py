@@ -62,10 +62,7 @@ class GraphLooks:
 
 
 def edges(program: Program) -> Int64s:
-    """Return (n, 2): the op that made a value and one that reads it, each pair once, in order.
-
-    O(operands log operands).
-    """
+    """Return (n, 2): the op that makes a value and one that reads it. O(operands log operands)."""
     ops = program.ops
     readers = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
     makers = program.producer[ops.operands].astype(np.int64)

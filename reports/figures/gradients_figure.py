@@ -76,10 +76,7 @@ def _look(index: int) -> tuple[str, str]:
 def _points(
     rows: Sequence[GradientRow], tensors: Sequence[str], places: Mapping[int | None, int], what: str
 ) -> Iterable[tuple[int, Any, Any]]:
-    """Yield (tensor index, x, y) as float64 arrays by layer, NaN for a gap.
-
-    Tensors stand side by side within a layer.
-    """
+    """Yield (tensor index, x, y) float64 arrays by layer, NaN for a gap, tensors side by side."""
     for index, tensor in enumerate(tensors):
         mine = sorted((row for row in rows if row.tensor == tensor), key=lambda row: places[row.layer])
         shift = (index - (len(tensors) - 1) / 2) * min(0.6 / len(tensors), 0.14)

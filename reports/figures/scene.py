@@ -119,10 +119,7 @@ class Scene:
         return _matching(found[np.argsort(-saved, kind="stable")])
 
     def live_bytes(self, mask: Bools) -> LiveCurve:
-        """Return the bytes of the buffers in `mask` that live, over time, pairs counted once.
-
-        O(n log n) for n buffers.
-        """
+        """Return the bytes of `mask`'s buffers over time, pairs counted once. O(n log n)."""
         chosen = np.flatnonzero(mask & self.used)
         both = self.pairs[mask[self.pairs[:, 1]] & mask[self.pairs[:, 2]]]
         shared = np.minimum(self.nbytes[both[:, 1]], self.nbytes[both[:, 2]])

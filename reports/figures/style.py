@@ -96,10 +96,7 @@ Drawn = ParamSpec("Drawn")
 
 
 def styled(draw: Callable[Drawn, Figure]) -> Callable[Drawn, Figure]:
-    """Decorate a function that draws.
-
-    Only the project's style applies while it does, and its layout is settled after it.
-    """
+    """Decorate a function that draws: only the project's style applies, then layout is settled."""
 
     @wraps(draw)
     def drawing(*args: Drawn.args, **kwargs: Drawn.kwargs) -> Figure:
@@ -196,10 +193,7 @@ def pale(colour: Any, share: float) -> tuple[float, float, float]:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places near `wanted`, in the same order, at least `gap` apart.
-
-    They lie within `[low, high]` if they fit there.
-    """
+    """Return places near `wanted`, in order, at least `gap` apart, in `[low, high]` if they fit."""
     if not wanted:
         return []
     order = np.argsort(np.asarray(wanted, dtype=np.float64), kind="stable")

@@ -26,10 +26,7 @@ def script() -> str:
 
 
 def module() -> str:
-    """Return the explorer as a module of a page that gets what it shows later.
-
-    It exports `explore(head, block, signal)`.
-    """
+    """Return the explorer as a module that exports `explore(head, block, signal)`."""
     return f"{_joined()}\nexport {{ explore }};\n"
 
 

@@ -36,10 +36,7 @@ def sizes(text: str) -> str:
 
 
 def judged(text: str) -> str:
-    """Return what the plain judge finds in a document, in JSON.
-
-    Of a text that is no document: `{"refused": LINE}`.
-    """
+    """Return the plain judge's report in JSON; of no document `{"refused": LINE}`."""
     return _answered(lambda: _judged(text))
 
 
@@ -53,10 +50,7 @@ def explained(text: str) -> str:
 
 
 def cured(text: str) -> str:
-    """Return the verdict's lines with its cure, and the cure of each cause by its number, in JSON.
-
-    Refused as by `judged`.
-    """
+    """Return the verdict's lines and cure, and each cause's cure by number; refused as `judged`."""
     return _answered(lambda: _cured(text))
 
 

@@ -34,10 +34,7 @@ class Job:
 
 
 def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:
-    """Run the jobs in order, print each, write their reports.
-
-    1 if one is not as expected. What was skipped comes last.
-    """
+    """Run the jobs, print each, the skipped last, write reports; 1 if one is not as expected."""
     places = shortened([job.folder for job in jobs])
     folders = [None if out is None else out.joinpath(*place) for place in places]
     entries: list[dict[str, Any]] = []

@@ -40,9 +40,7 @@ class Contract:
     """Rows of `ops.operands` and `ops.results`; those of each op stand together."""
     strength: Int64s
     refused: Int64s
-    """int64 (n,), sorted: `operand row * results + result row` of the pairs that a table calls
-    unsafe.
-    """
+    """int64 (n,), sorted: `operand row * results + result row` of pairs unsafe by a table."""
     known: Bools
     """bool (ops,): False where the document says `null`."""
 

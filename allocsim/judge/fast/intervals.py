@@ -62,10 +62,7 @@ def end_of(base: Int64s, length: Int64s) -> Int64s:
 
 
 def distinct(column: Int64s) -> Int64s:
-    """Return each number once, in order.
-
-    Where most are distinct, `np.unique` takes ten times as long, for it hashes them.
-    """
+    """Return each number once, in order; where most are distinct, ten times as fast as numpy."""
     ordered = np.sort(column)
     fresh = np.ones(len(ordered), dtype=np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
@@ -90,10 +87,7 @@ def among(column: Int64s, others: Int64s) -> Bools:
 
 
 def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
-    """Return the pairs (row of `left`, row of `right`) of equal key whose ranges share a point.
-
-    At most `cap` are listed.
-    """
+    """Return (row of `left`, row of `right`) of equal key whose ranges meet, at most `cap`."""
     if not len(left.low) or not len(right.low):
         return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
     points = distinct(np.concatenate([left.low, left.high, right.low, right.high]))

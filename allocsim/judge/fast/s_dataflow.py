@@ -174,10 +174,7 @@ class _Memory:
         return int(space[buffer]), int(base[buffer])
 
     def replay(self, looks: list[Int64s] | None) -> None:
-        """Run every op of every run through both memories.
-
-        Look at all reads, or at those in the rows given for each run.
-        """
+        """Run every op of every run through both memories; look at all reads, or the given rows."""
         last = (
             len(self.trials)
             if looks is None

@@ -155,10 +155,7 @@ class HandOvers:
         )  # fmt: skip
 
     def sharing(self, read: Int64s, write: Int64s) -> Sharing:
-        """Return the hand-overs by some reads and writes, row by row of one op.
-
-        Each pair of buffers once for each op.
-        """
+        """Return the hand-overs by some reads and writes, each pair of buffers once for each op."""
         if not len(read):
             return Sharing(op=read, donor=read, recipient=read, donor_row=read, recipient_row=read)
         fine = (self.given[read] >= 0) & (self.taken[write] >= 0)

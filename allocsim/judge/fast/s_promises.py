@@ -389,10 +389,7 @@ def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
 
 
 def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
-    """Return the steps in which one buffer is believed to live, less its gaps.
-
-    If it is pinned, up to `last` as well.
-    """
+    """Return the steps in which a buffer is believed to live, less gaps; pinned, up to `last`."""
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     lives = []
     for low, high in sorted(problem.gaps.get(buffer, ())):

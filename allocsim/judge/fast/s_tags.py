@@ -213,10 +213,7 @@ class Spans:
 
 
 def shares_tags(case: TrialDocument, trial: Trial) -> bool:
-    """Return whether some op of the runs that share the memory of a run is a `same`.
-
-    Found once for all runs of its memory.
-    """
+    """Return whether an op of runs that share a run's memory is a `same`, found once for all."""
     group = case.group(trial)
 
     def some() -> bool:

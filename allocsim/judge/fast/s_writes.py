@@ -52,10 +52,7 @@ class _Defect:
 
 
 def check_writes(case: TrialDocument, findings: Findings) -> None:
-    """Report what the ops of every run write where they must not.
-
-    O(runs + records) after one judgement for runs alike.
-    """
+    """Report what ops write where they must not; runs alike once. O(runs + records)."""
     alike = [trial.alike for trial in case.trials]
     for judge in (_touching, _results, _read_only):
         known: dict[object, dict[str, list[_Defect]]] = {}

@@ -252,10 +252,7 @@ class Findings:
 
 
 def _unit(document: Document) -> int:
-    """Return 8 where some value holds a byte in part, else 1.
-
-    Raises ModelError where addresses in bits would not fit.
-    """
+    """Return 8 where a value holds a byte in part, else 1; ModelError if addresses overflow."""
     if not any(program.values.ragged.any() for program in document.programs if program.values.packed.any()):
         return 1
     reach = [
