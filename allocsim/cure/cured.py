@@ -75,8 +75,8 @@ class Cure:
 
 
 def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
-    """Return changes in words, what is said alike of several plans once; of many waits, the first of
-    each pair of kinds of op and how many more there are.
+    """Return changes in words, each once. Of many waits only the first of each pair of kinds of op
+    is said, and how many more there are.
     """
     waits = [change for change in changes if change.kind == "wait"]
     if len(waits) <= FEW_WAITS:

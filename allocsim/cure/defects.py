@@ -47,5 +47,5 @@ def key_of(v: Violation) -> Key:
 
 
 def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
-    """Return what violations are about."""
+    """Return the keys of violations: the defects they are."""
     return frozenset(map(key_of, violations))

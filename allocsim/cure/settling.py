@@ -25,7 +25,7 @@ Edges = set[tuple[int, int]]
 
 
 class Way(NamedTuple):
-    """One way to part buffers: who moves, and whether who lies on free bytes stays there."""
+    """One way to part buffers: who moves, and whether a mover on free bytes stays."""
 
     moving: set[int]
     stay: bool = False

@@ -34,10 +34,8 @@ from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
 
 QUESTIONS: Final = 80_000
-"""Steps (`allocsim.cure.effort`) in which is asked which of several reasons spoils a read or an op.
-
-Beyond them the writer found is believed, and the causes say that not all was asked.
-"""
+"""Steps (`allocsim.cure.effort`) for asking which of several reasons spoils a read or an op. Beyond
+them the writer found is believed, and the causes say so."""
 
 
 class Dossier:
@@ -233,9 +231,9 @@ class Dossier:
         )
 
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
-        """What is wrong with one run by itself, with all buffers apart but these.
+        """What is wrong with one run alone, all buffers apart but these; keys name no run.
 
-        Keys name no run. SpentError where no step is left to ask that.
+        SpentError where no step is left to ask that.
         """
         made = self.runs[run]
         return self._alone(made.plan, made.program, made.skip, frozenset(buffers))

@@ -45,7 +45,7 @@ Beyond that the writer found is believed.
 PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
 """Kinds that are about two buffers a plan lays over each other."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
-"""Kinds that go with what lays two buffers over each other, if a kind of `PAIRED` does."""
+"""Kinds charged to what lays two buffers over each other, where one of `PAIRED` is."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
 """Kinds that are about the planner's book."""
@@ -217,13 +217,12 @@ def _carried_from(
 def _innocent(
     dossier: Dossier, pairs: Mapping[Pair, Sequence[Violation]]
 ) -> tuple[dict[Pair, Pair], dict[Pair, list[Pair]]]:
-    """Return which pairs of an unsafe op are innocent, and which are guilty beside the one that is
-    reported.
+    """Return which pairs of an unsafe op are innocent, and which guilty beside the reported one.
 
     The judge reports an op that is unsafe in place once, under one pair, though several pairs of
-    its operands and results may lie over each other. First: each pair that breaks no rule when all
-    other buffers lie apart -> a pair of the same op that does. Second: the pair of the report ->
-    the other pairs that make the op unsafe by themselves.
+    its operands and results may share bytes. First: each pair that breaks no rule with all other
+    buffers apart -> a pair of that op that does. Second: the reported pair -> the others that make
+    the op unsafe by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], Violation] = {}
@@ -353,7 +352,7 @@ def _covered(
 def _covered_of(
     dossier: Dossier, index: int, pairs: set[Pair], misfits: Collection[tuple[int | None, int]]
 ) -> dict[Pair, tuple[Change, ...]]:
-    """Return that of one plan."""
+    """Return what `_covered` does, for one plan."""
     plan = dossier.document.plans[index]
     whole, _ = dossier.lives(plan.program)
     persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
