@@ -8,8 +8,10 @@ memory of its own for each value.
 **Opaque kernels.** A kernel is a hash: every number that an op writes depends on the op, on its
 place in the result, and on every number that it read. Uploads differ from run to run, and `same`
 moves numbers. So any program can be run, whatever its kinds, and a wrong byte shows in whatever is
-made of it. Two ops never make equal numbers, of whatever kind they are: what a real kernel would
-have left there by chance (zeros over zeros) is not claimed.
+made of it. Any real kernel is a function of what it reads, so where these numbers agree its numbers
+do (a law of the tests, with sums and products). The reverse is not claimed: two ops never make
+equal numbers here, and a real kernel may by chance (zeros over zeros). Nor would NumPy's kernels
+tell more: in what order one reads that writes over its operand, the runtime's own decides.
 
 **In place.** A kernel is the worst that keeps its promises. It reads each operand before it writes,
 as far as the document vouches for the pair as the plan lays it: `exact` from one address in one
