@@ -122,6 +122,71 @@ def test_an_op_that_stands_for_itself_is_judged_by_its_layouts(kind, source, res
     assert pairs(module, row, [(64, 64)], 1, [operand.shape[()]], fusions={}) == expected
 
 
+READS = {"no": (), "its own": ("%p{0}",), "turned": ("%t{0}",), "both": ("%p{0}", "%t{0}")}
+"""What a result of the fusion below reads of an operand: the element at its own place, at the place of the transposed, or neither."""
+
+
+def fused(reads):
+    """Return a fusion of two operands and two results, each the sum of what it reads, by (result, operand)."""
+    lines = [f"  %p{o} = f32[2,2]{{1,0}} parameter({o})" for o in range(2)]
+    lines += [f"  %t{o} = f32[2,2]{{1,0}} transpose(%p{o}), dimensions={{1,0}}" for o in range(2)]
+    for result in range(2):
+        names = [name.format(o) for o in range(2) for name in READS[reads[result, o]]]
+        lines.append(
+            f"  %s{result}.0 = f32[2,2]{{1,0}} {f'negate({names[0]})' if names else 'iota(), iota_dimension=0'}"
+        )
+        lines += [
+            f"  %s{result}.{n} = f32[2,2]{{1,0}} add(%s{result}.{n - 1}, {name})" for n, name in enumerate(names[1:], 1)
+        ]
+    sums = ", ".join(
+        [line.split()[0] for line in lines if line.startswith(f"  %s{result}.")][-1] for result in range(2)
+    )
+    both = "(f32[2,2]{1,0}, f32[2,2]{1,0})"
+    given = "p: f32[2,2], q: f32[2,2]"
+    entry = "\n".join(f"  %{name} = f32[2,2]{{1,0}} parameter({o})" for o, name in enumerate("pq"))
+    return (
+        f"HloModule m\n\n%inside ({given}) -> {both} {{\n"
+        + "\n".join(lines)
+        + f"\n  ROOT %r = {both} tuple({sums})\n}}\n\n"
+        f"ENTRY %f ({given}) -> {both} {{\n{entry}\n  ROOT %x = {both} fusion(%p, %q), kind=kLoop, calls=%inside\n}}\n"
+    )
+
+
+def looped(reads, over, turns):
+    """Return whether one loop over both results gives what it gives apart, where `over` has (operand, result) that lie together."""
+    places = {"its own": (0, 1, 2, 3), "turned": (0, 2, 1, 3)}
+    words = {
+        word: [places[one] for one in (("its own", "turned") if word == "both" else (word,)) if one in places]
+        for word in READS
+    }
+    memory = {("p", o, k): (o, k) for o in range(2) for k in range(4)}
+    under = {result: operand for operand, result in over}
+    for k in turns:
+        made = []
+        for result in range(2):
+            wanted = [(o, order[k]) for o in range(2) for order in words[reads[result, o]]]
+            if [memory["p", o, at] for o, at in wanted] != wanted:
+                return False
+            made.append((result, k))
+        for result, _ in made:
+            if result in under:
+                memory["p", under[result], k] = ("made", result)
+    return True
+
+
+def test_results_over_operands_that_other_results_read_are_judged_as_a_loop_in_place_does():
+    """All fusions of two operands and two results: a pair is declared where no result, of either, is made of other places of the operand."""
+    shapes = [(result, operand) for result in range(2) for operand in range(2)]
+    for words in itertools.product(READS, repeat=4):
+        reads = dict(zip(shapes, words, strict=True))
+        module = parse_module(fused(reads), "m")
+        row = module.instructions("f")[-1]
+        declared = set(pairs(module, row, [(16, 16)] * 2, 2, [None, None], fusions={}))
+        for over in ([(0, 0)], [(0, 1)], [(1, 0)], [(1, 1)], [(0, 0), (1, 1)], [(0, 1), (1, 0)]):
+            right = all(looped(reads, over, turns) for turns in (range(4), range(4)[::-1]))
+            assert right is ({(*pair, "bytes") for pair in over} <= declared), (reads, over)
+
+
 def test_fusions_of_one_computation_are_looked_at_once(monkeypatch):
     """A loop has them in each turn, and a module may call one computation any number of times, each from a place of its own."""
     numbers = itertools.count()
