@@ -9,12 +9,11 @@ Programs
     twice, its last iteration standing for all that follow. Methods are judged apart, each with
     memory of its own, unless they share state.
 Shared state
-    `share_mutable_buffers` plans the buffers that any method writes into a memory of their own,
-    which has one size in all methods: two methods that keep a state in one such memory, other than
-    the first, share it (`_share`). The runtime then gives all methods one set of arenas, so arenas
-    are those of the file. A state is one buffer in all methods: by its qualified name, else by its
-    place. The session runs each way next behind each (`_session`): whatever one run does to a
-    state, the run behind it may want.
+    `share_mutable_buffers` plans the buffers that any method writes into a memory of their own, the
+    second, which has one size in all methods; so two methods that keep states there share them
+    (`_share`). The runtime then gives all methods one set of arenas: those of the file. A state is
+    one buffer in all methods, by its qualified name, else by its place. The session runs each way
+    next behind each (`_session`): what one run does to a state, the run behind it may want.
 Buffers
     One for each tensor that an instruction writes, each time it does, in the slot of the file. What
     has content and no memory is a `parameter`; what has memory and is listed before all that is
@@ -74,6 +73,9 @@ HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
 COPY: Final = "aten::copy_"
 """Kernel that writes all of its first operand, and does not read it."""
 
+SHARED: Final = 1
+"""Arena of the memory in which methods share state. Source: `MemoryPlanningPass.run_multimethod`."""
+
 UNKNOWN_VIEW: Final = "view of an unknown tensor"
 """Kind of the op that makes what no instruction makes and no tensor of the file holds."""
 
@@ -110,7 +112,7 @@ def loads(
     """
     plans: list[Plan] = []
     methods = parse(data, source)
-    shared = _share(methods) if shared is None else shared and len(methods) > 1
+    shared = len(methods) > 1 and (_share(methods) if shared is None else shared)
     arenas = _arenas(methods, shared=shared)
     for method in methods if shared else _apart(methods):
         told, label = None if meant is None else meant.get(method.name), f"{method.name}, " if len(methods) > 1 else ""
@@ -132,13 +134,9 @@ def loads(
 
 
 def _share(methods: Sequence[Method]) -> bool:
-    """Return whether two methods keep states in one memory, other than the first, of one size."""
-    found = Counter(
-        place
-        for method in methods
-        for place in {(arena, method.sizes[arena]) for arena, _ in _kept(method).values() if arena > 0}
-    )
-    return any(count > 1 for count in found.values())
+    """Return whether two methods keep states in the second memory, and it has one size in both."""
+    sizes = [one.sizes[SHARED] for one in methods if any(arena == SHARED for arena, _ in _kept(one).values())]
+    return len(set(sizes)) < len(sizes)
 
 
 def _session(plans: Sequence[Plan]) -> Iterator[Run]:
@@ -218,7 +216,7 @@ class _Walk:
         """Instruction that wrote over a value that is meant later -> what EValues were before it.
         """
         self.unseen: list[str] = []
-        """Ops of which the file does not say whether their operand is read later as it was."""
+        """What the file does not say, and the answer hangs on."""
         self.growing = Placing(method.name, arenas)
         self.label, self.shared = label, shared
         self.said: list[str] = []
@@ -406,7 +404,7 @@ class _Walk:
         arena, start = tensor.slot
         if self.shared:
             place = f"bytes [{start}, {start + tensor.nbytes}) of memory {arena + 1}"
-            name = tensor.name or (place if arena else name)
+            name = tensor.name or (place if arena == SHARED else name)
         if self.shared and tensor.content:
             self.unseen.append(f"whether {self.method.name} is loaded after a run, which lays {name} anew")
         return self.fresh(index, name, role=Role.STATE)

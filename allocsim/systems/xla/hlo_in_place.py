@@ -21,60 +21,14 @@ from allocsim.systems.xla.hlo_places import MOVING, NotKnownError, Places, passe
 from allocsim.systems.xla.hlo_text import Instruction, Leaf, ReadableModule
 from allocsim.systems.xla.hlo_windows import SAFE, UNKNOWN, UNSAFE, read_through
 
-ELEMENTWISE: Final = frozenset(
-    [
-        "abs",
-        "add",
-        "and",
-        "atan2",
-        "bitcast-convert",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "convert",
-        "copy",
-        "cosine",
-        "divide",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "floor",
-        "imag",
-        "is-finite",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "map",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "power",
-        "real",
-        "reduce-precision",
-        "remainder",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "rsqrt",
-        "select",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "sign",
-        "sine",
-        "sqrt",
-        "subtract",
-        "tan",
-        "tanh",
-        "xor",
-        "count-leading-zeros",
-    ]
-)
+ELEMENTWISE: Final = frozenset((
+    "abs", "add", "and", "atan2", "bitcast-convert", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "copy",
+    "cosine", "divide", "erf", "exponential", "exponential-minus-one", "floor", "imag", "is-finite", "log",
+    "log-plus-one", "logistic", "map", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power",
+    "real", "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left",
+    "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "xor",
+    "count-leading-zeros",
+))  # fmt: skip
 
 KEEPING: Final = ELEMENTWISE | {"bitcast"}
 """Ops that make element k of element k, in row-major order."""
@@ -82,25 +36,10 @@ KEEPING: Final = ELEMENTWISE | {"bitcast"}
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
 """Ops whose result i may lie over operand i: every i of `sort` and `all-reduce`, else the first."""
 
-NEVER: Final = frozenset(
-    [
-        "broadcast",
-        "concatenate",
-        "convolution",
-        "dot",
-        "fft",
-        "gather",
-        "iota",
-        "pad",
-        "reduce",
-        "reduce-window",
-        "rng",
-        "rng-bit-generator",
-        "select-and-scatter",
-        "triangular-solve",
-        "cholesky",
-    ]
-)
+NEVER: Final = frozenset((
+    "broadcast", "concatenate", "convolution", "dot", "fft", "gather", "iota", "pad", "reduce", "reduce-window", "rng",
+    "rng-bit-generator", "select-and-scatter", "triangular-solve", "cholesky",
+))  # fmt: skip
 
 CUSTOM: Final = "kind=kCustom"
 Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
