@@ -26,7 +26,7 @@ SOURCE = DATA / "ggml_host" / "thirty_layers.c"
 
 CASES: Final = {
     "small, kept": ("2000", "32", "16", "kept"),
-    "small, anew": ("60", "32", "16", "anew"),
+    "small, anew": ("1000", "32", "16", "anew"),
     "wide, kept": ("20", "256", "64", "kept"),
     "wide, anew": ("20", "256", "64", "anew"),
 }

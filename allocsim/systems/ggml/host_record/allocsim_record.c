@@ -165,7 +165,7 @@ static void say_text(const char * text, size_t most) {
 }
 
 static void say_start(void) {
-    say("{\"e\":\"start\",\"recorder\":5,\"ggml\":");
+    say("{\"e\":\"start\",\"recorder\":6,\"ggml\":");
     say_text(HAS(ggml_version) ? ASK(const char *, ggml_version, (void)) : "", 64);
     say(",\"pid\":%d,\"inplace_ops\":[", (int) getpid());
     for (int op = 0, first = 1; op < LAST_OP && HAS(ggml_op_can_inplace); op++) {
@@ -234,7 +234,8 @@ static void open_event(const char * kind) { say("{\"e\":\"%s\",\"n\":%llu", kind
 typedef struct { const void * key; uint64_t hash; int64_t more; } entry;
 typedef struct { entry * rows; size_t used, room; } table;
 
-static table tensors, graphs, runs, born;
+static table tensors, graphs; // `hash`: what was told, 0 where the memory is gone; `more`: what was told last before that
+static table runs, born;
 static table held;    // by scheduler; `more`: the graph that it was given and holds, NO_MORE where that one's memory is gone
 static table buffers; // `more`: 1 alive, 2 alive and seen born, -1 given back
 static table leafs;   // by their bytes; `more`: how many, 0 where the memory is gone
@@ -449,6 +450,34 @@ static void say_addresses(const char * key, tensor * const * list, int count) {
     say("]");
 }
 
+static struct { tensor ** those; int used, room; } again; // those that are there again, and not said yet
+
+static bool note_again(const tensor * t) {
+    if (again.used == again.room) {
+        const int room = 2 * again.room + 1024;
+        tensor ** grown = realloc(again.those, sizeof(tensor *) * (size_t) room);
+        if (!grown) {
+            return false;
+        }
+        again.those = grown;
+        again.room = room;
+    }
+    again.those[again.used++] = (tensor *) t;
+    return true;
+}
+
+// Says what lies where it lay when its memory was given back, and is as it was: of a graph that is made anew, all.
+static void say_again(const void * graph) {
+    if (again.used || graph) {
+        open_event("again");
+        say(",\"graph\":%llu", (unsigned long long) (uintptr_t) graph);
+        say_addresses("tensors", again.those, again.used);
+        say("}\n");
+        again.used = 0;
+    }
+}
+
+// Says a tensor, unless nothing of it is new; `say_again` has to follow before anything else names it.
 static void tell(const tensor * t) {
     if (!t) {
         return;
@@ -458,10 +487,14 @@ static void tell(const tensor * t) {
     if (known && known->hash == hash) {
         return;
     }
+    const bool as_it_was = known && !known->hash && known->more == (int64_t) hash;
     enter(&tensors, t)->hash = hash;
     tell(t->view_src);
     void * buffer = t->buffer ? t->buffer : t->view_src ? t->view_src->buffer : NULL;
     buffer_lives(buffer);
+    if (as_it_was && note_again(t)) {
+        return;
+    }
     open_event("tensor");
     say(",\"at\":%llu,\"op\":", (unsigned long long) (uintptr_t) t);
     say_text(ASK(const char *, ggml_op_name, (int), t->op), 64);
@@ -523,9 +556,11 @@ static bool tell_graph(const void * graph) {
     }
     const uint64_t lists = hash_of(hash_of(3, head.leafs, sizeof(void *) * (size_t) head.n_leafs), head.nodes,
                                    sizeof(void *) * (size_t) head.n_nodes);
-    entry * known = find(&graphs, graph);
-    if (!known || known->hash != lists) {
-        enter(&graphs, graph)->hash = lists;
+    entry * known = enter(&graphs, graph);
+    const bool told = known->hash == lists, as_it_was = !known->hash && known->more == (int64_t) lists;
+    known->hash = lists;
+    say_again(as_it_was ? graph : NULL);
+    if (!told && !as_it_was) {
         open_event("graph");
         say(",\"at\":%llu", (unsigned long long) (uintptr_t) graph);
         say_addresses("leafs", head.leafs, head.n_leafs);
@@ -585,9 +620,11 @@ static void forget(const char * from, const char * to) {
     table * those[] = { &tensors, &graphs };
     for (size_t k = 0; k < 2; k++) {
         for (size_t row = 0; row < those[k]->room; row++) {
-            const char * key = those[k]->rows[row].key;
-            if (key && key >= from && key < to) {
-                those[k]->rows[row].hash = 0;
+            entry * one = &those[k]->rows[row];
+            const char * key = one->key;
+            if (key && key >= from && key < to && one->hash) {
+                one->more = (int64_t) one->hash;
+                one->hash = 0;
             }
         }
     }
@@ -606,6 +643,7 @@ static void touched_into(const char * kind, const tensor * t, size_t offset, siz
         return;
     }
     tell(t);
+    say_again(NULL);
     open_event(kind);
     say(",\"t\":%llu,\"from\":%zu,\"size\":%zu", (unsigned long long) (uintptr_t) t, offset, size);
     if (by) {
@@ -721,6 +759,7 @@ static const void * asked_to_compute(void * sched, const void * graph) {
                 tell(bare[count++] = head.leafs[k]);
             }
         }
+        say_again(NULL);
         if (count) {
             open_event("bare");
             say(",\"by\":%llu", (unsigned long long) (uintptr_t) sched);

@@ -56,6 +56,8 @@ class FollowedSessions:
         self._taken = 0
         self._in: dict[RecordedBuffer, list[_Session]] = {}
         """Buffer -> the sessions that have tensors in it."""
+        self._memories: dict[int, list[RecordedBuffer]] = {}
+        """Nodes of runs, which live as long as the log -> the buffers of a run."""
 
     @property
     def log(self) -> RecordLog:
@@ -94,7 +96,9 @@ class FollowedSessions:
 
     def _ran(self, run: RecordedRun) -> None:
         """Follow a run in the session whose compute memory it has; several become one by it."""
-        memories = memories_of(run)
+        if id(run.nodes) not in self._memories:
+            self._memories[id(run.nodes)] = memories_of(run)
+        memories = self._memories[id(run.nodes)]
         homes = [memory for memory in memories if memory.computes]
         near = {id(one): one for home in homes for one in self._in.get(home, ()) if home in one.homes}
         joined = [*near.values()] if homes else [one for one in self.sessions if not one.homes]

@@ -148,7 +148,7 @@ def _lanes(session: SessionPrograms, facts: list[RunFacts]) -> dict[RunFacts, in
     """Return which of several graphs that are alike a run computes: 0 where one is made after the
     other, so that the later stands for the earlier; more where they take turns.
     """
-    spans: dict[int, dict[tuple[int, ...], list[RunFacts]]] = {}
+    spans: dict[int, dict[Hashable, list[RunFacts]]] = {}
     for one in facts:
         if one.run is not None:
             generations = session.generations(one.run)
@@ -237,12 +237,9 @@ def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[Run
         "assumed": sorted({tensor.name for one in facts for tensor in one.assumed}),
         "of": part.of,
         "computes": [step.compute for step in part.steps],
-        **(
-            {"evaluations": [step.evaluation for step in part.steps]}
-            if any(step.evaluation for step in part.steps)
-            else {}
-        ),
     }
+    if any(step.evaluation for step in part.steps):
+        host["evaluations"] = [step.evaluation for step in part.steps]
     if any(step.copy is not None for step in part.steps):
         host["copies"] = [step.copy for step in part.steps]
     if any(step.taken for step in part.steps):

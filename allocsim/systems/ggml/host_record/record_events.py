@@ -1,31 +1,5 @@
 """The lines of a log of the recorder, as types: what is no such line is refused where it is read.
 
-| event | says |
-|---|---|
-| `start` | version of ggml, `inplace_ops`, version of the `recorder` |
-| `buffer`, `free` | a buffer of a backend: `at`, `base`, `size`, `usage`, `alignment`, `name`; it was given back |
-| `tensor` | a `ggml_tensor`, told when it is first seen and whenever it has changed |
-| `gone` | the memory `[from, to)` of a context is given back: its tensors are no more |
-| `graph` | leafs and nodes of a `ggml_cgraph` at `at`, told when the lists have changed |
-| `plan` | an allocator laid out a graph, `for` a scheduler or for itself (0) |
-| `reserve` | an allocator or scheduler made room for a graph: the `sizes` of its buffers behind it |
-| `reset` | a scheduler gave up what it had laid out: tensors of that graph lie in memory that is not theirs |
-| `bare`, `asked` | before a `run` of a scheduler: leafs that have no memory yet; a graph that it was given while it holds another, which it computes |
-| `opt` | a step of ggml_opt: `alloc` its graph, `eval`, `done` |
-| `set`, `get` | the host wrote or read `size` bytes of tensor `t` from byte `from`; `by` a backend: without waiting; what is read goes `into` an address |
-| `elements` | before a `run`: the `bytes` of a leaf, in base64, where they are other than those last told to lie there |
-| `run`, `ran` | a graph is computed; its call came back. `waits`: the call waits for the end; `backends`: those of its scheduler; `changed`, `same`: leafs whose bytes are other than, or as, the last run or call left them |
-| `sync` | the host waited for a backend or scheduler, whose `backends` are told |
-| `ended` | a scheduler, a backend or an event is given back: what lies there later is another one |
-| `record`, `wait` | of an event and a backend |
-| `backend` | of a scheduler with several: whether what is asked of it is `seen`, and whether it `queues`: else what it is asked for has ended when the call comes back |
-| `inside` | what a scheduler asks while it computes, in order: a `word` and whose it is |
-| `row` | llama.cpp: a `word` of a batch that is filled row by row: `add`, `share`, `position`, `clear` |
-| `batch`, `batched` | llama.cpp: a batch is computed with memory `by`, by `rows` of position and sequences or as `filled`; it ended with a `status` |
-| `taken` | llama.cpp: the host was given results that lie at an address |
-| `sequence` | llama.cpp: the host asked memory `by`: `remove`, `copy`, `keep`, `add`, `divide`, `clear`, `saved`, `restore`, `restored`, of a state with its `digest` |
-| `numbers`, `mask` | while a batch is computed, before a `run`: a leaf's whole numbers, or the finite columns of each row, as ends of ranges |
-
 Contract: addresses are numbers, never followed. Events have numbers `n` in the order in which they
 happened. What this module does not see: what follows from them.
 """
@@ -50,18 +24,19 @@ class RecordEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="e"):
 
 
 class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
-    """The first line."""
+    """The first line: version of ggml, ops that it takes in place, version of the recorder."""
 
     ggml: str
     inplace_ops: tuple[str, ...]
-    recorder: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    recorder: Annotated[int, msgspec.Meta(ge=1, le=6)] = 1
     """Version: 1 said of the restoring of a state its end alone, 2 when it begins, 3 says when
-    schedulers, backends and events end, 4 resets, reserves and steps, 5 what schedulers ask.
+    schedulers, backends and events end, 4 resets, reserves and steps, 5 what schedulers ask, 6 what
+    is there again.
     """
 
 
 class BufferTold(RecordEvent, frozen=True, kw_only=True, tag="buffer"):
-    """A buffer, when it is first seen."""
+    """A buffer of a backend, when it is first seen."""
 
     at: Address
     base: Address
@@ -78,14 +53,14 @@ class BufferFreed(RecordEvent, frozen=True, kw_only=True, tag="free"):
 
 
 class ContextGone(RecordEvent, frozen=True, kw_only=True, tag="gone", rename={"start": "from", "stop": "to"}):
-    """The memory of tensors is given back."""
+    """The memory of a context is given back: its tensors and graphs are no more."""
 
     start: Address
     stop: Address
 
 
 class TensorTold(RecordEvent, frozen=True, kw_only=True, tag="tensor"):
-    """A tensor as it is now."""
+    """A `ggml_tensor`, told when it is first seen and whenever it has changed."""
 
     at: Address
     op: str
@@ -104,15 +79,22 @@ class TensorTold(RecordEvent, frozen=True, kw_only=True, tag="tensor"):
 
 
 class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
-    """The lists of a graph as they are now."""
+    """Leafs and nodes of a `ggml_cgraph`, told when the lists have changed."""
 
     at: Address
     leafs: tuple[Address, ...]
     nodes: tuple[Address, ...]
 
 
+class ThereAgain(RecordEvent, frozen=True, kw_only=True, tag="again"):
+    """What lies where it lay when its memory was given back, and is as it was."""
+
+    tensors: tuple[Address, ...]
+    graph: Address = 0
+
+
 class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"scheduler": "for"}):
-    """An allocator laid out a graph, maybe for a scheduler."""
+    """An allocator laid out a graph, for a scheduler or for itself (0)."""
 
     by: Address
     graph: Address
@@ -120,13 +102,13 @@ class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"sched
 
 
 class SchedulerReset(RecordEvent, frozen=True, kw_only=True, tag="reset"):
-    """A scheduler gave up what it had laid out."""
+    """A scheduler gave up what it had laid out: that lies in memory that is not its own."""
 
     by: Address
 
 
 class Reserved(RecordEvent, frozen=True, kw_only=True, tag="reserve"):
-    """Room was made for a graph."""
+    """Room was made for a graph: the sizes of the buffers behind it."""
 
     by: Address
     graph: Address
@@ -135,14 +117,14 @@ class Reserved(RecordEvent, frozen=True, kw_only=True, tag="reserve"):
 
 
 class BareLeafs(RecordEvent, frozen=True, kw_only=True, tag="bare"):
-    """Leafs that have no memory when a scheduler is asked to compute."""
+    """Before a run: leafs that have no memory when a scheduler is asked to compute."""
 
     by: Address
     leafs: tuple[Address, ...]
 
 
 class GraphAsked(RecordEvent, frozen=True, kw_only=True, tag="asked"):
-    """A scheduler that holds another graph is asked to compute this one."""
+    """Before a run: a scheduler that holds another graph, and computes it, is given this."""
 
     by: Address
     graph: Address
@@ -157,7 +139,7 @@ class OptStep(RecordEvent, frozen=True, kw_only=True, tag="opt"):
 
 
 class HostWrote(RecordEvent, frozen=True, kw_only=True, tag="set", rename={"start": "from"}):
-    """The host wrote into a tensor."""
+    """The host wrote into a tensor; by a backend: without waiting."""
 
     t: Address
     start: Count
@@ -166,7 +148,7 @@ class HostWrote(RecordEvent, frozen=True, kw_only=True, tag="set", rename={"star
 
 
 class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start": "from"}):
-    """The host read from a tensor."""
+    """The host read from a tensor, into an address; by a backend: without waiting."""
 
     t: Address
     start: Count
@@ -176,14 +158,16 @@ class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start
 
 
 class ElementsTold(RecordEvent, frozen=True, kw_only=True, tag="elements"):
-    """What a leaf holds."""
+    """What a leaf holds, in base64, where that is other than was told to lie there last."""
 
     t: Address
     bytes: str
 
 
 class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
-    """A graph is computed."""
+    """A graph is computed. `waits`: the call waits for the end; `changed`, `same`: leafs whose
+    bytes are other than, or as, the last run or call left them.
+    """
 
     by: Address
     graph: Address
@@ -201,14 +185,14 @@ class RunEnded(RecordEvent, frozen=True, kw_only=True, tag="ran"):
 
 
 class Waited(RecordEvent, frozen=True, kw_only=True, tag="sync"):
-    """The host waited for a backend or scheduler."""
+    """The host waited for a backend, or for a scheduler and its backends."""
 
     by: Address
     backends: tuple[Address, ...] = ()
 
 
 class ActorEnded(RecordEvent, frozen=True, kw_only=True, tag="ended"):
-    """A scheduler, a backend or an event is given back."""
+    """A scheduler, a backend or an event is no more: what lies there later is another."""
 
     by: Address
 
@@ -228,7 +212,9 @@ class EventWaited(RecordEvent, frozen=True, kw_only=True, tag="wait"):
 
 
 class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
-    """A backend of a scheduler with several."""
+    """A backend of a scheduler with several: whether what is asked of it is `seen`, and whether it
+    `queues`; else what it is asked for has ended when the call comes back.
+    """
 
     at: Address
     name: str
@@ -254,7 +240,7 @@ class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", renam
 
 
 class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
-    """A batch of llama.cpp is filled."""
+    """llama.cpp: a batch is filled row by row."""
 
     by: Address
     word: Literal["add", "share", "position", "clear"]
@@ -263,7 +249,7 @@ class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
 
 
 class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
-    """A batch of llama.cpp is computed."""
+    """llama.cpp: a batch is computed; rows are of position and sequences."""
 
     by: Address
     thread: int
@@ -272,7 +258,7 @@ class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
 
 
 class BatchEnded(RecordEvent, frozen=True, kw_only=True, tag="batched"):
-    """The call that computed a batch came back."""
+    """llama.cpp: the call that computed a batch came back."""
 
     by: Address
     thread: int
@@ -280,13 +266,13 @@ class BatchEnded(RecordEvent, frozen=True, kw_only=True, tag="batched"):
 
 
 class ResultsTaken(RecordEvent, frozen=True, kw_only=True, tag="taken"):
-    """The host was given results of llama.cpp."""
+    """llama.cpp: the host was given results."""
 
     at: Address
 
 
 class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rename={"start": "from", "stop": "to"}):
-    """The host asked llama.cpp's memory for something."""
+    """llama.cpp: the host asked a memory for something."""
 
     by: Address
     word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored", "saved"]
@@ -300,22 +286,22 @@ class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rena
 
 
 class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):
-    """Whole numbers of a leaf."""
+    """While a batch is computed, before a run: whole numbers of a leaf."""
 
     t: Address
     values: tuple[Wide, ...]
 
 
 class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
-    """The finite columns of a leaf, row by row."""
+    """While a batch is computed: the finite columns of each row, as ends of ranges."""
 
     t: Address
     rows: tuple[tuple[Count, ...], ...]
 
 
 AnyEvent = (
-    Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | Planned | SchedulerReset | Reserved
-    | BareLeafs | GraphAsked | OptStep | HostWrote | HostRead | ElementsTold
+    Start | BufferTold | BufferFreed | ContextGone | TensorTold | GraphTold | ThereAgain | Planned | SchedulerReset
+    | Reserved | BareLeafs | GraphAsked | OptStep | HostWrote | HostRead | ElementsTold
     | RunBegins | RunEnded | Waited | ActorEnded | EventRecorded | EventWaited | BackendTold | SchedulerAsked
     | RowFilled | BatchBegins | BatchEnded | ResultsTaken | SequenceAsked | NumbersTold | MaskTold
 )  # fmt: skip

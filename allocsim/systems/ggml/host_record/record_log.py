@@ -25,7 +25,7 @@ O(lines). What this module does not see: what is wrong.
 import heapq
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -66,6 +66,7 @@ from allocsim.systems.ggml.host_record.record_events import (
     SequenceAsked,
     Start,
     TensorTold,
+    ThereAgain,
     Waited,
 )
 
@@ -129,6 +130,9 @@ class PlacedTensor:
     src: tuple[RecordedTensor | None, ...]
 
 
+Placed = tuple[PlacedTensor, ...]
+
+
 @dataclass(slots=True, eq=False)
 class RecordedRun:
     """One computation of a graph."""
@@ -141,10 +145,10 @@ class RecordedRun:
     backends: tuple[int, ...]
     """Those of the scheduler."""
     waits: bool
-    leafs: tuple[PlacedTensor, ...]
-    outside: tuple[PlacedTensor, ...]
+    leafs: Placed
+    outside: Placed
     """Roots of views that the graph does not hold."""
-    nodes: tuple[PlacedTensor, ...]
+    nodes: Placed
     copies: dict[RecordedTensor, RecordedTensor]
     """What a scheduler copies to another backend: the copy, and what it is a copy of."""
     changed: frozenset[RecordedTensor]
@@ -156,7 +160,7 @@ class RecordedRun:
     """What leafs of a batch of llama.cpp held, where they name its cells."""
     bare: frozenset[RecordedTensor] = frozenset()
     """Leafs that had no memory before the call that computed: nobody can have filled them."""
-    unmade: tuple[PlacedTensor, ...] = ()
+    unmade: Placed = ()
     """Results of the graph that was asked for and not computed: the scheduler held another."""
     step: int = 0
     """Which evaluation of ggml_opt it is part of, from 1; 0 for none."""
@@ -164,16 +168,16 @@ class RecordedRun:
     """What leafs held, in base64, where that was kept."""
     asked: list[SchedulerAsked] = field(default_factory=list)
     """What its scheduler asked of several backends, in order; all by their numbers."""
+    life: int = 0
+    """How often its graph was made anew as it was before."""
 
 
 Numbered = TypeVar("Numbered", Waited, EventRecorded, EventWaited, SchedulerAsked)
 
-Laid = tuple[
-    tuple[PlacedTensor, ...],
-    tuple[PlacedTensor, ...],
-    tuple[PlacedTensor, ...],
-    dict[RecordedTensor, RecordedTensor],
-]
+Lists = tuple[tuple[int, ...], tuple[int, ...]]
+"""Addresses of the leafs and of the nodes of a graph."""
+
+Laid = tuple[Placed, Placed, Placed, dict[RecordedTensor, RecordedTensor]]
 """Leafs, roots outside, nodes, and copies of a graph."""
 
 
@@ -234,9 +238,7 @@ class RecordLog:
     buffers: list[RecordedBuffer] = field(default_factory=list)
     runs: list[RecordedRun] = field(default_factory=list)
     happened: list[Happening] = field(default_factory=list)
-    """In order."""
     calls: list[MemoryCall] = field(default_factory=list)
-    """In order."""
     uploads: int = 0
     reads: int = 0
     reserved: dict[int, list[Reserved]] = field(default_factory=dict)
@@ -294,9 +296,21 @@ class LogReading:
         self.next = 0
         self.memory: dict[int, RecordedBuffer] = {}
         self.tensors: dict[int, RecordedTensor] = {}
-        self.graphs: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        self.laid: dict[int, Laid] = {}
-        """Graph -> its tensors as they were at its last run; none where anything was told since."""
+        self.graphs: dict[int, Lists] = {}
+        self.gone: dict[int, RecordedTensor] = {}
+        """Address -> the tensor that lay there when its memory was given back."""
+        self.gone_graphs: dict[int, Lists] = {}
+        """The same of graphs."""
+        self.there_again: dict[int, tuple[int, tuple[int, ...], dict[int, RecordedTensor]]] = {}
+        """Graph -> what was there again with it last, by addresses, as of a version."""
+        self.lives: Counter[int] = Counter()
+        """Graph -> how often it was there again."""
+        self.version = 0
+        """How often something new was told of a tensor or a buffer."""
+        self.laid: dict[int, tuple[int, Lists, Laid]] = {}
+        """Graph -> its lists and tensors as they were at its last run, as of a version."""
+        self.lays: dict[int, tuple[int, tuple[tuple[int, ...], ...]]] = {}
+        """By allocator or scheduler: what it laid out last, as of a version."""
         self.ends: Counter[int] = Counter()
         """By address, how many schedulers, backends and events were given back there."""
         self.backends: dict[int, tuple[int, ...]] = {}
@@ -353,8 +367,7 @@ class LogReading:
     def _take(self) -> None:
         number, _, event = heapq.heappop(self.early)
         self.next = max(self.next, number + 1)
-        if isinstance(event, TensorTold | GraphTold):
-            self.laid.clear()
+        self.version += isinstance(event, TensorTold | BufferTold)
         try:
             if isinstance(event, CellEvent):
                 self._follow_cells(event)
@@ -378,8 +391,8 @@ class LogReading:
                 self._told(event)
             case ContextGone():
                 self._gone(event)
-            case GraphTold():
-                self.graphs[event.at] = event.leafs, event.nodes
+            case GraphTold() | ThereAgain():
+                self._listed(event)
             case HostWrote() | HostRead() | ElementsTold():
                 self._touched(event)
             case BareLeafs() | GraphAsked() | Planned() | SchedulerReset() | Reserved() | OptStep():
@@ -399,16 +412,14 @@ class LogReading:
             case GraphAsked():
                 self.asked = event
             case Planned():
-                self._lays(
-                    event.scheduler or event.by,
-                    (self.tensors[at] for those in self.graphs[event.graph] for at in those),
-                )
+                self._lays(event.scheduler or event.by, self.graphs[event.graph])
             case Reserved():
                 self.log.reserved.setdefault(self._actor(event.by), []).append(event)
             case OptStep():
                 self.steps += event.word == "eval"
                 self.step = self.steps if event.word == "eval" else 0
             case SchedulerReset():
+                self.lays.pop(self._actor(event.by), None)
                 known = {**self.given_up, **self.given.pop(self._actor(event.by), {})}
                 self.given_up = {one: data for one, data in known.items() if self.tensors.get(one.told.at) is one}
 
@@ -471,10 +482,35 @@ class LogReading:
         known.told = event
 
     def _gone(self, event: ContextGone) -> None:
-        for table in (self.tensors, self.graphs):
-            for at in [at for at in table if event.start <= at < event.stop]:
-                del table[at]
-                self.laid.clear()
+        span = range(event.start, event.stop)
+        for at in _within(self.tensors, span):
+            self.gone[at] = self.tensors.pop(at)
+        for at in _within(self.graphs, span):
+            self.gone_graphs[at] = self.graphs.pop(at)
+
+    def _listed(self, event: GraphTold | ThereAgain) -> None:
+        """Take in the lists of a graph, or what is made anew as it was. With the whole of its graph
+        that goes on as what it was, in the same buffer, and where a planner sees the same flags.
+        """
+        if isinstance(event, GraphTold):
+            self.graphs[event.at] = event.leafs, event.nodes
+            return
+        *known, those = self.there_again.get(event.graph, (-1, (), {}))
+        if known != [self.version, event.tensors]:
+            those = {at: self.gone[at] for at in event.tensors}
+            for at, one in those.items():
+                same = one.memory is self.memory.get(one.told.buffer) and one.flags == one.told.flags
+                if not event.graph or not same:
+                    self._told(one.told)
+                    those[at] = self.tensors[at]
+                    self.version += 1
+        self.tensors.update(those)
+        if self.given_up:
+            self.given_up = {one: data for one, data in self.given_up.items() if those.get(one.told.at) is not one}
+        if event.graph:
+            self.there_again[event.graph] = self.version, event.tensors, those
+            self.graphs[event.graph] = self.gone_graphs[event.graph]
+            self.lives[event.graph] += 1
 
     def _touched(self, event: HostWrote | HostRead | ElementsTold) -> None:
         tensor = self.tensors[event.t]
@@ -541,13 +577,15 @@ class LogReading:
 
     def _ran(self, event: RunBegins) -> None:
         changed, same = (frozenset(self.tensors[at] for at in those) for those in (event.changed, event.same))
-        if event.graph not in self.laid:
-            self.laid[event.graph] = self._laid(event.graph)
-            if self._trampled(event, self.laid[event.graph]):
-                self.laid[event.graph] = self._laid(event.graph)
-            if event.backends:
-                self._lays(event.by, (one.tensor for those in self.laid[event.graph][:3] for one in those))
-        leafs, outside, nodes, copies = self.laid[event.graph]
+        lists = self.graphs[event.graph]
+        if self.laid.get(event.graph, ())[:2] != (self.version, lists):
+            laid = self._laid(event.graph)
+            if self._trampled(event, laid):
+                laid, self.version = self._laid(event.graph), self.version + 1
+            self.laid[event.graph] = self.version, lists, laid
+        leafs, outside, nodes, copies = self.laid[event.graph][2]
+        if event.backends:
+            self._lays(event.by, (*lists, tuple(one.told.at for one in outside)) if outside else lists)
         by, backends = self._actor(event.by), tuple(map(self._actor, event.backends))
         self.backends[by] = backends
         if event.waits:  # a call that waits for its own graph waits for what its backend was given before
@@ -556,6 +594,7 @@ class LogReading:
         run = RecordedRun(
             number, event.n, by, backends, event.waits, leafs, outside, nodes, copies, changed, same, event.thread,
             self.held, self.bare, self._unmade(event.by, nodes), self.step, self._held_by((*leafs, *outside, *nodes)),
+            life=self.lives[event.graph],
         )  # fmt: skip
         self.held, self.bare, self.asked = {}, frozenset(), None
         self.computing[by] = run
@@ -568,11 +607,16 @@ class LogReading:
         told = {one.tensor: (self.elements.get(one.told.data, ""), -(-one.told.nbytes // 3) * 4) for one in leafs}
         return {tensor: text for tensor, (text, length) in told.items() if text and len(text) == length}
 
-    def _lays(self, scheduler: int, tensors: Iterable[RecordedTensor]) -> None:
-        for one in tensors:
-            if one.memory is not None and one.memory.computes:
-                self.given[self._actor(scheduler)][one] = one.told.data
-                self.log.laid_by.setdefault(one.memory, self._actor(scheduler))
+    def _lays(self, scheduler: int, lists: tuple[tuple[int, ...], ...]) -> None:
+        actor = self._actor(scheduler)
+        if self.lays.get(actor) == (self.version, lists):
+            return
+        self.lays[actor] = self.version, lists
+        tensors = (self.tensors[at] for those in lists for at in those)
+        laid = [one for one in tensors if one.memory is not None and one.memory.computes]
+        self.given[actor].update((one, one.told.data) for one in laid)
+        for memory in {one.memory for one in laid if one.memory is not None}:
+            self.log.laid_by.setdefault(memory, actor)
 
     def _trampled(self, event: RunBegins, laid: Laid) -> bool:
         """Give back, each by itself, the memory of what a scheduler gave up, where this run needs
@@ -605,11 +649,13 @@ class LogReading:
             del self.given_up[one.tensor]
         return True
 
-    def _unmade(self, by: int, nodes: tuple[PlacedTensor, ...]) -> tuple[PlacedTensor, ...]:
+    def _unmade(self, by: int, nodes: Placed) -> Placed:
         """Return results that were asked for, and are no nodes of what is computed; of those, what
         no other takes.
         """
         _, listed = self.graphs[self.asked.graph] if self.asked and self.asked.by == by else ((), ())
+        if not listed:
+            return ()
         made = {one.tensor for one in nodes}
         unmade = [self._placed(at) for at in listed if self.tensors[at] not in made]
         taken = {source for one in unmade for source in one.src}
@@ -640,6 +686,12 @@ class LogReading:
         src = tuple(self.tensors[other] if other else None for other in told.src)
         view_src = self.tensors[told.view_src] if told.view_src else None
         return PlacedTensor(tensor, told, tensor.memory, tensor.flags, view_src, src)
+
+
+def _within(table: Collection[int], span: range) -> list[int]:
+    """Return the addresses of a span that are in a table."""
+    one, other = (span, table) if len(span) < len(table) else (table, span)
+    return [at for at in one if at in other]
 
 
 def _meets_others(laid: Laid, old: Container[RecordedTensor]) -> bool:

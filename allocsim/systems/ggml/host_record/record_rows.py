@@ -76,11 +76,11 @@ class SessionPrograms:
         names = self.references[id(run.nodes)]
         return {(names[root], start, stop) for root, start, stop in reads if root in names}
 
-    def generations(self, run: RecordedRun) -> tuple[int, ...]:
-        """Return which generation each tensor of a run is."""
+    def generations(self, run: RecordedRun) -> tuple[int, tuple[int, ...]]:
+        """Return which life of its graph a run is of, and which generation each tensor is."""
         if id(run.nodes) not in self.numbers:
             self.numbers[id(run.nodes)] = tuple(tensor.tensor.number for tensor in placed(run))
-        return self.numbers[id(run.nodes)]
+        return run.life, self.numbers[id(run.nodes)]
 
     def rows_of(self, run: RecordedRun) -> dict[str, Any]:
         """Return the rows of a run; those of runs that are alike are one object."""

@@ -39,7 +39,6 @@ import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -230,24 +229,17 @@ def guard(
     return found
 
 
-def guard_each(
-    child: Child,
-    ops: Sequence[SingleOp],
-    *,
-    seed: int = 0,
-    threads: Sequence[int] = THREADS,
-    patience: float = 0,
-    reads: bool = True,
-) -> list[Guarded]:
-    """Run ops in a fork; where one ends it, that one is convicted and the rest run in another.
+def guard_each(child: Child, ops: Sequence[SingleOp], *, patience: float = 0, **how: Any) -> list[Guarded]:
+    """Guard ops in a fork; where one ends it, that one is convicted and the rest run in another.
 
+    `how` as for `guard`.
     `patience`: seconds for an op alone, where one that takes longer is to be convicted; 0 is none.
     """
     if not ops:
         return []
     allowed = patience if len(ops) == 1 else HURRY * patience
     try:
-        return list(child.call(guard, ops, seed=seed, threads=threads, patience=allowed, reads=reads))
+        return list(child.call(guard, ops, patience=allowed, **how))
     except ChildDiedError as died:
         if len(ops) == 1:
             if died.signal == signal.SIGALRM:
@@ -256,8 +248,8 @@ def guard_each(
                 return [Guarded(refused=died.said or str(died))]
             return [Guarded(misdeeds=(Misdeed(kind="Crash", said=str(died)),))]
     half = len(ops) // 2
-    again = partial(guard_each, child, seed=seed, threads=threads, patience=patience, reads=reads)
-    return [*again(ops[:half]), *again(ops[half:])]
+    parts = (ops[:half], ops[half:])
+    return [one for part in parts for one in guard_each(child, part, patience=patience, **how)]
 
 
 def _guarded(library: Library, rows: Rows, seed: int, threads: Sequence[int], *, reads: bool) -> Guarded:

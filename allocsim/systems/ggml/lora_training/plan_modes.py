@@ -12,7 +12,6 @@ What this module does not see: which mode is right; compare with `apart`, where 
 twice.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -109,29 +108,3 @@ def gradients(
         feed(model, arrays)
         model.run()
         return {name: ws.get(tensor) for name, tensor in model.gradients.items()}
-
-
-def layer_ratios(reference: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> list[dict[str, float]]:
-    """Compare gradients layer by layer.
-
-    Norms, their ratio (reference over found) and the cosine between them.
-    """
-    layers = sorted({int(name[1 : name.index(".")]) for name in reference})
-    rows = []
-    for layer in layers:
-        names = [name for name in reference if name.startswith(f"L{layer}.")]
-        want, got = (
-            np.concatenate([side[name].ravel().astype(np.float64) for name in names]) for side in (reference, found)
-        )
-        norm, other = float(np.linalg.norm(want)), float(np.linalg.norm(got))
-        rows.append(
-            {
-                "layer": layer,
-                "reference_norm": norm,
-                "norm": other,
-                "ratio": norm / other if other else float("inf"),
-                "cosine": float(want @ got) / (norm * other) if norm and other else float("nan"),
-                "max_error": float(np.abs(want - got).max()),
-            }
-        )
-    return rows

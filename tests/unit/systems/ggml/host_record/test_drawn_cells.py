@@ -285,7 +285,7 @@ def test_a_log_of_a_known_recorder_is_read(tmp_path, number):
 
 def test_a_log_of_a_newer_recorder_is_refused_in_a_line(tmp_path):
     log = _begun()
-    log.events[0]["recorder"] = 6
+    log.events[0]["recorder"] = 7
     with pytest.raises(DocumentError, match=r"line 1.*recorder"):
         log.read(tmp_path)
 

@@ -319,6 +319,33 @@ def test_view_of_before_a_reset_whose_root_is_laid_elsewhere_is_named() -> None:
         [*documents_of(reading.log)]
 
 
+def _told_anew(log: Path) -> bytes:
+    """Return a log in which all that is there again is told once more, in full."""
+    told: dict[tuple[str, int], dict[str, Any]] = {}
+    events = []
+    for event in map(json.loads, log.read_text().splitlines()):
+        if event["e"] in {"tensor", "graph"}:
+            told[event["e"], event["at"]] = event
+        again = event["e"] == "again"
+        events += [told["tensor", at] for at in event["tensors"]] if again else [event]
+        events += [told["graph", event["graph"]]] if again and event["graph"] else []
+    return b"".join(json.dumps({**event, "n": n}).encode() + b"\n" for n, event in enumerate(events))
+
+
+def test_a_graph_made_anew_as_it_was_is_told_in_a_line(built: Path, tmp_path: Path) -> None:
+    """It is a further graph all the same: documents and findings are those of a log that tells every tensor again."""
+    documents = recorded(tmp_path, [str(built / "thirty_layers"), "12", "8", "4", "anew", "wrong"])
+    log = tmp_path / "log.jsonl"
+    again = [event for event in map(json.loads, log.read_text().splitlines()) if event["e"] == "again"]
+    assert any(event["graph"] and len(event["tensors"]) > 3000 for event in again)
+    reading = LogReading("log")
+    reading.feed(_told_anew(log))
+    assert [*map(dumps, documents_of(reading.log))] == [*map(dumps, documents)]
+    reading = LogReading("log")
+    with pytest.raises(DocumentError, match="event 0: names 7, where nothing was told to be"):
+        reading.feed(b'{"e":"again","n":0,"tensors":[7],"graph":0}\n')
+
+
 @pytest.mark.parametrize("graph", ["kept", "anew"])
 def test_steps_that_are_alike_are_judged_once(graph: str, built: Path, tmp_path: Path) -> None:
     """Of 12 steps of 30 layers, in one graph or in one made anew each time, those after the third are no news."""
