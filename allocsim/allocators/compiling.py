@@ -5,11 +5,14 @@ signature is given.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import numba
+from numba import types
 
 _njit: Any = numba.njit  # its overloads know no tuples of signatures
+_unliteral: Any = types.unliteral
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -25,9 +28,17 @@ def compiled(*signature: str, allocates: bool = True) -> Callable[[Function], Fu
 
     def decorate(function: Function) -> Function:
         try:
-            dispatcher: Function = _njit(*signature, cache=True, **options)(function)
+            dispatcher: Any = _njit(*signature, cache=True, **options)(function)
         except RuntimeError:  # numba found no folder to write to
             dispatcher = _njit(*signature, **options)(function)
-        return dispatcher
+        dispatcher.get_call_template = partial(_for_any_number, dispatcher.get_call_template)
+        return cast("Function", dispatcher)
 
     return decorate
+
+
+def _for_any_number(template: Callable[..., Any], given: Any, named: Any) -> Any:
+    """Return what a call of compiled code by compiled code takes: else a function would be compiled
+    anew for each constant that it is called with.
+    """
+    return template([_unliteral(kind) for kind in given], named)

@@ -105,8 +105,18 @@ def empty(memories: Sequence[tuple[int, Sequence[int | None]]], room: int) -> tu
 def _wider(blocks: Int64s) -> Int64s:
     """Return the lists of free blocks with twice the room."""
     wider = np.empty((blocks.shape[0], 2 * blocks.shape[1], 2), dtype=np.int64)
-    wider[:, : blocks.shape[1]] = blocks
+    for chunk in range(blocks.shape[0]):
+        for block in range(blocks.shape[1]):
+            wider[chunk, block, 0], wider[chunk, block, 1] = blocks[chunk, block, 0], blocks[chunk, block, 1]
     return wider
+
+
+@compiled(allocates=False)
+def _shift(mine: Int64s, first: Any, stop: Any, by: Any) -> None:
+    """Move the free blocks `[first, stop)` by so many places."""
+    for turn in range(stop - first):
+        block = stop - 1 - turn if by > 0 else first + turn
+        mine[block + by, 0], mine[block + by, 1] = mine[block, 0], mine[block, 1]
 
 
 @compiled()
@@ -115,7 +125,7 @@ def take(blocks: Int64s, chunks: Chunks, chunk: Any, block: Any, start: Any, siz
     mine, count = blocks[chunk], chunks.filled[chunk]
     low, high, stop = mine[block, 0], mine[block, 1], start + size
     if low < start and stop < high:
-        mine[block + 2 : count + 1] = mine[block + 1 : count].copy()
+        _shift(mine, block + 1, count, np.int64(1))
         mine[block, 1], mine[block + 1, 0], mine[block + 1, 1] = start, stop, high
         count += 1
     elif low < start:
@@ -123,7 +133,7 @@ def take(blocks: Int64s, chunks: Chunks, chunk: Any, block: Any, start: Any, siz
     elif stop < high:
         mine[block, 0] = stop
     else:
-        mine[block : count - 1] = mine[block + 1 : count].copy()
+        _shift(mine, block + 1, count, np.int64(-1))
         count -= 1
     chunks.filled[chunk] = count
     chunks.used[chunk] = max(chunks.used[chunk], stop)
@@ -154,10 +164,8 @@ def give(blocks: Int64s, chunks: Chunks, chunk: Any, start: Any, stop: Any) -> N
     while last < count and mine[last, 0] <= stop:
         start, stop = min(start, mine[last, 0]), max(stop, mine[last, 1])
         last += 1
-    if last == first:
-        mine[first + 1 : count + 1] = mine[first:count].copy()
-    elif last > first + 1:
-        mine[first + 1 : count - (last - first - 1)] = mine[last:count].copy()
+    if last != first + 1:
+        _shift(mine, last, count, first + 1 - last)
     mine[first, 0], mine[first, 1] = start, stop
     chunks.filled[chunk] = count + 1 - (last - first)
     chunks.most[chunk] = max(chunks.most[chunk], chunks.filled[chunk])
@@ -280,8 +288,9 @@ def walk(  # noqa: PLR0917 - compiled
             if whole > kept:
                 heappush(dying, (stop[donor], np.int64(donor), offset[donor] + kept, whole - kept))
         else:
-            if chunks.filled[chunks.begins[here] : chunks.begins[here + 1]].max() == blocks.shape[1]:
-                blocks = _wider(blocks)
+            for chunk in range(chunks.begins[here], chunks.begins[here + 1]):
+                if chunks.filled[chunk] == blocks.shape[1]:
+                    blocks = _wider(blocks)
             chunk, place = alloc(blocks, chunks, here, nbytes[buffer], asked.step[buffer])
             if chunk < 0 and nbytes[buffer]:
                 return events[:told], int(buffer)

@@ -76,17 +76,49 @@ def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> tuple
             for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
                 if asked[begins[kind] + place] > 0:
                     room[begins[kind] + place + 1] += 1
-    return np.cumsum(room), asked
+    for window in range(begins[-1]):
+        room[window + 1] += room[window]
+    return room, asked
+
+
+@compiled(allocates=False)
+def _sort(rows: Int64s, first: Any, stop: Any) -> None:
+    """Sort the rows [first, stop) by their first column, as Shell does: numba takes seconds to
+    compile numpy's sorts. O(n^1.5), O(n log n) where they are in order.
+    """
+    gap = 1
+    while 3 * gap < stop - first:
+        gap = 3 * gap + 1
+    while gap:
+        for row in range(first + gap, stop):
+            place = row
+            while place - gap >= first and rows[place - gap, 0] > rows[place, 0]:
+                for column in range(rows.shape[1]):
+                    rows[place, column], rows[place - gap, column] = rows[place - gap, column], rows[place, column]
+                place -= gap
+        gap //= 3
+
+
+@compiled(allocates=False)
+def _before(rows: Int64s, number: Any) -> int:
+    """Return how many rows, in order of their first column, are less than a number."""
+    low, high = 0, len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle, 0] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @compiled()
 def _in_order(entries: Int64s, begin: Any, done: Any, end: Any) -> None:
     """Put the entries from `done` on among those before it, which are in order of offset."""
-    order = np.argsort(entries[done:end, 0], kind="mergesort")
+    _sort(entries, done, end)
     late = entries[done:end].copy()
     here, place = done - 1, end - 1
-    for turn in range(end - done - 1, -1, -1):
-        row = order[turn]
+    for row in range(end - done - 1, -1, -1):
         while here >= begin and entries[here, 0] > late[row, 0]:
             for column in range(3):
                 entries[place, column] = entries[here, column]
@@ -190,8 +222,12 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
     offset = np.zeros(count, dtype=np.int64)
     if count == 0:
         return offset, -1
-    born = np.sort(start)
-    first, past = np.searchsorted(born, start), np.searchsorted(born, stop)
+    born, first, past = np.empty((count, 1), dtype=np.int64), np.empty_like(start), np.empty_like(start)
+    for row in range(count):
+        born[row, 0] = start[row]
+    _sort(born, 0, count)
+    for row in range(count):
+        first[row], past[row] = _before(born, start[row]), _before(born, stop[row])
     half = WINDOW
     halves, begins = _kinds(first, past, half)
     # rows that live long meet many small windows
@@ -206,7 +242,10 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
         halves, begins = _kinds(first, past, half)
     room, asking = _rooms(first, past, halves, begins)
     entries = np.empty((room[-1], 3), dtype=np.int64)  # bottom, top and life
-    behind = np.empty((np.diff(room).max() + 1, 2), dtype=np.int64)
+    most = 0
+    for window in range(len(room) - 1):
+        most = max(most, room[window + 1] - room[window])
+    behind = np.empty((most + 1, 2), dtype=np.int64)
     # where of each window the late entries begin, those that are in no order, and its room
     late, done, filled = room[:-1].copy(), room[:-1].copy(), room[:-1].copy()
     for turn in range(2):
@@ -230,8 +269,8 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                     _in_order(entries, begin, late[window], end)
                     late[window] = end
                 tail = late[window]
-                lists = entries[begin:tail], entries[tail:end]
-                at = _gap(*lists, first[row], past[row], size, alignment[row], best, behind)
+                early, after = entries[begin:tail], entries[tail:end]
+                at = _gap(early, after, first[row], past[row], size, alignment[row], best, behind)
                 if at > limit - size:
                     return offset, int(row)
             offset[row] = at
@@ -316,7 +355,8 @@ def fit_each(
         found, row = sweep(turns, mine, limits[arena], best) if swept else fit(turns, mine, limits[arena], best)
         if row >= 0:
             return offsets, low + row
-        offsets[low:high] = found
+        for turn in range(high - low):
+            offsets[low + turn] = found[turn]
     return offsets, -1
 
 

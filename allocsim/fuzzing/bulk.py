@@ -237,10 +237,10 @@ def _assembled(
     uniform: bool,
     runnable: bool,
 ) -> Batch:
-    from allocsim.fuzzing.bulk_kernel import assemble  # noqa: PLC0415 - numba
+    from allocsim.fuzzing.bulk_kernel import assemble, room  # noqa: PLC0415 - numba
 
     tables = ProgramTables.room(len(lengths))
-    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, tables)
+    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, tables, room())
     arenas = [
         Arena(name=f"a{index}", alignment=alignment, capacity=capacity)
         for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))

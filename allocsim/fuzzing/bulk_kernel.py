@@ -72,8 +72,13 @@ GATHERED = np.array([0, 3, 4, 5, 6, 7, 8, 9], dtype=np.int64)
 FEW = 4
 """Every second `GATHER` of more operands has inputs made where there are fewer values to read."""
 
+Kept = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
+"""Rows of each table so far, and before this program; of each value the elements it covers, of each
+buffer those written, as bits; of each value its buffer, its first row of dims, whether an op made
+it, and whether it was written over."""
 
-@compiled()
+
+@compiled(allocates=False)
 def covered(dims: Int64s, first: int, count: int, offset: int) -> np.uint64:
     """Return the elements of its buffer that a layout covers, as bits."""
     mask = np.uint64(0)
@@ -88,7 +93,7 @@ def covered(dims: Int64s, first: int, count: int, offset: int) -> np.uint64:
     return mask
 
 
-@compiled()
+@compiled(allocates=False)
 def elements(dims: Int64s, first: int, count: int) -> int:
     """Return how many elements a shape has."""
     total = 1
@@ -97,7 +102,7 @@ def elements(dims: Int64s, first: int, count: int) -> int:
     return total
 
 
-@compiled()
+@compiled(allocates=False)
 def bits(mask: np.uint64) -> int:
     """Return how many bits are set."""
     count = 0
@@ -107,7 +112,7 @@ def bits(mask: np.uint64) -> int:
     return count
 
 
-@compiled()
+@compiled(allocates=False)
 def alike(dims: Int64s, first: int, count: int, other: int, other_count: int, strides: bool) -> bool:  # noqa: FBT001, PLR0917 - compiled
     """Return whether two shapes are equal, and, if asked, the strides that matter."""
     if count != other_count:
@@ -120,7 +125,7 @@ def alike(dims: Int64s, first: int, count: int, other: int, other_count: int, st
     return True
 
 
-@compiled()
+@compiled(allocates=False)
 def readable(count: int, state: Int64s, masks: Int64s, written: Int64s) -> int:
     """Return how many values can be read."""
     able = 0
@@ -130,7 +135,7 @@ def readable(count: int, state: Int64s, masks: Int64s, written: Int64s) -> int:
     return able
 
 
-@compiled()
+@compiled(allocates=False)
 def pick(choice: int, count: int, state: Int64s, masks: Int64s, written: Int64s) -> int:
     """Return the value that is `choice`-th from the newest of those that can be read.
 
@@ -156,7 +161,71 @@ def pick(choice: int, count: int, state: Int64s, masks: Int64s, written: Int64s)
     return -1
 
 
-@compiled()
+@compiled(allocates=False)
+def put_two(dims: Int64s, at: int, length: int, stride: int) -> None:
+    """Fill a row of two columns."""
+    dims[at, 0], dims[at, 1] = length, stride
+
+
+@compiled(allocates=False)
+def copy_two(dims: Int64s, to: int, first: int, count: int) -> None:
+    """Copy rows of two columns, from `first` on."""
+    for row in range(count):
+        dims[to + row, 0], dims[to + row, 1] = dims[first + row, 0], dims[first + row, 1]
+
+
+@compiled(allocates=False)
+def pack(dims: Int64s, to: int, first: int, count: int) -> None:
+    """Give a shape the strides of one that lies without gaps, in rows from `to` on."""
+    stride = 1
+    for row in range(count - 1, -1, -1):
+        dims[to + row, 0], dims[to + row, 1] = dims[first + row, 0], stride
+        stride *= dims[first + row, 0]
+
+
+@compiled(allocates=False)
+def append(column: Int64s, number: int, at: Int64s, table: int) -> None:
+    """Add a row of one column to a table."""
+    column[at[table]] = number
+    at[table] += 1
+
+
+@compiled(allocates=False)
+def add_buffer(buffers: Int64s, at: Int64s, size: int, arena: int, alignment: int, role: int) -> None:  # noqa: PLR0917 - compiled
+    """Add a buffer."""
+    row = at[BUFFER]
+    buffers[row, 0], buffers[row, 1], buffers[row, 2], buffers[row, 3] = size, arena, alignment, role
+    at[BUFFER] += 1
+
+
+@compiled(allocates=False)
+def add_value(  # noqa: PLR0917 - compiled
+    values: Int64s, dims: Int64s, kept: Kept, target: int, offset: int, dim: int, rank: int, made: int
+) -> None:
+    """Add a value of a buffer, and what is kept in mind of it."""
+    at, home, masks, _, state = kept
+    row, local = at[VALUE], at[VALUE] - home[VALUE]
+    values[row, 0], values[row, 1], values[row, 2] = target, offset, rank
+    state[local, 0], state[local, 1], state[local, 2], state[local, 3] = target, dim, made, 0
+    masks[local] = np.int64(covered(dims, dim, rank, offset))
+    at[VALUE] += 1
+
+
+@compiled(allocates=False)
+def finish(ops: Int64s, at: Int64s, kind: int, operands: int, results: int) -> None:
+    """Say what an op is, and go on to the next."""
+    ops[at[OP], 0], ops[at[OP], 3], ops[at[OP], 4] = kind, operands, results
+    at[OP] += 1
+
+
+def room() -> Kept:
+    """Return what is kept in mind of a program, of which nothing is made yet."""
+    number, width = 64, len(ProgramTables._fields) - 1
+    made = [np.zeros(shape, dtype=np.int64) for shape in (width, width, number, number, (number, 4))]
+    return made[0], made[1], made[2], made[3], made[4]
+
+
+@compiled(allocates=False)
 def assemble(  # noqa: PLR0917 - compiled
     codes: Int64s,
     lengths: Int64s,
@@ -165,22 +234,19 @@ def assemble(  # noqa: PLR0917 - compiled
     uniform: bool,  # noqa: FBT001
     runnable: bool,  # noqa: FBT001
     tables: ProgramTables,
+    kept: Kept,
 ) -> None:
     """Carry out codes (programs, steps, columns of `CODES`) into tables; of each program `lengths`.
 
     `alignments` are those of the arenas; `uniform` gives every buffer that of its arena; `runnable`
-    makes only ops the engine has kernels for.
+    makes only ops the engine has kernels for; `kept` is `room()`.
     """
     buffers, values, dims, ops, operands, results, pairs, starts = tables
     arenas = len(alignments)
-    at = np.zeros(7, dtype=np.int64)
-    state = np.zeros((64, 4), dtype=np.int64)  # buffer, first dim, made?, written over?
-    masks = np.zeros(64, dtype=np.int64)
-    written = np.zeros(64, dtype=np.int64)
-    home = np.zeros(7, dtype=np.int64)
+    at, home, masks, written, state = kept
     for program in range(len(lengths)):
-        home[:] = at
-        starts[program] = at
+        for table in range(len(at)):
+            home[table] = starts[program, table] = at[table]
         persistent = -1
         upcoming = 0
         while upcoming < lengths[program]:
@@ -213,53 +279,38 @@ def assemble(  # noqa: PLR0917 - compiled
                 alignment = 16 if own == 6 else 64
             count_before = at[VALUE]
             if action == UNUSED:
-                buffers[at[BUFFER]] = LENGTHS[j], arena, alignment, 0
-                at[BUFFER] += 1
+                add_buffer(buffers, at, LENGTHS[j], arena, alignment, 0)
                 continue
             if action == PERSIST:
                 if persistent < 0:
                     persistent = at[BUFFER] - home[BUFFER]
-                    buffers[at[BUFFER]] = 8, arena, 4, STATE if flag and not runnable else PARAMETER
+                    add_buffer(buffers, at, 8, arena, 4, STATE if flag and not runnable else PARAMETER)
                     written[persistent] = 255
-                    at[BUFFER] += 1
                 local = at[VALUE] - home[VALUE]
-                values[at[VALUE]] = persistent, 4 * (j % 2), 1
-                dims[at[DIM]] = 4, 1
-                state[local] = persistent, at[DIM], 0, 0
-                masks[local] = np.int64(covered(dims, at[DIM], 1, 4 * (j % 2)))
-                at[VALUE] += 1
+                put_two(dims, at[DIM], 4, 1)
+                add_value(values, dims, kept, persistent, 4 * (j % 2), at[DIM], 1, 0)
                 at[DIM] += 1
                 continue
             op = at[OP]
-            ops[op] = 0, 1, codes[program, turn, 7] % streams, 0, 0, 0
+            ops[op, 1], ops[op, 2], ops[op, 5] = 1, codes[program, turn, 7] % streams, 0
             if action == DOWNLOAD:
-                ops[op, 0], ops[op, 3] = READ, 1
-                operands[at[OPERAND]] = first
-                at[OPERAND] += 1
-                at[OP] += 1
+                append(operands, first, at, OPERAND)
+                finish(ops, at, READ, 1, 0)
                 continue
             local = at[VALUE] - home[VALUE]
             if action == UPLOAD:
                 fresh = at[BUFFER] - home[BUFFER]
                 length = LENGTHS[j]
-                buffers[at[BUFFER]] = length, arena, alignment, INPUT
-                values[at[VALUE]] = fresh, 0, 2 if flag and length > 1 else 1
-                state[local] = fresh, at[DIM], 1, 0
-                if flag and length > 1:
-                    dims[at[DIM]] = 2, length // 2
-                    dims[at[DIM] + 1] = length // 2, 1
-                    at[DIM] += 2
-                else:
-                    dims[at[DIM]] = length, 1
-                    at[DIM] += 1
-                masks[local] = np.int64(covered(dims, state[local, 1], values[at[VALUE], 2], 0))
+                add_buffer(buffers, at, length, arena, alignment, INPUT)
+                here, rank = at[DIM], 2 if flag and length > 1 else 1
+                if rank == 2:
+                    put_two(dims, here, 2, length // 2)
+                put_two(dims, here + rank - 1, length // rank, 1)
+                at[DIM] += rank
+                add_value(values, dims, kept, fresh, 0, here, rank, 1)
                 written[fresh] = masks[local]
-                ops[op, 0], ops[op, 4] = WRITE, 1
-                results[at[RESULT]] = local
-                at[RESULT] += 1
-                at[BUFFER] += 1
-                at[VALUE] += 1
-                at[OP] += 1
+                append(results, local, at, RESULT)
+                finish(ops, at, WRITE, 0, 1)
                 continue
             dim, rank = state[first, 1], values[home[VALUE] + first, 2]
             if action == VIEW:
@@ -272,70 +323,53 @@ def assemble(  # noqa: PLR0917 - compiled
                 here = at[DIM]
                 way = j % 6
                 if rank < 2 and (way == 2 or not many):  # broadcast
-                    dims[here] = k % 3, 0
-                    if rank:
-                        dims[here + 1] = dims[dim]
+                    put_two(dims, here, k % 3, 0)
+                    copy_two(dims, here + 1, dim, rank)
                     rank += 1
                 else:
-                    for axis in range(rank):
-                        dims[here + axis] = dims[dim + axis]
+                    copy_two(dims, here, dim, rank)
                     if way == 1 and many:  # flipped
                         offset += dims[dim + longest, 1] * (many - 1)
                         dims[here + longest, 1] = -dims[dim + longest, 1]
                     elif way == 3 and rank == 2:  # transposed
-                        dims[here], dims[here + 1] = dims[dim + 1].copy(), dims[dim].copy()
+                        copy_two(dims, here, dim + 1, 1)
+                        copy_two(dims, here + 1, dim, 1)
                     elif way == 4 and many:  # every second
-                        dims[here + longest] = (many + 1) // 2, 2 * dims[dim + longest, 1]
+                        put_two(dims, here + longest, (many + 1) // 2, 2 * dims[dim + longest, 1])
                     elif many:  # a slice
                         cut = k % many
                         offset += cut * dims[dim + longest, 1]
                         dims[here + longest, 0] = many - cut
-                values[at[VALUE]] = state[first, 0], offset, rank
-                state[local] = state[first, 0], here, 0, 0
-                masks[local] = np.int64(covered(dims, here, rank, offset))
-                ops[op, 0], ops[op, 3], ops[op, 4] = LOOK, 1, 1
-                operands[at[OPERAND]] = first
-                results[at[RESULT]] = local
-                at[OPERAND] += 1
-                at[RESULT] += 1
+                add_value(values, dims, kept, state[first, 0], offset, here, rank, 0)
                 at[DIM] += rank
-                at[VALUE] += 1
-                at[OP] += 1
+                append(operands, first, at, OPERAND)
+                append(results, local, at, RESULT)
+                finish(ops, at, LOOK, 1, 1)
                 continue
             if action in (GATHER, PASS_ON):  # none, three to twelve operands, or the one that a `same` hands on
                 count = many if action == GATHER else 1
                 size = elements(dims, dim, rank) if count else LENGTHS[i]
                 fresh = at[BUFFER] - home[BUFFER]
-                buffers[at[BUFFER]] = size, arena, alignment, 0
-                values[at[VALUE]] = fresh, 0, rank if count else 1
+                add_buffer(buffers, at, size, arena, alignment, 0)
                 here = at[DIM]
                 if count:
-                    stride = 1
-                    for axis in range(rank - 1, -1, -1):
-                        dims[here + axis] = dims[dim + axis, 0], stride
-                        stride *= dims[dim + axis, 0]
-                    at[DIM] += rank
+                    pack(dims, here, dim, rank)
                 else:
-                    dims[here] = size, 1
-                    at[DIM] += 1
+                    rank = 1
+                    put_two(dims, here, size, 1)
+                at[DIM] += rank
                 for operand in range(count):
-                    operands[at[OPERAND]] = pick(i + operand, local, state, masks, written)
-                    at[OPERAND] += 1
-                state[local] = fresh, here, 1, 0
-                masks[local] = np.int64(covered(dims, here, values[at[VALUE], 2], 0))
+                    append(operands, pick(i + operand, local, state, masks, written), at, OPERAND)
+                add_value(values, dims, kept, fresh, 0, here, rank, 1)
                 written[fresh] = masks[local]
                 if action == GATHER and k % 4 == 3:
                     ops[op, 1] = 0
                 elif action == GATHER and count and k % 2 == 0 and alike(dims, dim, rank, here, rank, True):
-                    pairs[at[PAIR]] = 0, 0
+                    put_two(pairs, at[PAIR], 0, 0)
                     at[PAIR] += 1
                     ops[op, 5] = 1
-                results[at[RESULT]] = local
-                at[RESULT] += 1
-                ops[op, 0], ops[op, 3], ops[op, 4] = MERGE if action == GATHER else HAND_ON, count, 1
-                at[BUFFER] += 1
-                at[VALUE] += 1
-                at[OP] += 1
+                append(results, local, at, RESULT)
+                finish(ops, at, MERGE if action == GATHER else HAND_ON, count, 1)
                 continue
             # everything else computes from one operand or two
             second = first
@@ -352,46 +386,33 @@ def assemble(  # noqa: PLR0917 - compiled
                     second = first
                 if bits(mask) != size or buffers[home[BUFFER] + state[first, 0], 3] == PARAMETER:
                     action = COMPUTE_TWO
+            offset, here = 0, at[DIM]
             if action == MUTATE:
-                target = state[first, 0]
-                values[at[VALUE]] = target, values[home[VALUE] + first, 1], rank
-                for axis in range(rank):
-                    dims[at[DIM] + axis] = dims[dim + axis]
+                target, offset = state[first, 0], values[home[VALUE] + first, 1]
+                copy_two(dims, here, dim, rank)
             else:
                 target = at[BUFFER] - home[BUFFER]
-                buffers[at[BUFFER]] = size, arena, alignment, 0
-                at[BUFFER] += 1
+                add_buffer(buffers, at, size, arena, alignment, 0)
                 written[target] = 0
-                values[at[VALUE]] = target, 0, rank
-                stride = 1
-                for axis in range(rank - 1, -1, -1):
-                    dims[at[DIM] + axis] = dims[dim + axis, 0], stride
-                    stride *= dims[dim + axis, 0]
-            state[local] = target, at[DIM], 1, 0
+                pack(dims, here, dim, rank)
             at[DIM] += rank
-            masks[local] = np.int64(covered(dims, state[local, 1], rank, values[at[VALUE], 1]))
-            at[VALUE] += 1
+            add_value(values, dims, kept, target, offset, here, rank, 1)
             made = 1
             if action in (SEVERAL, WORKSPACE):
                 twin = at[BUFFER] - home[BUFFER]
                 length = size if action == SEVERAL else LENGTHS[j]
                 beside = codes[program, turn, 8] % arenas
-                buffers[at[BUFFER]] = length, beside, alignments[beside], 0
-                at[BUFFER] += 1
+                add_buffer(buffers, at, length, beside, alignments[beside], 0)
                 written[twin] = 0
                 here = at[DIM]
                 if action == SEVERAL:
-                    for axis in range(rank):
-                        dims[here + axis] = dims[state[local, 1] + axis]
-                    values[at[VALUE]] = twin, 0, rank
-                    at[DIM] += rank
+                    copy_two(dims, here, state[local, 1], rank)
                 else:
-                    dims[here] = length, 1
-                    values[at[VALUE]] = twin, 0, 1
-                    at[DIM] += 1
-                state[local + 1] = twin, here, 1, 1 if action == WORKSPACE else 0  # a workspace is never read
-                masks[local + 1] = np.int64(covered(dims, here, values[at[VALUE], 2], 0))
-                at[VALUE] += 1
+                    put_two(dims, here, length, 1)
+                dimensions = rank if action == SEVERAL else 1
+                at[DIM] += dimensions
+                add_value(values, dims, kept, twin, 0, here, dimensions, 1)
+                state[local + 1, 3] = action == WORKSPACE  # it is never read
                 made = 2
             # what is declared: all pairs of equal layout, the first alone, none, or nobody knows
             count = 1 if action == COMPUTE_ONE or (not two and action in (SEVERAL, WORKSPACE, UNKNOWN)) else 2
@@ -409,15 +430,13 @@ def assemble(  # noqa: PLR0917 - compiled
                         dims, state[source, 1], values[home[VALUE] + source, 2], state[local + result, 1], rank, True
                     )
                     if fits and not none and (all_of_them or operand == 0) and not unknown:
-                        pairs[at[PAIR]] = operand, result
+                        put_two(pairs, at[PAIR], operand, result)
                         at[PAIR] += 1
                         ops[op, 5] += 1
             for operand in range(count):
-                operands[at[OPERAND]] = second if operand else first
-                at[OPERAND] += 1
+                append(operands, second if operand else first, at, OPERAND)
             for result in range(made):
-                results[at[RESULT]] = local + result
-                at[RESULT] += 1
+                append(results, local + result, at, RESULT)
             kind = MAXIMUM if none else ADD if all_of_them and count == 2 else NEG if all_of_them else MINIMUM
             if none and count == 1:
                 kind = STORE
@@ -427,8 +446,8 @@ def assemble(  # noqa: PLR0917 - compiled
                 kind = SCRATCH
             elif action == UNKNOWN:
                 kind = FOREIGN
-            ops[op, 0], ops[op, 1], ops[op, 3], ops[op, 4] = kind, 0 if unknown else 1, count, made
-            at[OP] += 1
+            ops[op, 1] = 0 if unknown else 1
+            finish(ops, at, kind, count, made)
             # what was written over can be read no more
             for result in range(made):
                 mine = local + result
@@ -437,4 +456,5 @@ def assemble(  # noqa: PLR0917 - compiled
                     over = np.uint64(masks[value]) & np.uint64(masks[mine]) != np.uint64(0)
                     if state[value, 2] and state[value, 0] == state[mine, 0] and over:
                         state[value, 3] = 1
-    starts[len(lengths)] = at
+    for table in range(len(at)):
+        starts[len(lengths), table] = at[table]

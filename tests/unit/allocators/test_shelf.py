@@ -1,8 +1,10 @@
 """The shelf by hand, in units of 32 bytes: what tells one planner from another."""
 
+import numba
 import pytest
 
 from allocsim.allocators import ALLOCATORS, Constraints
+from allocsim.allocators.compiling import compiled
 from allocsim.allocators.footprints import footprints
 from allocsim.errors import CapacityError
 from allocsim.judge.fast import check
@@ -165,3 +167,13 @@ def test_a_buffer_nobody_needs_has_no_slot(name, graph):
     if name == "reference":
         return
     assert ALLOCATORS[name].plan(graph.build()).arena.tolist() == [UNPLACED, 0]
+
+
+@compiled(allocates=False)
+def _twice(number):
+    return 2 * number
+
+
+def test_a_piece_is_compiled_once_whatever_constants_it_is_called_with():
+    assert numba.njit(lambda number: (_twice(1), _twice(2), _twice(number)))(3) == (2, 4, 6)
+    assert len(_twice.signatures) == 1
